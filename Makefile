@@ -10,33 +10,34 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # A uv that is here already.
 UV := $(firstword $(wildcard $(BIN)/uv) $(shell command -v uv))
-# Tests and measurements keep away from the state of who runs them; the demo leaves its sweep where
+# Tests and measurements do not use the state of the user who runs them; the demo leaves its sweep where
 # the next command looks.
-unit emulators test-all bench simulate soak mutants live-modal live-daytona live-kubernetes test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+unit emulators test-all campaign bench simulate soak mutants live-modal live-daytona live-kubernetes test-frameworks quick-tests quick-lives: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-all needs lint quick-tests quick-lives unit emulators docs reference image bench simulate soak live-modal \
+.PHONY: help setup demo check test test-all campaign needs lint quick-lint quick-tests quick-lives unit emulators docs reference image bench simulate soak live-modal \
 	live-daytona live-kubernetes sdk-bounds oracle test-frameworks mutants lock clean
 
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
 	@echo "make demo      a real sweep on this machine, to its best trial"
-	@echo "make check     a minute: linters, types, imports, most unit and property tests, 100 lives"
+	@echo "make check     under a minute: linters, types, imports, the tests nearest to what changed, 20 lives"
 	@echo "make test      all that, and every other test"
 	@echo "make test-all  everything there is, in hours; docs/reference/track-record.md has the last run"
+	@echo "make campaign  tests that take days, piece by piece: kills, power cuts, odd manifests"
 	@echo "make needs     installs the programs that tests need, by apt-get"
 	@echo "make emulators  the emulators' own suite; make test runs it when they have changed"
 	@echo "make docs      the documentation as pages below site/"
-	@echo "make reference what docs/reference, specs/schemas and deploy have from the code"
+	@echo "make reference writes docs/reference, specs/schemas and deploy from the code"
 	@echo "make bench     the measured table of docs/reference/figures.md"
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make mutants   faults of the product, each against the test that must fail; minutes"
-	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller, then of all of a training"
+	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller, then of a training and of operators"
 	@echo "make sdk-bounds  each cloud's tests with the oldest and the newest SDK that its extra allows"
 	@echo "make test-frameworks  real Hugging Face, Lightning, Orbax, Ray, dspy; needs a registry, minutes"
 	@echo "make image     wheels for deploy/Containerfile, and the command that builds it"
-	@echo "make oracle    what W&B's own search library says, anew; needs a registry, and minutes"
+	@echo "make oracle    records again what W&B's own search library draws; needs a registry, and minutes"
 	@echo "make live-modal  the suite of all providers at the real Modal; needs a token, costs cents"
 	@echo "make live-daytona  the same at the real Daytona; needs a key, costs cents"
 	@echo "make live-kubernetes  the same in a namespace of its own of the current context's cluster"
@@ -86,33 +87,27 @@ demo: .demo/ready
 	@echo "Look at it: .demo/bin/fleetctl results sweep/digits --best --top 3"
 	@echo "\`.demo/bin/fleetctl down\` ends the controller."
 
-lint: setup
+lint: quick-lint
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q -d .site
+
+# What one runs while one works, in three quarters of a minute on two cores: the tests nearest to what
+# git shows as changed (tests/nearest.py). SINCE=COMMIT: changed since that one.
+check: setup
+	@$(MAKE) --no-print-directory -j3 quick-lint quick-tests quick-lives
+
+quick-lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check -q .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q -d .site
-
-# What one runs while one works, in three quarters of a minute on two cores. Left to `make test` are
-# the unit tests that start guests, supervisors, interpreters and whole commands by the hundred, and
-# those of the tests' own machinery.
-LEFT := unit/guest unit/interpreter unit/providers unit/operator/test_operator_crds.py \
-	unit/gateway/test_process.py unit/planning/test_planning_review.py \
-	unit/manifest/test_manifest_hostile.py unit/engine/test_engine_sleeping.py \
-	$(addprefix unit/stores/test_stores_,faults.py opening.py) \
-	$(addprefix unit/cli/test_cli_,completion.py copying.py doctor.py eventloop.py fuzz.py \
-		hostile.py hung.py imports.py state_lost.py streams.py) \
-	$(addprefix unit/test_,emulators.py guards.py needs.py order.py program.py)
-
-check: setup
-	@$(MAKE) --no-print-directory -j3 lint quick-tests quick-lives
+	$(BIN)/pytest -p no:cacheprovider tests/style
 
 quick-tests: setup
-	$(BIN)/python -m tests.workers 3 --dist loadgroup --hypothesis-profile check tests/unit \
-		tests/properties $(addprefix --ignore tests/,$(LEFT))
+	@files="$$($(BIN)/python -m tests.nearest)" && $(BIN)/python -m tests.workers 3 \
+		--dist loadgroup --hypothesis-profile check $$files
 
 quick-lives: setup
-	$(BIN)/python -m tests.simulation 100
+	$(BIN)/python -m tests.simulation 20
 
 # Offline: the theme brings its scripts, and no font is fetched.
 docs: setup
@@ -124,7 +119,8 @@ reference: setup
 	$(BIN)/python -m tests.docs.reference
 
 unit: setup
-	$(BIN)/python -m tests.workers 8 --dist loadgroup --timeout 1200 --timeout-method thread
+	$(BIN)/python -m tests.workers 8 --dist loadgroup --timeout 1200 --timeout-method thread \
+		--ignore tests/style
 
 # Of `make test` a part when they or pinned packages changed; it writes tests/emulators/suite.passed.
 emulators: setup
@@ -138,6 +134,11 @@ test: setup
 # Hours; what has passed at this commit is not run again, unless AGAIN=1. PARTS="lives mutants": some.
 test-all: setup
 	$(BIN)/python -m tests.record --lives $(LIVES) $(if $(AGAIN),--again) $(PARTS)
+
+# Hours, in pieces: kills, changed manifests, power cuts, attacks, lives. It goes on where it stopped;
+# MINUTES=30: so long for each part. PARTS="cuts kills": some.
+campaign: setup
+	$(BIN)/python -m tests.record --campaign --lives $(LIVES) $(if $(MINUTES),--minutes $(MINUTES)) $(PARTS)
 
 # Programs that tests need and this machine lacks, by apt-get.
 needs: setup
@@ -194,12 +195,14 @@ lock:
 		--no-annotate pyproject.toml -o requirements/core.txt
 
 clean:
-	rm -rf .venv .demo .oracle .bounds dist site .site .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv .demo .oracle .bounds dist site .site .fleetctl .mypy_cache .ruff_cache .style_cache.json .hypothesis *.egg-info
 
 # Real Hugging Face, Lightning and Orbax on CPU, in environments of their own. Needs a registry, 6 GB
 # and minutes.
 test-frameworks: setup .frameworks/ready .frameworks/ray .frameworks/dspy .frameworks/fleet-rlm
 	$(BIN)/python -m pytest tests/frameworks/suite.py
+	FLEETCTL_TEST_VALUES=$(CURDIR)/.frameworks/torch/bin/python \
+		$(BIN)/python -m pytest tests/frameworks/real_values.py
 	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/python -m pytest tests/frameworks/real_ray.py
 	FLEETCTL_TEST_DSPY=$(CURDIR)/.frameworks/dspy/bin/python \
 		FLEETCTL_TEST_FLEET_RLM=$(CURDIR)/.frameworks/fleet-rlm/bin/python \
@@ -214,12 +217,11 @@ test-frameworks: setup .frameworks/ready .frameworks/ray .frameworks/dspy .frame
 	$@/bin/python -m pip install -q --disable-pip-version-check \
 		--config-settings editable_mode=compat -e '.[dspy,modal,daytona]' || { rm -rf $@; exit 1; }
 
-# It pins an older Daytona SDK than ours, which it gets along without.
+# It pins a Daytona SDK, which is one of ours.
 .frameworks/fleet-rlm:
 	$(PYTHON) -m venv $@
-	$@/bin/python -m pip install -q --disable-pip-version-check fleet-rlm==0.8.1 && \
-		$@/bin/python -m pip install -q --disable-pip-version-check \
-			--config-settings editable_mode=compat -e '.[modal,daytona]' || { rm -rf $@; exit 1; }
+	$@/bin/python -m pip install -q --disable-pip-version-check fleet-rlm==0.8.1 \
+		--config-settings editable_mode=compat -e '.[modal,daytona]' || { rm -rf $@; exit 1; }
 
 .frameworks/ready: tests/frameworks/requirements-torch.txt tests/frameworks/requirements-orbax.txt
 	for name in torch orbax; do \

@@ -1,7 +1,7 @@
-"""The records that every floor shares: what is stored, what was started, what a provider said.
+"""Defines the records that every floor shares: stored objects, runs, and observations of providers.
 
-Plain frozen data, no pydantic, so that read paths and stores stay light. Used everywhere; imports
-nothing.
+Plain frozen data, no pydantic, so that read paths and stores stay light. Imported everywhere;
+imports no module of ours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 
 
 class RunState(StrEnum):
-    STARTING = "Starting"  # the intent is durable; the provider may or may not have been asked
+    STARTING = "Starting"  # the intent is durable; the provider may or may not have received it
     RUNNING = "Running"  # the provider confirmed the start
     STOPPING = "Stopping"  # the spec to stop is durable; not yet confirmed gone
     SUCCEEDED = "Succeeded"
@@ -28,7 +28,7 @@ LIVE_STATES = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING}
 
 # The reason of a run that was not made: an equal unit had succeeded, and its result was taken.
 CACHED = "Cached"
-# Why a run is where it is that nobody here started: its sandbox lived before its record.
+# The reason for the provider of an adopted run: its sandbox lived before its record.
 ADOPTED = "adopted"
 
 
@@ -49,7 +49,7 @@ class Resource:
     annotations: dict[str, str]
     created_at_s: float
     deleted_at_s: float | None = (
-        None  # set = wanted gone; the row stays until all of it is confirmed gone
+        None  # set = to be deleted; the row stays until all is confirmed gone
     )
     namespace: str = DEFAULT_NAMESPACE
 
@@ -89,27 +89,26 @@ class Run:
     message: str = ""
     journal_offset: int = 0  # bytes of the journal that are already ingested
     sandbox_open: bool = False  # ended, but its sandbox lives on and can take another task
-    usd_per_s: float | None = None  # price of its sandbox when it began; None: unknown, never free
+    usd_per_s: float | None = None  # price of its sandbox when it began; unset: unknown, never free
     placed: str = ""  # why it is at this provider; empty where there was no choice
-    # What it counts for in budgets: its worst case while it lives, its charge once it is over.
-    usd: float | None = None  # None: the price is not known, or nothing limits its time
-    put_aside: bool = False  # somebody asked for another attempt: what it came to counts no more
+    # Its amount in budgets: its worst case while it lives, its charge once it has finished.
+    usd: float | None = None  # unset: the price is not known, or its time is unlimited
+    put_aside: bool = False  # a user requested another attempt: this one's outcome counts no more
     content: str = ""  # of its unit when it began, see specs/content.py; empty: not known
-    wandb: str = ""  # the id of the run at W&B that it is an attempt of; empty: of none
+    wandb: str = ""  # the id of the run at W&B that it is an attempt of; empty without one
     resumed_step: int | None = None  # of the checkpoint that it began from
-    saved_step: int | None = None  # the highest of those that it completed
-    # Of one that took a result over: what the work behind it had taken; None: not known.
+    saved_step: int | None = None  # the highest completed checkpoint
+    # For a run that took a result over: the time and cost of the original work; unset: not known.
     worth_s: float | None = None
     worth_usd: float | None = None
-    # What it takes of its queue, see controllers/queues/takes.py; empty: it is in none.
+    # Its usage of its queue, see controllers/queues/queue_usage.py; empty without a queue.
     queued: str = ""
 
     @property
     def cost_usd(self) -> float | None:
-        """What an ended run cost, by its price and its duration; None while nobody knows.
+        """Returns the cost of an ended run, by its price and its duration; None while unknown.
 
-        An estimate: the provider's bill also has what passed before the work began and after it
-        ended.
+        An estimate: the provider's bill also has the time before the work began and after it ended.
         """
         if self.started_at_s is None:
             return 0.0
@@ -131,13 +130,12 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class WandbTrial:
-    """What a trial's program that asks `wandb.init` for its parameters is told.
+    """The settings for a trial's program that calls `wandb.init` for its parameters.
 
-    only: nothing in the command hands over its parameters, so `wandb.init` has to. compares: values
-    that the program gives `wandb.init` itself must be those that it was to have. metric: that
-    the search compares, of which every value is recorded, or "". run_id: of the run that W&B has
-    handed out, which the program uploads itself; "" where W&B takes no part. base_url: of the
-    service, where it is not W&B's own.
+    only: the command passes no parameters, so `wandb.init` has to. compares: values that the
+    program gives `wandb.init` itself must equal the trial's. metric: compared by the search, each
+    of its values is recorded, or "". run_id: the run that W&B has assigned, which the program
+    uploads itself; "" without W&B. base_url: of the service, where it is not W&B's own.
     """
 
     sweep_id: str
@@ -150,7 +148,9 @@ class WandbTrial:
     compares: bool = False
 
     def order(self) -> dict[str, object]:
-        """As the guest reads it; in capitals the variables that it sets, WANDB_ before them."""
+        """Returns the fields for the guest; upper-case names are variables that it sets, prefixed
+        with WANDB_.
+        """
         handed = {"RUN_ID": self.run_id, "BASE_URL": self.base_url} if self.run_id else {}
         compared = {"compares": True} if self.compares else {}
         return {
@@ -166,7 +166,7 @@ class WandbTrial:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine of an attempt that has several; its place in the list is its rank."""
+    """One machine of an attempt that has several; its position in the list is its rank."""
 
     state: str  # Running, Succeeded, Failed, Lost, or Stopped: ended because another one was
     address: str = ""
@@ -176,12 +176,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOrder:
-    """What an attempt is told of its checkpoints.
+    """The checkpoint settings of an attempt.
 
-    resume: `Latest`, `None` or `step:N`; below: a step that it has to begin below, since what is
-    there from it on has failed before; anew: since an earlier success left it, so that with nothing
-    before it the attempt begins with nothing; arguments: for its command, with `${checkpoint}` in
-    them; last, every: what is kept, None = all; mirror: a URL that each is copied to, or "".
+    resume: `Latest`, `None` or `step:N`. below: exclusive upper bound of the step, since attempts
+    from checkpoints at or above it failed. anew: the checkpoints are those of an earlier success,
+    so the first attempt begins without a checkpoint. arguments: arguments for its command, with
+    `${checkpoint}` in them. last, every: the checkpoints to keep; None = all. mirror: a URL to copy
+    each checkpoint to, or "".
     """
 
     path: str
@@ -196,7 +197,7 @@ class CheckpointOrder:
     mirror: str = ""
 
     def order(self) -> dict[str, object]:
-        """As the guest reads it; see fleetctl/guest/checkpoints."""
+        """Returns the fields for the guest; see fleetctl/guest/checkpoints."""
         return {
             "path": self.path.rstrip("/") or "/",
             "format": self.format,
@@ -212,14 +213,16 @@ class CheckpointOrder:
 
 @dataclass(frozen=True, slots=True)
 class ProgressOrder:
-    """When an attempt counts as hung: seconds without anything new, and until the first of it."""
+    """When an attempt counts as hung: seconds without progress, and seconds until the first
+    progress.
+    """
 
     timeout_s: float
     start_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedCheckpoint:
     """A complete checkpoint, as durable as its volume makes it. took_s: seconds from its first file
     to its last, as exactly as it was looked at.
     """
@@ -232,24 +235,25 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """What a run told of checkpoints since it was seen last. resumed: the step that it began from;
-    aside: sentences about what it moved out of the way; left: about what lies there and is not
-    looked after; unmirrored: about what could not be copied to the mirror, or brought back from it.
+class CheckpointReport:
+    """The checkpoint events of a run since the last observation. resumed: the step that it began
+    from; aside: sentences about files that it moved out of the way; left: about files there that it
+    does not manage; unmirrored: about files that could not be copied to the mirror, or brought back
+    from it.
     """
 
-    saved: tuple[Saved, ...] = ()
+    saved: tuple[SavedCheckpoint, ...] = ()
     resumed: int | None = None
     aside: tuple[str, ...] = ()
     unmirrored: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
-NO_CHECKPOINTS = Checkpoints()
+NO_CHECKPOINTS = CheckpointReport()
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class GpuUsage:
     """How busy the GPUs of a run were at one moment. percent: the mean over its devices; memory in
     MiB, of all together; steps_per_s: since the sample before, None where it reports no steps.
     """
@@ -270,20 +274,21 @@ class Alive:
     started_at_s: float | None
     journal_offset: int
     metrics: tuple[Metric, ...] = ()
-    note: str = ""  # how it runs, for people, such as `namespaces+landlock`
-    held: str = ""  # a sentence why its end cannot be told yet, though its work is over; or empty
-    gpus: tuple[str, ...] = ()  # that it has, as their driver names them; empty: not told
-    remarks: tuple[str, ...] = ()  # what its user should know, as it happened
-    nodes: tuple[Node, ...] = ()  # where it has several, and something of them changed
-    checkpoints: Checkpoints = NO_CHECKPOINTS
-    usage: Usage | None = None  # of its GPUs, where there is a new sample
+    note: str = ""  # how it runs, for users, such as `namespaces+landlock`
+    # a sentence why its end is not yet known, though its work has finished; or empty
+    held: str = ""
+    gpus: tuple[str, ...] = ()  # its GPUs, as their driver names them; empty: not reported
+    remarks: tuple[str, ...] = ()  # remarks for its user, as they happened
+    nodes: tuple[Node, ...] = ()  # where it has several, and one changed
+    checkpoints: CheckpointReport = NO_CHECKPOINTS
+    usage: GpuUsage | None = None  # of its GPUs, where there is a new sample
     stragglers: tuple[str, ...] = ()  # sentences about nodes that fall behind the others
     more: bool = False  # more of its journal is there than one look takes: it is due again at once
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The work of the run is over, and all processes of it are gone unless sandbox_open."""
+    """The work of the run has finished, and all its processes are gone unless sandbox_open."""
 
     run: str
     handle: str
@@ -302,13 +307,13 @@ class Ended:
     gpus: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
-    checkpoints: Checkpoints = NO_CHECKPOINTS
+    checkpoints: CheckpointReport = NO_CHECKPOINTS
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Asked by id, the provider says there is no such run: never had, or lost without an end
-    record.
+    """A reply for a run's id that the provider has no such run: it never existed, or was lost
+    without an end record.
 
     Never concluded from a list.
     """

@@ -10,44 +10,47 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from fleetctl.controllers.depends.standing import AWAITS, MISSING
+from fleetctl.controllers.depends.dependency_status import AWAITS, MISSING
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.model import Node, RunState, Usage
-from fleetctl.controllers.money.budget import Account
+from fleetctl.controllers.model import GpuUsage, Node, Run, RunState
+from fleetctl.controllers.money.budget import BudgetAccount
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase, Plan, Start
-from fleetctl.controllers.queues.lines import Waiter
-from fleetctl.controllers.schedule.desired import Desired, Prior, revived
-from fleetctl.controllers.schedule.stuck import stuck
+from fleetctl.controllers.queues.queue_state import QueuedObject
+from fleetctl.controllers.schedule.desired import DesiredObject, PriorStatus, is_revived
+from fleetctl.controllers.schedule.stuck import explain_stuck
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST
 from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER, Status
-from fleetctl.specs.values.hints import message_of, parted
+from fleetctl.specs.values.hints import message_of, split_hint
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
 STATUS_INTERVALS_MAX = 1000
-# Work that cannot begin for want of what another object has yet to tell is not late.
+# Output kept for each of the first failures: enough to see the cause in a small object.
+LAST_LINES_MAX = 10
+LAST_CHARACTERS_MAX = 1000
+# Work that cannot begin while another object has yet to provide input is not late.
 _NOT_LATE = (AWAITS_BEST, AWAITS_PRIOR, AWAITS, MISSING)
 
 
-def prior_of(status: Mapping[str, object]) -> Prior:
-    """What earlier passes decided for good, read back from the status that they wrote."""
+def prior_of(status: Mapping[str, object]) -> PriorStatus:
+    """Reads the permanent decisions of earlier passes back from the status that they wrote."""
     phase = status.get("phase")
-    return Prior(
+    return PriorStatus(
         phase=Phase(phase) if isinstance(phase, str) and phase else None,
-        generation=_int(status.get("observedGeneration")),
-        active_since_s=_number(status.get("activeSince")),
-        completed_at_s=_number(status.get("completionTime")),
+        generation=_as_int(status.get("observedGeneration")),
+        active_since_s=_as_number(status.get("activeSince")),
+        completed_at_s=_as_number(status.get("completionTime")),
         scratch_freed=status.get("scratchFreed") is True,
         over_budget=str(status.get("overBudget") or ""),
     )
 
 
 def status_of(
-    plan: Plan, desired: Desired, history: History, before: Mapping[str, Any], now_s: float
+    plan: Plan, desired: DesiredObject, history: History, before: Mapping[str, Any], now_s: float
 ) -> Status:
-    """The whole status of a running kind. Times are seconds since the epoch, UTC."""
+    """Returns the whole status of a running kind. Times are seconds since the epoch, UTC."""
     over = plan.phase in TERMINAL_PHASES
-    since_s = None if revived(desired.prior, desired.generation) else before.get("activeSince")
+    since_s = None if is_revived(desired.prior, desired.generation) else before.get("activeSince")
     same = before.get("observedGeneration") == desired.generation
     starting = sum(1 for run in history.live.values() if run.state is RunState.STARTING)
     stopping = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
@@ -68,7 +71,7 @@ def status_of(
         "notCached": desired.uncached,
         "retries": history.retries,
         "infraFailures": history.infra_failures,
-        "cost": _cost(history)
+        "cost": _cost_status(history)
         | (desired.estimate.status() if desired.estimate is not None else {}),
         "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
@@ -79,37 +82,39 @@ def status_of(
         if over
         else None,
         "firstResultTime": history.first_result_at_s,
-        "gpu": _gpu(desired, history),
+        "gpu": _describe_gpu(desired, history),
         "workedSeconds": round(worked_s, 3),
         "workingSince": working_since_s,
         "where": dict(where),
         "placement": [
             {"provider": name, "live": where[name], "total": history.placed[name]}
-            for name in _places(desired, history)
+            for name in _list_providers(desired, history)
         ],
         "isolation": history.note or before.get("isolation", ""),
         "scratchFreed": False,
-        "conditions": _conditions(plan, desired, before, now_s),
+        "conditions": _build_conditions(plan, desired, before, now_s),
     }
     _add_what_some_have(status, desired, history, before)
     if desired.turn is not None:
-        status["queued"] = _queued(plan, desired.turn.me)
+        status["queued"] = _queue_status(plan, desired.turn.me)
     status.update(cast(Status, plan.extra))
     if "warning" in status:
         status["warning"] = message_of(status["warning"])
-    if (lack := stuck(plan, desired, history, now_s)) is not None:
+    if (lack := explain_stuck(plan, desired, history, now_s)) is not None:
         status["stuck"] = lack
     return status
 
 
 def _not_late(plan: Plan, history: History) -> bool:
-    """Whether its deadline does not count now: it may not begin, or begin again."""
+    """Returns true if its deadline does not count now: it may not begin, or begin again."""
     in_line = plan.queued is not None and not history.live
     return plan.phase is Phase.SUSPENDED or plan.reason in _NOT_LATE or in_line
 
 
-def _queued(plan: Plan, me: Waiter) -> dict[str, object]:
-    """Its place in its queue; what it asks for while it waits, so that a restart knows it."""
+def _queue_status(plan: Plan, me: QueuedObject) -> dict[str, object]:
+    """Returns its position in its queue; and its request while it waits, so that a restart knows
+    it.
+    """
     stands: dict[str, object] = {"queue": me.queue, "priority": me.priority, "since": me.since_s}
     if plan.queued is not None:
         stands["waitingSince"] = plan.queued.stands_since_s
@@ -118,32 +123,48 @@ def _queued(plan: Plan, me: Waiter) -> dict[str, object]:
 
 
 def _add_what_some_have(
-    status: Status, desired: Desired, history: History, before: Mapping[str, Any]
+    status: Status,
+    desired: DesiredObject,
+    history: History,
+    before: Mapping[str, Any],
 ) -> None:
-    """Keys that are absent where there is nothing to tell."""
+    """Adds keys that are absent where they do not apply."""
     if history.refused is not None:
         status["refused"] = sum(
             1
             for unit in history.unfinished.values()
             if unit.last is not None and unit.last.state is RunState.REFUSED
         )
-    if nodes := [_node(it) for it in history.nodes] or before.get("nodes"):
+    if nodes := [_node_status(it) for it in history.nodes] or before.get("nodes"):
         status["nodes"] = nodes
     if history.usage:
-        status["usage"] = _usage(list(history.usage.values()))
+        status["usage"] = _usage_status(list(history.usage.values()))
     if history.pruned:
         status["stopped"] = len(history.pruned)
     if desired.allowance.own is not None:
-        status["budget"] = _budget(desired.allowance.own, before)
+        status["budget"] = _budget_status(desired.allowance.own, before)
     if desired.dependencies:
         status["dependencies"] = [it.status() for it in desired.dependencies]
     if history.last_failure is not None:
         run = history.last_failure
         status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
+        status["failures"] = [_describe_failure(it) for it in history.first_failures]
 
 
-def _usage(samples: Sequence[Usage]) -> dict[str, object]:
-    """Of all live runs together; the speed of one alone."""
+def _describe_failure(run: Run) -> dict[str, object]:
+    """Returns how a run failed, with its last lines of output, for users who may read an object but
+    no log.
+    """
+    told: dict[str, object] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
+    if run.exit_code is not None:
+        told["exitCode"] = run.exit_code
+    if lines := run.message.strip().splitlines()[-LAST_LINES_MAX:]:
+        told["lastLines"] = "\n".join(lines)[-LAST_CHARACTERS_MAX:]
+    return told
+
+
+def _usage_status(samples: Sequence[GpuUsage]) -> dict[str, object]:
+    """Returns the usage of all live runs together; the speed only of a single run."""
     gpus = sum(one.gpus for one in samples)
     busy = sum(one.percent * one.gpus for one in samples)
     told: dict[str, object] = {
@@ -158,10 +179,12 @@ def _usage(samples: Sequence[Usage]) -> dict[str, object]:
 
 
 def plan_status(plan: Plan) -> Status:
-    """How it stands and why, of every kind: with the hint apart from what it helps with."""
-    message, hint = parted(plan.message)
-    waits = [parted(line) for line in plan.waiting_on]
-    others = (*(hint for _, hint in waits), parted(str(plan.extra.get("warning") or ""))[1])
+    """Returns the status common to every kind: phase and reason, with the hint apart from its
+    message.
+    """
+    message, hint = split_hint(plan.message)
+    waits = [split_hint(line) for line in plan.waiting_on]
+    others = (*(hint for _, hint in waits), split_hint(str(plan.extra.get("warning") or ""))[1])
     return {
         "phase": plan.phase.value,
         "reason": plan.reason,
@@ -171,30 +194,32 @@ def plan_status(plan: Plan) -> Status:
     }
 
 
-def _places(desired: Desired, history: History) -> list[str]:
+def _list_providers(desired: DesiredObject, history: History) -> list[str]:
     """Its candidates in their order, then where runs of earlier specs are or were."""
     return list(dict.fromkeys([*desired.controller.candidates, *sorted(+history.placed)]))
 
 
-def _gpu(desired: Desired, history: History) -> str:
-    """What its sandboxes ask for, `A100:4 H100:2` where either will do: of the stage that is on,
-    where the units build upon each other; empty without.
+def _describe_gpu(desired: DesiredObject, history: History) -> str:
+    """Returns the GPUs that its sandboxes request, `A100:4 H100:2` where either will do: for the
+    current stage, where the units build upon each other; empty without GPUs.
     """
     controller, at = desired.controller, desired.controller.first
     if controller.in_order:
         left = (index for index in controller.indexes() if index not in history.succeeded)
         at = next(left, at)
     wanted = controller.template(at).resources.gpu if controller.unit(at) is not None else None
-    return " ".join(map(str, wanted.choices)) if wanted is not None else ""
+    if wanted is not None:
+        return " ".join(map(str, wanted.choices))
+    return ""
 
 
-def _node(node: Node) -> dict[str, object]:
+def _node_status(node: Node) -> dict[str, object]:
     fields = {"address": node.address, "reason": node.reason, "exitCode": node.exit_code}
     return {"state": node.state, **{key: it for key, it in fields.items() if it not in ("", None)}}
 
 
-def _cost(history: History) -> dict[str, object]:
-    """USD. reserved: what live runs may cost at worst; None when one of them has no limit."""
+def _cost_status(history: History) -> dict[str, object]:
+    """Returns USD. reserved: the worst-case cost of live runs; None when one has no limit."""
     live = history.live.values()
     unlimited = any(run.usd is None and run.usd_per_s != 0.0 for run in live)
     reserved_usd = None if unlimited else sum(run.usd or 0.0 for run in live)
@@ -206,8 +231,10 @@ def _cost(history: History) -> dict[str, object]:
     }
 
 
-def _budget(own: Account, before: Mapping[str, object]) -> dict[str, object]:
-    """Of the object's own `budget`, in USD. warned stays at the highest level that was said."""
+def _budget_status(own: BudgetAccount, before: Mapping[str, object]) -> dict[str, object]:
+    """Returns the status of the object's own `budget`, in USD. warned stays at the highest reported
+    level.
+    """
     known = before.get("budget")
     value = known.get("warned") if isinstance(known, dict) else 0
     same = isinstance(known, dict) and known.get("maxCost") == own.cap.max_usd
@@ -215,16 +242,19 @@ def _budget(own: Account, before: Mapping[str, object]) -> dict[str, object]:
         "maxCost": own.cap.max_usd,
         "used": round(own.charged_usd, 6),
         "left": round(own.left_usd, 6),
-        "warned": max(_int(value), own.warned) if same else own.warned,
+        "warned": max(_as_int(value), own.warned) if same else own.warned,
     }
 
 
-def _conditions(
-    plan: Plan, desired: Desired, before: Mapping[str, object], now_s: float
+def _build_conditions(
+    plan: Plan,
+    desired: DesiredObject,
+    before: Mapping[str, object],
+    now_s: float,
 ) -> list[dict[str, object]]:
-    """Kubernetes Job's conditions, so that `wait --for=condition=Complete` means what people
-    expect; whether money is left, where a budget limits it; and whether work ran over to another
-    place than the best.
+    """Returns Kubernetes Job's conditions, so that `wait --for=condition=Complete` works as
+    expected; if money is left, where a budget limits it; and if work spilled over to another
+    provider than the best.
     """
     old = {
         item["type"]: item
@@ -241,25 +271,52 @@ def _conditions(
         holds = plan.phase is phase
         if holds or name in old:
             shown = (plan.reason, message_of(plan.message)) if holds else ("", "")
-            out.append(_condition(name, holds, shown, old, now_s))
+            out.append(
+                _build_condition(
+                    name,
+                    holds,
+                    shown,
+                    old,
+                    now_s,
+                )
+            )
     if desired.allowance.accounts:
-        over = _over(plan, desired)
-        out.append(_condition("BudgetOK", not any(over), over, old, now_s))
+        over = _find_over_budget(plan, desired)
+        out.append(
+            _build_condition(
+                "BudgetOK",
+                not any(over),
+                over,
+                old,
+                now_s,
+            )
+        )
     warning = message_of(str(plan.extra.get("warning") or ""))
     word, _, text = warning.partition(": ")
     if warning or "Warning" in old:
-        out.append(_condition("Warning", bool(warning), (word, text), old, now_s))
-    spill = _spill(plan, same=before.get("observedGeneration") == desired.generation, old=old)
+        out.append(
+            _build_condition(
+                "Warning",
+                bool(warning),
+                (word, text),
+                old,
+                now_s,
+            )
+        )
+    spill = _find_spill(plan, same=before.get("observedGeneration") == desired.generation, old=old)
     if any(spill) or SPILLED_OVER in old:
-        out.append(_condition(SPILLED_OVER, any(spill), spill, old, now_s))
+        out.append(_build_condition(SPILLED_OVER, any(spill), spill, old, now_s))
     return out
 
 
-def _spill(
-    plan: Plan, *, same: bool, old: Mapping[object, Mapping[str, object]]
+def _find_spill(
+    plan: Plan,
+    *,
+    same: bool,
+    old: Mapping[object, Mapping[str, object]],
 ) -> tuple[str, str]:
-    """Reason and sentence of the last start under this generation of the spec that had to go
-    elsewhere than to the best place; both empty when none had to.
+    """Returns reason and sentence of the last start under this generation of the spec that had to
+    use another provider than the best; both empty without such a start.
     """
     starts = [it for it in plan.actions if isinstance(it, Start) and it.spilled]
     if starts:
@@ -270,10 +327,10 @@ def _spill(
     return str(known["reason"]), str(known["message"])
 
 
-def _over(plan: Plan, desired: Desired) -> tuple[str, str]:
-    """Reason and sentence of the budget that is used up; both empty when none is."""
+def _find_over_budget(plan: Plan, desired: DesiredObject) -> tuple[str, str]:
+    """Returns reason and sentence of the exhausted budget; both empty if money is left."""
     denied = plan.denied
-    # While something runs, a start that waits for what that holds lacks nothing.
+    # While a run lives, a start that waits for its reservation lacks no money.
     if denied is not None and (denied.for_good or not plan.active):
         return denied.reason, message_of(denied.message)
     if desired.prior.over_budget and desired.prior.generation == desired.generation:
@@ -283,7 +340,7 @@ def _over(plan: Plan, desired: Desired) -> tuple[str, str]:
     )
 
 
-def _condition(
+def _build_condition(
     name: str,
     holds: bool,
     reason_and_message: tuple[str, str],
@@ -302,9 +359,13 @@ def _condition(
     }
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _as_number(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return None
 
 
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0
+def _as_int(value: object) -> int:
+    if isinstance(value, int):
+        return value
+    return 0

@@ -9,18 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleetctl.client.fleet import Fleet, GoalMissed
+    from fleetctl.client.async_fleet import AsyncFleet
+    from fleetctl.client.calls import RemoteError
+    from fleetctl.client.executor import Executor
+    from fleetctl.client.fleet import Fleet
+    from fleetctl.client.fleet_base import TimedOut
     from fleetctl.client.manifests import (
         BatchJob,
         Budget,
         Endpoint,
         Function,
+        Notifier,
+        Policy,
         Provider,
+        Queue,
+        Schedule,
         Secret,
+        Settings,
+        Source,
         Sweep,
         TrainingRun,
         Volume,
     )
+    from fleetctl.client.waits import GoalMissed
     from fleetctl.interpreter import (
         DaytonaInterpreter,
         ExecutionProfile,
@@ -32,33 +43,29 @@ if TYPE_CHECKING:
     )
 
 _INTERPRETER = "fleetctl.interpreter"
-_FLEET, _MANIFESTS = "fleetctl.client.fleet", "fleetctl.client.manifests"
 _HOMES = {
-    "BatchJob": _MANIFESTS,
-    "Budget": _MANIFESTS,
+    "AsyncFleet": "fleetctl.client.async_fleet",
     "DaytonaInterpreter": _INTERPRETER,
-    "Endpoint": _MANIFESTS,
     "ExecutionProfile": _INTERPRETER,
+    "Executor": "fleetctl.client.executor",
     "FinalOutput": _INTERPRETER,
-    "Fleet": _FLEET,
-    "Function": _MANIFESTS,
-    "GoalMissed": _FLEET,
+    "Fleet": "fleetctl.client.fleet",
+    "GoalMissed": "fleetctl.client.waits",
     "Interpreter": _INTERPRETER,
     "InterpreterError": _INTERPRETER,
     "ModalInterpreter": _INTERPRETER,
-    "Provider": _MANIFESTS,
-    "Secret": _MANIFESTS,
-    "Sweep": _MANIFESTS,
-    "TrainingRun": _MANIFESTS,
-    "Volume": _MANIFESTS,
+    "RemoteError": "fleetctl.client.calls",
+    "TimedOut": "fleetctl.client.fleet_base",
     "as_dict": _INTERPRETER,
 }
 __all__ = [
+    "AsyncFleet",
     "BatchJob",
     "Budget",
     "DaytonaInterpreter",
     "Endpoint",
     "ExecutionProfile",
+    "Executor",
     "FinalOutput",
     "Fleet",
     "Function",
@@ -66,9 +73,17 @@ __all__ = [
     "Interpreter",
     "InterpreterError",
     "ModalInterpreter",
+    "Notifier",
+    "Policy",
     "Provider",
+    "Queue",
+    "RemoteError",
+    "Schedule",
     "Secret",
+    "Settings",
+    "Source",
     "Sweep",
+    "TimedOut",
     "TrainingRun",
     "Volume",
     "as_dict",
@@ -76,8 +91,20 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
+    from fleetctl.specs.kinds.registry import KINDS
+
+    if name in _HOMES or name in KINDS:
         from importlib import import_module
 
-        return getattr(import_module(_HOMES[name]), name)
+        try:
+            if name in KINDS:
+                return import_module("fleetctl.client.manifests").class_of(name)
+            return getattr(import_module(_HOMES[name]), name)
+        except ImportError as error:
+            from fleetctl.common.install import old_dependency
+
+            why, fix = old_dependency()
+            if not why:
+                raise
+            raise ImportError(f"{why}: {fix}") from error
     raise AttributeError(f"module `fleetctl` has no attribute `{name}`")

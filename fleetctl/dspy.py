@@ -22,12 +22,12 @@ class Factory:
     """What dspy calls for each interpreter that it needs, and shuts down. Any thread may call."""
 
     def __init__(self, kind: type[BaseInterpreter], options: dict[str, Any]) -> None:
-        self.execution_instructions = rlm.instructions(recursive=_recursive(options))
+        self.execution_instructions = rlm.build_instructions(recursive=_recursive(options))
         self._kind = kind
         self._options = options
 
-    def __call__(self) -> rlm.Bridge:
-        return rlm.Bridge(self._kind(**self._options))
+    def __call__(self) -> rlm.DspyBridge:
+        return rlm.DspyBridge(self._kind(**self._options))
 
 
 def factory(kind: type[BaseInterpreter] = Interpreter, **options: Any) -> Factory:

@@ -1,7 +1,7 @@
-"""One row a provider that is built in: what specs and pure decisions know of it.
+"""One row a provider that is built in: its properties for specs and pure decisions.
 
 Adding a provider: a row here, and its package in fleetctl/providers/ with a `plugin.py`. Imported
-where nothing heavy may be: has no model.
+where no heavy import is allowed: has no model.
 """
 
 from __future__ import annotations
@@ -9,30 +9,49 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Sort(NamedTuple):
-    """One sort of provider. accounts: each line is one complete way to say whose account, in fields
-    of ProviderAccount; none where there is but one. extras: what may stand beside any of them.
-    here: it is this machine, with its files and its network, and nobody sends a bill."""
+class BuiltInProvider(NamedTuple):
+    """A sort of provider.
+
+    accounts: each row is a complete way to select the account, in fields of ProviderAccount; empty
+    for a provider with a single account. extras: fields that may stand beside any row. here: the
+    provider is this machine, with its files and its network, and no bill comes. keys: names of
+    variables that hold the credentials of its usual account.
+    """
 
     accounts: tuple[tuple[str, ...], ...] = ()
     extras: tuple[str, ...] = ()
     here: bool = False
+    keys: tuple[str, ...] = ()
 
 
 # By name; a provider of each sort is there without being declared, under the same name.
 SORTS = {
-    "daytona": Sort(accounts=(("apiKeyEnv",),), extras=("apiUrl", "target")),
-    "endpoint": Sort(here=True),
-    "kubernetes": Sort(accounts=(("context",), ("kubeconfig",), ("context", "kubeconfig"))),
-    "local": Sort(here=True),
-    "modal": Sort(accounts=(("profile",), ("tokenIdEnv", "tokenSecretEnv"))),
+    "daytona": BuiltInProvider(
+        accounts=(("apiKeyEnv",),),
+        extras=("apiUrl", "target"),
+        keys=("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN"),
+    ),
+    "endpoint": BuiltInProvider(here=True),
+    "kubernetes": BuiltInProvider(
+        accounts=(("context",), ("kubeconfig",), ("context", "kubeconfig"))
+    ),
+    "local": BuiltInProvider(here=True),
+    "modal": BuiltInProvider(
+        accounts=(("profile",), ("tokenIdEnv", "tokenSecretEnv")),
+        keys=("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"),
+    ),
+    # Machines are an account without a field: their block and OpenSSH's own files name them.
+    "slurm": BuiltInProvider(accounts=((),)),
+    "ssh": BuiltInProvider(accounts=((),)),
 }
 BUILT_IN = tuple(SORTS)
-DEFAULT_PROVIDER = "local"  # where work runs of which nobody says where
-CLUSTER = "kubernetes"  # whose Provider objects have a block of that name
-PROMPT_PROVIDER = "endpoint"  # where prompts are asked, and nothing else is
+DEFAULT_PROVIDER = "local"  # the provider of work without a placement
+CLUSTER = "kubernetes"  # providers whose Provider objects have a block with this name
+PROMPT_PROVIDER = "endpoint"  # the provider of prompts, and of no other work
 
 
 def runs_here(provider: str) -> bool:
-    """Whether what a provider runs is on this machine. Others that people declare never are."""
+    """Returns True if a provider's work runs on this machine. Providers that users declare never
+    do.
+    """
     return provider in SORTS and SORTS[provider].here

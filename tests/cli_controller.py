@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fleetctl.common.home import SOCKET
+from fleetctl.common.state_paths import SOCKET
 
 
 @contextmanager

@@ -25,7 +25,7 @@ __all__ = [
     "pytest_xdist_make_scheduler",
 ]
 
-settings.register_profile("build", deadline=None, derandomize=True, database=None, max_examples=60)
+settings.register_profile("build", deadline=None, derandomize=True, database=None, max_examples=40)
 settings.register_profile("check", settings.get_profile("build"), max_examples=15)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("build")
@@ -52,6 +52,7 @@ def pytest_collection_finish() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(guards.BEYOND, action="store_true", help="for tests of the real services")
     parser.addoption(selection.ALL, action="store_true", help="with what `make test-all` runs")
+    parser.addoption(selection.REST, action="store_true", help="what `make test-all` alone runs")
 
 
 def pytest_configure(config: pytest.Config) -> None:

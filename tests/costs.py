@@ -1,20 +1,26 @@
 """Records the seconds and the CPU of each test where FLEETCTL_TEST_COSTS names a file;
-`python -m tests.costs FILE` prints the dearest files and tests of such a record.
+`python -m tests.costs FILE` prints the dearest files and tests of such a record, and
+`python -m tests.costs -- make test` runs a command and prints the CPU of all that it started.
+`python -m tests.costs --write FILE ...` puts the CPU of each file of such records into costs.json,
+by which `make check` chooses.
 
 Each worker of pytest-xdist appends one JSON line a test: node id, wall seconds, CPU seconds of the
 worker itself, of the children that it waited for during the test, and of the emulators that ended
 in it. A process that outlives its test, such as an emulator that a file shares, counts for the test
-in which it ends; one that nobody waits for, such as a supervisor of provider `local`, for none.
+in which it ends; one that nobody waits for, such as a supervisor of provider `local`, for none. All
+of these are in the sum of a command, which `time` leaves out.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -23,7 +29,9 @@ import pytest
 
 # A variable and no option: workers of pytest-xdist parse options before they read conftest.py.
 VARIABLE = "FLEETCTL_TEST_COSTS"
+BY_FILE = Path(__file__).with_name("costs.json")
 ROWS = 40  # of each table that is printed
+PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 
 
 class CostRecorder:
@@ -57,9 +65,15 @@ class CostRecorder:
 def read_emulators_cpu() -> float:
     """Returns the CPU seconds of the process that forks the emulators, and of those that ended."""
     pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
-    if pid is None:
+    return 0.0 if pid is None else read_cpu(pid)
+
+
+def read_cpu(pid: int) -> float:
+    """Returns the CPU seconds of a process and of those that it waited for; 0 once it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
         return 0.0
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -94,5 +108,53 @@ def print_costs(path: Path, rows: int) -> None:
             print(f"{tests:>6} {wall_s:>8.1f} {cpu_s:>8.1f}  {name}")
 
 
+def write_costs(records: Iterable[Path], into: Path = BY_FILE) -> None:
+    """Replaces the CPU seconds of recorded files, and forgets files that are no longer there."""
+    known = json.loads(into.read_text("utf-8")) if into.exists() else {}
+    for record in records:
+        known |= {
+            name: round(cpu_s, 2) for name, _, _, cpu_s in sum_costs(read_costs(record), True)
+        }
+    there = {name: known[name] for name in sorted(known) if (BY_FILE.parents[1] / name).exists()}
+    into.write_text(json.dumps(there, indent=0) + "\n", "utf-8")
+
+
+def run_counted(words: list[str]) -> int:
+    """Returns the exit code of a command, once the CPU of all its descendants is printed.
+
+    What outlives its parent becomes a child of this process, which waits for it; what lives on when
+    the command has ended counts for what it has used until then.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    began_s, command = time.monotonic(), os.posix_spawnp(words[0], words, os.environ)
+    status: int | None = None
+    while status is None:
+        pid, ended = os.wait()
+        status = ended if pid == command else None
+    wall_s = time.monotonic() - began_s
+    left = sum(map(read_cpu, _descendants(os.getpid())))
+    times = os.times()
+    total_s = times.children_user + times.children_system + left
+    print(f"{wall_s:.0f} s, {total_s:.0f} s of CPU, {times.children_system:.0f} s of it system's")
+    return os.waitstatus_to_exitcode(status)
+
+
+def _descendants(top: int) -> list[int]:
+    children: dict[int, list[int]] = defaultdict(list)
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            fields = path.read_text().rpartition(")")[2].split()
+            children[int(fields[1])].append(int(path.parent.name))
+    found = [*children[top]]
+    for pid in found:
+        found += children[pid]
+    return found
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--":
+        sys.exit(run_counted(sys.argv[2:]))
+    if sys.argv[1] == "--write":
+        write_costs(map(Path, sys.argv[2:]))
+        sys.exit()
     print_costs(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else ROWS)

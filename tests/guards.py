@@ -1,11 +1,13 @@
 """What no test may do: reach beyond this machine, or leave the environment or the working directory
-changed for the tests after it. tests/conftest.py puts this into every ring.
+changed, or many descriptors open, for the tests after it. tests/conftest.py puts this into every
+ring.
 
 Only `python -m tests.live`, which is about the real services, asks for BEYOND.
 """
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import socket
@@ -29,6 +31,9 @@ ACCOUNTS = ("MODAL_", "DAYTONA_")
 NAMES_HERE = {"", "localhost", "localhost.localdomain", socket.gethostname()}
 # pytest changes its own between the phases of a test.
 FREE = {"PYTEST_CURRENT_TEST", *ALWAYS}
+# A test leaves a dozen at most today, and some of them are garbage that is not collected yet. A
+# process has 1,024 by default, and `select` takes no descriptor above that number.
+DESCRIPTORS_LEFT_MAX = 128
 
 
 class BeyondLoopback(Exception):
@@ -47,13 +52,18 @@ def begin(*, beyond: bool) -> None:
         for name in [name for name in os.environ if name.startswith(ACCOUNTS)]:
             del os.environ[name]
         os.environ.update(SERVICES)
-        # Nothing on loopback has a certificate that the public authorities know, and every client
-        # of an SDK would read all of them: a twentieth of a second each.
-        ssl.SSLContext.load_default_certs = _without_authorities  # type: ignore[method-assign]
+        forget_authorities()
         if not _hearing:
             sys.addaudithook(_hear)
             _hearing.append(True)
     os.environ.update(ALWAYS)
+
+
+def forget_authorities() -> None:
+    """Nothing on loopback has a certificate that the public authorities know, and every client of
+    an SDK would read all of them: a twentieth of a second each.
+    """
+    ssl.SSLContext.load_default_certs = _without_authorities  # type: ignore[method-assign]
 
 
 def _without_authorities(context: ssl.SSLContext, purpose: object = None) -> None:
@@ -89,10 +99,14 @@ def _is_loopback(host: str) -> bool:
 @pytest.fixture(autouse=True)
 def _leaves_the_process_as_it_was() -> Iterator[None]:
     """Begins before all other fixtures of a test and ends after them; puts back what it blames."""
-    variables, directory = dict(os.environ), os.getcwd()
+    variables, directory, descriptors = dict(os.environ), os.getcwd(), _descriptors()
     yield
     blamed = [*_reached]
     _reached.clear()
+    if _descriptors() - descriptors > DESCRIPTORS_LEFT_MAX:
+        gc.collect()
+        if (left := _descriptors() - descriptors) > DESCRIPTORS_LEFT_MAX:
+            blamed.append(f"{left} more descriptors are open than before")
     if (now := _directory()) != directory:
         os.chdir(directory)
         blamed.append(f"working directory is {now} and was {directory}")
@@ -101,6 +115,10 @@ def _leaves_the_process_as_it_was() -> Iterator[None]:
         os.environ.update(variables)
         blamed.append(f"environment differs in {', '.join(changed)}")
     assert not blamed, "; ".join(blamed)
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
 
 
 def _directory() -> str:

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.local_layout import LocalLayout
 from tests.contracts.local_worlds import stop_supervisors
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
@@ -43,7 +43,7 @@ class Place:
 
 @contextmanager
 def local(directory: Path) -> Iterator[Place]:
-    layout = Layout(directory / "home")
+    layout = LocalLayout(directory / "home")
     sessions = layout.root / "sessions"
 
     def count() -> int:

@@ -23,11 +23,17 @@ import pytest
 PACKAGES = {
     "bash": "bash",
     "busybox": "busybox",
+    "chromium": "chromium",
     "dash": "dash",
     "fish": "fish",
     "git-lfs": "git-lfs",
     "node": "nodejs",
     "npm": "npm",
+    "munged": "munge",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "squeue": "slurm-client",
+    "sshd": "openssh-server",
     "zsh": "zsh",
 }
 MARK = "needs"

@@ -57,7 +57,7 @@ TOGETHER = {
     "docs/test_starters.py": "docs/examples",
 }
 # Each test by itself: these share nothing.
-COMPUTING = ("simulation", "properties", "soak", "unit/manifest/test_manifest_hostile.py")
+COMPUTING = ("simulation", "properties", "soak")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,9 +1,12 @@
 """Leaves tests that are marked `only_all` to `make test-all`, and reports them in one line.
 
     @pytest.mark.only_all(reason="the same mechanism as with `local`, on every backend")
+    @pytest.mark.only_all(reason="a verb on the other clouds", of=("modal", "kubernetes"))
 
-The option --all runs them too. Registered by tests/conftest.py; each worker of pytest-xdist leaves
-the same tests out and sends the process that reports how many they were.
+The second leaves out the cases of a test in which a parameter, its own or one of its fixtures, has
+a value of `of`. The option --all runs them too, and --rest runs them alone. Registered by
+tests/conftest.py; each worker of pytest-xdist leaves the same tests out and sends the process that
+reports how many they were.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-ALL = "--all"
+ALL, REST = "--all", "--rest"
 MARK = "only_all"
 _SENT = "fleetctl_only_all"  # the key in a worker's output
 
@@ -22,8 +25,12 @@ _left_out: Counter[str] = Counter()  # tests of a reason, of this process or of 
 
 def reason_of(item: pytest.Item) -> str | None:
     """The reason for which a test runs in `make test-all` alone; None when it always runs."""
-    mark = item.get_closest_marker(MARK)
-    return None if mark is None else str(mark.kwargs["reason"])
+    call = getattr(item, "callspec", None)
+    values = [it for it in call.params.values() if isinstance(it, str)] if call else []
+    for mark in item.iter_markers(MARK):
+        if "of" not in mark.kwargs or not {*mark.kwargs["of"]}.isdisjoint(values):
+            return str(mark.kwargs["reason"])
+    return None
 
 
 def format_left_out(counts: Counter[str]) -> str:
@@ -36,6 +43,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption(ALL):
         return
     reasons = {item: reason for item in items if (reason := reason_of(item)) is not None}
+    if config.getoption(REST, default=False):
+        config.hook.pytest_deselected(items=[item for item in items if item not in reasons])
+        items[:] = [*reasons]
+        return
     _left_out.clear()
     _left_out.update(reasons.values())
     config.hook.pytest_deselected(items=[*reasons])

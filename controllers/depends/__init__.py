@@ -1,1 +1,3 @@
-"""Work that depends on other work: where a dependency stands, and who depends on whom. Pure."""
+"""Work that depends on other work: the status of a dependency, and the edges between objects.
+Pure.
+"""

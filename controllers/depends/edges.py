@@ -1,5 +1,5 @@
-"""Who depends on whom: the objects that a spec waits for or takes something from, and circles of
-them. Read from stored specs without their models. Pure.
+"""Finds the edges between objects: the objects that a spec waits for or takes data from, and
+circles of such edges. Read from stored specs without their models. Pure.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from fleetctl.specs.values.dependencies import KIND_OF
 if TYPE_CHECKING:
     from fleetctl.specs.values.scalars import Spec
 
-SWEEP, BATCH_JOB = "Sweep", "BatchJob"
-# The fields that say so, as people write them.
-DEPENDS_ON, FROM_RESULTS = "dependsOn", "tasks.fromResults"
-PARAMS_FROM, PRIOR_TRIALS = "paramsFrom", "search.priorTrials"
+SWEEP = "Sweep"
+BATCH_JOB = "BatchJob"
+# The fields that declare an edge, as users write them.
+DEPENDS_ON = "dependsOn"
+FROM_RESULTS = "tasks.fromResults"
+PARAMS_FROM = "paramsFrom"
+PRIOR_TRIALS = "search.priorTrials"
 
-Node = tuple[str, str]  # kind, name; all of one namespace
+Node = tuple[str, str]  # kind, name; all in one namespace
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """via: the path of the field that says so, as a person writes it; condition: of `dependsOn`, or
-    empty. inputs: what the other one came to is part of this one's work.
+class DependencyEdge:
+    """via: the path of the declaring field, as a user writes it; condition: of `dependsOn`, or
+    empty. inputs: the result of the other object is part of this one's work.
     """
 
     kind: str
@@ -38,59 +41,60 @@ class Edge:
         return self.kind, self.name
 
 
-def edges_of(spec: Spec) -> list[Edge]:
-    """Of a checked spec; the same as `edges_in` of its document."""
+def edges_of(spec: Spec) -> list[DependencyEdge]:
+    """Returns the edges of a checked spec; the same as `edges_in` for its document."""
     found = [
-        Edge(it.kind, it.name, DEPENDS_ON, it.condition) for it in getattr(spec, "depends_on", ())
+        DependencyEdge(it.kind, it.name, DEPENDS_ON, it.condition)
+        for it in getattr(spec, "depends_on", ())
     ]
     given = getattr(getattr(spec, "tasks", None), "from_results", None)
     if given is not None:
-        found.append(Edge(BATCH_JOB, given.job, FROM_RESULTS, inputs=True))
+        found.append(DependencyEdge(BATCH_JOB, given.job, FROM_RESULTS, inputs=True))
     given = getattr(spec, "params_from", None)
     if given is not None:
-        found.append(Edge(SWEEP, given.sweep, PARAMS_FROM, inputs=True))
+        found.append(DependencyEdge(SWEEP, given.sweep, PARAMS_FROM, inputs=True))
     given = getattr(getattr(spec, "search", None), "prior_trials", None)
     if given is not None:
-        found.append(Edge(SWEEP, given.from_sweep, PRIOR_TRIALS, inputs=True))
+        found.append(DependencyEdge(SWEEP, given.from_sweep, PRIOR_TRIALS, inputs=True))
     return found
 
 
-def edges_in(document: Mapping[str, Any]) -> list[Edge]:
-    """Of a stored spec, in the order in which its fields are documented."""
-    return list(_edges(document))
+def edges_in(document: Mapping[str, Any]) -> list[DependencyEdge]:
+    """Returns the edges of a stored spec, in the order in which its fields are documented."""
+    return list(_list_edges(document))
 
 
-def _edges(document: Mapping[str, Any]) -> Iterator[Edge]:
+def _list_edges(document: Mapping[str, Any]) -> Iterator[DependencyEdge]:
     for entry in document.get("dependsOn") or ():
         for field, kind in KIND_OF.items():
             if field in entry:
                 condition = entry.get("condition", "Succeeded")
-                yield Edge(kind, entry[field], DEPENDS_ON, condition)
+                yield DependencyEdge(kind, entry[field], DEPENDS_ON, condition)
     if given := (document.get("tasks") or {}).get("fromResults"):
-        yield Edge(BATCH_JOB, given["job"], FROM_RESULTS, inputs=True)
+        yield DependencyEdge(BATCH_JOB, given["job"], FROM_RESULTS, inputs=True)
     if given := document.get("paramsFrom"):
-        yield Edge(SWEEP, given["sweep"], PARAMS_FROM, inputs=True)
+        yield DependencyEdge(SWEEP, given["sweep"], PARAMS_FROM, inputs=True)
     if given := (document.get("search") or {}).get("priorTrials"):
-        yield Edge(SWEEP, given["fromSweep"], PRIOR_TRIALS, inputs=True)
+        yield DependencyEdge(SWEEP, given["fromSweep"], PRIOR_TRIALS, inputs=True)
 
 
 def circle_from(start: Node, next_of: Callable[[Node], Sequence[Node]]) -> list[Node]:
-    """The objects from `start` that wait for each other, `start` first; the shortest such circle,
-    empty where it waits for no such. next_of: those that an object waits for.
+    """Returns the objects from `start` that wait for each other, `start` first; the shortest such
+    circle, empty where it waits for no such. next_of: those that an object waits for.
     """
     came: dict[Node, Node] = {}
     seen = [start]
     for node in seen:
         for other in next_of(node):
             if other == start:
-                return _path(node, came)
+                return _trace_path(node, came)
             if other not in came:
                 came[other] = node
                 seen.append(other)
     return []
 
 
-def _path(last: Node, came: Mapping[Node, Node]) -> list[Node]:
+def _trace_path(last: Node, came: Mapping[Node, Node]) -> list[Node]:
     path = [last]
     while path[-1] in came:
         path.append(came[path[-1]])

@@ -1,5 +1,5 @@
-"""Results of one object that are the parameters of another one's tasks: what was taken, as a note
-keeps it, and whether it fits. Pure.
+"""Stores results of an object that are the parameters of another one's tasks: the results taken, as
+a note, and if they fit. Pure.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.controllers.trials.winner import Lacking
-from fleetctl.specs.blocks.results import FromResults, parameter_name
+from fleetctl.controllers.trials.winner import MissingInput
+from fleetctl.guest.task.parameters import one_variable, variable
+from fleetctl.specs.blocks.from_results import FromResults, parameter_name
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.hints import with_hint
 from fleetctl.specs.values.scalars import COUNT_MAX
@@ -31,10 +32,11 @@ _OF_TYPE: Mapping[str, Callable[[object], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """params: of each task, by its index, ascending. uid and generation: of the object and spec
-    that they are of. said: the field as it was when they were taken. stale: they are to be taken
-    anew, so nothing more begins with them.
+class ResultParameters:
+    """Results taken as tasks. params: the parameters of each task, by ascending index. uid,
+    generation: identity of the source object, and generation of its spec. said: the field's value
+    when the results were taken. stale: the results must be taken again, so no further task begins
+    with them.
     """
 
     params: Mapping[int, Params]
@@ -55,46 +57,56 @@ class Rows:
         )
 
 
-def rows_in(text: str) -> Rows | None:
-    """What a note has; None where nothing was taken yet."""
+def rows_in(text: str) -> ResultParameters | None:
+    """Parses the rows of a note; None where no results were taken yet."""
     if not text:
         return None
     found = json.loads(text)
     params = {int(index): params for index, params in found["rows"]}
-    return Rows(params, found["uid"], found["generation"], found["said"], found["stale"])
+    return ResultParameters(
+        params,
+        found["uid"],
+        found["generation"],
+        found["said"],
+        found["stale"],
+    )
 
 
-def said_of(given: FromResults) -> str:
-    """The field as one text, by which another one is told from it."""
+def format_request(given: FromResults) -> str:
+    """Returns the field as one text, to compare it with another."""
     return canonical_json(given.model_dump(mode="json", exclude_defaults=True))
 
 
-def checked(
-    given: FromResults, key: str, found: Iterable[tuple[int, str | None]]
-) -> Mapping[int, Params] | Lacking:
-    """The results that were chosen, as parameters: (index, JSON text or None) of each, ascending.
-    key: of the object that they are of.
+def check_results(
+    given: FromResults,
+    key: str,
+    found: Iterable[tuple[int, str | None]],
+) -> Mapping[int, Params] | MissingInput:
+    """Returns the chosen results as parameters: (index, JSON text or None) of each, ascending. key:
+    of the object that has the results.
     """
     rows: dict[int, Params] = {}
     for index, text in found:
         value: Any = json.loads(text) if text is not None else None
-        if wrong := _wrong(given, value):
+        if wrong := _explain_unfit_value(given, value):
             hint = (
                 f"`fleetctl results {key}` shows them; choose with `tasks.fromResults.where`, or"
-                " mend what made them, and apply this again"
+                " fix what made them, and apply this again"
             )
-            return Lacking(
+            return MissingInput(
                 with_hint(f"the result of task {index} of {key} {wrong}", hint), True, UNFIT
             )
         rows[index] = value
         if len(rows) > COUNT_MAX:
             text = f"{key} has more than {COUNT_MAX:,} results"
-            return Lacking(with_hint(text, "choose with `tasks.fromResults.where`"), True, UNFIT)
+            return MissingInput(
+                with_hint(text, "choose with `tasks.fromResults.where`"), True, UNFIT
+            )
     return rows
 
 
-def _wrong(given: FromResults, value: object) -> str:
-    """Why a result cannot be parameters, as the rest of a sentence; or nothing."""
+def _explain_unfit_value(given: FromResults, value: object) -> str:
+    """Returns why a result cannot be parameters, as the rest of a sentence; or an empty text."""
     if value is None:
         return "is missing: it submitted none"
     if not isinstance(value, dict):
@@ -104,6 +116,9 @@ def _wrong(given: FromResults, value: object) -> str:
             parameter_name(name)
         except ValueError as error:
             return f"has a field that cannot be a parameter: {error}"
+    one, other = one_variable(value)
+    if one:
+        return f"has `{one}` and `{other}`, which are one variable, `{variable(one)}`"
     for name, kind in given.types.items():
         if name not in value:
             return f"has no `{name}`"

@@ -1,1 +1,1 @@
-"""What has happened to the units of one object, kept incrementally."""
+"""Keeps the history of the units of an object, incrementally."""

@@ -1,9 +1,9 @@
-"""What has happened to the units of one resource, kept incrementally: each ended run costs O(log),
-a pass O(live + changed).
+"""Keeps the history of the units of a resource, incrementally: each ended run costs O(log), a pass
+O(live + changed).
 
-Built by replaying the run rows (replay.py), then fed by the engine as runs begin and end; what
-an end makes of its unit is settled for both in attempts.py, so a restart is not a second code path.
-What stands open and what waits have files of their own. Pure: holds no clock and no I/O.
+Built by replaying the run rows (replay.py), then fed by the engine as runs begin and end; the
+effect of an end on its unit is settled for both in attempts.py, so a restart is not a second code
+path. Open sandboxes and waiting units have files of their own. Pure: holds no clock and no I/O.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.controllers.history import attempts
-from fleetctl.controllers.history.checkpoints import Steps
-from fleetctl.controllers.history.facts import Facts, Score, Unfinished
-from fleetctl.controllers.model import LIVE_STATES, Run, RunState, Saved
+from fleetctl.controllers.history.checkpoints import CheckpointSteps
+from fleetctl.controllers.history.facts import HistoryFacts, Score, UnfinishedUnit
+from fleetctl.controllers.model import LIVE_STATES, Run, RunState, SavedCheckpoint
 
 
-class History(Facts):
+class History(HistoryFacts):
     """Facts about one resource under its present spec. Read by controllers; written by the engine
     alone.
     """
@@ -26,10 +26,10 @@ class History(Facts):
     # -- facts -------------------------------------------------------------------------------------
 
     def began(self, run: Run) -> None:
-        """An intent is durable, or a live row was read back."""
+        """Adds a live run: its intent is durable, or its row was read back."""
         assert run.state in LIVE_STATES, run
         assert run.index not in self.live_by_index, f"two live runs of index {run.index}"
-        unit = self.unfinished.setdefault(run.index, Unfinished())
+        unit = self.unfinished.setdefault(run.index, UnfinishedUnit())
         self.waiting.discard(run.index, unit.due_at_s)
         self.started += 1
         unit.attempts = max(unit.attempts, run.attempt)
@@ -41,16 +41,16 @@ class History(Facts):
         self.sandboxes.enter(run)
 
     def reused(self, run: Run, *, score: Score | None = None) -> None:
-        """A unit has the result of an equal one, and no attempt was made."""
+        """Records that a unit took the result of an equal one, without an attempt."""
         assert run.index not in self.live_by_index, f"index {run.index} is live"
-        unit = self.unfinished.setdefault(run.index, Unfinished())
+        unit = self.unfinished.setdefault(run.index, UnfinishedUnit())
         self.waiting.discard(run.index, unit.due_at_s)
         self.started += 1
         self.taken.add(run.index)
-        attempts.succeed(self, run, score)
+        attempts.record_success(self, run, score)
 
     def changed(self, run: Run) -> None:
-        """A live run is still live, with a newer record."""
+        """Replaces the record of a run that is still live."""
         assert run.name in self.live and run.state in LIVE_STATES, run
         before = self.live[run.name]
         self.live[run.name] = run
@@ -67,40 +67,54 @@ class History(Facts):
         outdated: bool = False,
         wanted: bool = True,
     ) -> None:
-        """A live run reached its end: the unit is finished, given up, or due again.
+        """Records the end of a live run: the unit is finished, given up, or due again.
 
-        step, superseded, outdated and wanted as in replaying.Replayed: what is left is what reading
-        all rows back would give.
+        step, superseded, outdated and wanted as in replaying.Replayed: the resulting state equals
+        that of reading all rows back.
         """
         before = self.live.pop(run.name)
+        self.saves.began(run)
         del self.live_by_index[run.index]
         self.usage.pop(run.name, None)
-        attempts.spend(self, run)
-        self.placed[run.provider] -= not attempts.begun(run)
+        attempts.record_spending(self, run)
+        self.placed[run.provider] -= not attempts.has_begun(run)
         self.sandboxes.leave(run, closing=before.state is RunState.STOPPING)
         unit = self.unfinished[run.index]
         if not wanted:
             self._forget_unit(run)
             return
         if superseded:
-            unit.app_failures, unit.infra_failures, unit.last = 0, 0, None
-            unit.steps = Steps()
-            unit.short_lives, unit.idle_lives, unit.reached, unit.shrunk = 0, 0, None, 0
+            unit.app_failures = 0
+            unit.infra_failures = 0
+            unit.last = None
+            unit.steps = CheckpointSteps()
+            unit.short_lives = 0
+            unit.idle_lives = 0
+            unit.reached = None
+            unit.shrunk = 0
             if outdated:
-                attempts.outdate(self, run)
-            attempts.requeue(self, run.index, unit, 0.0)
+                attempts.mark_outdated(self, run)
+            attempts.requeue_unit(self, run.index, unit, 0.0)
             return
-        if attempts.take(self, unit, run, score, step):
-            attempts.settle(self, unit, run)
+        if attempts.record_attempt(
+            self,
+            unit,
+            run,
+            score,
+            step,
+        ):
+            attempts.settle_unit(self, unit, run)
         elif outdated:
             self.kept_outdated.add(run.index)
 
-    def saved(self, saved: Saved) -> None:
-        """A run completed a checkpoint; or one is read back, in the order of their coming."""
+    def saved(self, saved: SavedCheckpoint) -> None:
+        """Adds a completed checkpoint of a run, also one that is read back, in the order of their
+        coming.
+        """
         self.saves.take(saved)
 
     def charged(self, usd: float) -> None:
-        """An idle sandbox cost this much more, after the end of its last run."""
+        """Adds the cost of an idle sandbox after the end of its last run."""
         self.charged_usd += usd
 
     def called(self, usd: float) -> None:
@@ -113,12 +127,14 @@ class History(Facts):
 
     @property
     def retries(self) -> int:
-        """Failures that another attempt follows. What we stopped ourselves is not one."""
+        """Counts failures that another attempt follows. A run that we stopped ourselves is not a
+        failure.
+        """
         return self.failures + self.infra_failures - len(self.failed)
 
     @property
     def done(self) -> int:
-        """Units of which nothing more is desired: they succeeded, or their kind ended them."""
+        """Counts units that need no more runs: they succeeded, or their kind ended them."""
         return len(self.succeeded) + len(self.pruned)
 
     def is_done(self, index: int) -> bool:
@@ -129,8 +145,8 @@ class History(Facts):
         return self.taken.gaps(start, end)
 
     def again(self) -> list[int]:
-        """Units whose attempts were all made for another spec, ascending. Not those that somebody
-        asked to run again.
+        """Returns units whose attempts were all made for another spec, ascending. Units that a user
+        asked to run again are left out.
         """
         return sorted(
             index
@@ -140,7 +156,9 @@ class History(Facts):
 
     def next_attempt(self, index: int) -> int:
         unit = self.unfinished.get(index)
-        return unit.attempts + 1 if unit else 1
+        if unit:
+            return unit.attempts + 1
+        return 1
 
     def _forget_unit(self, run: Run) -> None:
         self.unwanted.add(run.index)

@@ -36,14 +36,16 @@ class IntervalSet:
         return self.text()
 
     def text(self, *, intervals_max: int | None = None) -> str:
-        """`0-411,430`; cut after intervals_max intervals with `,...`."""
+        """Formats the set as `0-411,430`; cut after intervals_max intervals with `,...`."""
         shown = len(self._starts) if intervals_max is None else intervals_max
         pairs = zip(self._starts[:shown], self._ends[:shown], strict=True)
         text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)
-        return text if shown >= len(self._starts) else text + ",..."
+        if shown >= len(self._starts):
+            return text
+        return text + ",..."
 
     def add(self, item: int) -> bool:
-        """True when it was not there."""
+        """Adds a number. Returns True when it was new."""
         at = bisect_right(self._starts, item) - 1
         if at >= 0 and item <= self._ends[at]:
             return False
@@ -63,12 +65,13 @@ class IntervalSet:
         return True
 
     def discard(self, item: int) -> bool:
-        """True when it was there."""
+        """Removes a number. Returns True when it was in the set."""
         at = bisect_right(self._starts, item) - 1
         if at < 0 or item > self._ends[at]:
             return False
         self._count -= 1
-        start, end = self._starts[at], self._ends[at]
+        start = self._starts[at]
+        end = self._ends[at]
         if start == end:
             del self._starts[at], self._ends[at]
         elif item == start:
@@ -82,7 +85,7 @@ class IntervalSet:
         return True
 
     def count(self, start: int, end: int) -> int:
-        """How many of [start, end) are in the set; costs O(log intervals + intervals in it)."""
+        """Counts the members in [start, end); costs O(log intervals + intervals in it)."""
         first = max(bisect_right(self._starts, start) - 1, 0)
         found = 0
         for at in range(first, len(self._starts)):
@@ -92,8 +95,8 @@ class IntervalSet:
         return found
 
     def gaps(self, start: int, end: int) -> Iterator[int]:
-        """What is not in the set, in [start, end), ascending, lazily: the next is found in O(log
-        intervals).
+        """Yields the numbers that are not in the set, in [start, end), ascending, lazily: the next
+        is found in O(log intervals).
 
         The set must not change while the iterator is used.
         """

@@ -1,7 +1,7 @@
-"""How long there was work: the time during which at least one attempt ran, in seconds.
+"""Measures how long there was work: the time during which at least one attempt ran, in seconds.
 
 Fed by attempts.py as attempts end and read by status.py. Waiting, refusal, suspension and the idle
-night between two applies are not work, so no end minus a beginning would tell it.
+night between two applies are not work, so no end minus a beginning would show it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetctl.controllers.model import Run
 GAP_S = 1.0
 
 
-class Working:
+class WorkingTime:
     """Disjoint spans of seconds since the epoch. `add` costs O(log spans) plus one list shift."""
 
     __slots__ = ("_ends", "_starts")
@@ -26,14 +26,15 @@ class Working:
         self._ends: list[float] = []
 
     def add(self, run: Run) -> None:
-        """An attempt has ended; one that never began, or took an equal result, is not work."""
+        """Adds an ended attempt; one that never began, or took an equal result, is not work."""
         if run.started_at_s is not None and run.ended_at_s is not None:
             self._join(run.started_at_s, max(run.started_at_s, run.ended_at_s))
 
     def figures(self, live: Iterable[Run]) -> tuple[float, float | None]:
-        """(seconds before the present stretch of work, when that began or None while nothing runs).
+        """Returns (seconds before the present stretch of work, when that began or None while no
+        attempt runs).
 
-        Both stay as they are while the same attempts run: a status is not written for a clock.
+        Both stay the same while the same attempts run: a status is not written for a clock.
         """
         begun = min((it.started_at_s for it in live if it.started_at_s is not None), default=None)
         if begun is None:

@@ -1,1 +1,1 @@
-"""What each kind wants: one file a kind."""
+"""The desired runs of each kind: one file a kind."""

@@ -14,7 +14,7 @@ from fleetctl.controllers.planning.plan import (
     RemoveVolume,
 )
 
-# Kinds that are true as soon as they are said: nothing is made at a provider.
+# Kinds that are ready as soon as they are stored: no provider has to create anything.
 SAID_KINDS = frozenset({"Notifier", "Policy", "Provider", "Secret", "Settings"})
 
 
@@ -35,36 +35,61 @@ class DesiredAsset:
     users: tuple[str, ...]
     heir: bool = False  # one of the same name was applied after this one was deleted
     removing: bool = False  # a call that removes it, or its forerunner, is under way
-    lacking: tuple[str, str] | None = None  # reason and sentence of what nobody here can make
+    # reason and sentence about an asset that no provider here can create
+    lacking: tuple[str, str] | None = None
     problem: str = ""  # the provider's words when it could not be made or removed
 
 
 def reconcile_asset(desired: DesiredAsset) -> Plan:
     if desired.deleted:
-        return _delete(desired)
+        return _plan_deletion(desired)
     if desired.kind in SAID_KINDS or desired.ready:
         return Plan((), Phase.READY, "Ready")
     if desired.kind == "Endpoint":
         if desired.lacking is None:
             return Plan((), Phase.READY, "Ready")
         reason, text = desired.lacking
-        return Plan((), Phase.PENDING, reason, text, (text,))
+        return Plan(
+            (),
+            Phase.PENDING,
+            reason,
+            text,
+            (text,),
+        )
     if desired.removing:
         text = f"the deleted {desired.kind.lower()} of this name is still being removed"
-        return Plan((), Phase.PENDING, "Waiting", text, (text,))
+        return Plan(
+            (),
+            Phase.PENDING,
+            "Waiting",
+            text,
+            (text,),
+        )
     ensure = EnsureFunction if desired.kind == "Function" else EnsureVolume
     make = ensure(desired.name, desired.provider, "it does not exist yet")
     waiting = (desired.problem,) if desired.problem else ()
-    return Plan((make,), Phase.PENDING, "Creating", desired.problem, waiting)
+    return Plan(
+        (make,),
+        Phase.PENDING,
+        "Creating",
+        desired.problem,
+        waiting,
+    )
 
 
-def _delete(desired: DesiredAsset) -> Plan:
+def _plan_deletion(desired: DesiredAsset) -> Plan:
     drop = Drop(desired.uid, "deleted")
     keeps_data = desired.kind == "Volume" and not desired.delete_data
     if desired.kind == "Provider" and desired.users:
-        # Without it nobody could look at what runs there, nor end it.
+        # Without it, runs there could neither be observed nor ended.
         waiting = (f"still holds something of {', '.join(desired.users)}",)
-        return Plan((), Phase.DELETING, "InUse", waiting[0], waiting)
+        return Plan(
+            (),
+            Phase.DELETING,
+            "InUse",
+            waiting[0],
+            waiting,
+        )
     if desired.kind == "Endpoint" and not desired.users:
         return Plan((drop,), Phase.DELETING, "Deleted")
     if desired.kind in SAID_KINDS or keeps_data or desired.removed:
@@ -77,14 +102,26 @@ def _delete(desired: DesiredAsset) -> Plan:
         )
         return Plan((passed_on,), Phase.DELETING, "Deleted")
     if desired.users:
-        # It goes after its last user, so that no task loses what it stands on.
+        # It is removed after its last user, so that no task loses an asset in use.
         waiting = (f"still used by {', '.join(desired.users)}",)
-        return Plan((), Phase.DELETING, "InUse", waiting[0], waiting)
+        return Plan(
+            (),
+            Phase.DELETING,
+            "InUse",
+            waiting[0],
+            waiting,
+        )
     why = (desired.problem,) if desired.problem else ()
-    return Plan((_remove(desired),), Phase.DELETING, "Deleted", desired.problem, why)
+    return Plan(
+        (_build_removal(desired),),
+        Phase.DELETING,
+        "Deleted",
+        desired.problem,
+        why,
+    )
 
 
-def _remove(desired: DesiredAsset) -> RemoveVolume | RemoveFunction:
+def _build_removal(desired: DesiredAsset) -> RemoveVolume | RemoveFunction:
     if desired.kind == "Function":
         return RemoveFunction(desired.name, desired.provider, "deleted")
     return RemoveVolume(desired.name, desired.provider, "deletionPolicy is Delete")

@@ -1,5 +1,5 @@
 """BatchJob: many independent indexed tasks. Called by reconcile.py through
-controllers/planning/kind.py; pure.
+controllers/planning/kind_controller.py; pure.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.depends.results import Rows, rows_in
+from fleetctl.controllers.depends.results import ResultParameters, rows_in
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.intervals import IntervalSet
 from fleetctl.controllers.model import WandbTrial
-from fleetctl.controllers.planning.kind import (
+from fleetctl.controllers.planning.kind_controller import (
     UNITS_KEPT_MAX,
     KindController,
+    ObjectVerdict,
     Params,
     Unit,
-    Verdict,
+    describe_params_source,
     limits_of,
     policy_of,
-    taken_from,
 )
-from fleetctl.controllers.reuse.rows import RowIndexes, Span
+from fleetctl.controllers.reuse.row_matching import RowIndexes, RowSpan
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.program import winner_wandb
+from fleetctl.controllers.wandb.program_params import winner_wandb
 from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 INTERVALS_MAX = 1000  # of a status, which stays far below 256 KiB
 
 
-class BatchJob(KindController):
-    """A task's identity is its index, which goes with its parameters wherever its row stands."""
+class BatchJobController(KindController):
+    """Decides for a BatchJob. A task's identity is its index, which belongs to its parameters at
+    any position of its row.
+    """
 
     total: int | None
 
@@ -54,16 +56,18 @@ class BatchJob(KindController):
         self.spec = spec = spec.model_copy(update={"template": template})
         self.policy = policy_of(spec, pins)
         self.limits = limits_of(spec)
-        self.rows = _rows(spec, pins)
+        self.rows = _read_pinned_rows(spec, pins)
         self.total = spec.count() if self.rows is None or self.rows.stale else len(self.rows.params)
         self.template_hash = template_hash(spec.template, spec.placement, pins, spec.params_from)
         self.given = given_params(spec.params_from, pins)
         if self.total is None:
-            self.given = None  # nothing begins
+            self.given = None  # unset: no task begins
         self.contents = self.contents_of(spec, pins)
-        # Of its rows in their order, and how many spans of them are known to have begun.
-        self._indexes, self._begun = _row_indexes(spec, pins, self.rows, self.total), 0
+        # Order of its rows, and how many of their spans are known to have begun.
+        self._indexes = _row_indexes(spec, pins, self.rows, self.total)
+        self._begun = 0
         self._same_params = params_hash({}) if spec.tasks is None else None
+        self.has_files = spec.tasks is not None and spec.tasks.files is not None
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
     @staticmethod
@@ -77,14 +81,24 @@ class BatchJob(KindController):
             return None
         digest = self._same_params or params_hash(params)
         params = {**(self.given or {}), **params}
-        return Unit(index, params, digest, self.template_hash, self.contents[0])
+        return Unit(
+            index,
+            params,
+            digest,
+            self.template_hash,
+            self.contents[0],
+        )
 
     def _params(self, index: int) -> Params | None:
-        """Its own; None of a task that there is not. What is being taken anew keeps what it has."""
+        """Returns the task's own parameters; None for a task that does not exist. While the rows
+        are taken again, a task keeps its parameters.
+        """
         if self.rows is not None:
             return self.rows.params.get(index)
         row = self._indexes.row(index)
-        return None if row is None else self.spec.params(row)
+        if row is None:
+            return None
+        return self.spec.params(row)
 
     def indexes(self) -> Iterable[int]:
         return self._indexes
@@ -94,9 +108,11 @@ class BatchJob(KindController):
         return next(iter(self.indexes()), 0)
 
     def template(self, index: int) -> Template:
-        """One for all tasks, but for arguments that a sweep's best trial gives."""
+        """Returns one template for all tasks, except for arguments from a sweep's best trial."""
         unit = self.unit(index) if self.spec.params_from is not None else None
-        return with_arguments(self.spec.template, unit.params) if unit else self.spec.template
+        if unit:
+            return with_arguments(self.spec.template, unit.params)
+        return self.spec.template
 
     def content(self, index: int) -> Template:  # noqa: ARG002 - one for all tasks
         return self.spec.template
@@ -114,7 +130,7 @@ class BatchJob(KindController):
 
     @cached_property
     def _repeated(self) -> Mapping[int, int]:
-        """Of the tasks whose parameters an earlier one has: how many."""
+        """Counts, for each repeated task, the tasks whose parameters an earlier task has."""
         tasks = self.spec.tasks
         if tasks is not None and tasks.matrix is not None:
             axes = [[canonical_json(value) for value in axis] for axis in tasks.matrix.values()]
@@ -131,7 +147,8 @@ class BatchJob(KindController):
 
     def next(self, history: History) -> Iterator[Unit]:
         spans = self._indexes.spans
-        # What has begun stays so: of 100,000 rows the next is found without the ones before.
+        # A begun span stays begun: of 100,000 rows the next is found without a look at the earlier
+        # ones.
         while self._begun < len(spans) and _has_begun(history, spans[self._begun]):
             self._begun += 1
         for at in range(self._begun, len(spans)):
@@ -140,31 +157,33 @@ class BatchJob(KindController):
                 assert unit is not None
                 yield unit
 
-    def verdict(self, history: History) -> Verdict | None:
+    def verdict(self, history: History) -> ObjectVerdict | None:
         if self.total is None:
             return None
         early = early_verdict(self.spec, history, units="tasks")
         if early is not None:
             return early
-        done, failed = len(history.succeeded), len(history.failed)
+        done = len(history.succeeded)
+        failed = len(history.failed)
         if done + failed < self.total:
             return None
         if failed:
-            return Verdict(False, "FailedIndexes", self._failures(history))
-        return Verdict(True, "Completed", f"{done} of {self.total} tasks succeeded")
+            return ObjectVerdict(False, "FailedIndexes", self._failures(history))
+        return ObjectVerdict(True, "Completed", f"{done} of {self.total} tasks succeeded")
 
     def summary(self, history: History) -> Status:
-        out = taken_from(self.spec.params_from, self.given)
+        out = describe_params_source(self.spec.params_from, self.given)
         if self._shown_indexes:
             out["taskIndexes"] = self._shown_indexes
-        # A successPolicy may still be met; nothing else makes up for a task that was given up.
+        # A successPolicy may still be met; otherwise a task that was given up makes success
+        # impossible.
         if history.failed and self.spec.success_policy is None:
             out["cannotSucceed"] = self._failures(history)
         return out
 
     @cached_property
     def _shown_indexes(self) -> str:
-        """Where they are not those from 0 on."""
+        """Returns the indexes as text where they are not those from 0 on."""
         if self.total is None or (self.rows is None and self._indexes.plain):
             return ""
         return IntervalSet(self._indexes).text(intervals_max=INTERVALS_MAX)
@@ -174,7 +193,10 @@ class BatchJob(KindController):
 
 
 def _row_indexes(
-    spec: BatchJobSpec, pins: Pins, rows: Rows | None, total: int | None
+    spec: BatchJobSpec,
+    pins: Pins,
+    rows: ResultParameters | None,
+    total: int | None,
 ) -> RowIndexes:
     if rows is not None:
         return RowIndexes.of(rows.params)
@@ -185,11 +207,15 @@ def _row_indexes(
     return RowIndexes([(0, total or 0)])
 
 
-def _has_begun(history: History, span: Span) -> bool:
+def _has_begun(history: History, span: RowSpan) -> bool:
     return next(history.fresh(span.index, span.index + span.length), None) is None
 
 
-def _rows(spec: BatchJobSpec, pins: Pins) -> Rows | None:
-    """What its tasks are, where another job's results say so; None while that is not known."""
+def _read_pinned_rows(spec: BatchJobSpec, pins: Pins) -> ResultParameters | None:
+    """Returns the rows of its tasks, where another job's results define them; None while those are
+    unknown.
+    """
     given = spec.tasks.from_results if spec.tasks is not None else None
-    return rows_in(pins.results) if given is not None else None
+    if given is not None:
+        return rows_in(pins.results)
+    return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fleetctl.controllers.kinds.batchjob import BatchJob
-from fleetctl.controllers.kinds.sweep import Sweep
-from fleetctl.controllers.kinds.trainingrun import TrainingRun
-from fleetctl.controllers.planning.kind import KindController
+from fleetctl.controllers.kinds.batchjob import BatchJobController
+from fleetctl.controllers.kinds.sweep import SweepController
+from fleetctl.controllers.kinds.trainingrun import TrainingRunController
+from fleetctl.controllers.planning.kind_controller import KindController
 
 CONTROLLERS: dict[str, type[KindController]] = {
-    "BatchJob": BatchJob,
-    "Sweep": Sweep,
-    "TrainingRun": TrainingRun,
+    "BatchJob": BatchJobController,
+    "Sweep": SweepController,
+    "TrainingRun": TrainingRunController,
 }

@@ -1,5 +1,5 @@
 """Sweep: a search over parameters; each trial is a unit. Called by reconcile.py through
-controllers/planning/kind.py; pure.
+controllers/planning/kind_controller.py; pure.
 """
 
 from __future__ import annotations
@@ -12,46 +12,51 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.curves import Curves
+from fleetctl.controllers.history.metrics.curves import MetricCurves
 from fleetctl.controllers.model import Run, WandbTrial
-from fleetctl.controllers.planning.kind import (
+from fleetctl.controllers.planning.kind_controller import (
     UNITS_KEPT_MAX,
-    Keep,
+    KeepRunning,
     KindController,
+    ObjectVerdict,
     Params,
     StopNow,
     Unit,
-    Verdict,
     as_desired,
     limits_of,
     policy_of,
 )
 from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.trials.bayes_points import BayesPoints
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
-from fleetctl.controllers.trials.early_terminate import early_end, rungs
-from fleetctl.controllers.trials.points import command_line, points, random_point, size
+from fleetctl.controllers.trials.early_terminate import early_end, list_rungs
+from fleetctl.controllers.trials.points import (
+    command_line,
+    count_points,
+    iterate_points,
+    random_point,
+)
 from fleetctl.controllers.trials.prior import prior_counts, prior_trials
 from fleetctl.controllers.trials.scores import score_of, scores_of
-from fleetctl.controllers.trials.served import (
+from fleetctl.controllers.trials.trial_warnings import (
+    METRIC_MISSING,
+    describe_missing,
+    front_status,
+    warning_of,
+    way_of,
+)
+from fleetctl.controllers.trials.wandb_backend import (
     all_ended,
     ended_there,
     handed_trial,
     stopped_there,
 )
-from fleetctl.controllers.trials.suggested import Suggested
-from fleetctl.controllers.trials.telling import (
-    METRIC_MISSING,
-    front_status,
-    missing,
-    warning_of,
-    way_of,
-)
 from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED, Status
-from fleetctl.controllers.wandb.handed import STOPPED_BY_WANDB, Handed, search_of
-from fleetctl.controllers.wandb.program import (
+from fleetctl.controllers.wandb.assigned_runs import STOPPED_BY_WANDB, AssignedRuns, search_of
+from fleetctl.controllers.wandb.program_params import (
     PARAMETERS_UNREAD,
+    describe_unread,
     stopped_by_unread,
-    unread,
     wandb_trial,
 )
 from fleetctl.specs.blocks.template import Template
@@ -61,14 +66,16 @@ from fleetctl.specs.values.hashing import params_hash
 if TYPE_CHECKING:
     from fleetctl.specs.kinds.sweep import SweepSpec
 
-# Of trials that their search, or W&B, has ended for good.
+# For trials that their search, or W&B, has ended for good.
 FINAL = frozenset({EARLY_TERMINATED, STOPPED_BY_WANDB})
 # A grid is held in memory once per generation, so it has a limit; 100,000 points take about 40 MB.
 GRID_POINTS_MAX = 100_000
 
 
 def shared_template(spec: SweepSpec) -> Template:
-    """What all trials run, parameters aside: the template's own work, else the search's command."""
+    """Returns the work that all trials share, parameters aside: the template's own work, else the
+    search's command.
+    """
     template = spec.template or Template()
     if template.work is not None:
         return template
@@ -76,16 +83,16 @@ def shared_template(spec: SweepSpec) -> Template:
     return template.model_copy(update={"command": command})
 
 
-def _suggested(spec: SweepSpec, pins: Pins) -> Suggested:
+def _build_suggested(spec: SweepSpec, pins: Pins) -> BayesPoints:
     metric = spec.search.metric
     assert metric is not None, "the loader refuses a bayes search without a metric"
     if spec.search.prior_trials is None:
-        return Suggested(spec.search, spec.seed)
+        return BayesPoints(spec.search, spec.seed)
     prior = prior_trials(pins.prior, metric) if pins.prior else None
-    return Suggested(spec.search, spec.seed, prior)
+    return BayesPoints(spec.search, spec.seed, prior)
 
 
-class Sweep(KindController):
+class SweepController(KindController):
     """A trial's identity is its parameters: a grid that grows keeps the trials it had, under their
     old indexes.
 
@@ -95,9 +102,14 @@ class Sweep(KindController):
     compares = True
     keeps_indexes = True
 
-    def __init__(self, spec: SweepSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
-        self.handed = Handed(spec.trials) if spec.backend == "wandb" else None
-        points_in_all = size(spec.search) if spec.search.parameters else None
+    def __init__(
+        self,
+        spec: SweepSpec,
+        allocated: Mapping[str, int],
+        pins: Pins = NO_PINS,
+    ) -> None:
+        self.handed = AssignedRuns(spec.trials) if spec.backend == "wandb" else None
+        points_in_all = count_points(spec.search) if spec.search.parameters else None
         if self.handed is not None:
             config = json.loads(pins.wandb) if pins.wandb else {}
             spec = spec.model_copy(update={"search": search_of(spec, config)})
@@ -119,7 +131,9 @@ class Sweep(KindController):
         self._metric_names = [name for name, _ in self._goals] or ([one.name] if one else [])
         ours = self.handed is None
         self._grid = ours and spec.search.method == "grid"
-        self._suggested = _suggested(spec, pins) if ours and spec.search.method == "bayes" else None
+        self._suggested = (
+            _build_suggested(spec, pins) if ours and spec.search.method == "bayes" else None
+        )
         self._prior = pins.prior
         self._points: dict[int, Mapping[str, object]] = {}
         self._fresh_from = 0
@@ -131,10 +145,10 @@ class Sweep(KindController):
         known = len(self._points)
         self.total = min(known, limit or known) if self._grid else limit
         if self.handed is not None:
-            # Others may take some of them; then it is W&B that says when there are no more.
+            # Other agents may take some points; then W&B decides when there are no more.
             ends = [it for it in (points_in_all, limit) if it is not None]
             self.total = min(ends, default=None)
-        # Of a bayes search, and of one at W&B, units come to be while it runs.
+        # In a bayes search, and in a sweep at W&B, units are added while it runs.
         growing = self._suggested is not None or self.handed is not None
         self.unit = self._unit if growing else lru_cache(UNITS_KEPT_MAX)(self._unit)
 
@@ -159,10 +173,18 @@ class Sweep(KindController):
                 return None
         else:
             params = random_point(self.spec.search, self.spec.seed, index)
-        return Unit(index, params, params_hash(params), self.template_hash, self.contents[0])
+        return Unit(
+            index,
+            params,
+            params_hash(params),
+            self.template_hash,
+            self.contents[0],
+        )
 
     def template(self, index: int) -> Template:
-        """The template; where the search brings the command, with that trial's own arguments."""
+        """Returns the template; where the search brings the command, with that trial's own
+        arguments.
+        """
         unit = self.unit(index)
         assert unit is not None
         if self._command is None:
@@ -178,7 +200,9 @@ class Sweep(KindController):
     @property
     def metric(self) -> str:
         metric = self.spec.search.metric
-        return metric.name if metric is not None else ""
+        if metric is not None:
+            return metric.name
+        return ""
 
     def wandb(self, name: str, index: int) -> WandbTrial | None:
         if self.handed is not None:
@@ -189,7 +213,7 @@ class Sweep(KindController):
 
     @property
     def repeats(self) -> bool:
-        # What is drawn may be drawn again, and each run at W&B is one of its own.
+        # A random draw may repeat a point, and each run at W&B is a distinct run.
         return self.handed is not None or self.spec.search.method == "random"
 
     def next(self, history: History) -> Iterator[Unit]:
@@ -220,14 +244,18 @@ class Sweep(KindController):
 
     def asks(self, history: History) -> int | None:
         if self.handed is not None:
-            return len(history.taken) if self.handed.asks(history) else None
+            if self.handed.asks(history):
+                return len(history.taken)
+            return None
         suggested = self._suggested
         if suggested is None or suggested.waits or suggested.exhausted or self._reached(history):
             return None
         if self.total is not None and len(history.taken) >= self.total:
             return None
         index = next(history.fresh(0, self._end or 1 << 62), None)
-        return None if index in suggested.points else index
+        if index in suggested.points:
+            return None
+        return index
 
     def work(self, history: History, index: int) -> Callable[[], Params | None]:
         assert self._suggested is not None
@@ -239,22 +267,24 @@ class Sweep(KindController):
         if self._suggested.exhausted:
             self.total = self._end = len(self._suggested.points)
 
-    def curves(self) -> Curves | None:
-        metric, early = self.spec.search.metric, self.spec.search.early_terminate
+    def curves(self) -> MetricCurves | None:
+        metric = self.spec.search.metric
+        early = self.spec.search.early_terminate
         if self.handed is not None:
             return None  # W&B decides what these decide
         needed = early is not None or self._suggested is not None
         if metric is None or not (needed or metric.target is not None):
             return None
-        return Curves(
+        return MetricCurves(
             metric.name,
             maximize=metric.goal == "maximize",
             bands=early.bands if early is not None else (),
             target=metric.target,
         )
 
-    def keep(self, history: History, run: Run) -> Keep | StopNow:
-        decision, early = as_desired(self, run), self.spec.search.early_terminate
+    def keep(self, history: History, run: Run) -> KeepRunning | StopNow:
+        decision = as_desired(self, run)
+        early = self.spec.search.early_terminate
         if isinstance(decision, StopNow):
             return decision
         if (stop := stopped_there(self.handed, run)) is not None:
@@ -263,36 +293,39 @@ class Sweep(KindController):
             return decision
         return early_end(history.curves, run.name, early) or decision
 
-    def verdict(self, history: History) -> Verdict | None:
-        done, failed = len(history.succeeded), len(history.failed)
+    def verdict(self, history: History) -> ObjectVerdict | None:
+        done = len(history.succeeded)
+        failed = len(history.failed)
         if self.handed is not None and (over := ended_there(self.handed, history)):
             return over
         if self.handed is None and self._reached(history):
             target = self.spec.search.metric.target if self.spec.search.metric else None
-            return Verdict(True, "TargetReached", f"target {target} reached", waits_for_live=True)
+            return ObjectVerdict(
+                True, "TargetReached", f"target {target} reached", waits_for_live=True
+            )
         failed_for_all = history.failed_job
         if failed_for_all is not None and failed_for_all.reason == PARAMETERS_UNREAD:
-            return Verdict(False, PARAMETERS_UNREAD, unread(failed_for_all))
+            return ObjectVerdict(False, PARAMETERS_UNREAD, describe_unread(failed_for_all))
         early = early_verdict(self.spec, history, units="trials")
         if early is not None:
             return early
         ended = done + failed + len(history.pruned)
         if self.handed is not None and ended < (self.spec.trials or 1 << 62):
-            # Others may take what is left of a grid, so that W&B alone says when that is all.
+            # Other agents may take the rest of a grid, so that only W&B knows when it is complete.
             if not all_ended(self.handed, history):
                 return None
             self.total = ended
         if self.total is None or ended < self.total:
             return None
         if failed and self.spec.max_failed_indexes is None:
-            return Verdict(False, "FailedTrials", f"{failed} of {self.total} trials failed")
+            return ObjectVerdict(False, "FailedTrials", f"{failed} of {self.total} trials failed")
         if not done and not history.pruned and self.total:
-            return Verdict(False, "FailedTrials", f"all {failed} trials failed")
+            return ObjectVerdict(False, "FailedTrials", f"all {failed} trials failed")
         return self._finished(history)
 
     def score(self, result: str | None, metrics: Mapping[str, float]) -> Score | None:
-        """The metric of a trial: from its result, else the last value that it reported; or several
-        of them.
+        """Returns the metric of a trial, or several metrics: from its result, else the last value
+        that it reported.
         """
         if self._goals:
             return scores_of(result, metrics, self._goals)
@@ -309,7 +342,7 @@ class Sweep(KindController):
             out["wandb"] = self.handed.status()
         early = self.spec.search.early_terminate
         if early is not None and history.curves is not None:
-            out["rungs"] = rungs(history.curves, early)
+            out["rungs"] = list_rungs(history.curves, early)
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
         if (prior := self.spec.search.prior_trials) is not None:
@@ -317,7 +350,7 @@ class Sweep(KindController):
             if self._prior:
                 known = prior_counts(self._prior)
             out["priorTrials"] = {"fromSweep": prior.from_sweep, **known}
-        # What W&B's own programs tell goes there, and is followed here as far as it can be.
+        # Values that W&B's own programs log go to W&B, and are followed here as far as possible.
         names = self._metric_names if self.handed is None else []
         if names and (warning := warning_of(history, names, self._way)):
             out["warning"] = warning
@@ -339,45 +372,57 @@ class Sweep(KindController):
 
     @property
     def _way(self) -> str:
-        """How its program tells the metric."""
-        read, logs = self._template.metrics, self._command is not None
+        """Returns the way in which its program reports the metric."""
+        read = self._template.metrics
+        logs = self._command is not None
         return way_of(read, self._metric_names[0], logs=logs)
 
     def _allocate(self, allocated: Mapping[str, int]) -> None:
         self._fresh_from = max(allocated.values(), default=-1) + 1
         free = self._fresh_from
-        for params in points(self.spec.search, self.spec.seed):
+        for params in iterate_points(self.spec.search, self.spec.seed):
             assert len(self._points) < GRID_POINTS_MAX, "the loader limits the grid"
             index = allocated.get(params_hash(params))
             if index is None:
-                index, free = free, free + 1
+                index = free
+                free = free + 1
             self._points[index] = params
 
     def _lost(self, history: History) -> bool:
-        """A trial was given up, and neither a limit, a target nor a policy makes up for it."""
-        metric, spec = self.spec.search.metric, self.spec
+        """Returns true if a trial was given up, and neither a limit, a target nor a policy makes up
+        for it.
+        """
+        metric = self.spec.search.metric
+        spec = self.spec
         if spec.max_failed_indexes is not None or spec.success_policy is not None:
             return False
         return bool(history.failed) and (metric is None or metric.target is None)
 
-    def _finished(self, history: History) -> Verdict:
-        done, failed = len(history.succeeded), len(history.failed)
+    def _finished(self, history: History) -> ObjectVerdict:
+        done = len(history.succeeded)
+        failed = len(history.failed)
         if self._metric_names and not history.scores and self.handed is None:
-            return Verdict(False, METRIC_MISSING, missing(self._metric_names, self._way))
+            return ObjectVerdict(
+                False, METRIC_MISSING, describe_missing(self._metric_names, self._way)
+            )
         text = f"{done} of {self.total} trials succeeded"
         text += f", {len(history.pruned)} were stopped early" if history.pruned else ""
         text += f", {failed} failed" if failed else ""
-        return Verdict(True, "Completed", text)
+        return ObjectVerdict(True, "Completed", text)
 
     def _best(self, history: History) -> int | None:
-        """Index of the best trial, the earliest of equals."""
+        """Returns the index of the best trial, the earliest among equals."""
         metric = self.spec.search.metric
         maximize = metric is not None and metric.goal == "maximize"
         best = history.highest if maximize else history.lowest
-        return best[1] if best else None
+        if best:
+            return best[1]
+        return None
 
     def _reached(self, history: History) -> bool:
-        """By a value that a trial reported at any time, or by its result."""
+        """Returns true if the target was reached, by a value reported at any time, or by a
+        result.
+        """
         metric = self.spec.search.metric
         if metric is None or metric.target is None:
             return False
@@ -387,4 +432,6 @@ class Sweep(KindController):
         if best is None:
             return False
         value = history.scores[best]
-        return value >= metric.target if metric.goal == "maximize" else value <= metric.target
+        if metric.goal == "maximize":
+            return value >= metric.target
+        return value <= metric.target

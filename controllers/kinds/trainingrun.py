@@ -9,34 +9,34 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.history.checkpoints import Saves, Steps
+from fleetctl.controllers.history.checkpoints import CheckpointSteps, NewestCheckpoints
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.retries.retry import FailureAction, FailureRule
+from fleetctl.controllers.history.retries.retry_limits import FailureAction, FailureRule
 from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
-from fleetctl.controllers.planning.kind import (
+from fleetctl.controllers.planning.kind_controller import (
     UNITS_KEPT_MAX,
-    Keep,
+    KeepRunning,
     KindController,
+    ObjectVerdict,
     StopNow,
     Unit,
-    Verdict,
     as_desired,
+    describe_params_source,
     limits_of,
     placement_of,
     policy_of,
-    taken_from,
 )
 from fleetctl.controllers.planning.placement import Placement
 from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.program import winner_wandb
-from fleetctl.specs.blocks.nodes import ONE, Nodes, nodes_of
+from fleetctl.controllers.wandb.program_params import winner_wandb
+from fleetctl.specs.blocks.nodes import ONE, NodeRange, nodes_of
 from fleetctl.specs.content import (
     NO_PINS,
     Pins,
-    after,
+    chain_content,
     content_of,
     given_params,
     template_hash,
@@ -51,14 +51,16 @@ if TYPE_CHECKING:
     from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 
 NO_CHECKPOINT = "NoCheckpoint"
-# What `checkpoint.resume` names does not come to be there by another attempt.
+STEPS_SHOWN_MAX = 5
+# Another attempt does not create the checkpoint that `checkpoint.resume` names.
 _GIVEN_UP = FailureRule("", FailureAction.FAIL_INDEX, reasons=frozenset({NO_CHECKPOINT}))
 _WITHOUT_CHECKPOINT = "name a step that is there in `checkpoint.resume`, or `Latest`, and apply"
 
 
-def templates(spec: TrainingRunSpec) -> list[Template]:
-    """Of the stages; each learns from its environment where to save and from where to go on, and
-    has the time to save whatever ends it: a timeout and the end of its sandbox, too.
+def build_templates(spec: TrainingRunSpec) -> list[Template]:
+    """Builds the templates of the stages; each reads from its environment where to save and from
+    where to go on, and has the time to save however it ends: a timeout and the end of its sandbox,
+    too.
     """
     plain = [spec.template_of(at) for at in range(spec.count())]
     # Python beside the program looks at what it saves, and whether it gets on.
@@ -86,7 +88,7 @@ def templates(spec: TrainingRunSpec) -> list[Template]:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """own: its content, whatever it builds on."""
+    """own: its content, independent of earlier stages."""
 
     index: int
     name: str
@@ -97,9 +99,10 @@ class _Stage:
     resume_args: tuple[str, ...] | None
 
 
-class TrainingRun(KindController):
-    """A stage's identity is its name: it keeps the index under which it first ran, wherever it
-    stands in the list. It starts when all before it have succeeded. maxRestarts counts per stage.
+class TrainingRunController(KindController):
+    """Decides for a TrainingRun. A stage's identity is its name: it keeps the index under which it
+    first ran, at any position in the list. It starts when all before it have succeeded. maxRestarts
+    counts per stage.
 
     allocated: params hash -> index of the stages that have runs already.
     """
@@ -109,7 +112,10 @@ class TrainingRun(KindController):
     total: int
 
     def __init__(
-        self, spec: TrainingRunSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS
+        self,
+        spec: TrainingRunSpec,
+        allocated: Mapping[str, int],
+        pins: Pins = NO_PINS,
     ) -> None:
         template = with_sweeps_command(spec.template, spec.params_from, pins)
         self.spec = spec = spec.model_copy(update={"template": template})
@@ -124,7 +130,7 @@ class TrainingRun(KindController):
         self.limits = replace(limits, rules=rules, checkpoints=checkpoint is not None)
         self.given = given_params(spec.params_from, pins)
         self.template_hash = ""
-        self._stages = {it.index: it for it in _stages(spec, allocated, pins)}
+        self._stages = {it.index: it for it in _list_stages(spec, allocated, pins)}
         self._placements = {it.template_hash: it.placement for it in self._stages.values()}
         self._made: dict[int, Run] = {}  # the newest attempt of each wanted stage
         self._begun_at_s: dict[tuple[int, str], float] = {}  # of the first success of a content
@@ -135,21 +141,22 @@ class TrainingRun(KindController):
 
     @staticmethod
     def contents_of(spec: TrainingRunSpec, pins: Pins) -> tuple[str, ...]:
-        """A later stage builds on what the earlier ones leave."""
+        """Returns the contents of the stages: a later stage builds on the earlier ones."""
         template = with_sweeps_command(spec.template, spec.params_from, pins)
         spec = spec.model_copy(update={"template": template})
-        owns = (content_of(template, pins, spec.params_from) for template in templates(spec))
-        return tuple(accumulate(owns, after))
+        owns = (content_of(template, pins, spec.params_from) for template in build_templates(spec))
+        return tuple(accumulate(owns, chain_content))
 
     def recall(self, run: Run) -> None:
-        """What a stage built on that was removed since is there all the same: what builds on it is
-        not done again for that.
+        """Records a row that was read back. A base that was removed since a stage built on it
+        counts as present: the stages on top are not run again for that.
         """
         stage = self._stages.get(run.index)
-        if stage is not None and run.params_hash == _identity(stage.name):
+        if stage is not None and run.params_hash == _hash_stage(stage.name):
             self._made[run.index] = run
             if run.state is RunState.SUCCEEDED:
-                # By when it was desired: that and no other time is of one clock for all runs.
+                # Uses when the run was desired: only that time comes from the same clock for all
+                # runs.
                 self._begun_at_s.setdefault((run.index, run.content), run.created_at_s)
         elif run.state is RunState.SUCCEEDED and not run.put_aside:
             self._dropped.add(run.content)
@@ -158,16 +165,17 @@ class TrainingRun(KindController):
             self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
     def _contents(self) -> tuple[str, ...]:
-        """By index; empty for one that no stage has. What was made on top of a stage that is gone
-        counts where all that comes before it now was there already.
+        """Returns the contents by index; empty for an index without a stage. A result on top of a
+        removed stage counts where all stages that now precede it existed already.
         """
         found: dict[int, str] = {}
-        before, there_at_s = "", 0.0
+        before = ""
+        there_at_s = 0.0
         for stage in self._stages.values():
-            before = after(before, stage.own)
+            before = chain_content(before, stage.own)
             made = self._made.get(stage.index)
             if made is not None and made.created_at_s >= there_at_s:
-                on_dropped = (after(it, stage.own) for it in self._dropped)
+                on_dropped = (chain_content(it, stage.own) for it in self._dropped)
                 before = made.content if made.content in on_dropped else before
             found[stage.index] = before
             there_at_s = max(there_at_s, self._begun_at_s.get((stage.index, before), inf))
@@ -178,8 +186,15 @@ class TrainingRun(KindController):
         if stage is None:
             return None
         params = {**(self.given or {}), STAGE: stage.name}
-        identity, content = _identity(stage.name), self.contents[index]
-        return Unit(index, params, identity, stage.template_hash, content)
+        identity = _hash_stage(stage.name)
+        content = self.contents[index]
+        return Unit(
+            index,
+            params,
+            identity,
+            stage.template_hash,
+            content,
+        )
 
     def template(self, index: int) -> Template:
         template = self._stages[index].template
@@ -192,17 +207,21 @@ class TrainingRun(KindController):
 
     def template_now(self, history: History, index: int) -> Template:
         template = self.template(index)
-        nodes, count = nodes_of(template), self._nodes_now(history, index)
+        nodes = nodes_of(template)
+        count = self._nodes_now(history, index)
         if count == nodes.max:
             return template
-        return template.model_copy(update={"nodes": Nodes(min=nodes.min, max=count)})
+        return template.model_copy(update={"nodes": NodeRange(min=nodes.min, max=count)})
 
     def can_shrink(self, history: History, index: int) -> bool:
         return self._nodes_now(history, index) > nodes_of(self.template(index)).min
 
     def _nodes_now(self, history: History, index: int) -> int:
-        """Half as many each time that so many were waited for in vain."""
-        nodes, unit = nodes_of(self.template(index)), history.unfinished.get(index)
+        """Returns the nodes to request: half as many each time that the present number did not come
+        in time.
+        """
+        nodes = nodes_of(self.template(index))
+        unit = history.unfinished.get(index)
         return max(nodes.min, nodes.max >> (unit.shrunk if unit is not None else 0))
 
     def indexes(self) -> Iterator[int]:
@@ -239,13 +258,14 @@ class TrainingRun(KindController):
             yield unit
 
     def ready(self, history: History, index: int) -> bool:
-        """A stage works on what the earlier ones made, and works alone: also where a later one was
-        let end that an inserted one comes before.
+        """Returns true if a stage may start. It works on the results of the earlier ones, and
+        alone: also where a later one was let end that an inserted one comes before.
         """
         return self._present(history) == index and not history.live
 
-    def keep(self, history: History, run: Run) -> Keep | StopNow:
-        decision, present = as_desired(self, run), self._present(history)
+    def keep(self, history: History, run: Run) -> KeepRunning | StopNow:
+        decision = as_desired(self, run)
+        present = self._present(history)
         if isinstance(decision, StopNow) or present is None or present == run.index:
             return decision
         if self.policy.rollout is not Rollout.REPLACE:
@@ -254,16 +274,43 @@ class TrainingRun(KindController):
         return StopNow("Superseded", why)
 
     def _present(self, history: History) -> int | None:
-        """The stage that is on: the first that has not succeeded; None after the last."""
+        """Returns the current stage: the first that has not succeeded; None after the last."""
         return next((it for it in self._stages if it not in history.succeeded), None)
 
-    def verdict(self, history: History) -> Verdict | None:
+    def _removed(self, history: History) -> str:
+        """Returns why no attempt can go on from the requested step; empty where one may.
+
+        A mirror has all checkpoints that were ever copied to it, and one that an attempt of this
+        spec began from existed.
+        """
+        asked = self.spec.checkpoint
+        present = self._present(history)
+        if asked is None or asked.keep is None or asked.mirror or present is None or history.live:
+            return ""
+        unit = history.unfinished.get(present)
+        if not asked.resume.startswith("step:") or (
+            unit is not None and unit.steps.best is not None
+        ):
+            return ""
+        last = asked.keep.last
+        every = asked.keep.every
+        step = int(asked.resume.removeprefix("step:"))
+        if step not in history.saves.removed(last=last, every=every):
+            return ""
+        found = history.saves.there(last=last, every=every)
+        there = ", ".join(map(str, found[-STEPS_SHOWN_MAX:]))
+        return f"`keep` has removed the checkpoint of step {step}; there are those of {there}"
+
+    def verdict(self, history: History) -> ObjectVerdict | None:
+        if removed := self._removed(history):
+            text = f"{self.called(self._present(history) or 0)} cannot begin: {removed}"
+            return ObjectVerdict(False, "StageFailed", with_hint(text, _WITHOUT_CHECKPOINT))
         if history.failed:
             index = next(iter(history.failed))
             run = history.last_failure
             if run is not None and run.index == index and run.reason == NO_CHECKPOINT:
                 text = f"{self.called(index)} cannot begin: {run.message}"
-                return Verdict(False, "StageFailed", with_hint(text, _WITHOUT_CHECKPOINT))
+                return ObjectVerdict(False, "StageFailed", with_hint(text, _WITHOUT_CHECKPOINT))
             why = f" with {run.reason}" if run is not None and run.index == index else ""
             lost = run is not None and run.index == index and run.state is RunState.LOST
             ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")
@@ -271,18 +318,20 @@ class TrainingRun(KindController):
             text = f"{self.called(index)} {ended}{why}; {limit} is {most}"
             if self.spec.checkpoint is not None:
                 text += ", counted since the last new checkpoint"
-            return Verdict(False, "StageFailed", text)
+            return ObjectVerdict(False, "StageFailed", text)
         early = early_verdict(self.spec, history, units="stages")
         if early is not None:
             return early
         if len(history.succeeded) == self.total:
-            return Verdict(True, "Completed", f"{self.total} of {self.total} stages succeeded")
+            return ObjectVerdict(
+                True, "Completed", f"{self.total} of {self.total} stages succeeded"
+            )
         return None
 
     def summary(self, history: History) -> Status:
         present = self._present(history)
         stage = self._stages[present].name if present is not None else ""
-        taken = taken_from(self.spec.params_from, self.given)
+        taken = describe_params_source(self.spec.params_from, self.given)
         return {
             **taken,
             **newest_checkpoint(history.saves),
@@ -293,14 +342,16 @@ class TrainingRun(KindController):
     @property
     def progress(self) -> ProgressOrder | None:
         asked = self.spec.progress
-        return ProgressOrder(asked.timeout_seconds, asked.start_seconds) if asked else None
+        if asked:
+            return ProgressOrder(asked.timeout_seconds, asked.start_seconds)
+        return None
 
     def checkpoint(self, history: History, index: int) -> CheckpointOrder | None:
         asked = self.spec.checkpoint
         if asked is None:
             return None
         unit = history.unfinished.get(index)
-        steps = unit.steps if unit is not None else Steps()
+        steps = unit.steps if unit is not None else CheckpointSteps()
         # Once an attempt has begun there and gone on, that line is the newest.
         resume = "Latest" if steps.saved and asked.resume.startswith("step:") else asked.resume
         below = steps.below
@@ -320,9 +371,15 @@ class TrainingRun(KindController):
             mirror=asked.mirror or "",
         )
 
-    def _resume_arguments(self, asked: Checkpoint, history: History, index: int) -> tuple[str, ...]:
-        """For its command. A stage that says nothing of them has those of the run, unless what lies
-        in the directory is known to be of other stages alone: what prepares data takes none.
+    def _resume_arguments(
+        self,
+        asked: Checkpoint,
+        history: History,
+        index: int,
+    ) -> tuple[str, ...]:
+        """Returns the resume arguments for its command. A stage that sets none has those of the
+        run, unless the directory is known to hold other stages' checkpoints alone: a stage that
+        prepares data takes none.
         """
         stage = self._stages[index]
         if stage.template.command is None:
@@ -330,10 +387,12 @@ class TrainingRun(KindController):
         if stage.resume_args is not None:
             return stage.resume_args
         saved_by = history.saved_by & self._stages.keys()
-        return asked.resume_args if not saved_by or index in saved_by else ()
+        if not saved_by or index in saved_by:
+            return asked.resume_args
+        return ()
 
 
-def newest_checkpoint(saves: Saves) -> Status:
+def newest_checkpoint(saves: NewestCheckpoints) -> Status:
     newest = saves.newest
     if newest is None:
         return {}
@@ -343,24 +402,29 @@ def newest_checkpoint(saves: Saves) -> Status:
     return {"checkpoint": fields if often else {**fields, "everySeconds": round(every_s or 0.0)}}
 
 
-def _identity(name: str) -> str:
-    """The hash that tells a stage from the others."""
+def _hash_stage(name: str) -> str:
+    """Returns the hash that distinguishes the stage from the others."""
     return params_hash({STAGE: name})
 
 
-def _stages(spec: TrainingRunSpec, allocated: Mapping[str, int], pins: Pins) -> Iterator[_Stage]:
-    """In order; one that has no runs yet gets an index that no other has."""
+def _list_stages(
+    spec: TrainingRunSpec,
+    allocated: Mapping[str, int],
+    pins: Pins,
+) -> Iterator[_Stage]:
+    """Yields stages in order; one that has no runs yet gets an unused index."""
     names = [stage.name for stage in spec.stages] or ["main"]
     known: dict[str, int] = {}
     for name in names:
-        index = allocated.get(_identity(name))
+        index = allocated.get(_hash_stage(name))
         if index is not None and index not in known.values():
             known[name] = index
     free = max(allocated.values(), default=-1) + 1
-    for at, (name, template) in enumerate(zip(names, templates(spec), strict=True)):
+    for at, (name, template) in enumerate(zip(names, build_templates(spec), strict=True)):
         index = known.get(name)
         if index is None:
-            index, free = free, free + 1
+            index = free
+            free = free + 1
         placement = spec.placement_of(at)
         yield _Stage(
             index=index,

@@ -1,7 +1,8 @@
-"""What is left of a deleted object whose spec cannot be read: it wants nothing, and can still go.
+"""A controller for a deleted object whose spec cannot be read: it desires no runs, and can still be
+removed.
 
-Used by the engine in place of a kind's own controller. What is the same for all kinds then stops
-its runs, frees what they left and drops the row.
+Used by the engine instead of a kind's own controller. The code that is the same for all kinds then
+stops its runs, frees their assets and drops the row.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.retries.retry import Limits
-from fleetctl.controllers.planning.kind import KindController, Policy, Unit, Verdict
+from fleetctl.controllers.history.retries.retry_limits import RetryLimits
+from fleetctl.controllers.planning.kind_controller import (
+    KindController,
+    ObjectVerdict,
+    RunPolicy,
+    Unit,
+)
 from fleetctl.controllers.planning.placement import Placement
 from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.specs.content import NO_PINS, Pins
@@ -23,7 +29,7 @@ NONE: Mapping[str, int] = {}
 GRACE_S = 10.0  # the default of terminationGracePeriodSeconds
 
 
-class Unreadable(KindController):
+class UnreadableController(KindController):
     """No unit is wanted."""
 
     def __init__(
@@ -32,7 +38,7 @@ class Unreadable(KindController):
         allocated: Mapping[str, int] = NONE,  # noqa: ARG002
         pins: Pins = NO_PINS,  # noqa: ARG002
     ) -> None:
-        self.policy = Policy(
+        self.policy = RunPolicy(
             parallelism=0,
             suspend=False,
             active_deadline_s=None,
@@ -44,7 +50,7 @@ class Unreadable(KindController):
             placement=Placement(()),
             grace_s=GRACE_S,
         )
-        self.limits = Limits()
+        self.limits = RetryLimits()
         self.template_hash = ""
         self.contents = ()
         self.total = 0
@@ -60,5 +66,5 @@ class Unreadable(KindController):
     def next(self, history: History) -> Iterator[Unit]:  # noqa: ARG002
         return iter(())
 
-    def verdict(self, history: History) -> Verdict | None:  # noqa: ARG002
+    def verdict(self, history: History) -> ObjectVerdict | None:  # noqa: ARG002
         return None

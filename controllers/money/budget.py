@@ -1,8 +1,8 @@
-"""Money as admission: what a run may cost at worst is set aside before it starts, so that a cap
-holds whatever happens later.
+"""Admits runs by money: the worst-case cost of a run is set aside before it starts, so that a cap
+holds in any later event.
 
 Accounts are counted by the engine for each tick, from rows alone; the passes of the tick take from
-them one after the other. Pure but for that taking: holds no clock and does no I/O.
+them one after the other. Pure except for that taking: holds no clock and does no I/O.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fleetctl.controllers.model import Run
 from fleetctl.specs.values.hints import with_hint
 
 DAY_S = 86_400
-# Sums of floats: below a millionth of a cent nothing is meant.
+# Sums of floats: an amount below a millionth of a cent is rounding.
 TINY_USD = 1e-8
 TOO_SMALL = "BudgetTooSmall"  # for a single run
 
@@ -29,8 +29,8 @@ class OnExceeded(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cap:
-    """A limit and where a person finds it. until_s: when it counts anew; None = never."""
+class MoneyCap:
+    """A limit and where a user finds it. until_s: when it is reset; None = never."""
 
     owner: str  # budget/team-vision, or the object itself
     raise_by: str  # what `fleetctl set` takes before `=`
@@ -41,16 +41,16 @@ class Cap:
 
 
 @dataclass(slots=True)
-class Account:
-    """What counts against a cap now."""
+class BudgetAccount:
+    """The charges against a cap now."""
 
-    cap: Cap
-    charged_usd: float = 0.0  # of runs that are over
+    cap: MoneyCap
+    charged_usd: float = 0.0  # of finished runs
     reserved_usd: float = 0.0  # worst cases of live runs; infinite when one has no limit of time
-    accrued_usd: float = 0.0  # what live runs have cost so far, a part of the reserved
+    accrued_usd: float = 0.0  # cost of live runs so far, a part of the reserved
     calling_usd: float = 0.0  # worst cases of calls of models under way, a part of the reserved
-    # Of runs that began before there was a cap, and whose price nobody knew. They count as if they
-    # cost what the run that would start costs: never nothing.
+    # Runs that began before there was a cap, and whose price was unknown. They count as if they
+    # cost as much as the run that would start: never zero.
     unpriced_s: float = 0.0
     unpriced_live: int = 0
 
@@ -64,19 +64,21 @@ class Account:
 
     @property
     def left_for_calls_usd(self) -> float:
-        """What calls of models may come to beside what is charged: those under way, too."""
+        """Returns the USD left for calls of models beside the charges so far: those under
+        way, too.
+        """
         return max(0.0, self.cap.max_usd - self.charged_usd - self.reserved_usd + self.calling_usd)
 
     @property
     def over(self) -> tuple[str, str]:
-        """Reason and sentence of an account that only warns; both empty while there is nothing to
-        warn of.
+        """Returns reason and sentence of an account that only warns; both empty if it has no
+        warning.
         """
         cap = self.cap
         if cap.on_exceeded is not OnExceeded.WARN:
             return "", ""
         if self.committed_usd > cap.max_usd + TINY_USD:
-            parts = f"{usd(self.committed_usd)} of {usd(cap.max_usd)}"
+            parts = f"{format_usd(self.committed_usd)} of {format_usd(cap.max_usd)}"
             return "BudgetExceeded", f"{cap.owner} only warns: {parts} is used or set aside"
         if self.unpriced_live or self.unpriced_s:
             return "PriceUnknown", f"{cap.owner} only warns: not every price is known"
@@ -84,25 +86,31 @@ class Account:
 
     @property
     def percent(self) -> float:
-        """Of the cap, what is really used up: ended runs, and live ones so far."""
+        """Returns the percentage of the cap that is really used up: ended runs, and live ones so
+        far.
+        """
         return 100.0 * (self.charged_usd + self.accrued_usd) / self.cap.max_usd
 
     @property
     def warned(self) -> int:
-        """The highest warning level that is reached; 0 = none."""
+        """Returns the highest warning level that is reached; 0 before the first."""
         return max((it for it in self.cap.warn_at if self.percent >= it), default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a start sets aside; None: nobody knows its price, or it has no limit of time."""
+class ReservedCost:
+    """The amount that a start sets aside; None: its price is unknown, or it has no limit of
+    time.
+    """
 
     usd: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
-    """Why a start is not paid for. for_good: no run that ends can make room under this cap."""
+class BudgetDenial:
+    """The reason why a start is not paid for. for_good: no run that ends can make room under this
+    cap.
+    """
 
     reason: str
     message: str
@@ -114,7 +122,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class UnitPrice:
-    """What one new run of a unit costs: a second, and how many seconds at the very most."""
+    """The price of a new run of a unit: USD a second, and the greatest number of seconds."""
 
     usd_per_s: float | None
     lasts_s: float
@@ -125,11 +133,11 @@ class UnitPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What the sandboxes of a provider cost beside their price, and how old they get.
+class SandboxTerms:
+    """The costs of a provider's sandboxes beside their price, and their greatest age.
 
-    lifetime_s: at which age all of them end. shared_s: the same of one that tasks take turns in.
-    None = no limit.
+    lifetime_s: at which age all sandboxes end. shared_s: the same for a sandbox that tasks take
+    turns in. None = no limit.
     """
 
     lifetime_s: float | None = None
@@ -139,17 +147,18 @@ class Terms:
 
 @dataclass(slots=True)
 class Allowance:
-    """What one pass may spend. own: the account of the object's own `budget`. left: how many units
-    have not ended, this one among them; what a person would have to raise a cap by.
+    """The money that one pass may spend. own: the account of the object's own `budget`. left: how
+    many units have not ended, this one among them; used to suggest by how much a user would have to
+    raise a cap.
     """
 
-    accounts: Sequence[Account] = ()
-    own: Account | None = None
+    accounts: Sequence[BudgetAccount] = ()
+    own: BudgetAccount | None = None
     unit: str = "task"
     left: int = 1
 
-    def take(self, unit_price: UnitPrice, provider: str) -> Held | Denied:
-        """Set aside the worst case of one new run in every account, or in none."""
+    def take(self, unit_price: UnitPrice, provider: str) -> ReservedCost | BudgetDenial:
+        """Sets aside the worst case of a new run in every account, or in no account."""
         denied = self.denial(unit_price, provider)
         if denied is not None:
             return denied
@@ -158,40 +167,58 @@ class Allowance:
         for account in self.accounts:
             account.reserved_usd += worst_usd or 0.0
             account.unpriced_live += worst_usd is None
-        return Held(known)
+        return ReservedCost(known)
 
-    def denial(self, unit_price: UnitPrice, provider: str) -> Denied | None:
-        """Why it would not be paid for; nothing is set aside."""
+    def denial(self, unit_price: UnitPrice, provider: str) -> BudgetDenial | None:
+        """Returns why it would not be paid for, or None; sets no money aside."""
         for account in self.accounts:
             if account.cap.on_exceeded is OnExceeded.WARN:
                 continue
-            denied = _refusal(account, unit_price, provider, self.unit, self.left)
+            denied = _find_denial(
+                account,
+                unit_price,
+                provider,
+                self.unit,
+                self.left,
+            )
             if denied is not None:
                 return denied
         return None
 
 
 def worst_case_usd(usd_per_s: float | None, lasts_s: float) -> float | None:
-    """None = unknown. What is free stays free, however long it may last."""
+    """Returns the worst-case cost; None = unknown. A free sandbox stays free, however long it
+    lasts.
+    """
     if usd_per_s is None:
         return None
     return usd_per_s * lasts_s if usd_per_s else 0.0
 
 
 def lasts_s(
-    *, timeout_s: float | None, left_s: float | None, lifetime_s: float | None, after_s: float
+    *,
+    timeout_s: float | None,
+    left_s: float | None,
+    lifetime_s: float | None,
+    after_s: float,
 ) -> float:
-    """How long a sandbox that is started now lives at most. left_s: until the object's deadline.
+    """Returns how long a sandbox that is started now lives at most. left_s: until the object's
+    deadline.
 
-    after_s: what passes between the spec to end it and the end of its bill.
+    after_s: the time between the spec to end it and the end of its bill.
     """
     limits = [limit for limit in (timeout_s, left_s, lifetime_s) if limit is not None]
     return max(0.0, min(limits, default=math.inf)) + after_s
 
 
-def reserved_usd(run: Run, *, worst_usd: float | None, now_s: float) -> float | None:
-    """What a live run holds: its worst case as it was when it began, or as its object's changed
-    limits make it now (worst_usd), never less than what it has cost by now. None = price unknown.
+def reserved_usd(
+    run: Run,
+    *,
+    worst_usd: float | None,
+    now_s: float,
+) -> float | None:
+    """Returns the reservation of a live run: its worst case as it was when it began, or as its
+    object's changed limits make it now (worst_usd), at least its cost by now. None = price unknown.
     """
     if run.usd_per_s is None:
         return None
@@ -200,15 +227,20 @@ def reserved_usd(run: Run, *, worst_usd: float | None, now_s: float) -> float | 
 
 
 def accrued_usd(run: Run, now_s: float) -> float:
-    """What a live run has cost so far, by its price and the time since it began."""
+    """Returns the cost of a live run so far, by its price and the time since it began."""
     if run.usd_per_s is None or run.started_at_s is None:
         return 0.0
     return run.usd_per_s * max(0.0, now_s - run.started_at_s)
 
 
-def charge_usd(run: Run, *, held_from_s: float | None, quantum_s: float) -> float | None:
-    """What an ended run counts for, from when its sandbox may have existed (held_from_s) to its
-    end. None = price unknown.
+def charge_usd(
+    run: Run,
+    *,
+    held_from_s: float | None,
+    quantum_s: float,
+) -> float | None:
+    """Returns the charge of an ended run, from when its sandbox may have existed (held_from_s) to
+    its end. None = price unknown.
 
     When a restart forgot that moment, it is at most since the record was made, and at least since
     the work began; between the two its reservation decides.
@@ -229,14 +261,20 @@ def charge_usd(run: Run, *, held_from_s: float | None, quantum_s: float) -> floa
 
 
 def period_of(period: str, now_s: float) -> tuple[float, float | None]:
-    """(start, end) in seconds since the epoch, UTC, of the day, week or month that holds now_s; a
-    week begins on Monday. `total` has neither.
+    """Returns (start, end) in seconds since the epoch, UTC, of the day, week or month that holds
+    now_s; a week begins on Monday. `total` has neither.
     """
     if period == "total":
         return 0.0, None
-    today = datetime.fromtimestamp(now_s, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = datetime.fromtimestamp(now_s, UTC).replace(
+        hour=0,
+        minute=0,
+        second=0,
+        microsecond=0,
+    )
     if period == "day":
-        start, end = today, today + timedelta(days=1)
+        start = today
+        end = today + timedelta(days=1)
     elif period == "week":
         start = today - timedelta(days=today.weekday())
         end = start + timedelta(days=7)
@@ -247,43 +285,49 @@ def period_of(period: str, now_s: float) -> tuple[float, float | None]:
 
 
 def day_of(at_s: float) -> int:
-    """Days since 1970, UTC: what a ledger counts by."""
+    """Returns days since 1970, UTC: the unit of a ledger."""
     return math.floor(at_s / DAY_S)
 
 
-def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
+def matches_labels(selector: dict[str, str], labels: dict[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in selector.items())
 
 
 # -- reasons -----------------------------------------------------------------------------------
 
 
-def _refusal(
-    account: Account, unit_price: UnitPrice, provider: str, unit: str, left: int
-) -> Denied | None:
-    """None when the unit price's worst case fits. The first that applies is said."""
-    cap, worst_usd = account.cap, unit_price.worst_usd
+def _find_denial(
+    account: BudgetAccount,
+    unit_price: UnitPrice,
+    provider: str,
+    unit: str,
+    left: int,
+) -> BudgetDenial | None:
+    """Returns None when the unit price's worst case fits, else the first denial that applies."""
+    cap = account.cap
+    worst_usd = unit_price.worst_usd
     if worst_usd is None:
         text = (
             f"{cap.owner} limits what a {unit} costs, and no price of it on `{provider}` is known"
         )
         fix = "give the provider a price, or ask for resources that have one"
-        return _denied(account, "PriceUnknown", text, fix)
+        return _build_denial(account, "PriceUnknown", text, fix)
     if math.isinf(worst_usd):
         text = f"{cap.owner} limits what a {unit} costs, and nothing limits how long it runs"
-        return _denied(account, "NoTimeLimit", text, "set template.timeoutSeconds")
+        return _build_denial(account, "NoTimeLimit", text, "set template.timeoutSeconds")
     assert unit_price.usd_per_s is not None
     charged_usd = account.charged_usd + account.unpriced_s * unit_price.usd_per_s
     if worst_usd > cap.max_usd + TINY_USD:
         text = (
-            f"one {unit} may cost {usd(worst_usd)} ({usd(unit_price.usd_per_s * 3600)}/h for up to "
-            f"{unit_price.lasts_s:,.0f} s), and {cap.owner} has {usd(cap.max_usd)} in all"
+            f"one {unit} may cost {format_usd(worst_usd)} "
+            f"({format_usd(unit_price.usd_per_s * 3600)}/h for up to "
+            f"{unit_price.lasts_s:,.0f} s), and {cap.owner} has {format_usd(cap.max_usd)} in all"
         )
-        return _denied(
+        return _build_denial(
             account,
             TOO_SMALL,
             text,
-            f"lower template.timeoutSeconds, or {_raised(cap, worst_usd)}",
+            f"lower template.timeoutSeconds, or {_suggest_raise(cap, worst_usd)}",
         )
     if (
         charged_usd + account.reserved_usd + account.unpriced_live * worst_usd + worst_usd
@@ -291,41 +335,61 @@ def _refusal(
     ):
         return None
     left_usd = max(0.0, cap.max_usd - charged_usd - account.reserved_usd)
-    there = f"{usd(left_usd)} of {usd(cap.max_usd)} left{_until(cap)}"
-    text = f"the next {unit} may cost {usd(worst_usd)}, {cap.owner} has {there}"
+    there = f"{format_usd(left_usd)} of {format_usd(cap.max_usd)} left{_describe_until(cap)}"
+    text = f"the next {unit} may cost {format_usd(worst_usd)}, {cap.owner} has {there}"
     for_good = charged_usd + worst_usd > cap.max_usd + TINY_USD
-    # Raised by what one more may cost, it would soon stand still again.
+    # Raised by the cost of another run, it would soon be exhausted again.
     needed_usd = worst_usd * left + (charged_usd if for_good else account.committed_usd)
-    return _denied(account, "BudgetExhausted", text, _raised(cap, needed_usd), for_good=for_good)
+    return _build_denial(
+        account,
+        "BudgetExhausted",
+        text,
+        _suggest_raise(cap, needed_usd),
+        for_good=for_good,
+    )
 
 
-def _denied(
-    account: Account, reason: str, text: str, fix: str, *, for_good: bool = False
-) -> Denied:
+def _build_denial(
+    account: BudgetAccount,
+    reason: str,
+    text: str,
+    fix: str,
+    *,
+    for_good: bool = False,
+) -> BudgetDenial:
     cap = account.cap
     cancel = for_good and cap.on_exceeded is OnExceeded.CANCEL
     message = with_hint(text, fix)
-    return Denied(reason, message, cap.owner, cap.until_s, for_good, cancel)
+    return BudgetDenial(
+        reason,
+        message,
+        cap.owner,
+        cap.until_s,
+        for_good,
+        cancel,
+    )
 
 
-def _raised(cap: Cap, needed_usd: float) -> str:
+def _suggest_raise(cap: MoneyCap, needed_usd: float) -> str:
     return f"fleetctl set {cap.raise_by}={_rounded_up(needed_usd):g}"
 
 
 def _rounded_up(amount_usd: float) -> float:
-    """Two digits, so that a person can read the number."""
+    """Rounds up to two digits, so that the number is easy to read."""
     if not 0 < amount_usd < math.inf:
         return 1.0
     step = 10.0 ** (math.floor(math.log10(amount_usd)) - 1)
     return round(math.ceil(amount_usd / step - 1e-9) * step, 10)
 
 
-def _until(cap: Cap) -> str:
+def _describe_until(cap: MoneyCap) -> str:
     if cap.until_s is None:
         return ""
     return f" until {datetime.fromtimestamp(cap.until_s, UTC):%Y-%m-%d}"
 
 
-def usd(amount_usd: float) -> str:
-    """`$0.0031`, `$0.45`, `$1,204.10`."""
-    return f"${amount_usd:.4f}" if 0 < amount_usd < 0.1 else f"${amount_usd:,.2f}"
+def format_usd(amount_usd: float) -> str:
+    """Formats an amount: `$0.0031`, `$0.45`, `$1,204.10`."""
+    if 0 < amount_usd < 0.1:
+        return f"${amount_usd:.4f}"
+    return f"${amount_usd:,.2f}"

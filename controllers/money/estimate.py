@@ -1,4 +1,4 @@
-"""What a whole object was estimated to cost when its spec was applied. Pure data.
+"""Holds the estimated cost of a whole object at the time its spec was applied. Pure data.
 
 Noted on the object by an apply, so that it outlives the controller, and shown in its status.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """USD. expected None: nobody knows; then high_usd may bound it. high_usd None: nothing does."""
+class CostEstimate:
+    """USD. expected None: unknown; then high_usd may bound it. high_usd None: unbounded."""
 
     expected_usd: float | None
     low_usd: float
@@ -19,40 +19,48 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """Whether it says anything at all."""
+        """Returns true if it has any figure."""
         return self.expected_usd is not None or self.high_usd is not None
 
     @property
     def note(self) -> str:
-        """The text that `estimate_of` reads back."""
+        """Returns the text that `estimate_of` reads back."""
         figures = {"usd": self.expected_usd, "low": self.low_usd, "high": self.high_usd}
-        return json.dumps({name: _cents(usd) for name, usd in figures.items() if usd is not None})
+        return json.dumps(
+            {name: _round_usd(usd) for name, usd in figures.items() if usd is not None}
+        )
 
     def status(self) -> dict[str, object]:
-        """What `status.cost` has of it: only what is known."""
+        """Returns the known figures for `status.cost`."""
         shown = {"estimated": self.expected_usd, "estimatedHigh": self.high_usd}
         if self.expected_usd is not None:
             shown["estimatedLow"] = self.low_usd
         return {name: usd for name, usd in shown.items() if usd is not None}
 
 
-def estimate_of(note: str) -> Estimate | None:
-    """None for no note, and for one that somebody else wrote."""
+def estimate_of(note: str) -> CostEstimate | None:
+    """Returns None for an empty note, and for a note that another program wrote."""
     try:
         document = json.loads(note) if note else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict):
         return None
-    found = Estimate(_usd(document, "usd"), _usd(document, "low") or 0.0, _usd(document, "high"))
-    return found if found.known else None
+    found = CostEstimate(
+        _read_usd(document, "usd"), _read_usd(document, "low") or 0.0, _read_usd(document, "high")
+    )
+    if found.known:
+        return found
+    return None
 
 
-def _usd(fields: dict[str, object], name: str) -> float | None:
+def _read_usd(fields: dict[str, object], name: str) -> float | None:
     usd = fields.get(name)
-    return float(usd) if isinstance(usd, int | float) and 0.0 <= usd < float("inf") else None
+    if isinstance(usd, int | float) and 0.0 <= usd < float("inf"):
+        return float(usd)
+    return None
 
 
-def _cents(usd: float) -> float:
-    """With the digits that `status.cost` has."""
+def _round_usd(usd: float) -> float:
+    """Rounds to the digits that `status.cost` has."""
     return round(usd, 6)

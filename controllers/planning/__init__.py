@@ -1,1 +1,1 @@
-"""What a reconcile asks of a kind, where units may start, and the plan that it answers with."""
+"""The questions that a reconcile puts to a kind, the placement of units, and the resulting plan."""

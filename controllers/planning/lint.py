@@ -1,6 +1,7 @@
 """Checks that a plan keeps the promises before it is carried out. A finding is a bug of ours: the
-engine
-drops the plan, says so and leaves the object as it is, rather than act on a wrong decision."""
+engine drops the plan, reports it and leaves the object as it is, rather than act on a wrong
+decision.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +12,29 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.planning.plan import CloseSandbox, Drop, Plan, Reuse, Start, Stop
 
 
-def lint(plan: Plan, history: History, *, parallelism: int | None) -> list[str]:
-    """Sentences that say what is wrong; empty when all is sound. parallelism None = no limit."""
+def lint_plan(
+    plan: Plan,
+    history: History,
+    *,
+    parallelism: int | None,
+) -> list[str]:
+    """Returns sentences about violated promises; empty when the plan is sound. parallelism None =
+    no limit.
+    """
     starts = [action for action in plan.actions if isinstance(action, Start)]
     return [
-        *_starts(starts, history, parallelism),
-        *_units(plan, history),
-        *_stops(plan, history),
-        *_drops(plan, history),
+        *_check_starts(starts, history, parallelism),
+        *_check_units(plan, history),
+        *_check_stops(plan, history),
+        *_check_drops(plan, history),
     ]
 
 
-def _starts(starts: list[Start], history: History, parallelism: int | None) -> Iterator[str]:
+def _check_starts(
+    starts: list[Start],
+    history: History,
+    parallelism: int | None,
+) -> Iterator[str]:
     new = sum(1 for start in starts if start.sandbox is None)
     idle = sum(1 for box in history.sandboxes.values() if not box.busy)
     live = len(history.live)
@@ -35,8 +47,8 @@ def _starts(starts: list[Start], history: History, parallelism: int | None) -> I
             yield f"index {start.index} would use the unknown sandbox {start.sandbox}"
 
 
-def _units(plan: Plan, history: History) -> Iterator[str]:
-    """What begins, or takes a result over, is one unit that is not under way and not done."""
+def _check_units(plan: Plan, history: History) -> Iterator[str]:
+    """Checks that a unit that begins, or takes a result over, is not under way and not done."""
     begun = [action for action in plan.actions if isinstance(action, Start | Reuse)]
     for index, count in Counter(it.index for it in begun).items():
         if count > 1:
@@ -52,7 +64,7 @@ def _units(plan: Plan, history: History) -> Iterator[str]:
             yield f"index {it.index} would reuse attempt {it.attempt}"
 
 
-def _stops(plan: Plan, history: History) -> Iterator[str]:
+def _check_stops(plan: Plan, history: History) -> Iterator[str]:
     for action in plan.actions:
         if isinstance(action, Stop) and action.run not in history.live:
             yield f"{action.run} is not live and would be stopped"
@@ -60,7 +72,7 @@ def _stops(plan: Plan, history: History) -> Iterator[str]:
             yield f"sandbox {action.sandbox} is not ours and would be closed"
 
 
-def _drops(plan: Plan, history: History) -> Iterator[str]:
+def _check_drops(plan: Plan, history: History) -> Iterator[str]:
     drops = any(isinstance(action, Drop) for action in plan.actions)
     if drops and (history.live or history.sandboxes):
         yield "the object would be dropped while runs of it are live"

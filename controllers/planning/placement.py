@@ -1,7 +1,7 @@
-"""Where a unit may start: every candidate of a placement is judged, and says in a sentence why it
+"""Chooses where a unit may start: every candidate of a placement is judged, with a sentence why it
 won or lost.
 
-Pure. reconcile.py starts units by these judgements, and a plan shows them before anything starts.
+Pure. reconcile.py starts units by these judgements, and a plan shows them before any start.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetctl.controllers.money.budget import usd
-from fleetctl.controllers.queues.takes import Takes
+from fleetctl.controllers.money.budget import format_usd
+from fleetctl.controllers.queues.queue_usage import QueueUsage
 
 HOUR_S = 3600
 USD_PER_S_SLACK = 1e-12
 
 
-# What providers say when they have no room, in the words of specs' spillOver.
+# Reasons of providers without capacity, in the words of specs' spillOver.
 _SPILL_REASONS = {
     "NoCapacity": "NoCapacity",
     "NoSuchMachine": "NoCapacity",
@@ -37,15 +37,19 @@ _SPILL_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One place that the spec names. max_usd_per_s: above it the place is none; None = no limit."""
+    """One provider that the spec names. max_usd_per_s: above it the provider is excluded; None = no
+    limit.
+    """
 
     provider: str
     max_usd_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Spill:
-    """When a unit whose start waits is moved elsewhere. on: words of specs' spillOver."""
+class SpillRule:
+    """The conditions for moving a waiting start to another provider. on: words of specs'
+    spillOver.
+    """
 
     after_s: float = 30.0
     on: frozenset[str] = frozenset()
@@ -57,35 +61,35 @@ class Placement:
 
     candidates: tuple[Candidate, ...]
     cheapest: bool = False
-    spill: Spill = field(default_factory=Spill)
+    spill: SpillRule = field(default_factory=SpillRule)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What one provider is to one template, however full it is."""
+class ProviderOffer:
+    """The offer of a provider for a template, at any load."""
 
-    usd_per_s: float | None = None  # None: the price is not known; never free
+    usd_per_s: float | None = None  # unset: the price is not known; never free
     lacks: str = ""  # a sentence why this work can never run there, or empty
-    takes: Takes | None = None  # None: not known, such as of a Function that is not there
+    takes: QueueUsage | None = None  # unset: not known, such as for a Function that does not exist
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
-    """What is left of one provider now. `full` says why, where `free` is spent."""
+class ProviderCapacity:
+    """The remaining capacity of a provider. `full` is the reason, where `free` is spent."""
 
-    free: int | None = None  # new sandboxes; None = no limit
+    free: int | None = None  # new sandboxes; unset = no limit
     full: str = ""
     over: int = 0  # sandboxes above its limit, after the limit was lowered
-    spare_usd_per_s: float | None = None  # by its breaker; None = no breaker
-    breaker: str = ""  # what the breaker is, for people
+    spare_usd_per_s: float | None = None  # by its breaker; unset = no breaker
+    breaker: str = ""  # a description of the breaker, for users
     until_s: float | None = None  # when there may be more, by the clock alone
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """One candidate. fits: work may run there, now or once there is room. won: it starts there.
+class CandidateJudgement:
+    """One candidate. fits: work may run there, now or once there is capacity. won: it starts there.
 
-    why: a sentence for people, also of the winner. free: as in Capacity.
+    why: a sentence for users, also of the winner. free: as in ProviderCapacity.
     """
 
     provider: str
@@ -96,34 +100,42 @@ class Judgement:
     free: int | None = None
 
 
-def judge(
+def judge_candidates(
     placement: Placement,
-    offers: Mapping[str, Offer],
-    capacities: Mapping[str, Capacity] | None = None,
-) -> tuple[Judgement, ...]:
-    """Every candidate, best first; those that can never fit come last, in their order.
+    offers: Mapping[str, ProviderOffer],
+    capacities: Mapping[str, ProviderCapacity] | None = None,
+) -> tuple[CandidateJudgement, ...]:
+    """Returns every candidate, best first; candidates that can never fit come last, in their order.
 
-    offers: by provider, of those that there are. free capacities: None or not in it = as much as
-    wanted. At most one has won; none when there is no room anywhere.
+    offers: by provider, for existing providers. free capacities: None or not in it = as much as
+    wanted. At most one has won; no candidate wins while all are full.
     """
     room = capacities or {}
-    fitting: list[tuple[Candidate, Offer]] = []
-    losers: list[Judgement] = []
+    fitting: list[tuple[Candidate, ProviderOffer]] = []
+    losers: list[CandidateJudgement] = []
     for candidate in placement.candidates:
         offer = offers.get(candidate.provider)
-        why = _unfit(candidate, offer)
+        why = _explain_unfit(candidate, offer)
         if offer is None or why:
             price = offer.usd_per_s if offer else None
-            losers.append(Judgement(candidate.provider, False, False, why, price))
+            losers.append(
+                CandidateJudgement(
+                    candidate.provider,
+                    False,
+                    False,
+                    why,
+                    price,
+                )
+            )
         else:
             fitting.append((candidate, offer))
     if placement.cheapest:
         fitting.sort(key=lambda it: _price_rank(it[1]))
-    return (*_ranked(placement, fitting, room), *losers)
+    return (*_rank_candidates(placement, fitting, room), *losers)
 
 
-def why_full(usd_per_s: float | None, capacity: Capacity) -> str:
-    """Why not one sandbox of this price can start there now; empty when one can."""
+def why_full(usd_per_s: float | None, capacity: ProviderCapacity) -> str:
+    """Returns why not one sandbox of this price can start there now; empty when one can."""
     if capacity.free is not None and capacity.free <= 0:
         return capacity.full or "it holds as many sandboxes as it may"
     spare = capacity.spare_usd_per_s
@@ -140,21 +152,23 @@ def why_full(usd_per_s: float | None, capacity: Capacity) -> str:
 
 
 def spill_reason(reason: str, *, account: bool = False) -> str | None:
-    """Which of spillOver's words an answer of a provider is; None for one that tells of no lack,
-    such as an image that is still being built.
+    """Maps a provider's reason to a word of spillOver; None for a reason that is not a lack of
+    capacity, such as an image that is still being built.
 
-    account: it told of the account, in whatever word: nothing of it is served there now.
+    account: the reason concerned the account, in any word: it is served no sandbox there now.
     """
     return _SPILL_REASONS.get(reason) or ("ProviderDegraded" if account else None)
 
 
 def per_hour(usd_per_s: float | None) -> str:
-    """A price as people read it."""
-    return "an unknown price" if usd_per_s is None else f"{usd(usd_per_s * HOUR_S)}/h"
+    """Formats a price for users."""
+    if usd_per_s is None:
+        return "an unknown price"
+    return f"{format_usd(usd_per_s * HOUR_S)}/h"
 
 
-def _unfit(candidate: Candidate, offer: Offer | None) -> str:
-    """Why the candidate can never run it; empty when it can. First match wins."""
+def _explain_unfit(candidate: Candidate, offer: ProviderOffer | None) -> str:
+    """Returns why the candidate can never run it; empty when it can. First match wins."""
     if offer is None:
         return f"there is no provider `{candidate.provider}`"
     if offer.lacks:
@@ -167,46 +181,72 @@ def _unfit(candidate: Candidate, offer: Offer | None) -> str:
     return ""
 
 
-def _price_rank(offer: Offer) -> float:
-    return float("inf") if offer.usd_per_s is None else offer.usd_per_s
+def _price_rank(offer: ProviderOffer) -> float:
+    if offer.usd_per_s is None:
+        return float("inf")
+    return offer.usd_per_s
 
 
-def _ranked(
+def _rank_candidates(
     placement: Placement,
-    fitting: list[tuple[Candidate, Offer]],
-    room: Mapping[str, Capacity],
-) -> list[Judgement]:
-    """The first with room has won; what stands before it is full, what stands behind waits."""
-    ranked: list[Judgement] = []
-    winner: Judgement | None = None
+    fitting: list[tuple[Candidate, ProviderOffer]],
+    room: Mapping[str, ProviderCapacity],
+) -> list[CandidateJudgement]:
+    """Judges the fitting candidates: the first with capacity has won; candidates before it are
+    full, candidates behind it wait.
+    """
+    ranked: list[CandidateJudgement] = []
+    winner: CandidateJudgement | None = None
     for candidate, offer in fitting:
-        name, price = candidate.provider, offer.usd_per_s
-        capacity = room.get(name, Capacity())
+        name = candidate.provider
+        price = offer.usd_per_s
+        capacity = room.get(name, ProviderCapacity())
         full = why_full(price, capacity)
         if full:
             why = full
         elif winner is None:
-            why = _praise(placement, price, only=len(placement.candidates) == 1, first=not ranked)
+            why = _explain_win(
+                placement, price, only=len(placement.candidates) == 1, first=not ranked
+            )
         else:
-            why = _behind(placement, winner, price)
+            why = _explain_loss(placement, winner, price)
         won = winner is None and not full
-        judged = Judgement(name, True, won, why, price, capacity.free)
+        judged = CandidateJudgement(
+            name,
+            True,
+            won,
+            why,
+            price,
+            capacity.free,
+        )
         winner = judged if won else winner
         ranked.append(judged)
     return ranked
 
 
-def _praise(placement: Placement, usd_per_s: float | None, *, only: bool, first: bool) -> str:
+def _explain_win(
+    placement: Placement,
+    usd_per_s: float | None,
+    *,
+    only: bool,
+    first: bool,
+) -> str:
     if only:
         return "the only candidate"
     if not placement.cheapest:
-        return "first in order" if first else "first in order with room"
+        if first:
+            return "first in order"
+        return "first in order with room"
     if usd_per_s is None:
         return "no cheaper one is known"
     return f"cheapest{'' if first else ' with room'} at {per_hour(usd_per_s)}"
 
 
-def _behind(placement: Placement, winner: Judgement, usd_per_s: float | None) -> str:
+def _explain_loss(
+    placement: Placement,
+    winner: CandidateJudgement,
+    usd_per_s: float | None,
+) -> str:
     if not placement.cheapest:
         return f"comes after `{winner.provider}`"
     if usd_per_s == winner.usd_per_s:

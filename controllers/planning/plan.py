@@ -1,8 +1,7 @@
-"""What a pass decides: actions, each with its reason, and the status to write.
+"""The decisions of a pass: actions, each with its reason, and the status to write.
 
 Made by reconcile.py, checked by lint.py, carried out by the engine. A plan is data and explains
-itself,
-also when it does nothing.
+itself, also when it has no action.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleetctl.controllers.money.budget import Denied
-from fleetctl.controllers.queues.lines import Waiter
+from fleetctl.controllers.money.budget import BudgetDenial
+from fleetctl.controllers.queues.queue_state import QueuedObject
 
 
 class Phase(StrEnum):
@@ -21,7 +20,7 @@ class Phase(StrEnum):
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
-    SKIPPED = "Skipped"  # what it depends on came out otherwise than it had to; nothing of it ran
+    SKIPPED = "Skipped"  # a dependency did not come out as required; no unit ran
     READY = "Ready"  # a volume, a function or a secret that can be used
     DELETING = "Deleting"
 
@@ -36,7 +35,7 @@ class Rollout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin attempt `attempt` of unit `index`: in the open sandbox `sandbox`, or in a new one when
+    """Begins attempt `attempt` of unit `index`: in the open sandbox `sandbox`, or in a new one when
     it is None.
     """
 
@@ -50,9 +49,9 @@ class Start:
     sandbox: str | None
     reason: str
     placed: str = ""  # why it starts at this provider; empty where there is no choice
-    spilled: bool = False  # a better place has no room
+    spilled: bool = False  # a better provider has no capacity
     usd: float | None = None  # set aside for it: its worst case
-    queued: str = ""  # what it takes of its queue
+    queued: str = ""  # its usage of its queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,8 @@ Action = Start | Reuse | Stop | CloseSandbox | AssetAction | Drop
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What an object has learned of a provider that had no room for it: how many of its sandboxes
-    there are room for, and when one more is tried. In memory alone; a restart learns it anew.
+    """The known shortage of a provider without capacity for an object: how many of its sandboxes
+    fit, and when one more is tried. In memory alone; a restart learns it again.
     """
 
     slots: int
@@ -148,8 +147,8 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """actions in the order to carry out; wake_at_s is when the pass must be made again at the
-    latest. final: the object is over, and its status stays as it was written then.
+    """actions: in the order to carry out; wake_at_s: when the pass must be made again at the
+    latest. final: the object has finished, and its status stays as it was written then.
     """
 
     actions: tuple[Action, ...]
@@ -161,10 +160,10 @@ class Plan:
     final: bool = False
     active: bool = False  # something runs or starts
     at_capacity: tuple[str, ...] = ()  # providers where something would start if there were room
-    # What this pass learned of providers without room.
+    # Shortages that this pass found.
     shortages: Mapping[str, Shortage] = field(default_factory=dict)
-    denied: Denied | None = None  # something would start if there were money
-    queued: Waiter | None = None  # something would start if its queue let it
+    denied: BudgetDenial | None = None  # something would start if there were money
+    queued: QueuedObject | None = None  # something would start if its queue let it
     extra: Mapping[str, object] = field(
         default_factory=dict
     )  # kind-specific status, such as a best trial

@@ -1,3 +1,3 @@
-"""Queues: what runs take of a quota, who goes first, who makes room, and what people see of it.
-Pure.
+"""Queues: how much of a quota a run uses, which object starts first, which runs are preempted, and
+the status that users see. Pure.
 """

@@ -1,1 +1,1 @@
-"""Which work counts again: from the result cache, and after a changed spec."""
+"""Decides which earlier work counts: from the result cache, and after a changed spec."""

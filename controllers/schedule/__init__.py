@@ -1,1 +1,1 @@
-"""What a pass starts, stops and waits for."""
+"""Decides which runs a pass starts, stops and waits for."""

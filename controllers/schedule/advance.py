@@ -1,5 +1,5 @@
-"""How an object that is under way goes on: stop what should not run, start what should, and say
-what is waited for. Pure; the last rule of controllers/reconcile.py.
+"""Continues an object that is under way: stops unwanted runs, starts wanted ones, and reports what
+they wait for. Pure; the last rule of controllers/reconcile.py.
 """
 
 from __future__ import annotations
@@ -9,56 +9,72 @@ from dataclasses import replace
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import ADOPTED, Run, RunState
-from fleetctl.controllers.planning.kind import Keep, KindController, StopNow
+from fleetctl.controllers.planning.kind_controller import KeepRunning, KindController, StopNow
 from fleetctl.controllers.planning.plan import CloseSandbox, Phase, Plan, Rollout, Shortage, Stop
 from fleetctl.controllers.schedule.blocked import (
+    add_awaited,
     at_capacity_by,
-    awaiting,
     denied_by,
     payable_later,
     queued_by,
 )
-from fleetctl.controllers.schedule.capacity import Slots, spilled
-from fleetctl.controllers.schedule.desired import Desired
+from fleetctl.controllers.schedule.capacity import PassSlots, plan_spills
+from fleetctl.controllers.schedule.desired import DesiredObject
 from fleetctl.controllers.schedule.progress import under_way, wakes_at_s
-from fleetctl.controllers.schedule.starts import Supply, sort_sandboxes, started
+from fleetctl.controllers.schedule.starts import StartSupply, plan_starts, sort_sandboxes
 from fleetctl.specs.values.hints import with_hint
 
 SCALED_DOWN = "ScaledDown"
 PREEMPTED = "Preempted"
 
 
-def advance(desired: Desired, history: History, now_s: float) -> Plan:
+def plan_advance(
+    desired: DesiredObject,
+    history: History,
+    now_s: float,
+) -> Plan:
     """Always decides."""
-    places = _places(desired)
+    places = _list_providers(desired)
     if not places:
         wanted = " or ".join(f"`{name}`" for name in desired.controller.candidates)
         text = with_hint(
-            f"there is no provider {wanted}", "`kind: Provider` with that name declares one"
+            f"there is no provider {wanted} yet", "`kind: Provider` with that name declares one"
         )
         return Plan((), Phase.PENDING, "NoProvider", text)
     parallelism = desired.controller.policy.parallelism
     if parallelism is None:
         parallelism = sum(desired.providers[name] for name in places)
-    slots = Slots(desired, history, now_s)
-    stops, shortages = _stops(desired, history, slots, parallelism, now_s)
+    slots = PassSlots(desired, history, now_s)
+    stops, shortages = _plan_stops(
+        desired,
+        history,
+        slots,
+        parallelism,
+        now_s,
+    )
     closes, idle = sort_sandboxes(desired, history, slots, now_s)
     # A stopping run and an idle sandbox still hold their machine, so they count against
     # parallelism.
     held = len(history.live) + len(closes) + len(idle)
-    supply = Supply(slots, idle, parallelism - len(history.live), parallelism - held)
-    found = started(desired, history, supply, now_s)
+    supply = StartSupply(slots, idle, parallelism - len(history.live), parallelism - held)
+    found = plan_starts(desired, history, supply, now_s)
     asked_for = desired.controller.asks(history)
     if not found.full and found.at_capacity is None and asked_for is None:
-        # Whatever could run now has its place; a unit that backs off gets a new sandbox later.
+        # Every unit that could run now has its sandbox; a unit that backs off gets a new one later.
         closes += tuple(CloseSandbox(box.name, "no task to give it") for box in found.idle)
     wake_at_s = now_s if found.full else wakes_at_s(desired, history, now_s)
-    plan = under_way(desired, history, (*stops, *closes, *found.starts), wake_at_s, now_s)
+    plan = under_way(
+        desired,
+        history,
+        (*stops, *closes, *found.starts),
+        wake_at_s,
+        now_s,
+    )
     if asked_for is not None and history.started and plan.phase is Phase.PENDING:
         # Between two trials of a search that works out where to look next.
         plan = replace(plan, phase=Phase.RUNNING, reason="InProgress", message="")
     if desired.lacking is not None:
-        plan = awaiting(plan, desired.lacking)
+        plan = add_awaited(plan, desired.lacking)
     if shortages:
         plan = replace(plan, shortages=shortages)
     if found.queued is not None:
@@ -71,22 +87,32 @@ def advance(desired: Desired, history: History, now_s: float) -> Plan:
     return plan
 
 
-def _places(desired: Desired) -> list[str]:
+def _list_providers(desired: DesiredObject) -> list[str]:
     """Candidates where something may start."""
     return [name for name in desired.controller.candidates if name in desired.providers]
 
 
-def _stops(
-    desired: Desired, history: History, slots: Slots, parallelism: int, now_s: float
+def _plan_stops(
+    desired: DesiredObject,
+    history: History,
+    slots: PassSlots,
+    parallelism: int,
+    now_s: float,
 ) -> tuple[tuple[Stop, ...], dict[str, Shortage]]:
-    """Runs that must not go on here, and what that tells of their places."""
-    stops = tuple(unwanted(desired.controller, history, parallelism))
-    stops += tuple(_evicted(desired, history, {it.run for it in stops}))
-    # What is stopped anyway needs no other place; the next pass looks at the rest.
-    return (stops, {}) if stops else spilled(slots, history, desired, now_s)
+    """Returns runs that must not go on here, and the shortages that this shows."""
+    stops = tuple(find_unwanted(desired.controller, history, parallelism))
+    stops += tuple(_plan_evictions(desired, history, {it.run for it in stops}))
+    # A run that is stopped anyway needs no other provider; the next pass looks at the rest.
+    if stops:
+        return (stops, {})
+    return plan_spills(slots, history, desired, now_s)
 
 
-def _evicted(desired: Desired, history: History, stopped: set[str]) -> Iterator[Stop]:
+def _plan_evictions(
+    desired: DesiredObject,
+    history: History,
+    stopped: set[str],
+) -> Iterator[Stop]:
     """Runs that make room for others of their queue. Stopped as any other run, they have their
     grace time for a checkpoint, and their units start again without a failure.
     """
@@ -97,11 +123,16 @@ def _evicted(desired: Desired, history: History, stopped: set[str]) -> Iterator[
             yield Stop(name, PREEMPTED, grace_s, why)
 
 
-def unwanted(controller: KindController, history: History, parallelism: int) -> Iterator[Stop]:
-    """Runs that the spec does not want now, then those above parallelism, the youngest first; where
-    the rollout lets running work end, these go on, and none starts until enough have ended.
+def find_unwanted(
+    controller: KindController,
+    history: History,
+    parallelism: int,
+) -> Iterator[Stop]:
+    """Yields runs that the spec does not want now, then those above parallelism, the youngest
+    first; where the rollout lets running work end, these go on, and no unit starts until enough
+    have ended.
 
-    One that was adopted keeps others from starting, and is not stopped for having come last.
+    An adopted run keeps others from starting, and is not stopped for having come last.
     """
     grace_s = controller.policy.grace_s
     going_on: list[Run] = []
@@ -112,7 +143,7 @@ def unwanted(controller: KindController, history: History, parallelism: int) -> 
         match answer:
             case StopNow(reason=reason, message=message):
                 yield Stop(run.name, reason, grace_s, message)
-            case Keep():
+            case KeepRunning():
                 going_on.append(run)
     above = len(going_on) - parallelism
     if above > 0 and controller.policy.rollout is Rollout.REPLACE:

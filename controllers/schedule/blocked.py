@@ -1,5 +1,5 @@
-"""What keeps the rest of an object's units from starting, said in its plan: no room, or no money.
-Pure; called by advance.py.
+"""Explains in a plan why an object's other units do not start: no capacity, or no money. Pure;
+called by advance.py.
 """
 
 from __future__ import annotations
@@ -8,21 +8,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.money.budget import Denied
-from fleetctl.controllers.planning.kind import Unit
-from fleetctl.controllers.planning.placement import Judgement
+from fleetctl.controllers.money.budget import BudgetDenial
+from fleetctl.controllers.planning.kind_controller import Unit
+from fleetctl.controllers.planning.placement import CandidateJudgement
 from fleetctl.controllers.planning.plan import Plan, Start
-from fleetctl.controllers.schedule.affordable import Queued
-from fleetctl.controllers.schedule.capacity import Slots
-from fleetctl.controllers.schedule.desired import Desired
+from fleetctl.controllers.schedule.affordable import QueuedStart
+from fleetctl.controllers.schedule.capacity import PassSlots
+from fleetctl.controllers.schedule.desired import DesiredObject
 from fleetctl.controllers.schedule.stops import end_all
-from fleetctl.controllers.trials.winner import Lacking
+from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.specs.values.hints import message_of
 
 
-def at_capacity_by(plan: Plan, desired: Desired, slots: Slots, unit: Unit, now_s: float) -> Plan:
-    """The same plan, saying what keeps the rest from starting. The engine wakes it when there is
-    room.
+def at_capacity_by(
+    plan: Plan,
+    desired: DesiredObject,
+    slots: PassSlots,
+    unit: Unit,
+    now_s: float,
+) -> Plan:
+    """Returns the same plan with the reason why the rest does not start. The engine wakes it when
+    capacity comes free.
     """
     judged = slots.judged(unit.template_hash)
     full = slots.full(unit.template_hash)
@@ -40,9 +46,15 @@ def at_capacity_by(plan: Plan, desired: Desired, slots: Slots, unit: Unit, now_s
     )
 
 
-def queued_by(plan: Plan, desired: Desired, slots: Slots, queued: Queued, now_s: float) -> Plan:
-    """The same plan, saying why its queue lets no more of it start. The engine wakes it when it is
-    its turn, or when there is room where there was none.
+def queued_by(
+    plan: Plan,
+    desired: DesiredObject,
+    slots: PassSlots,
+    queued: QueuedStart,
+    now_s: float,
+) -> Plan:
+    """Returns the same plan with the reason why its queue admits no more runs. The engine wakes it
+    when it is its turn, or when a full provider has capacity.
     """
     assert desired.turn is not None, "what is in no queue is not refused by one"
     text = message_of(queued.refusal.message)
@@ -63,22 +75,34 @@ def queued_by(plan: Plan, desired: Desired, slots: Slots, queued: Queued, now_s:
     )
 
 
-def awaiting(plan: Plan, lacking: Lacking) -> Plan:
-    """The same plan, saying what another object has yet to tell. The engine wakes it then."""
+def add_awaited(plan: Plan, lacking: MissingInput) -> Plan:
+    """Returns the same plan with what another object has yet to provide. The engine wakes it
+    then.
+    """
     text = message_of(lacking.message)
     if plan.active:
         return replace(plan, waiting_on=(text, *plan.waiting_on))
     waiting_on = (text, *plan.waiting_on)
-    return replace(plan, reason=lacking.reason, message=lacking.message, waiting_on=waiting_on)
+    return replace(
+        plan,
+        reason=lacking.reason,
+        message=lacking.message,
+        waiting_on=waiting_on,
+    )
 
 
-def denied_by(plan: Plan, desired: Desired, history: History, denied: Denied) -> Plan:
-    """The same plan, saying what money the rest waits for; or the end of it all, where its budget
-    says so. The engine wakes it when money comes free.
+def denied_by(
+    plan: Plan,
+    desired: DesiredObject,
+    history: History,
+    denied: BudgetDenial,
+) -> Plan:
+    """Returns the same plan with the money that the rest waits for; or the end of the object, where
+    its budget requires it. The engine wakes it when money comes free.
     """
     text = message_of(denied.message)
     if denied.cancel:
-        # The next pass finds it over (end.py) and ends it; this one starts nothing any more.
+        # The next pass finds it finished (end.py) and ends it; this one starts no more units.
         return replace(
             plan,
             actions=end_all(history, "BudgetExceeded", desired.controller.policy),
@@ -99,9 +123,14 @@ def denied_by(plan: Plan, desired: Desired, history: History, denied: Denied) ->
     )
 
 
-def payable_later(plan: Plan, slots: Slots, places: Sequence[Judgement], now_s: float) -> Plan:
-    """The same plan, looked at again also when one of these places has room, for which there is
-    money. It is the room there that is waited for: more money would only start it elsewhere.
+def payable_later(
+    plan: Plan,
+    slots: PassSlots,
+    places: Sequence[CandidateJudgement],
+    now_s: float,
+) -> Plan:
+    """Returns the same plan, looked at again also when one of these providers, which the money
+    covers, has capacity. It waits for that capacity: more money would only start it elsewhere.
     """
     if not places:
         return plan

@@ -1,7 +1,7 @@
-"""When the whole is over before all its units are: limits on failures, and enough successes.
+"""Ends the whole before all its units have ended: limits on failures, and enough successes.
 
-The fields behind it are shared by all running kinds, so what they mean is here, once. Called by
-the kinds; pure.
+The fields behind it are shared by all running kinds, so their meaning is here, once. Called by the
+kinds; pure.
 """
 
 from __future__ import annotations
@@ -9,40 +9,49 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.planning.kind import Verdict
+from fleetctl.controllers.planning.kind_controller import ObjectVerdict
 from fleetctl.specs.values.quantities import parse_indexes
 
 if TYPE_CHECKING:
-    from fleetctl.specs.blocks.common import Execution
+    from fleetctl.specs.blocks.common import WorkSpec
     from fleetctl.specs.blocks.policies import SuccessRule
 
 
-def early_verdict(spec: Execution, history: History, *, units: str) -> Verdict | None:
-    """First match wins, in the order in which the Kubernetes Job controller looks at them.
+def early_verdict(
+    spec: WorkSpec,
+    history: History,
+    *,
+    units: str,
+) -> ObjectVerdict | None:
+    """Returns the first verdict that matches, in the order of the Kubernetes Job controller's
+    checks.
 
-    units: what the kind calls them, in the plural.
+    units: the kind's word for them, in the plural.
     """
-    done, failed = len(history.succeeded), len(history.failed)
+    done = len(history.succeeded)
+    failed = len(history.failed)
     if history.failed_job is not None:
         run = history.failed_job
-        text = f"{units.removesuffix('s')} {run.index} ended with {run.reason}"
-        return Verdict(False, "FailureRule", text)
+        text = f"{units.removesuffix('s')} {run.index} failed with {run.reason}"
+        return ObjectVerdict(False, "FailureRule", text)
     limit = spec.max_failed_indexes
     if limit is not None and failed > limit:
         text = f"{failed} {units} failed, more than maxFailedIndexes {limit}"
-        return Verdict(False, "MaxFailedIndexesExceeded", text)
+        return ObjectVerdict(False, "MaxFailedIndexesExceeded", text)
     limit = spec.backoff_limit
     if limit is not None and history.failures > limit:
         text = f"{history.failures} failures, more than backoffLimit {limit}"
-        return Verdict(False, "BackoffLimitExceeded", text)
+        return ObjectVerdict(False, "BackoffLimitExceeded", text)
     # Kubernetes successPolicy: any rule that holds is enough.
-    if spec.success_policy and any(_meets(rule, history) for rule in spec.success_policy.rules):
+    if spec.success_policy and any(
+        _meets_rule(rule, history) for rule in spec.success_policy.rules
+    ):
         text = f"{done} {units} succeeded, enough for successPolicy"
-        return Verdict(True, "SuccessPolicy", text)
+        return ObjectVerdict(True, "SuccessPolicy", text)
     return None
 
 
-def _meets(rule: SuccessRule, history: History) -> bool:
+def _meets_rule(rule: SuccessRule, history: History) -> bool:
     if rule.succeeded_indexes is None:
         count = len(history.succeeded)
     else:

@@ -7,25 +7,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.retries.retry import ROLL_OVERS_IDLE_MAX, rolls_over
+from fleetctl.controllers.history.retries.retry_limits import (
+    MAKE_IT_FIT,
+    ROLL_OVERS_IDLE_MAX,
+    rolls_over,
+)
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.plan import Action, Phase, Plan, Start
 from fleetctl.controllers.schedule.capacity import spills_at_s
-from fleetctl.controllers.schedule.desired import Desired, ends_at_s
-from fleetctl.controllers.schedule.stops import stopping
+from fleetctl.controllers.schedule.desired import DesiredObject, ends_at_s
+from fleetctl.controllers.schedule.stops import describe_stopping
+from fleetctl.specs.values.hints import with_hint
 
 WAITING_SHOWN_MAX = 5
 
 
 def under_way(
-    desired: Desired,
+    desired: DesiredObject,
     history: History,
     actions: tuple[Action, ...],
     wake_at_s: float | None,
     now_s: float,
 ) -> Plan:
-    """These actions, and what to say of the object meanwhile."""
-    waiting = tuple(_waiting(desired, history, now_s))
+    """Returns a plan of these actions, with the status of the object meanwhile."""
+    waiting = tuple(_describe_waits(desired, history, now_s))
     stuck = desired.waits.keys() | desired.held.keys()
     moving = any(name not in stuck for name in history.live)
     moving = moving or any(isinstance(action, Start) for action in actions)
@@ -33,28 +38,46 @@ def under_way(
     first = next(iter(desired.waits.values()), None)
     trouble = next(iter(desired.troubles.values()), None)
     if first is not None and not moving:
-        reason, message = first.reason, first.message
+        reason = first.reason
+        message = first.message
     elif trouble is not None:
-        # What runs goes on; a person who looks is to know that nothing more is served there.
-        reason, message = trouble.reason, trouble.message
+        # Running work goes on; the status shows a reader that the provider serves no more.
+        reason = trouble.reason
+        message = trouble.message
     elif waiting and not moving:
-        reason, message = "Waiting", waiting[0]
+        reason = "Waiting"
+        message = waiting[0]
     elif desired.batched:
-        reason, message = "InBatch", desired.batched
+        reason = "InBatch"
+        message = desired.batched
     else:
-        reason, message = "InProgress", ""
+        reason = "InProgress"
+        message = ""
     runs = any(run.state is not RunState.STARTING for run in history.live.values())
     ever = begun or desired.prior.phase is Phase.RUNNING
     # Between one task and the next that is on its way, it runs as well.
     phase = Phase.RUNNING if runs or (ever and moving) else Phase.PENDING
     summary = desired.controller.summary(history)
+    if moving and "warning" not in summary and (warning := _too_old(desired, history)):
+        summary = {**summary, "warning": warning}
     return Plan(
-        actions, phase, reason, message, waiting, wake_at_s, active=bool(moving), extra=summary
+        actions,
+        phase,
+        reason,
+        message,
+        waiting,
+        wake_at_s,
+        active=bool(moving),
+        extra=summary,
     )
 
 
-def wakes_at_s(desired: Desired, history: History, now_s: float) -> float | None:
-    """When this object must be looked at again, by the clock alone."""
+def wakes_at_s(
+    desired: DesiredObject,
+    history: History,
+    now_s: float,
+) -> float | None:
+    """Returns when this object must be looked at again, by the clock alone."""
     times = (
         history.waiting.next_due_at_s(now_s),
         ends_at_s(desired, now_s),
@@ -67,8 +90,26 @@ def wakes_at_s(desired: Desired, history: History, now_s: float) -> float | None
     return min((at_s for at_s in times if at_s is not None), default=None)
 
 
-def _waiting(desired: Desired, history: History, now_s: float) -> Iterator[str]:
-    """Sentences: what is waited for, and why. A few; never one a task."""
+def _too_old(desired: DesiredObject, history: History) -> str:
+    """Returns a sentence on work that outlives its sandboxes and gets no further; empty if all
+    progresses.
+    """
+    for index in history.live_by_index:
+        unit = history.unfinished.get(index)
+        if unit is not None and unit.idle_lives and unit.last and rolls_over(unit.last):
+            idle = unit.idle_lives
+            most = history.limits.max_infra_retries + 1
+            text = f"{desired.controller.called(index)}: {idle} of at most {most} sandboxes"
+            return with_hint(f"{text} grew too old without a new step", MAKE_IT_FIT)
+    return ""
+
+
+def _describe_waits(
+    desired: DesiredObject,
+    history: History,
+    now_s: float,
+) -> Iterator[str]:
+    """Yields a few sentences on the causes of waiting; never one a task."""
     parts = [(name, wait.message) for name, wait in desired.waits.items()] + [*desired.held.items()]
     parts = [(name, text) for name, text in parts if name in history.live]
     for name, text in parts[:WAITING_SHOWN_MAX]:
@@ -82,4 +123,4 @@ def _waiting(desired: Desired, history: History, now_s: float) -> Iterator[str]:
         yield f"{called}: backing off for {due_s - now_s:.0f} s after {why}"
     if desired.controller.policy.parallelism == 0:
         yield "spec.parallelism is 0"
-    yield from stopping(history)[:1]
+    yield from describe_stopping(history)[:1]

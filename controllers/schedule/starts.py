@@ -1,5 +1,5 @@
-"""What a pass starts: units that are due, each in an idle sandbox or at a place with room, as long
-as there is both room and money. Pure; called by advance.py.
+"""Starts units that are due, each in an idle sandbox or on a provider with capacity, as long as
+there is both capacity and money. Pure; called by advance.py.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.sandboxes import OpenSandbox
-from fleetctl.controllers.money.budget import Terms
-from fleetctl.controllers.planning.kind import KindController, Policy, Unit
+from fleetctl.controllers.history.open_sandboxes import OpenSandbox
+from fleetctl.controllers.money.budget import SandboxTerms
+from fleetctl.controllers.planning.kind_controller import KindController, RunPolicy, Unit
 from fleetctl.controllers.planning.plan import CloseSandbox, Start
-from fleetctl.controllers.queues.turn import TURN, Refusal
+from fleetctl.controllers.queues.queue_admission import TURN, QueueRefusal
 from fleetctl.controllers.schedule.affordable import (
-    Paid,
-    Queued,
-    Unpaid,
+    PaidStart,
+    QueuedStart,
+    UnpaidStart,
     gives_way,
     paid_again,
-    paid_place,
+    reserve_start,
 )
-from fleetctl.controllers.schedule.capacity import Slots, placed
-from fleetctl.controllers.schedule.desired import Desired
+from fleetctl.controllers.schedule.capacity import PassSlots, explain_placement
+from fleetctl.controllers.schedule.desired import DesiredObject
 
 # A pass that starts more than this at once would hold up the other objects; the next pass goes on
 # at once.
@@ -30,43 +30,50 @@ STARTS_PER_PASS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Supply:
-    """What a pass has for the units that wait.
+class StartSupply:
+    """The supply that a pass has for the waiting units.
 
-    idle: sandboxes that take another task, the best place last. runs and sandboxes: how many more
-    there may be.
+    idle: sandboxes that take another task, the best provider last. runs and sandboxes: how many
+    more there may be.
     """
 
-    slots: Slots
+    slots: PassSlots
     idle: list[OpenSandbox]
     runs: int
     sandboxes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """What starts now, and why nothing more does: the pass is full, or one unit found no room, no
-    money, or its queue does not let it. Without any, all that may run now does.
+class PlannedStarts:
+    """The starts of a pass, and why it stops there: the pass is full, or one unit found no
+    capacity, no money, or is held by its queue. Without such a reason, every unit that may run now
+    does.
     """
 
     starts: tuple[Start, ...]
     idle: tuple[OpenSandbox, ...]  # that no unit takes
     full: bool
     at_capacity: Unit | None
-    unpaid: Unpaid | None
-    queued: Queued | None = None
+    unpaid: UnpaidStart | None
+    queued: QueuedStart | None = None
 
 
-def started(desired: Desired, history: History, supply: Supply, now_s: float) -> Started:
-    """First come, first served; whoever cannot start keeps all behind it from starting."""
+def plan_starts(
+    desired: DesiredObject,
+    history: History,
+    supply: StartSupply,
+    now_s: float,
+) -> PlannedStarts:
+    """Starts units in order; a unit that cannot start keeps all behind it from starting."""
     slots = supply.slots
-    idle, made = list(supply.idle), 0
+    idle = list(supply.idle)
+    made = 0
     starts: list[Start] = []
     full = False
     at_capacity: Unit | None = None
-    unpaid: Unpaid | None = None
-    queued: Queued | None = None
-    wanted = () if desired.blocked else wanted_now(desired.controller, history, now_s)
+    unpaid: UnpaidStart | None = None
+    queued: QueuedStart | None = None
+    wanted = () if desired.blocked else list_due_units(desired.controller, history, now_s)
     for unit, reason in wanted:
         full = len(starts) == STARTS_PER_PASS_MAX
         if full or len(starts) >= supply.runs or (not idle and made >= supply.sandboxes):
@@ -74,50 +81,66 @@ def started(desired: Desired, history: History, supply: Supply, now_s: float) ->
         box = idle[-1] if idle else None
         last = box.last if box is not None else None
         if last and (why := gives_way(desired, last.queued, last.provider, last.usd_per_s)):
-            queued = Queued(Refusal(TURN, why), ())
+            queued = QueuedStart(QueueRefusal(TURN, why), ())
             break
         if desired.room.paused or (box is None and slots.best(unit.template_hash) is None):
             at_capacity = unit
             break
         paid = (
-            paid_place(slots, desired, unit, now_s)
+            reserve_start(slots, desired, unit, now_s)
             if box is None
             else paid_again(box.provider, desired, unit, now_s)
         )
-        if isinstance(paid, Unpaid):
+        if isinstance(paid, UnpaidStart):
             unpaid = paid
             break
-        if isinstance(paid, Queued):
-            queued, unpaid = paid, paid.unpaid
+        if isinstance(paid, QueuedStart):
+            queued = paid
+            unpaid = paid.unpaid
             break
-        start = start_of(unit, history, box, desired.controller, reason)
-        if isinstance(paid, Paid):
-            start = _in_a_new_one(start, paid, slots)
+        start = start_of(
+            unit,
+            history,
+            box,
+            desired.controller,
+            reason,
+        )
+        if isinstance(paid, PaidStart):
+            start = _start_in_new_sandbox(start, paid, slots)
             made += 1
         else:
             start = replace(start, usd=paid.usd, queued=box.last.queued if box else "")
             idle.pop()
         starts.append(start)
-    return Started(tuple(starts), tuple(idle), full, at_capacity, unpaid, queued)
+    return PlannedStarts(tuple(starts), tuple(idle), full, at_capacity, unpaid, queued)
 
 
-def _in_a_new_one(start: Start, paid: Paid, slots: Slots) -> Start:
-    """It takes the seat."""
+def _start_in_new_sandbox(
+    start: Start,
+    paid: PaidStart,
+    slots: PassSlots,
+) -> Start:
+    """Takes a slot for the start, and sets its provider."""
     slots.take(paid.where)
     return replace(
         start,
         usd=paid.held.usd,
         queued=paid.queued,
         provider=paid.where.provider,
-        placed=placed(paid.judged),
+        placed=explain_placement(paid.judged),
         spilled=paid.judged[0].provider != paid.where.provider,
     )
 
 
 def sort_sandboxes(
-    desired: Desired, history: History, slots: Slots, now_s: float
+    desired: DesiredObject,
+    history: History,
+    slots: PassSlots,
+    now_s: float,
 ) -> tuple[tuple[CloseSandbox, ...], list[OpenSandbox]]:
-    """Idle sandboxes: those to close, and those that can take another task, the best place last."""
+    """Returns the idle sandboxes: those to close, and those that can take another task, the best
+    provider last.
+    """
     controller = desired.controller
     closes: list[CloseSandbox] = []
     idle: list[OpenSandbox] = []
@@ -127,7 +150,7 @@ def sort_sandboxes(
         if box.busy:
             continue
         fits = box.template_hash == controller.template_hash and box.provider in places
-        if _is_old(box, controller.policy, desired.terms.get(box.provider, Terms()), now_s):
+        if _is_old(box, controller.policy, desired.terms.get(box.provider, SandboxTerms()), now_s):
             closes.append(CloseSandbox(box.name, "too old for another task"))
         elif not box.closing and fits and (reuse is None or box.used < reuse):
             idle.append(box)
@@ -137,9 +160,15 @@ def sort_sandboxes(
     return tuple(closes), idle
 
 
-def _is_old(box: OpenSandbox, policy: Policy, terms: Terms, now_s: float) -> bool:
-    """Whether its life is over, or would be before a task's own time is: no task is cut short by
-    the age of its sandbox where a new one has time for it. A task without a limit gets half a life.
+def _is_old(
+    box: OpenSandbox,
+    policy: RunPolicy,
+    terms: SandboxTerms,
+    now_s: float,
+) -> bool:
+    """Returns true if its life has ended, or would end before a task's own time: no task is cut
+    short by the age of its sandbox where a new one has time for it. A task without a limit gets
+    half a life.
     """
     age_s = now_s - box.since_s
     if policy.sandbox_life_s is not None and age_s >= policy.sandbox_life_s:
@@ -150,8 +179,10 @@ def _is_old(box: OpenSandbox, policy: Policy, terms: Terms, now_s: float) -> boo
     return age_s + task_s > terms.shared_s
 
 
-def wanted_now(
-    controller: KindController, history: History, now_s: float
+def list_due_units(
+    controller: KindController,
+    history: History,
+    now_s: float,
 ) -> Iterator[tuple[Unit, str]]:
     """Units to start now: those due for another attempt, then fresh ones."""
     if controller.given is None:
@@ -165,11 +196,18 @@ def wanted_now(
 
 
 def start_of(
-    unit: Unit, history: History, reuse: OpenSandbox | None, kind: KindController, reason: str
+    unit: Unit,
+    history: History,
+    reuse: OpenSandbox | None,
+    kind: KindController,
+    reason: str,
 ) -> Start:
-    """Its next attempt, in the open sandbox or, once a provider is said, in a new one."""
+    """Returns the unit's next attempt, in the open sandbox or, once a provider is chosen, in a new
+    one.
+    """
     used = reuse.used + 1 if reuse else 1
-    policy, chosen = kind.policy, len(kind.placement(unit.template_hash).candidates) > 1
+    policy = kind.policy
+    chosen = len(kind.placement(unit.template_hash).candidates) > 1
     return Start(
         index=unit.index,
         attempt=history.next_attempt(unit.index),

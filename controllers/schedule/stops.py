@@ -6,17 +6,25 @@ from __future__ import annotations
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import RunState
-from fleetctl.controllers.planning.kind import Policy
+from fleetctl.controllers.planning.kind_controller import RunPolicy
 from fleetctl.controllers.planning.plan import Action, CloseSandbox, Stop
-from fleetctl.controllers.schedule.desired import Desired
+from fleetctl.controllers.schedule.desired import DesiredObject
 
 
-def end_all(history: History, reason: str, policy: Policy) -> tuple[Action, ...]:
-    """Every run and every idle sandbox."""
+def end_all(
+    history: History,
+    reason: str,
+    policy: RunPolicy,
+) -> tuple[Action, ...]:
+    """Returns stops for every run and every idle sandbox."""
     return (*stop_all(history, reason, policy), *close_all(history, reason))
 
 
-def stop_all(history: History, reason: str, policy: Policy) -> list[Action]:
+def stop_all(
+    history: History,
+    reason: str,
+    policy: RunPolicy,
+) -> list[Action]:
     return [
         Stop(run.name, reason, policy.grace_s)
         for run in history.live.values()
@@ -28,17 +36,22 @@ def close_all(history: History, reason: str) -> list[Action]:
     return [CloseSandbox(box.name, reason) for box in history.sandboxes.values() if not box.busy]
 
 
-def stopping(history: History) -> tuple[str, ...]:
-    """A sentence about the runs that are being stopped, if there are any."""
+def describe_stopping(history: History) -> tuple[str, ...]:
+    """Returns a sentence about the runs that are being stopped, if there are any."""
     count = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
-    return (f"{count} runs are being stopped",) if count else ()
+    runs = "run is" if count == 1 else "runs are"
+    if count:
+        return (f"{count} {runs} being stopped",)
+    return ()
 
 
-def stopping_because(history: History, desired: Desired) -> tuple[str, ...]:
-    """The same, and what keeps them from being confirmed gone."""
-    rules = stopping(history)
+def stopping_because(history: History, desired: DesiredObject) -> tuple[str, ...]:
+    """Returns the same, and why they are not yet confirmed gone."""
+    rules = describe_stopping(history)
     if not rules and not history.sandboxes:
         return ()
     why = [trouble.message for trouble in desired.troubles.values()]
     why += [text for name, text in desired.held.items() if name in history.live]
-    return (f"{rules[0]}: {why[0]}", *why[1:]) if rules and why else (*why, *rules)
+    if rules and why:
+        return (f"{rules[0]}: {why[0]}", *why[1:])
+    return (*why, *rules)

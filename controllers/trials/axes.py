@@ -1,5 +1,5 @@
-"""The parameters of a search as axes of a unit cube, and back: what a model of a search works on.
-Pure; called by bayes.py and tpe.py.
+"""Maps the parameters of a search to axes of a unit cube and back; the model of a search works on
+these axes. Pure; called by bayes.py and tpe.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import accumulate
 from statistics import NormalDist
 from typing import Any
 
-from fleetctl.controllers.trials.points import Names, Point, axes, nested, quantised
+from fleetctl.controllers.trials.points import Names, Point, list_axes, nest_values, quantise_value
 from fleetctl.specs.search.distributions import distribution_of
 
 INSIDE = 1e-6  # of a distribution without bounds: how near to its ends a point may lie
@@ -23,10 +23,10 @@ Map = Callable[[float], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """at: the value at a place in [0, 1). features: where a value lies, as numbers; of a category
-    one for each of them. count: how many values there are; None = endless. place: of each of them,
-    by its number. low, high: of numbers that have bounds.
+class SearchAxis:
+    """One varying parameter. at: the value at a position in [0, 1). features: the coordinates of a
+    value, as numbers; a category has one for each choice. count: how many values there are; None =
+    endless. place: the position of each category, by its number. low, high: bounds of a number.
     """
 
     names: Names
@@ -46,9 +46,10 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """value: lower is better; None where it is not known, as of a trial that runs. own: of this
-    search; the point of another one's trial may be asked again, and need not have its constants.
+class SearchTrial:
+    """value: lower is better; None where it is not known, as for a running trial. own: belongs to
+    this search; the point of another search's trial may be suggested again, and need not have its
+    constants.
     """
 
     point: Mapping[str, Any]
@@ -56,23 +57,23 @@ class Trial:
     own: bool = True
 
 
-def fits(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
-    """Whether a point lies in the space, with all of its parameters and no other."""
+def is_inside(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
+    """Returns true if a point lies in the space, with all of its parameters and no other."""
     vary, fixed = axes_of(parameters)
     try:
         same = all(value_at(point, names) == value for names, value in fixed)
         inside = all(axis.has(value_at(point, axis.names)) for axis in vary)
     except (KeyError, TypeError, ValueError):
         return False
-    return same and inside and len(axes(parameters)) == _leaves(parameters, point)
+    return same and inside and len(list_axes(parameters)) == _count_leaves(parameters, point)
 
 
-def axes_of(parameters: Mapping[str, Any]) -> tuple[list[Axis], list[tuple[Names, Any]]]:
-    """What varies, and what does not with its value."""
-    vary: list[Axis] = []
+def axes_of(parameters: Mapping[str, Any]) -> tuple[list[SearchAxis], list[tuple[Names, Any]]]:
+    """Returns the varying parameters as axes, and the constant ones with their values."""
+    vary: list[SearchAxis] = []
     fixed: list[tuple[Names, Any]] = []
-    for names, parameter in axes(parameters):
-        made = _axis(names, parameter)
+    for names, parameter in list_axes(parameters):
+        made = _build_axis(names, parameter)
         if made.count == 1:
             fixed.append((names, made.at(0.0)))
         else:
@@ -91,19 +92,21 @@ def value_at(point: Mapping[str, Any], names: Names) -> Any:
 
 
 def point_of(
-    vary: Sequence[Axis], fixed: Sequence[tuple[Names, Any]], cube: Sequence[float]
+    vary: Sequence[SearchAxis],
+    fixed: Sequence[tuple[Names, Any]],
+    cube: Sequence[float],
 ) -> Point:
     values = [(axis.names, axis.at(float(place))) for axis, place in zip(vary, cube, strict=True)]
-    return nested(iter(sorted([*values, *fixed], key=lambda it: it[0])))
+    return nest_values(iter(sorted([*values, *fixed], key=lambda it: it[0])))
 
 
 def key_of(point: Mapping[str, Any]) -> str:
-    """Equal for equal points alone."""
+    """Returns a text that is equal for equal points alone."""
     return json.dumps(point, sort_keys=True)
 
 
-def features_of(vary: Sequence[Axis], point: Mapping[str, Any]) -> list[float] | None:
-    """None for a point of another space: the search was changed."""
+def features_of(vary: Sequence[SearchAxis], point: Mapping[str, Any]) -> list[float] | None:
+    """Returns None for a point of another space: the search was changed."""
     try:
         return [it for axis in vary for it in axis.features(value_at(point, axis.names))]
     except (KeyError, TypeError, ValueError):
@@ -111,12 +114,14 @@ def features_of(vary: Sequence[Axis], point: Mapping[str, Any]) -> list[float] |
 
 
 def first_new(
-    vary: Sequence[Axis],
+    vary: Sequence[SearchAxis],
     fixed: Sequence[tuple[Names, Any]],
     cubes: Iterable[Sequence[float]],
     taken: Container[str],
 ) -> Point | None:
-    """The first of these places whose point is not taken, else any such of the space."""
+    """Returns the first of these positions whose point is not taken, else any free point of the
+    space.
+    """
     for cube in cubes:
         point = point_of(vary, fixed, cube)
         if key_of(point) not in taken:
@@ -129,18 +134,18 @@ def first_new(
     return None
 
 
-def _leaves(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> int:
-    """How many values a point has, where groups of parameters are groups of it."""
+def _count_leaves(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> int:
+    """Counts the values of a point, with nested groups of parameters flattened."""
     return sum(
-        _leaves(parameters[name]["parameters"], value)
+        _count_leaves(parameters[name]["parameters"], value)
         if "parameters" in parameters.get(name, {})
         else 1
         for name, value in point.items()
     )
 
 
-def every_point(vary: Sequence[Axis], fixed: Sequence[tuple[Names, Any]]) -> Iterator[Point]:
-    """All of a space whose values can be counted; nothing of another one."""
+def every_point(vary: Sequence[SearchAxis], fixed: Sequence[tuple[Names, Any]]) -> Iterator[Point]:
+    """Yields every point of a countable space; an empty iterator for any other."""
     counts = [axis.count for axis in vary if axis.count is not None]
     if len(counts) < len(vary):
         return
@@ -152,59 +157,77 @@ def every_point(vary: Sequence[Axis], fixed: Sequence[tuple[Names, Any]]) -> Ite
         yield point_of(vary, fixed, cube)
 
 
-def _axis(names: Names, parameter: Mapping[str, Any]) -> Axis:
+def _build_axis(names: Names, parameter: Mapping[str, Any]) -> SearchAxis:
     distribution = distribution_of(parameter)
     assert distribution is not None, "the loader refuses a parameter without a distribution"
     keys = {**distribution.defaults, **parameter}
     match distribution.name:
         case "constant":
-            return Axis(names, lambda _: keys["value"], lambda _: (), 0, 1)
+            return SearchAxis(
+                names,
+                lambda _: keys["value"],
+                lambda _: (),
+                0,
+                1,
+            )
         case "categorical":
-            return _category(names, keys["values"], [1.0] * len(keys["values"]))
+            return _build_category(names, keys["values"], [1.0] * len(keys["values"]))
         case "categorical_w_probabilities":
-            return _category(names, keys["values"], keys["probabilities"])
+            return _build_category(names, keys["values"], keys["probabilities"])
         case "int_uniform":
-            low, count = keys["min"], keys["max"] - keys["min"] + 1
-            return Axis(
+            low = keys["min"]
+            count = keys["max"] - keys["min"] + 1
+            return SearchAxis(
                 names,
                 lambda u: low + min(int(u * count), count - 1),
-                lambda value: ((_whole(value) - low + 0.5) / count,),
+                lambda value: ((_require_whole(value) - low + 0.5) / count,),
                 1,
                 count,
                 lambda at: (at + 0.5) / count,
                 low,
                 keys["max"],
             )
-    into, back = _scale(distribution.name.removeprefix("q_"), keys)
-    low, high = keys.get("min", -math.inf), keys.get("max", math.inf)
+    into, back = _build_scale(distribution.name.removeprefix("q_"), keys)
+    low = keys.get("min", -math.inf)
+    high = keys.get("max", math.inf)
 
     def features(value: Any) -> Sequence[float]:
         return (min(max(into(value), 0.0), 1.0),)
 
     if "q" not in distribution.defaults:
-        return Axis(names, back, features, 1, low=low, high=high)
+        return SearchAxis(
+            names,
+            back,
+            features,
+            1,
+            low=low,
+            high=high,
+        )
     q = keys["q"]
-    return Axis(
+    return SearchAxis(
         names,
-        lambda u: quantised(back(u), q),
+        lambda u: quantise_value(back(u), q),
         features,
         1,
-        *_multiples(low, high, q, into),
+        *_count_multiples(low, high, q, into),
         low=low - q,  # a multiple may lie just outside
         high=high + q,
     )
 
 
-def _whole(value: float) -> float:
+def _require_whole(value: float) -> float:
     if value % 1:
         raise ValueError(value)
     return value
 
 
-def _multiples(
-    low: float, high: float, q: float, into: Map
+def _count_multiples(
+    low: float,
+    high: float,
+    q: float,
+    into: Map,
 ) -> tuple[int | None, Callable[[int], float]]:
-    """How many values q leaves between two bounds, and where each lies."""
+    """Returns how many multiples of q lie between two bounds, and the value of each."""
     if not (math.isfinite(low / q) and math.isfinite(high / q)):
         return None, lambda _: 0.0
     first = round(low / q)
@@ -214,15 +237,21 @@ def _multiples(
     )
 
 
-def _category(names: Names, values: Sequence[Any], weights: Sequence[float]) -> Axis:
-    """Told apart as JSON is, so that 0, false and "" are categories as any other. What is never
-    drawn is none.
+def _build_category(
+    names: Names,
+    values: Sequence[Any],
+    weights: Sequence[float],
+) -> SearchAxis:
+    """Builds an axis of categories. They are compared as JSON, so that 0, false and "" are distinct
+    categories. A value with weight 0 is left out, as it is never drawn.
     """
     kept: dict[str, tuple[Any, float]] = {}
     for value, weight in zip(values, weights, strict=True):
         text = json.dumps(value, sort_keys=True)
         if weight > 0:
-            kept[text] = (value, weight + kept.get(text, (value, 0.0))[1])
+            _, before = kept.get(text, (value, 0.0))
+            kept[text] = (value, before + weight)
+
     order = {text: at for at, text in enumerate(kept)}
     found = [value for value, _ in kept.values()]
     ends = list(accumulate(weight for _, weight in kept.values()))
@@ -235,50 +264,60 @@ def _category(names: Names, values: Sequence[Any], weights: Sequence[float]) -> 
         return found[min(bisect_right(ends, u * ends[-1]), len(found) - 1)]
 
     def place(at: int) -> float:
-        return (ends[at - 1] + ends[at]) / 2 / ends[-1] if at else ends[0] / 2 / ends[-1]
+        if at:
+            return (ends[at - 1] + ends[at]) / 2 / ends[-1]
+        return ends[0] / 2 / ends[-1]
 
-    return Axis(names, at, features, len(found), len(found), place)
+    return SearchAxis(
+        names,
+        at,
+        features,
+        len(found),
+        len(found),
+        place,
+    )
 
 
-def _scale(name: str, keys: Mapping[str, Any]) -> tuple[Map, Map]:
-    """(cumulative distribution, its inverse) of a distribution of numbers."""
+def _build_scale(name: str, keys: Mapping[str, Any]) -> tuple[Map, Map]:
+    """Returns (cumulative distribution, its inverse) of a distribution of numbers."""
     match name:
         case "uniform":
-            return _between(float(keys["min"]), float(keys["max"]))
+            return _linear_scale(float(keys["min"]), float(keys["max"]))
         case "log_uniform_values" | "inv_log_uniform_values":
-            low, high = float(keys["min"]), float(keys["max"])
-            into, back = _between(math.log(low), math.log(high))
+            low = float(keys["min"])
+            high = float(keys["max"])
+            into, back = _linear_scale(math.log(low), math.log(high))
             return (
                 lambda value: into(math.log(max(value, low))),
                 lambda u: min(max(math.exp(back(u)), low), high),
             )
         case "normal":
             bell = NormalDist(keys["mu"], keys["sigma"])
-            return bell.cdf, lambda u: bell.inv_cdf(_inside(u))
+            return bell.cdf, lambda u: bell.inv_cdf(_clip_inside(u))
         case "log_normal":
             bell = NormalDist(keys["mu"], keys["sigma"])
             return (
                 lambda value: bell.cdf(math.log(value)) if value > 0 else 0.0,
-                lambda u: math.exp(min(bell.inv_cdf(_inside(u)), 709.0)),
+                lambda u: math.exp(min(bell.inv_cdf(_clip_inside(u)), 709.0)),
             )
         case "beta":
-            return _beta(float(keys["a"]), float(keys["b"]))
+            return _beta_scale(float(keys["a"]), float(keys["b"]))
     raise AssertionError(f"`{name}` is not a distribution of numbers; the loader refuses it")
 
 
-def _between(low: float, high: float) -> tuple[Map, Map]:
+def _linear_scale(low: float, high: float) -> tuple[Map, Map]:
     return (
         lambda value: (value - low) / (high - low),
         lambda u: min(max(low * (1 - u) + high * u, low), high),
     )
 
 
-def _inside(u: float) -> float:
+def _clip_inside(u: float) -> float:
     return min(max(u, INSIDE), 1.0 - INSIDE)
 
 
-def _beta(a: float, b: float) -> tuple[Map, Map]:
-    """By a table: the inverse has no closed form."""
+def _beta_scale(a: float, b: float) -> tuple[Map, Map]:
+    """Returns the maps of a beta distribution by a table: the inverse has no closed form."""
     places = [(step + 0.5) / BETA_STEPS for step in range(BETA_STEPS)]
     logs = [(a - 1) * math.log(x) + (b - 1) * math.log1p(-x) for x in places]
     top = max(logs)

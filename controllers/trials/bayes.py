@@ -1,13 +1,13 @@
-"""The next point of a bayes search: a Gaussian process over the trials so far, and the point where
-the greatest improvement is expected.
+"""Computes the next point of a bayes search: a Gaussian process over the trials so far, and the
+point where the greatest improvement is expected.
 
-Pure: the same search, seed, index and trials give the same point, whoever asks and whenever. It
-takes some 10 to 300 ms, so the engine asks outside its loop. numpy is imported here alone, and this
-module only where a bayes search runs (`fleetctl[bayes]`).
+Pure: the same search, seed, index and trials give the same point, for any caller at any time. It
+takes some 10 to 300 ms, so the engine computes it outside its loop. numpy is imported here alone,
+and this module only where a bayes search runs (`fleetctl[bayes]`).
 
 Matérn 5/2 with a length for each parameter, a signal and a noise, all by maximum a posteriori under
 log-normal priors. Running trials take part with the value that is predicted for them, so that
-several at once do not ask for the same.
+several at once do not get the same point.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fleetctl.controllers.trials.axes import (
-    Axis,
-    Trial,
+    SearchAxis,
+    SearchTrial,
     axes_of,
     features_of,
     first_new,
@@ -37,53 +37,107 @@ if TYPE_CHECKING:
     Matrix = NDArray[np.float64]
 
 VALUES_MAX = 200  # beyond them the best half of these, and others drawn
-CANDIDATES, AROUND, BEST = 1000, 100, 3
+CANDIDATES = 1000
+AROUND = 100
+BEST = 3
 NEAR = (0.1, 0.02)  # of a unit cube: how far from the best points others are tried
-CLOSER, CLOSER_TRIES = (0.05, 0.015, 0.004), 200
-FIT_ROUNDS, FIT_STEP, FIT_SHRINKS = 12, 0.6, 0.8
-CLIP = 3.0  # so many spreads above the median say only that a trial was bad
+CLOSER = (0.05, 0.015, 0.004)
+CLOSER_TRIES = 200
+FIT_ROUNDS = 12
+FIT_STEP = 0.6
+FIT_SHRINKS = 0.8
+CLIP = 3.0  # values further above the median only mark a trial as bad
 
 
-def suggest(
-    parameters: Mapping[str, Any], seed: int, index: int, trials: Sequence[Trial]
+def suggest_point(
+    parameters: Mapping[str, Any],
+    seed: int,
+    index: int,
+    trials: Sequence[SearchTrial],
 ) -> Point | None:
-    """A point that no trial has; None when there is no other. trials: by index, whatever came
-    first.
+    """Returns a point that no trial has; None if the space is exhausted. trials: by index, in any
+    order of arrival.
     """
     vary, fixed = axes_of(parameters)
     random = np.random.default_rng([seed & 0xFFFFFFFF, index])
     taken = {key_of(trial.point) for trial in trials if trial.own}
     known = [trial for trial in trials if features_of(vary, trial.point) is not None]
-    scored = _chosen([it for it in known if it.value is not None], random)
+    scored = _choose_trials([it for it in known if it.value is not None], random)
     cubes = random.random((CANDIDATES, len(vary)))
     if len({it.value for it in scored}) < 2:
         return first_new(vary, fixed, cubes, taken)
     x = np.array([features_of(vary, it.point) for it in scored])
-    model = Model(x, _standard([it.value for it in scored]), _groups(vary), random)
+    model = GaussianProcess(
+        x, _standardise_values([it.value for it in scored]), _list_groups(vary), random
+    )
     running = [features_of(vary, it.point) for it in known if it.value is None]
     if running:
         model.pretend(np.array(running))
     best = np.argsort(model.mean(x))[:BEST]
-    near = [_cube(vary, scored[at].point) for at in best]
-    tried = [cubes, *(_moved(vary, it, sd, AROUND, random) for it in near for sd in NEAR)]
-    winner, points = _best_new(model, vary, fixed, np.vstack(tried), taken)
+    near = [_to_cube(vary, scored[at].point) for at in best]
+    tried = [
+        cubes,
+        *(
+            _move_points(
+                vary,
+                it,
+                sd,
+                AROUND,
+                random,
+            )
+            for it in near
+            for sd in NEAR
+        ),
+    ]
+    winner, points = _best_new(
+        model,
+        vary,
+        fixed,
+        np.vstack(tried),
+        taken,
+    )
     for sd in CLOSER:
         if winner is None:
             break
-        closer = np.vstack([winner[None, :], _moved(vary, winner, sd, CLOSER_TRIES, random)])
-        winner, points = _best_new(model, vary, fixed, closer, taken)
-    return points if winner is not None else first_new(vary, fixed, cubes, taken)
+        closer = np.vstack(
+            [
+                winner[None, :],
+                _move_points(
+                    vary,
+                    winner,
+                    sd,
+                    CLOSER_TRIES,
+                    random,
+                ),
+            ]
+        )
+        winner, points = _best_new(
+            model,
+            vary,
+            fixed,
+            closer,
+            taken,
+        )
+    if winner is not None:
+        return points
+    return first_new(vary, fixed, cubes, taken)
 
 
-class Model:
+class GaussianProcess:
     """x: (n, d) features. y: (n,) standardised values. groups: of each feature, whose length it
     has.
     """
 
     def __init__(
-        self, x: Matrix, y: Matrix, groups: NDArray[np.intp], random: np.random.Generator
+        self,
+        x: Matrix,
+        y: Matrix,
+        groups: NDArray[np.intp],
+        random: np.random.Generator,
     ) -> None:
-        self._x, self._y, self._groups = x, y, groups
+        self._x = x
+        self._y = y
+        self._groups = groups
         self._best = 0.0  # the least value that it predicts for a known point
         self._theta = self._fitted(random)
         self._solve()
@@ -92,7 +146,9 @@ class Model:
         return self._kernel(at, self._x) @ self._alpha
 
     def improvement(self, at: Matrix) -> Matrix:
-        """Expected, below the best value that the model predicts for a known point."""
+        """Returns the expected improvement on the best value that the model predicts for a known
+        point.
+        """
         mean = self.mean(at)
         cross = self._kernel(at, self._x)
         solved = np.linalg.solve(self._low, cross.T)
@@ -101,8 +157,9 @@ class Model:
         return expected_improvement(self._best, mean, sd)
 
     def pretend(self, at: Matrix) -> None:
-        """Take points in with their predicted values; what is best so far stays."""
-        predicted, best = self.mean(at), self._best
+        """Adds points with their predicted values; the best value so far stays."""
+        predicted = self.mean(at)
+        best = self._best
         self._x, self._y = np.vstack([self._x, at]), np.concatenate([self._y, predicted])
         self._solve()
         self._best = best
@@ -116,34 +173,42 @@ class Model:
 
     def _kernel(self, a: Matrix, b: Matrix) -> Matrix:
         lengths = np.exp(self._theta[:-2])[self._groups]
-        return math.exp(2 * self._theta[-2]) * matern(a / lengths, b / lengths)
+        return math.exp(2 * self._theta[-2]) * matern_kernel(a / lengths, b / lengths)
 
     def _fitted(self, random: np.random.Generator) -> Matrix:
-        """(log lengths, log signal, log noise), by random directions: no gradients are needed for
-        so few numbers, and nothing of it depends on a solver.
+        """Returns (log lengths, log signal, log noise), by random directions: so few numbers need
+        no gradients, and the result does not depend on a solver.
         """
         size = int(self._groups.max()) + 1
         middle = np.array([math.log(0.5 * size**0.3)] * size + [0.0, -2.5])
         spread = np.array([1.0] * (size + 1) + [1.0])
-        best, least = middle, self._cost(middle, middle, spread)
+        best = middle
+        least = self._cost(middle, middle, spread)
         step = FIT_STEP
         for _ in range(FIT_ROUNDS):
             for _ in range(2 * len(middle)):
                 tried = best + step * random.standard_normal(len(middle))
                 cost = self._cost(tried, middle, spread)
                 if cost < least:
-                    best, least = tried, cost
+                    best = tried
+                    least = cost
             step *= FIT_SHRINKS
         return best
 
-    def _cost(self, theta: Matrix, middle: Matrix, spread: Matrix) -> float:
-        """The negative logarithm of the posterior, but for a constant.
+    def _cost(
+        self,
+        theta: Matrix,
+        middle: Matrix,
+        spread: Matrix,
+    ) -> float:
+        """Returns the negative logarithm of the posterior, up to a constant.
 
-        With the values as one more row, the factor has their solution in its last one: a solver
-        that does not know a triangle would take twice as long as the factor itself.
+        With the values as one more row, the last row of the factor is their solution: a solver that
+        does not know a triangle would take twice as long as the factor itself.
         """
         self._theta = theta
-        size, noise = len(self._y), math.exp(2 * theta[-1]) + 1e-8
+        size = len(self._y)
+        noise = math.exp(2 * theta[-1]) + 1e-8
         whole = np.empty((size + 1, size + 1))
         whole[:size, :size] = self._kernel(self._x, self._x) + noise * np.eye(size)
         whole[size, :size] = self._y
@@ -157,15 +222,23 @@ class Model:
         return fit + 0.5 * float((((theta - middle) / spread) ** 2).sum())
 
 
-def matern(a: Matrix, b: Matrix) -> Matrix:
-    """Matérn 5/2 between the rows of a (n, d) and b (m, d), in lengths: (n, m), 1 at distance 0."""
+def matern_kernel(a: Matrix, b: Matrix) -> Matrix:
+    """Returns Matérn 5/2 between the rows of a (n, d) and b (m, d), in lengths: (n, m), 1 at
+    distance 0.
+    """
     squared = (a**2).sum(1)[:, None] + (b**2).sum(1)[None, :] - 2 * a @ b.T
     r = np.sqrt(5.0 * np.maximum(squared, 0.0))
     return np.asarray((1 + r + r * r / 3) * np.exp(-r))
 
 
-def expected_improvement(best: float, mean: Matrix, sd: Matrix) -> Matrix:
-    """Of normal values with this mean and deviation, below `best`."""
+def expected_improvement(
+    best: float,
+    mean: Matrix,
+    sd: Matrix,
+) -> Matrix:
+    """Returns the expected improvement below `best` of normal values with this mean and
+    deviation.
+    """
     z = (best - mean) / sd
     density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
     below = 0.5 * (1 + np.vectorize(math.erf)(z / math.sqrt(2)))
@@ -175,22 +248,28 @@ def expected_improvement(best: float, mean: Matrix, sd: Matrix) -> Matrix:
 # -- points ----------------------------------------------------------------------------------------
 
 
-def _groups(vary: Sequence[Axis]) -> NDArray[np.intp]:
+def _list_groups(vary: Sequence[SearchAxis]) -> NDArray[np.intp]:
     return np.array([at for at, axis in enumerate(vary) for _ in range(axis.width)], dtype=np.intp)
 
 
-def _cube(vary: Sequence[Axis], point: Mapping[str, Any]) -> Matrix:
-    """Where a point lies, one number an axis."""
-    return np.array([_place(axis, value_at(point, axis.names)) for axis in vary])
+def _to_cube(vary: Sequence[SearchAxis], point: Mapping[str, Any]) -> Matrix:
+    """Returns the coordinates of a point, one number an axis."""
+    return np.array([_locate_value(axis, value_at(point, axis.names)) for axis in vary])
 
 
-def _place(axis: Axis, value: Any) -> float:
+def _locate_value(axis: SearchAxis, value: Any) -> float:
     found = axis.features(value)
-    return found[0] if axis.width == 1 else axis.place(list(found).index(1.0))
+    if axis.width == 1:
+        return found[0]
+    return axis.place(list(found).index(1.0))
 
 
-def _moved(
-    vary: Sequence[Axis], cube: Matrix, sd: float, count: int, random: np.random.Generator
+def _move_points(
+    vary: Sequence[SearchAxis],
+    cube: Matrix,
+    sd: float,
+    count: int,
+    random: np.random.Generator,
 ) -> Matrix:
     """Points around one: numbers move a little, now and then a category becomes another."""
     moved = np.clip(cube + sd * random.standard_normal((count, len(vary))), 0.0, 1.0)
@@ -202,7 +281,11 @@ def _moved(
 
 
 def _best_new(
-    model: Model, vary: Sequence[Axis], fixed: Sequence[Any], cubes: Matrix, taken: set[str]
+    model: GaussianProcess,
+    vary: Sequence[SearchAxis],
+    fixed: Sequence[Any],
+    cubes: Matrix,
+    taken: set[str],
 ) -> tuple[Matrix | None, Point | None]:
     made = [point_of(vary, fixed, cube) for cube in cubes]
     gain = model.improvement(np.array([features_of(vary, point) for point in made]))
@@ -215,21 +298,23 @@ def _best_new(
 # -- values ----------------------------------------------------------------------------------------
 
 
-def _chosen(trials: list[Trial], random: np.random.Generator) -> list[Trial]:
-    """All, or the best ones and others."""
+def _choose_trials(trials: list[SearchTrial], random: np.random.Generator) -> list[SearchTrial]:
+    """Returns all trials, or the best ones and others."""
     if len(trials) <= VALUES_MAX:
         return trials
     order = sorted(range(len(trials)), key=lambda at: (trials[at].value or 0.0, at))
-    best, rest = order[: VALUES_MAX // 2], order[VALUES_MAX // 2 :]
+    best = order[: VALUES_MAX // 2]
+    rest = order[VALUES_MAX // 2 :]
     drawn = random.choice(len(rest), VALUES_MAX - len(best), replace=False)
     return [trials[at] for at in sorted([*best, *(rest[it] for it in drawn)])]
 
 
-def _standard(values: Sequence[float | None]) -> Matrix:
-    """Around 0 with a spread of 1; what is far above the others is cut."""
+def _standardise_values(values: Sequence[float | None]) -> Matrix:
+    """Scales values to median 0 and spread 1; values far above the others are clipped."""
     y = np.array(values, dtype=np.float64)
     with np.errstate(over="ignore"):
-        middle, quartile = np.median(y), np.quantile(y, 0.25)
+        middle = np.median(y)
+        quartile = np.quantile(y, 0.25)
         y = np.minimum(y, middle + CLIP * max(middle - quartile, 1e-300))
         y = y / max(float(np.max(np.abs(y))), 1e-300)  # so that no square is beyond a float
         spread = float(np.std(y))

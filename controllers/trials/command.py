@@ -32,8 +32,8 @@ _MACRO = re.compile(r"\$\{([^}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
-    """One element of the command line. plain is None where only the sandbox knows it."""
+class _CommandWord:
+    """One element of the command line. plain is None if its value is known in the sandbox only."""
 
     shell: str
     plain: str | None = None
@@ -47,21 +47,21 @@ def command_line(
     *,
     params_file: str = "",
 ) -> list[str]:
-    """Program and arguments.
+    """Returns program and arguments.
 
-    What is known in the sandbox alone, variables that `env` lacks and the file of parameters when
-    `params_file` is empty, is left to a POSIX shell there. An unset variable becomes its name, as
-    W&B has it. An unknown macro becomes nothing; the loader refuses those.
+    Values known only in the sandbox, variables that `env` lacks and the file of parameters when
+    `params_file` is empty, are left to a POSIX shell there. An unset variable becomes its name, as
+    W&B has it. An unknown macro becomes empty; the loader refuses those.
     """
-    words: list[_Word] = []
+    words: list[_CommandWord] = []
     for element in DEFAULT_COMMAND if command is None else command:
         macro = _MACRO.fullmatch(element)
         if macro is None or macro[1].startswith("envvar:"):
             words.append(_with_variables(element, env))
         elif macro[1] == "args_json_file" and not params_file:
-            words.append(_Word('"$FLEETCTL_PARAMS"'))
+            words.append(_CommandWord('"$FLEETCTL_PARAMS"'))
         else:
-            words.extend(map(_plain, _expanded(macro[1], program, params, params_file)))
+            words.extend(map(_quote_word, _expand_macro(macro[1], program, params, params_file)))
     plain = [word.plain for word in words if word.plain is not None]
     if len(plain) == len(words):
         return plain
@@ -78,24 +78,28 @@ def unknown_macros(command: Sequence[str]) -> list[str]:
     ]
 
 
-def _plain(text: str) -> _Word:
-    return _Word(shlex.quote(text), text)
+def _quote_word(text: str) -> _CommandWord:
+    return _CommandWord(shlex.quote(text), text)
 
 
-def _with_variables(element: str, env: Mapping[str, str]) -> _Word:
+def _with_variables(element: str, env: Mapping[str, str]) -> _CommandWord:
     known = _VARIABLE.sub(lambda it: env.get(it[1], it[0]), element)
     if not any(it[1] not in env for it in _VARIABLE.finditer(element)):
-        return _plain(known)
-    shell, end = "", 0
+        return _quote_word(known)
+    shell = ""
+    end = 0
     for it in _VARIABLE.finditer(element):
         shell += shlex.quote(element[end : it.start()]) if it.start() > end else ""
         shell += shlex.quote(env[it[1]]) if it[1] in env else f'"${{{it[1]}-{it[1]}}}"'
         end = it.end()
-    return _Word(shell + (shlex.quote(element[end:]) if end < len(element) else ""))
+    return _CommandWord(shell + (shlex.quote(element[end:]) if end < len(element) else ""))
 
 
-def _expanded(
-    name: str, program: str | None, params: Mapping[str, Any], params_file: str
+def _expand_macro(
+    name: str,
+    program: str | None,
+    params: Mapping[str, Any],
+    params_file: str,
 ) -> list[str]:
     match name:
         case "env":
@@ -107,7 +111,9 @@ def _expanded(
             return [program]
         case "args_json_file":
             return [params_file]
-    return _ARGUMENTS[name](params) if name in _ARGUMENTS else []
+    if name in _ARGUMENTS:
+        return _ARGUMENTS[name](params)
+    return []
 
 
 def _unless_false(params: Mapping[str, Any]) -> list[str]:

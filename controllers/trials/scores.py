@@ -9,34 +9,44 @@ from collections.abc import Mapping, Sequence
 from fleetctl.controllers.history.metrics.front import Values
 
 
-def score_of(result: str | None, metrics: Mapping[str, float], name: str) -> float | None:
-    """The metric `name`: from the result (a JSON object), else the last value that was reported;
+def score_of(
+    result: str | None,
+    metrics: Mapping[str, float],
+    name: str,
+) -> float | None:
+    """Returns the metric `name`: from the result (a JSON object), else the last reported value;
     None where neither has a finite number.
     """
-    value = None if result is None else _lookup(json.loads(result), name)
-    if not _finite(value):
+    value = None if result is None else _lookup_field(json.loads(result), name)
+    if not _is_finite(value):
         value = metrics.get(name)
-    return float(value) if _finite(value) else None  # type: ignore[arg-type]
+    return float(value) if _is_finite(value) else None  # type: ignore[arg-type]
 
 
 def scores_of(
-    result: str | None, metrics: Mapping[str, float], goals: Sequence[tuple[str, str]]
+    result: str | None,
+    metrics: Mapping[str, float],
+    goals: Sequence[tuple[str, str]],
 ) -> Values | None:
-    """The same of several, (name, goal) each; lower is better. None where one is missing."""
+    """Returns the scores of several metrics, (name, goal) each; lower is better. None where one is
+    missing.
+    """
     found = [score_of(result, metrics, name) for name, _ in goals]
     values = [it for it in found if it is not None]
     if len(values) < len(goals):
         return None
-    return tuple(signed(it, goal) for it, (_, goal) in zip(values, goals, strict=True))
+    return tuple(sign_value(it, goal) for it, (_, goal) in zip(values, goals, strict=True))
 
 
-def signed(value: float, goal: str) -> float:
-    """So that lower is better, and back."""
-    return -value if goal == "maximize" else value
+def sign_value(value: float, goal: str) -> float:
+    """Returns the value with the sign that makes lower better, and back."""
+    if goal == "maximize":
+        return -value
+    return value
 
 
-def _lookup(result: object, name: str) -> object:
-    """`name` as a field of the result, or else as a dotted path into it."""
+def _lookup_field(result: object, name: str) -> object:
+    """Looks `name` up as a field of the result, or else as a dotted path into it."""
     if not isinstance(result, dict):
         return None
     if name in result:
@@ -47,5 +57,5 @@ def _lookup(result: object, name: str) -> object:
     return value
 
 
-def _finite(value: object) -> bool:
+def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,5 +1,5 @@
-"""The best trial of a sweep, for work that takes its parameters (`paramsFrom`); or why there is
-none. Pure; asked by the engine before a pass and by an apply.
+"""Finds the best trial of a sweep, for work that takes its parameters (`paramsFrom`). If no trial
+qualifies, returns the reason. Pure; called by the engine before a pass and by an apply.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 
 SWEEP = "Sweep"
 # Reasons of an object that takes its parameters from a sweep.
-AWAITS_BEST, NO_BEST = "AwaitsBest", "NoBest"
+AWAITS_BEST = "AwaitsBest"
+NO_BEST = "NoBest"
 PARAMS_CHARS_MAX = 120
 _MACRO = re.compile(r"\$\{")
 WORK_FIELDS = ("python", "command", "script", "function")
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
-    """What is not known yet. for_good: and will not be while the sweep stays as it is. reason: one
-    CamelCase word, of an object that waits for it, or that ends for want of it. skips: such an end
-    is no failure.
+class MissingInput:
+    """A reason why the best trial is not known. for_good: the trial stays unknown until the sweep
+    changes. reason: one CamelCase word, for the status of an object that waits for the trial or
+    ends without it. skips: an object that ends without it is skipped, not failed.
     """
 
     message: str
@@ -42,9 +43,9 @@ class Lacking:
 
 
 @dataclass(frozen=True, slots=True)
-class Winner:
+class SweepWinner:
     """The parameters of a sweep's best trial, and the sweep's own command with W&B's macros; empty
-    where its template says what runs, or nobody needs it.
+    where its template has the command, or it is not needed.
     """
 
     params: Mapping[str, object]
@@ -52,37 +53,41 @@ class Winner:
 
 
 def winner_of(
-    sweep: Resource | None, name: str, *, needs_command: bool = False
-) -> Winner | Lacking:
-    """The best trial of a sweep that is over; one that failed may have one too. needs_command: of
-    work that has none of its own.
+    sweep: Resource | None,
+    name: str,
+    *,
+    needs_command: bool = False,
+) -> SweepWinner | MissingInput:
+    """Returns the best trial of a finished sweep; a failed sweep may have one too. needs_command:
+    the work has no command of its own.
     """
     key = f"sweep/{name}"
     spec = json.loads(sweep.spec) if sweep is not None else {}
     if sweep is not None and (unfit := unfit_search(spec)):
-        return Lacking(f"{key} {unfit}", for_good=True, reason=NO_BEST)
+        return MissingInput(f"{key} {unfit}", for_good=True, reason=NO_BEST)
     command = command_of(spec) if needs_command else ()
     if sweep is not None and needs_command and not command:
-        hint = "say what to run in `template`: `python`, `command` or `script`"
+        hint = "write what to run in `template`: `python`, `command` or `script`"
         text = with_hint(f"{key} has no `program` or `command` in its search", hint)
-        return Lacking(text, for_good=True, reason=NO_BEST)
-    status = ended(sweep, name, "whose best trial it takes", AWAITS_BEST)
-    if isinstance(status, Lacking):
+        return MissingInput(text, for_good=True, reason=NO_BEST)
+    status = read_ended_status(sweep, name, "whose best trial it takes", AWAITS_BEST)
+    if isinstance(status, MissingInput):
         return status
     best = status.get("best")
     if best is None:
         why = status.get("message") or "no trial reported its metric"
-        hint = f"mend and apply {key}, then apply this again"
+        hint = f"fix and apply {key}, then apply this again"
         text = with_hint(f"{key} ended without a best trial: {why}", hint)
-        return Lacking(text, for_good=True, reason=NO_BEST)
-    return Winner(best["params"], command)
+        return MissingInput(text, for_good=True, reason=NO_BEST)
+    return SweepWinner(best["params"], command)
 
 
 def command_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The command of a stored sweep, of which `${args}` and its like are still to be put in; empty
-    where its template says what runs.
+    """Returns the command of a stored sweep, with `${args}` and its like not yet expanded; empty
+    where its template has the command.
     """
-    search, template = spec.get("search") or {}, spec.get("template") or {}
+    search = spec.get("search") or {}
+    template = spec.get("template") or {}
     program = str(search.get("program") or "")
     if any(template.get(it) for it in WORK_FIELDS) or not (program or search.get("command")):
         return ()
@@ -90,9 +95,13 @@ def command_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(program if word == "${program}" else word for word in words)
 
 
-def with_sweeps_command(template: Template, params_from: ParamsFrom | None, pins: Pins) -> Template:
-    """The template with the command of the sweep that it takes its parameters from, where it has no
-    work of its own and that command is known.
+def with_sweeps_command(
+    template: Template,
+    params_from: ParamsFrom | None,
+    pins: Pins,
+) -> Template:
+    """Returns the template with the command of the sweep that it takes its parameters from, where
+    it has no work of its own and that command is known.
     """
     if params_from is None or template.work is not None or not pins.command:
         return template
@@ -100,8 +109,8 @@ def with_sweeps_command(template: Template, params_from: ParamsFrom | None, pins
 
 
 def with_arguments(template: Template, params: Mapping[str, Any]) -> Template:
-    """The template of one unit that takes its parameters from a sweep: with W&B's macros in its
-    command expanded.
+    """Returns the template of a unit that takes its parameters from a sweep: with W&B's macros in
+    its command expanded.
     """
     if not any(map(_MACRO.search, template.command or ())):
         return template
@@ -109,30 +118,33 @@ def with_arguments(template: Template, params: Mapping[str, Any]) -> Template:
     return template.model_copy(update={"command": tuple(argv)})
 
 
-def ended(
-    sweep: Resource | None, name: str, whose: str, reason: str
-) -> Mapping[str, Any] | Lacking:
-    """The status of a sweep that is over under its present spec. whose: what is waited for, as the
-    rest of a sentence.
+def read_ended_status(
+    sweep: Resource | None,
+    name: str,
+    whose: str,
+    reason: str,
+) -> Mapping[str, Any] | MissingInput:
+    """Returns the status of a sweep that has finished under its present spec. whose: the thing that
+    is waited for, as the rest of a sentence.
     """
     key = f"sweep/{name}"
     if sweep is None or sweep.deleted_at_s is not None:
         hint = f"apply a `kind: Sweep` with the name `{name}`"
-        return Lacking(with_hint(f"there is no {key}, {whose}", hint), reason=reason)
+        return MissingInput(with_hint(f"there is no {key}, {whose}", hint), reason=reason)
     status: dict[str, Any] = json.loads(sweep.status or "{}")
     look = f"it goes on by itself then; `fleetctl describe {key}` shows how far that is"
     if status.get("observedGeneration") != sweep.generation:
-        return Lacking(with_hint(f"{key} has not begun, {whose}", look), reason=reason)
+        return MissingInput(with_hint(f"{key} has not begun, {whose}", look), reason=reason)
     if status.get("phase") not in TERMINAL_PHASES:
-        text = f"{key} is not over, {whose}: {_progress(status)}"
+        text = f"{key} has not ended, {whose}: {_describe_progress(status)}"
         hint = f"fleetctl resume {key}" if status.get("phase") == "Suspended" else look
-        return Lacking(with_hint(text, hint), reason=reason)
+        return MissingInput(with_hint(text, hint), reason=reason)
     return status
 
 
 def unfit_search(spec: Mapping[str, Any]) -> str:
-    """Why a sweep with this stored spec never has a best trial, as the rest of a sentence; or
-    nothing.
+    """Returns why a sweep with this stored spec never has a best trial, as the rest of a sentence;
+    or an empty text.
     """
     if spec.get("metrics"):
         return "has several metrics, so none of its trials is the best"
@@ -142,14 +154,19 @@ def unfit_search(spec: Mapping[str, Any]) -> str:
 
 
 def params_text(params: Mapping[str, object]) -> str:
-    """`lr=0.01 optimizer="adam"`, for a line of text."""
+    """Formats parameters for a line of text: `lr=0.01 optimizer="adam"`."""
     words = [f"{name}={json.dumps(value)}" for name, value in params.items()]
     text = " ".join(words)
-    return text if len(text) <= PARAMS_CHARS_MAX else f"{text[: PARAMS_CHARS_MAX - 3]}..."
+    if len(text) <= PARAMS_CHARS_MAX:
+        return text
+    return f"{text[: PARAMS_CHARS_MAX - 3]}..."
 
 
-def _progress(status: Mapping[str, Any]) -> str:
+def _describe_progress(status: Mapping[str, Any]) -> str:
     if status.get("phase") == "Suspended":
         return "it is suspended"
-    done, total = status.get("succeeded", 0) + status.get("stopped", 0), status.get("total")
-    return f"{done:,} of {total:,} trials are done" if total else f"{done:,} trials are done"
+    done = status.get("succeeded", 0) + status.get("stopped", 0)
+    total = status.get("total")
+    if total:
+        return f"{done:,} of {total:,} trials are done"
+    return f"{done:,} trials are done"

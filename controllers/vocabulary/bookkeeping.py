@@ -1,21 +1,21 @@
-"""Annotations of ours whose content is for the engine alone, long JSON: documents leave them out,
-and `status` has what people need of them.
+"""Names the annotations of ours whose content is for the engine alone, long JSON: documents leave
+them out, and `status` has the part that users need.
 """
 
 from __future__ import annotations
 
-# The trials that `priorTrials` took, when their sweep was over.
+# The trials that `priorTrials` took, when their sweep had finished.
 PRIOR = "fleetctl.dev/prior-trials"
-# The sweep at W&B that a `backend: wandb` stands for, and what it has handed out; see
-# engine/kinds/wandb/ties.py.
+# The sweep at W&B of a `backend: wandb`, and the runs that it has assigned; see
+# engine/kinds/wandb/sweep_link.py.
 WANDB = "fleetctl.dev/wandb"
 
-# Of which work its dependencies were met when the first of it began, and by what.
+# Records which work met its dependencies when its first run began, and by which event.
 RELEASED = "fleetctl.dev/released"
 # The results that `tasks.fromResults` took.
 RESULTS = "fleetctl.dev/results"
 
-# The indexes of the rows of a BatchJob; see controllers/reuse/rows.py.
+# The indexes of the rows of a BatchJob; see controllers/reuse/row_matching.py.
 INDEXES = "fleetctl.dev/task-indexes"
 
 BOOKKEEPING = frozenset({INDEXES, PRIOR, RELEASED, RESULTS, WANDB})

@@ -1,4 +1,4 @@
-"""The keys of `status`, each declared once: what the engine writes, screens and scripts read.
+"""Declares each key of `status` once: the engine writes it, screens and scripts read it.
 
 docs/reference/status.md is made from it. Any key may be missing; times are seconds since the epoch
 in the store, and written out (RFC 3339) by `get -o json`.
@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypedDict, get_args, get_origin, get_type
 
 # A condition, and the reason of a run that waited at a full provider: its unit goes elsewhere.
 SPILLED_OVER = "SpilledOver"
-# The reason of a trial that its search ended for good.
+# The reason of a trial that its search ended permanently.
 EARLY_TERMINATED = "EarlyTerminated"
 
 Block = Mapping[str, object]
@@ -21,13 +21,14 @@ Number = int | float
 
 class Status(TypedDict, total=False):
     phase: Annotated[
-        str, "Pending, Running, Suspended, Succeeded, Failed, Skipped; Ready of what does no work"
+        str,
+        "Pending, Running, Suspended, Succeeded, Failed, Skipped; Ready of kinds that do no work",
     ]
     reason: Annotated[str, "one word; see [reasons](reasons.md)"]
-    message: Annotated[str, "why it stands as it does; empty where all is well"]
+    message: Annotated[str, "why it is in this phase; empty where all is well"]
     hint: Annotated[str, "a command or a change that would help"]
-    waitingOn: Annotated[Sequence[str], "what it waits for, the most telling first"]
-    observedGeneration: Annotated[int, "the generation of the spec that this status tells of"]
+    waitingOn: Annotated[Sequence[str], "what it waits for, the main reason first"]
+    observedGeneration: Annotated[int, "the generation of the spec that this status describes"]
     conditions: Annotated[
         Sequence[Block],
         "Complete, Failed, Suspended, Skipped, BudgetOK, Warning, SpilledOver; Ready of a Source",
@@ -53,7 +54,7 @@ class Status(TypedDict, total=False):
     taskIndexes: Annotated[str, "the indexes of a BatchJob's tasks, where they are not 0 and on"]
     startTime: Annotated[Number | None, "when the first run began"]
     activeSince: Annotated[Number | None, "since when activeDeadlineSeconds counts"]
-    completionTime: Annotated[Number | None, "when it was over"]
+    completionTime: Annotated[Number | None, "when it ended"]
     firstResultTime: Annotated[Number | None, "when the first unit succeeded"]
     workedSeconds: Annotated[float, "how long at least one run was live, until `workingSince`"]
     workingSince: Annotated[Number | None, "since when at least one run is live"]
@@ -78,6 +79,11 @@ class Status(TypedDict, total=False):
     ]
     budget: Annotated[Block, "of its own `budget`, in USD: maxCost, used, left; warned in percent"]
     lastFailure: Annotated[Block, "index, attempt, reason"]
+    failures: Annotated[
+        Sequence[Block],
+        "the first three attempts that failed: index, attempt, reason, exitCode,"
+        " lastLines (the end of what it wrote, or of its traceback)",
+    ]
     stuck: Annotated[Mapping[str, str], "where nothing on its way helps: lack, reason, message"]
     overBudget: Annotated[str, "the budget that ended it"]
     warning: Annotated[str, "what may be wrong though it gets on"]
@@ -100,7 +106,7 @@ class Status(TypedDict, total=False):
     queued: Annotated[
         Block,
         "of work in a queue: queue, priority, since; waitingSince and asks (what one more run takes"
-        " at each place) while its queue lets no more of it start",
+        " at each provider) while its queue lets no more of it start",
     ]
     paramsFrom: Annotated[Block, "of work with `paramsFrom`: sweep, params once they are known"]
     priorTrials: Annotated[
@@ -140,7 +146,7 @@ class Status(TypedDict, total=False):
         Block, "of an Endpoint: waitingMsP50, waitingMsP95, answerMsP50, answerMsP95 of late"
     ]
     state: Annotated[str, "of a Budget: OK, Warning, Exhausted"]
-    used: Annotated[float, "of a Budget, in USD: by runs that are over"]
+    used: Annotated[float, "of a Budget, in USD: by runs that have ended"]
     reserved: Annotated[float | None, "of a Budget, in USD: at worst by live runs; null: no bound"]
     left: Annotated[float, "of a Budget, in USD"]
     maxCost: Annotated[float, "of a Budget, in USD"]
@@ -187,13 +193,13 @@ class Status(TypedDict, total=False):
         Mapping[str, int], "of a Source, by its last commit: created, configured, pruned objects"
     ]
     unpruned: Annotated[int, "of a Source without `prune`: objects whose manifest went"]
-    drift: Annotated[Sequence[str], "of a Source: objects that somebody changed by hand"]
+    drift: Annotated[Sequence[str], "of a Source: objects that were changed by hand"]
     request: Annotated[str, "of a Source: the last `reconcile` by hand that was answered"]
     since: Annotated[Number, "of a Budget: when its period began"]
     until: Annotated[Number | None, "of a Budget: when its period ends"]
 
 
-# Those that single readers ask for by name: mypy finds a name that does not exist.
+# Keys that single readers request by name: mypy finds a name that does not exist.
 Text = Literal[
     "phase", "reason", "message", "hint", "notCached", "completedIndexes", "failedIndexes",
     "unwantedIndexes", "taskIndexes", "gpu", "isolation", "overBudget", "warning",
@@ -218,7 +224,7 @@ Time = Literal[
 
 
 @cache
-def sentences() -> dict[str, str]:
-    """What each key says, in the order of their declaration."""
+def describe_keys() -> dict[str, str]:
+    """Returns the sentence of each key, in the order of their declaration."""
     hints = get_type_hints(Status, include_extras=True)
     return {key: get_args(kind)[1] for key, kind in hints.items() if get_origin(kind) is Annotated}

@@ -1,1 +1,1 @@
-"""From a manifest to a committed change: draft, compare, predict, ask, store."""
+"""Turns a manifest into a committed change: draft, compare, predict, ask for consent, store."""

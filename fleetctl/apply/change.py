@@ -1,7 +1,7 @@
-"""One object before and after an apply, and how that is told to people.
+"""One object before and after an apply, and the sentences and records that describe the change.
 
-Made by propose.py; read by whatever shows, weighs or allows a change: the socket server, `plan`,
-`diff`, dry runs, consent.
+Made by propose.py; read by each part that shows, weighs or allows a change: the socket server,
+`plan`, `diff`, dry runs, consent.
 """
 
 from __future__ import annotations
@@ -11,26 +11,30 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fleetctl.apply.file_changes import list_file_changes, split_files
+from fleetctl.common.redaction import without_credentials
 from fleetctl.controllers.model import Resource, Run
 from fleetctl.controllers.reuse.impact import Impact
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.changes import FieldChange, field_changes
 from fleetctl.tracking.annotations import NOTES, work_digest
 
-CREATED, CONFIGURED, UNCHANGED, PRUNED = "created", "configured", "unchanged", "pruned"
+CREATED = "created"
+CONFIGURED = "configured"
+UNCHANGED = "unchanged"
+PRUNED = "pruned"
 FIELDS_SHOWN_MAX = 6
 FIELDS_KEPT_MAX = 20
-# Of these an event keeps that they changed, and not from what to what: values of `env` may be
+# An event records that these fields changed, but not their values: values of `env` may be
 # credentials, and programs may have them in their text.
 _UNTOLD = frozenset(("env", "python", "script", "command", "args"))
 _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_URL_USER = re.compile(r"//[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a policy says of an object that does not meet it. deny: nothing is stored. exempt: until
-    when and why it is let pass all the same.
+class PolicyVerdict:
+    """The verdict of a policy on an object that does not meet it. deny: the apply stores no object
+    at all. exempt: until when, and why, the object passes in spite of the policy.
     """
 
     policy: str
@@ -41,7 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object before and after. impact is None where no work hangs on the change."""
+    """One object before and after. impact is None where the change affects no work."""
 
     outcome: str
     before: Resource | None
@@ -49,14 +53,14 @@ class Change:
     fields: tuple[FieldChange, ...] = ()
     impact: Impact | None = None
     note: str = ""
-    asked_again: bool = False  # it was refused before, and is tried anew
-    rerun: bool = False  # all that ended runs again, whatever is known
-    verdicts: tuple[Verdict, ...] = ()  # of policies
-    by: str = ""  # who changed what was there: a file, or a hand
+    asked_again: bool = False  # the object was refused before, and is tried again
+    rerun: bool = False  # every ended run is repeated, whatever is known of its work
+    verdicts: tuple[PolicyVerdict, ...] = ()  # of policies
+    by: str = ""  # the Source or user that made the previous state
 
     @property
     def destroyed(self) -> tuple[Run, ...]:
-        """Runs whose work would be lost."""
+        """Returns the runs whose work would be lost."""
         found = self.impact
         if found is None:
             return ()
@@ -71,7 +75,7 @@ class Change:
 
     @property
     def message(self) -> str:
-        """A sentence for people, or nothing."""
+        """Returns the change as a sentence for a user; empty where there is none to show."""
         shown = [field.short for field in self.fields[:FIELDS_SHOWN_MAX]]
         if len(self.fields) > FIELDS_SHOWN_MAX:
             shown.append(f"and {len(self.fields) - FIELDS_SHOWN_MAX} more")
@@ -80,8 +84,9 @@ class Change:
 
     @property
     def record(self) -> str:
-        """What is kept of it in an event: as `message`, with more fields and nothing secret."""
-        fields = [_recorded(field) for field in self.fields[:FIELDS_KEPT_MAX]]
+        """Returns the text that an event stores of the change: as `message`, with more fields and
+        no secret."""
+        fields = [_record_field(field) for field in self.fields[:FIELDS_KEPT_MAX]]
         if len(self.fields) > FIELDS_KEPT_MAX:
             fields.append(f"and {len(self.fields) - FIELDS_KEPT_MAX} more")
         parts = [", ".join(fields), self.note, self._counts(), self.by and f"by {self.by}"]
@@ -101,7 +106,9 @@ class Change:
             return _all_new(found, self.after.kind)
         if self.outcome == PRUNED:
             live = len(found.going_on) + len(found.replaced) + len(found.cancelled)
-            return f"{live:,} stopped" if live else ""
+            if live:
+                return f"{live:,} stopped"
+            return ""
         parts = [f"{found.kept:,} kept"] if found.kept else []
         if kept := len(found.history.kept_outdated):
             parts.append(f"{kept:,} of them outdated")
@@ -123,7 +130,8 @@ class Change:
 
 
 def replaced_by(change: Change, among: Sequence[Change]) -> list[Resource]:
-    """The objects whose place a new one takes: those of its kind that the same apply prunes."""
+    """Returns the objects that a new one replaces: objects of its kind that the same apply
+    prunes."""
     if change.outcome != CREATED or not KINDS[change.after.kind].runs:
         return []
     of = (change.after.kind, change.after.namespace)
@@ -131,12 +139,12 @@ def replaced_by(change: Change, among: Sequence[Change]) -> list[Resource]:
     return [it for it in pruned if (it.kind, it.namespace) == of]
 
 
-def _recorded(field: FieldChange) -> str:
+def _record_field(field: FieldChange) -> str:
     if not _UNTOLD.isdisjoint(_WORDS.findall(field.path)):
         return field.path
     if any(_holds_untold(value) for value in (field.before, field.after)):
         return field.path
-    return _URL_USER.sub("//***@", field.short)
+    return without_credentials(field.short)
 
 
 def _holds_untold(value: object) -> bool:
@@ -145,22 +153,25 @@ def _holds_untold(value: object) -> bool:
     return isinstance(value, list) and any(map(_holds_untold, value))
 
 
-def differences(before: Resource, after: Resource) -> list[FieldChange]:
-    """What differs between two states of one object, as a person wrote it."""
+def list_differences(before: Resource, after: Resource) -> list[FieldChange]:
+    """Returns the differences between two states of an object, in the fields that a user wrote."""
+    old, old_files = split_files(json.loads(before.spec))
+    new, new_files = split_files(json.loads(after.spec))
     return [
-        *field_changes(json.loads(before.spec), json.loads(after.spec)),
+        *field_changes(old, new),
+        *list_file_changes(old_files, new_files),
         *field_changes(before.labels, after.labels, "labels"),
-        *field_changes(_written(before), _written(after), "annotations"),
+        *field_changes(_user_annotations(before), _user_annotations(after), "annotations"),
     ]
 
 
-def _written(resource: Resource) -> dict[str, str]:
-    """The annotations that a person wrote."""
+def _user_annotations(resource: Resource) -> dict[str, str]:
+    """Returns the annotations that the user wrote."""
     return {key: text for key, text in resource.annotations.items() if key not in NOTES}
 
 
 def outcomes_of(changes: Sequence[Change]) -> list[Mapping[str, str]]:
-    """One entry an object, as a reply tells it."""
+    """Returns one entry an object, as a reply reports it."""
     return [{"key": it.key, "outcome": it.outcome, "message": it.message} for it in changes]
 
 
@@ -177,15 +188,15 @@ def works_of(changes: Sequence[Change]) -> dict[str, list[object]]:
 
 
 def _all_new(found: Impact, kind: str) -> str:
-    """`500 tasks: 412 cached, 88 to run`; nothing while nobody knows how many there are."""
+    """Returns `500 tasks: 412 cached, 88 to run`; empty while the number of units is unknown."""
     if found.total is None:
         return ""
-    units = _units(found.total, kind)
-    return (
-        f"{units}: {found.cached:,} cached, {found.to_run or 0:,} to run" if found.cached else units
-    )
+    units = _format_units(found.total, kind)
+    if found.cached:
+        return f"{units}: {found.cached:,} cached, {found.to_run or 0:,} to run"
+    return units
 
 
-def _units(count: int, kind: str) -> str:
+def _format_units(count: int, kind: str) -> str:
     unit = KINDS[kind].unit
     return f"{count:,} {unit}" + ("s" if count != 1 else "")

@@ -1,6 +1,7 @@
-"""What a person must allow before it is stored: running work or data that would be destroyed.
+"""The consent that a user must give before a change is stored that destroys running work or data.
 
-Called between propose and commit. The one who asks is the CLI; without a terminal nobody asks.
+Called between propose and commit. The CLI asks the question; without a terminal there is no
+question.
 """
 
 from __future__ import annotations
@@ -11,27 +12,31 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change
-from fleetctl.apply.predictions.asked import asked_about
+from fleetctl.apply.predictions.questions import asked_about
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource, Run
 from fleetctl.controllers.reuse.impact import spent_usd, worked_s
 from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.tracking.kept_by import KEPT_BY, MADE_FROM
 
 PATHS_SHOWN_MAX = 3
-# Finished work that is done again in less time than a person needs to answer is not asked about.
+_NOTES = (KEPT_BY, MADE_FROM)
+# Finished work that is repeated in less time than a user needs to answer needs no consent.
 REDONE_S_MIN = 10.0
 
 
 class NeedsConsent(Refused):
-    """Certain: nothing was stored. `losses` says what would be lost, one sentence an object."""
+    """Raised before the store was written, for certain. `losses`: one sentence an object on the
+    work or data that it would lose."""
 
     def __init__(self, losses: Sequence[str], *, hint: str) -> None:
         super().__init__("\nerror: ".join(losses), hint=hint)
         self.losses = tuple(losses)
 
 
-class Sort(StrEnum):
-    """What is lost: running work, the time of finished work, data; or a question without a loss."""
+class LossType(StrEnum):
+    """The sort of a loss: running work, the time of finished work, data; or a question without a
+    loss."""
 
     AGAIN = "again"
     RUNNING = "running"
@@ -39,77 +44,88 @@ class Sort(StrEnum):
     ASKED = "asked"
 
 
-class Loss(NamedTuple):
-    """spares: `rollout: FinishRunning` would let some of it end first."""
+class ExpectedLoss(NamedTuple):
+    """One loss. spares: `rollout: FinishRunning` would let some of the work end first."""
 
-    sort: Sort
+    sort: LossType
     sentence: str
     spares: bool = False
 
 
-def losses_of(change: Change, approved: Collection[str], now_s: float) -> Iterator[Loss]:
-    """What of one object would be lost beyond what is approved; see `check`."""
-    if _stakes(change) and _again_of(change) not in approved:
-        yield Loss(Sort.AGAIN, f"{change.key}: {_cause(change)}{_redone(change)}")
+def losses_of(
+    change: Change,
+    approved: Collection[str],
+    now_s: float,
+) -> Iterator[ExpectedLoss]:
+    """Yields an object's losses beyond the approved ones; see `check_consent`."""
+    if _is_rerun_costly(change) and _again_of(change) not in approved:
+        yield ExpectedLoss(
+            LossType.AGAIN, f"{change.key}: {_describe_cause(change)}{_describe_rerun(change)}"
+        )
     doomed = [run for run in change.destroyed if run.name not in approved]
     if doomed:
         spares = change.impact is not None and change.impact.spared > 0
-        text = f"{change.key}: {_cause(change)}{_loss(change, doomed, now_s)}"
-        yield Loss(Sort.RUNNING, text, spares)
+        text = f"{change.key}: {_describe_cause(change)}{_describe_loss(change, doomed, now_s)}"
+        yield ExpectedLoss(LossType.RUNNING, text, spares)
     if change.outcome == PRUNED and deletes_data(change.after) and change.key not in approved:
         text = f"{change.key}: pruning it deletes its data (deletionPolicy is Delete)"
-        yield Loss(Sort.DATA, text)
+        yield ExpectedLoss(LossType.DATA, text)
     for name, question in asked_about(change):
         if name not in approved:
-            yield Loss(Sort.ASKED, question)
+            yield ExpectedLoss(LossType.ASKED, question)
 
 
-def check(changes: Sequence[Change], approved: Collection[str], now_s: float) -> None:
-    """Raises NeedsConsent when work or data would be lost beyond what is approved.
+def check_consent(
+    changes: Sequence[Change],
+    approved: Collection[str],
+    now_s: float,
+) -> None:
+    """Raises NeedsConsent when work or data would be lost beyond the approved losses.
 
-    approved: names of runs and keys of objects that a person has seen going, in a saved plan.
+    approved: names of runs and keys of objects that the user has seen as lost, in a saved plan.
     """
     losses = [it for change in changes for it in losses_of(change, approved, now_s)]
     if losses:
         rest = ", or --rollout=FinishRunning to let running work end first"
         rest = rest if any(it.spares for it in losses) else ""
-        if any(it.sort is Sort.AGAIN for it in losses):
+        if any(it.sort is LossType.AGAIN for it in losses):
             rest += ", or --keep-finished to leave finished work as it is"
         raise NeedsConsent(
             [it.sentence for it in losses], hint=f"add --yes to do it all the same{rest}"
         )
 
 
-def approvable(changes: Sequence[Change]) -> list[str]:
-    """What a plan shows as lost, so that its apply need not ask again: see `check`."""
+def list_approvable(changes: Sequence[Change]) -> list[str]:
+    """Returns the names of the losses that a plan shows, so that its apply need not ask again: see
+    `check`."""
     runs = [run.name for change in changes for run in change.destroyed]
     volumes = [it.key for it in changes if it.outcome == PRUNED and deletes_data(it.after)]
-    again = [_again_of(change) for change in changes if _stakes(change)]
+    again = [_again_of(change) for change in changes if _is_rerun_costly(change)]
     asked = [name for change in changes for name, _ in asked_about(change)]
     return sorted([*runs, *volumes, *again, *asked])
 
 
 def deletes_data(resource: Resource) -> bool:
-    """Whether the data of a volume goes with it."""
+    """Returns true for a volume whose data is deleted with it."""
     if resource.kind != "Volume":
         return False
     return bool(json.loads(resource.spec).get("deletionPolicy") == "Delete")
 
 
-def _stakes(change: Change) -> bool:
-    """Whether finished work would be done again that took time or money."""
+def _is_rerun_costly(change: Change) -> bool:
+    """Returns true where finished work would be repeated that took time or money."""
     if change.impact is None or change.outcome not in (CREATED, CONFIGURED) or change.rerun:
-        return False  # what was asked for by name is not asked about
+        return False  # a rerun that the user named needs no consent
     again = change.impact.again
     return again.units > 0 and (again.work_s >= REDONE_S_MIN or bool(again.usd))
 
 
 def _again_of(change: Change) -> str:
-    """How an approval names it."""
+    """Returns the name of the repeated work in an approval."""
     return f"{change.key}#again"
 
 
-def _redone(change: Change) -> str:
+def _describe_rerun(change: Change) -> str:
     assert change.impact is not None
     again = change.impact.again
     unit = KINDS[change.after.kind].unit + ("s" if again.units != 1 else "")
@@ -118,15 +134,16 @@ def _redone(change: Change) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """`12 min`, `40 s`, `3 h`: what a person weighs, no more."""
+    """Returns `12 min`, `40 s` or `3 h`: no more precise than a user needs to weigh a loss."""
     for size_s, word in ((3600, "h"), (60, "min")):
         if seconds >= 2 * size_s:
             return f"{seconds / size_s:,.0f} {word}"
     return f"{seconds:,.0f} s"
 
 
-def _cause(change: Change) -> str:
-    paths = [field.path for field in change.fields]
+def _describe_cause(change: Change) -> str:
+    # Annotations that fleetctl itself writes (keeper, origin) are no change by a user.
+    paths = [it.path for it in change.fields if not any(key in it.path for key in _NOTES)]
     if not paths:
         return ""
     shown = ", ".join(paths[:PATHS_SHOWN_MAX])
@@ -134,7 +151,11 @@ def _cause(change: Change) -> str:
     return f"{shown}{rest} changed: "
 
 
-def _loss(change: Change, doomed: Sequence[Run], now_s: float) -> str:
+def _describe_loss(
+    change: Change,
+    doomed: Sequence[Run],
+    now_s: float,
+) -> str:
     unit = KINDS[change.after.kind].unit + ("s" if len(doomed) != 1 else "")
     replaced = {run.name for run in change.impact.replaced} if change.impact is not None else set()
     again = change.outcome != PRUNED and all(run.name in replaced for run in doomed)

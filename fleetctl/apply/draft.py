@@ -1,5 +1,5 @@
-"""What a manifest makes of an object: the row as it would be stored, and volumes that it names
-which nobody declares. Called by propose.py; nothing is written here.
+"""Turns a manifest into the row that would be stored, and into the volumes that it names and no
+manifest declares. Called by propose.py; writes nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
-from fleetctl.controllers.wandb.handed import names_of
-from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.controllers.trials.winner import SWEEP, MissingInput, params_text, winner_of
+from fleetctl.controllers.wandb.assigned_runs import names_of
+from fleetctl.specs.blocks.common import ParamsFrom, WorkSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import content_of_function, content_of_models
 from fleetctl.specs.kinds.endpoint import EndpointSpec
@@ -26,7 +26,7 @@ from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.kinds.volume import VolumeSpec
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import (
     APPLYSET,
     COMMAND,
@@ -38,13 +38,13 @@ from fleetctl.tracking.annotations import (
     WANDB,
     waits_for,
 )
-from fleetctl.tracking.sources import source_of
-from fleetctl.tracking.taken import needs_command, notes_of
+from fleetctl.tracking.best_params import needs_command, notes_of
+from fleetctl.tracking.manifest_sources import source_of
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
-# What of a search is this side's alone: what its trials run.
+# Fields of a search that concern this side alone: the program that its trials run.
 _OURS_OF_A_SEARCH = {"command", "program", "name", "description"}
 # Manifests of Functions by (name, namespace).
 Functions = Mapping[tuple[str, str], "Manifest"]
@@ -52,15 +52,15 @@ Functions = Mapping[tuple[str, str], "Manifest"]
 NAMED_BY = "fleetctl.dev/named-by"
 
 
-def drafted(
+def draft_resource(
     manifest: Manifest,
-    options: Order,
+    options: ApplyOptions,
     known: Resource | None,
     now_s: float,
     taken: Mapping[str, str],
 ) -> Resource:
-    """The row as of a new object; known: the one that is there by this name. taken: what other
-    objects give it, by annotation. Raises Conflict.
+    """Returns the row as of a new object; known: the stored one of this name. taken: values from
+    other objects, by annotation. Raises Conflict.
     """
     spec = manifest.spec
     return Resource(
@@ -71,15 +71,26 @@ def drafted(
         version=0,
         spec=dump_spec(spec),
         status="",
-        labels=_labels(manifest, options, known),
-        annotations=_annotations(manifest, spec, options, known, taken),
+        labels=_merge_labels(manifest, options, known),
+        annotations=_merge_annotations(
+            manifest,
+            spec,
+            options,
+            known,
+            taken,
+        ),
         created_at_s=now_s,
         namespace=manifest.namespace,
     )
 
 
-def _labels(manifest: Manifest, options: Order, known: Resource | None) -> dict[str, str]:
-    """The manifest's own; belonging to an apply set outlasts an apply that names none."""
+def _merge_labels(
+    manifest: Manifest,
+    options: ApplyOptions,
+    known: Resource | None,
+) -> dict[str, str]:
+    """Returns the manifest's own labels; membership of an apply set outlasts an apply that names
+    none."""
     labels = dict(manifest.metadata.labels)
     owner = known.labels.get(APPLYSET) if known is not None else None
     if options.applyset:
@@ -94,33 +105,39 @@ def _labels(manifest: Manifest, options: Order, known: Resource | None) -> dict[
     return labels
 
 
-def _annotations(
+def _merge_annotations(
     manifest: Manifest,
     spec: Spec,
-    options: Order,
+    options: ApplyOptions,
     known: Resource | None,
     taken: Mapping[str, str],
 ) -> dict[str, str]:
-    """The manifest's own, and what we noted on the object ourselves. taken: of other objects."""
+    """Returns the manifest's own annotations and the program's notes on the object. taken: from
+    other objects."""
     before = known.annotations if known is not None else {}
     noted = {key: before[key] for key in NOTES if key in before}
     source = source_of(spec)
     if source is None or known is None or source != source_of(parse_spec(known.kind, known.spec)):
         noted = {key: text for key, text in noted.items() if key not in OF_SOURCE}
     looked = options.looked.get(manifest.key)
-    # A remote that did not answer leaves the commit that is known.
+    # An unreachable remote leaves the known commit in force.
     if looked is not None and (looked.revision or looked.origin):
         noted = {key: text for key, text in noted.items() if key not in OF_SOURCE}
         noted |= looked.annotations()
     kept = {key: text for key, text in {**noted, **taken}.items() if text}
-    # What a person hands back to us of `get -o yaml` is not theirs.
+    # Our own annotations in a pasted `get -o yaml` are not the user's.
     written = manifest.metadata.annotations.items()
     return {**{key: text for key, text in written if key not in NOTES}, **kept}
 
 
-def function_content(stored: Stored, manifest: Manifest, among: Functions, options: Order) -> str:
-    """The content of the Function that a manifest's template names; empty while nobody knows.
-    among: those that are declared beside it, by (name, namespace).
+def function_content(
+    stored: ReadableStore,
+    manifest: Manifest,
+    among: Functions,
+    options: ApplyOptions,
+) -> str:
+    """Returns the content of the Function that a manifest's template names; empty while unknown.
+    among: Functions in the same apply, by (name, namespace).
     """
     template = getattr(manifest.spec, "template", None)
     if not isinstance(template, Template) or template.function is None:
@@ -133,8 +150,12 @@ def function_content(stored: Stored, manifest: Manifest, among: Functions, optio
     return stored_function_content(stored, template.function, manifest.namespace)
 
 
-def stored_function_content(stored: Stored, name: str, namespace: str) -> str:
-    """The content of a Function that is there; empty when it is not."""
+def stored_function_content(
+    stored: ReadableStore,
+    name: str,
+    namespace: str,
+) -> str:
+    """Returns the content of a stored Function; empty when it does not exist."""
     row = stored.resources.get("Function", name, namespace)
     if row is None:
         return ""
@@ -144,10 +165,13 @@ def stored_function_content(stored: Stored, name: str, namespace: str) -> str:
 
 
 def models_content(
-    stored: Stored, asks: Sequence[str], namespace: str, among: Mapping[tuple[str, str], Manifest]
+    stored: ReadableStore,
+    asks: Sequence[str],
+    namespace: str,
+    among: Mapping[tuple[str, str], Manifest],
 ) -> str:
-    """What the endpoints that a template asks call their models. among: Endpoints that are declared
-    beside it, by (name, namespace).
+    """Returns the models of the endpoints that a template calls. among: Endpoints in the same
+    apply, by (name, namespace).
     """
     found: dict[str, Mapping[str, str]] = {}
     for name in asks:
@@ -160,10 +184,13 @@ def models_content(
 
 
 def winner_params(
-    stored: Stored, manifest: Manifest, known: Resource | None, moving: Collection[str]
+    stored: ReadableStore,
+    manifest: Manifest,
+    known: Resource | None,
+    moving: Collection[str],
 ) -> dict[str, str]:
-    """What `paramsFrom` gives, by annotation; nothing while nobody knows. moving: keys of the
-    sweeps that this apply changes. Where the sweep is gone by now, what it gave stays.
+    """Returns the parameters that `paramsFrom` gives, by annotation; empty while unknown. moving:
+    keys of the sweeps that this apply changes. Parameters of a deleted sweep stay.
     """
     nothing = {PARAMS: "", COMMAND: ""}
     wanted: ParamsFrom | None = getattr(manifest.spec, "params_from", None)
@@ -178,12 +205,18 @@ def winner_params(
         kept = {PARAMS: known.annotations.get(PARAMS, "")}
         return {**nothing, **kept, COMMAND: known.annotations.get(COMMAND, "") if needs else ""}
     found = winner_of(sweep, wanted.sweep, needs_command=needs)
-    return nothing if isinstance(found, Lacking) else {**nothing, **notes_of(found)}
+    if isinstance(found, MissingInput):
+        return nothing
+    return {**nothing, **notes_of(found)}
 
 
-def prior_kept(stored: Stored, manifest: Manifest, known: Resource | None) -> str:
-    """The trials that its search has taken from another sweep, while it is the same search; empty
-    where they are to be taken anew. Where the other sweep is gone by now, they stay.
+def prior_kept(
+    stored: ReadableStore,
+    manifest: Manifest,
+    known: Resource | None,
+) -> str:
+    """Returns the trials that its search has taken from another sweep, while the search is the
+    same; empty where they are to be read again. Trials of a deleted sweep stay.
     """
     prior = manifest.spec.search.prior_trials if isinstance(manifest.spec, SweepSpec) else None
     if prior is None or known is None:
@@ -193,42 +226,52 @@ def prior_kept(stored: Stored, manifest: Manifest, known: Resource | None) -> st
         return ""
     gone = stored.resources.get(SWEEP, prior.from_sweep, manifest.namespace) is None
     same = gone or before == json.loads(dump_spec(manifest.spec))["search"]
-    return known.annotations.get(PRIOR, "") if same else ""
+    if same:
+        return known.annotations.get(PRIOR, "")
+    return ""
 
 
 def winner_told(resource: Resource) -> str:
-    """What is known of the parameters that another object gives, in a phrase; empty without."""
+    """Returns a phrase on the parameters that another object gives; empty without any."""
     wanted = json.loads(resource.spec).get("paramsFrom")
     if wanted is None:
         return ""
-    known, sweep = resource.annotations.get(PARAMS), f"sweep/{wanted['sweep']}"
+    known = resource.annotations.get(PARAMS)
+    sweep = f"sweep/{wanted['sweep']}"
     if known is None:
-        return f"known when {sweep} is over"
+        return f"known when {sweep} has ended"
     return f"{params_text(json.loads(known))} of the best trial of {sweep}"
 
 
 def winner_note(resource: Resource) -> str:
-    """What it takes from a sweep, as a sentence; empty where it takes nothing."""
+    """Returns a sentence on the values that it takes from a sweep; empty without any."""
     if sweep := waits_for(resource):
-        return f"its search begins from the trials of sweep/{sweep}, once that is over"
+        return f"its search begins from the trials of sweep/{sweep}, once that has ended"
     winner = winner_told(resource)
-    return f"its parameters are {winner}" if winner else ""
+    if winner:
+        return f"its parameters are {winner}"
+    return ""
 
 
 def fires_note(spec: Spec, now_s: float) -> str:
-    """When a schedule makes its next object, as a phrase; empty of other kinds."""
+    """Returns a phrase on when a schedule makes its next object; empty for other kinds."""
     if not isinstance(spec, ScheduleSpec) or spec.suspend:
         return ""
     next_s = spec.times.next_s(now_s)
-    return "" if next_s is None else f"next run {spec.times.text(next_s)}"
+    if next_s is None:
+        return ""
+    return f"next run {spec.times.text(next_s)}"
 
 
 def named_volumes(
-    stored: Stored, manifest: Manifest, known: set[tuple[str, str]], now_s: float
+    stored: ReadableStore,
+    manifest: Manifest,
+    known: set[tuple[str, str]],
+    now_s: float,
 ) -> Iterator[Resource]:
-    """Those to be made; known: (name, namespace) of volumes that are declared or made already."""
+    """Yields the volumes to create; known: (name, namespace) of declared or created volumes."""
     namespace = manifest.namespace
-    for name, provider in _mounted(manifest.spec).items():
+    for name, provider in _list_mounts(manifest.spec).items():
         there = stored.resources.get("Volume", name, namespace) is not None
         if there or (name, namespace) in known:
             continue
@@ -247,21 +290,19 @@ def named_volumes(
         )
 
 
-def _mounted(spec: Spec) -> dict[str, str]:
-    """The volumes that it names, each with the provider where it belongs: of the first to name
-    it.
-    """
+def _list_mounts(spec: Spec) -> dict[str, str]:
+    """Returns the volumes that it names, each with its provider: that of the first to name it."""
     if isinstance(spec, FunctionSpec):
         return {mount.name: spec.provider for mount in spec.volumes}
     found: dict[str, str] = {}
-    for part in spec.parts() if isinstance(spec, Execution) else ():
+    for part in spec.parts() if isinstance(spec, WorkSpec) else ():
         for mount in part.template.volumes:
             found.setdefault(mount.name, part.placement.candidates[0].provider)
     return found
 
 
 def refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
-    """What runs at one sort of provider cannot be looked after by another."""
+    """Raises Refused for another provider type: runs at one type cannot be managed by another."""
     before = json.loads(known.spec).get("type")
     if before != spec.type and {before, spec.type} != {None, known.name}:
         raise Conflict(
@@ -270,8 +311,14 @@ def refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
         )
 
 
-def refuse_another_sweep(known: Resource, spec: SweepSpec, *, rerun: bool) -> None:
-    """What W&B has of a sweep stays as it was created: its runs are drawn from that."""
+def refuse_another_sweep(
+    known: Resource,
+    spec: SweepSpec,
+    *,
+    rerun: bool,
+) -> None:
+    """Raises Refused for changes that W&B cannot make to a sweep: its runs are drawn from the sweep
+    as created."""
     before = parse_spec(known.kind, known.spec)
     assert isinstance(before, SweepSpec)
     if "wandb" not in (before.backend, spec.backend):

@@ -1,4 +1,5 @@
-"""What storing a spec does to work: which runs go on, are replaced or cancelled, what is cached.
+"""The effect of a stored spec on work: which runs continue, are replaced or cancelled, which units
+are cached.
 
 Called by propose.py for each object that runs work; read as the next pass reads it.
 """
@@ -12,75 +13,92 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.draft import stored_function_content
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.controllers.history.attempts import outdated_of
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.controllers.reuse.cache import LOOKED_UP_MAX
-from fleetctl.controllers.reuse.impact import Impact, again_of, impact
+from fleetctl.controllers.reuse.content_keys import LOOKED_UP_MAX
+from fleetctl.controllers.reuse.impact import Impact, again_of, estimate_impact
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import FUNCTION, pins_of
 from fleetctl.tracking.kept_by import left_by
 from fleetctl.tracking.load import work_of
 from fleetctl.tracking.ownership import SET_PREFIX
-from fleetctl.tracking.result_cache import contents_of, lookup
-from fleetctl.tracking.track import Track, Work
+from fleetctl.tracking.result_cache import contents_of, find_cached
+from fleetctl.tracking.track import ResourceWork, Track
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 
 def fresh_impact(
-    stored: Stored,
+    stored: ReadableStore,
     manifest: Manifest,
     desired: Resource,
-    options: Order,
+    options: ApplyOptions,
     replaced: Sequence[Resource] = (),
 ) -> Impact | None:
-    """Of an object that is not there yet. replaced: those whose place it takes."""
+    """Returns the impact of an object that is not stored yet. replaced: the objects that it
+    replaces."""
     make = CONTROLLERS.get(manifest.kind)
     if make is None:
         return None
     controller = make(manifest.spec, {}, pins_of(desired.annotations))
     history = History(controller.limits)
-    work = Work(Track(desired, {}, manifest.spec), controller, history)
+    work = ResourceWork(Track(desired, {}, manifest.spec), controller, history)
     owners = [it.uid for it in replaced]
     if options.applyset.startswith(SET_PREFIX):
         owners.append(left_by(desired.key))
-    return _with_earlier(stored, work, _found(stored, work, options, owners), replaced)
+    return _with_earlier(stored, work, _find_impact(stored, work, options, owners), replaced)
 
 
 def impact_on(
-    stored: Stored, desired: Resource, options: Order, *, rerun: bool = False
+    stored: ReadableStore,
+    desired: Resource,
+    options: ApplyOptions,
+    *,
+    rerun: bool = False,
 ) -> Impact | None:
-    """What the next pass does to the work of `wish`; read as the pass reads it. rerun: all that
-    ended is put aside first.
+    """Returns the effect of the next pass on the work of `desired`; read as the pass reads it.
+    rerun: every ended run is put aside first.
     """
     if not KINDS[desired.kind].runs:
         return None
     work = work_of(desired, stored.runs, rerun=rerun)
-    found = _found(stored, work, options)
-    return found if rerun else _with_earlier(stored, work, found, [desired])
+    found = _find_impact(stored, work, options)
+    if rerun:
+        return found
+    return _with_earlier(stored, work, found, [desired])
 
 
-def _found(stored: Stored, work: Work, options: Order, replaced: Sequence[str] = ()) -> Impact:
+def _find_impact(
+    stored: ReadableStore,
+    work: ResourceWork,
+    options: ApplyOptions,
+    replaced: Sequence[str] = (),
+) -> Impact:
     contents = None
     if _knows_its_function(stored, work.track):
         contents = contents_of(stored, work, replaced=replaced)
-    cached = lookup(contents, work.history)[0] if contents is not None else {}
+    cached = find_cached(contents, work.history)[0] if contents is not None else {}
     work.cached = cached
     places = work.controller.candidates
     known = [options.parallelism[name] for name in places if name in options.parallelism]
     at_once = sum(known) if known else None
-    return impact(work.controller, work.history, cached=cached, parallelism=at_once)
+    return estimate_impact(work.controller, work.history, cached=cached, parallelism=at_once)
 
 
-def _with_earlier(stored: Stored, work: Work, found: Impact, rows: Sequence[Resource]) -> Impact:
-    """The impact, with units that have to run and whose work one of these objects has finished
-    before: under an index that another row has taken since, or as the object that goes. Equal ones
-    are matched by their count.
+def _with_earlier(
+    stored: ReadableStore,
+    work: ResourceWork,
+    found: Impact,
+    rows: Sequence[Resource],
+) -> Impact:
+    """Returns the impact with units that must run although one of these objects finished their work
+    earlier: under an index that another row has since, or as the object that is deleted. Equal
+    units are matched by their count.
     """
     done: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for row in () if found.over else rows:
@@ -92,11 +110,17 @@ def _with_earlier(stored: Stored, work: Work, found: Impact, rows: Sequence[Reso
         before = done.get((unit.params_hash, unit.content)) if unit is not None else None
         if before:
             lost.append(outdated_of(before.pop()))
-    return replace(found, again=found.again + again_of(lost)) if lost else found
+    if lost:
+        return replace(found, again=found.again + again_of(lost))
+    return found
 
 
-def _counting_no_more(stored: Stored, work: Work, row: Resource) -> Iterator[Run]:
-    """Successes of an object, but for those that its units have and those that are put aside."""
+def _counting_no_more(
+    stored: ReadableStore,
+    work: ResourceWork,
+    row: Resource,
+) -> Iterator[Run]:
+    """Yields the successes of an object, except those of its present units and those put aside."""
     newest: dict[int, Run] = {}
     for run, _ in stored.runs.of(row.uid):
         if (older := newest.get(run.index)) is not None and _is_success(older):
@@ -112,8 +136,8 @@ def _is_success(run: Run) -> bool:
     return run.state is RunState.SUCCEEDED and not run.put_aside
 
 
-def _has_to_run(work: Work, index: int) -> bool:
-    """Not what somebody asked for by name."""
+def _has_to_run(work: ResourceWork, index: int) -> bool:
+    """Returns true for a unit that has to run and that the user did not request by name."""
     history, tried = work.history, work.history.unfinished.get(index)
     if tried is not None and tried.forced:
         return False
@@ -121,9 +145,9 @@ def _has_to_run(work: Work, index: int) -> bool:
     return not settled and index not in history.outdated and index not in history.live_by_index
 
 
-def _knows_its_function(stored: Stored, track: Track) -> bool:
-    """Whether the Function that it calls is stored as it will be: what is known of another one is
-    not known of this.
+def _knows_its_function(stored: ReadableStore, track: Track) -> bool:
+    """Returns true where the Function that it calls is stored as it will be: results of another
+    version do not hold for this one.
     """
     template = getattr(track.spec, "template", None)
     if template is None or template.function is None:

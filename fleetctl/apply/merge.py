@@ -1,5 +1,5 @@
-"""A file and what people changed by hand since, merged by kubectl's rule: what the file says goes,
-what it said before and says no more is unset, and what it never had is left alone.
+"""Merges a file with later edits by hand, by kubectl's rule: fields of the file win, fields that
+the file had and has no more are unset, and fields that it never had are left alone.
 
 Called wherever manifests meet stored objects, before anything is looked up or proposed.
 """
@@ -17,14 +17,14 @@ from pydantic import BaseModel, ValidationError
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS, dump_spec
 from fleetctl.specs.values.scalars import Spec
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.by_hand import (
     Document,
     FieldPath,
-    covers,
+    covers_path,
     document_of,
     field_note,
-    owns,
+    owns_path,
     value_at,
 )
 
@@ -32,39 +32,44 @@ if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 
-def with_hand_fields(stored: Stored, manifests: Sequence[Manifest]) -> list[Manifest]:
-    """Returns the manifests with the fields that people set by hand on their objects and the files
-    do not have. Merging what is merged already begins anew from the file.
+def with_hand_fields(stored: ReadableStore, manifests: Sequence[Manifest]) -> list[Manifest]:
+    """Returns the manifests with the fields that users set by hand on their objects and the files
+    do not have. Merging a merged manifest starts again from the file.
     """
-    return [_merged(stored, it.filed or it) for it in manifests]
+    return [_merge_hand_fields(stored, it.filed or it) for it in manifests]
 
 
 def spoken_defaults(spec: Spec) -> tuple[FieldPath, ...]:
-    """Returns the fields that a file says with their default; a stored spec leaves them out."""
-    return tuple(_defaults(spec, ("spec",)))
+    """Returns the fields that a file names with their default; a stored spec leaves them out."""
+    return tuple(_list_defaults(spec, ("spec",)))
 
 
-def _merged(stored: Stored, manifest: Manifest) -> Manifest:
+def _merge_hand_fields(stored: ReadableStore, manifest: Manifest) -> Manifest:
     known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
     hand = field_note(known.annotations).hand if known is not None else ()
     if known is None or not hand:
         return manifest
-    said, filed = spoken_defaults(manifest.spec), _filed(manifest)
+    said = spoken_defaults(manifest.spec)
+    filed = _file_document(manifest)
     live = document_of(known)
-    absent = [path for path in hand if not covers(filed, path) and not owns(said, path)]
+    absent = [path for path in hand if not covers_path(filed, path) and not owns_path(said, path)]
     absent = [path for path in absent if value_at(live, path) is not None]
-    # A field that does not go with what the file says now gives way to the file.
-    for paths in (absent, _fitting(manifest, filed, live, absent)):
-        found = _checked(manifest, filed, live, paths)
+    # A field that does not go with the present file gives way to the file.
+    for paths in (absent, _choose_fitting(manifest, filed, live, absent)):
+        found = _parse_merged(manifest, filed, live, paths)
         if found is not None:
             metadata, spec = found
             return replace(
-                manifest, metadata=metadata, spec=spec, by_hand=tuple(paths), filed=manifest
+                manifest,
+                metadata=metadata,
+                spec=spec,
+                by_hand=tuple(paths),
+                filed=manifest,
             )
     return manifest
 
 
-def _filed(manifest: Manifest) -> dict[str, Any]:
+def _file_document(manifest: Manifest) -> dict[str, Any]:
     return {
         "spec": json.loads(dump_spec(manifest.spec)),
         "labels": manifest.metadata.labels,
@@ -72,24 +77,31 @@ def _filed(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _fitting(
-    manifest: Manifest, filed: Document, live: Document, paths: Sequence[FieldPath]
+def _choose_fitting(
+    manifest: Manifest,
+    filed: Document,
+    live: Document,
+    paths: Sequence[FieldPath],
 ) -> Sequence[FieldPath]:
-    """Those that the file can have beside its own, taken one after the other."""
+    """Returns the paths that the file can have beside its own, tried one after the other."""
     found: list[FieldPath] = []
     for path in paths:
-        if _checked(manifest, filed, live, [*found, path]) is not None:
+        if _parse_merged(manifest, filed, live, [*found, path]) is not None:
             found.append(path)
     return found
 
 
-def _checked(
-    manifest: Manifest, filed: Document, live: Document, paths: Sequence[FieldPath]
+def _parse_merged(
+    manifest: Manifest,
+    filed: Document,
+    live: Document,
+    paths: Sequence[FieldPath],
 ) -> tuple[Metadata, Spec] | None:
-    """The manifest with these fields of the live object; None where no such object can be."""
+    """Returns the manifest with these fields of the live object, or None where that is not a valid
+    object."""
     document = deepcopy(dict(filed))
     for path in paths:
-        _put(document, path, value_at(live, path))
+        _put_value(document, path, value_at(live, path))
     about = manifest.metadata.model_dump(by_alias=True) | {
         "labels": document["labels"],
         "annotations": document["annotations"],
@@ -104,23 +116,29 @@ def _checked(
     return metadata, spec
 
 
-def _put(document: dict[str, Any], path: FieldPath, value: Any) -> None:
+def _put_value(
+    document: dict[str, Any],
+    path: FieldPath,
+    value: Any,
+) -> None:
     inner = document
     for key in path[:-1]:
         inner = inner.setdefault(key, {})
     inner[path[-1]] = value
 
 
-def _defaults(value: object, path: FieldPath) -> Iterator[FieldPath]:
+def _list_defaults(value: object, path: FieldPath) -> Iterator[FieldPath]:
     if isinstance(value, BaseModel):
+        given = value.model_fields_set
         for name, field in type(value).model_fields.items():
-            if name not in value.model_fields_set:
+            if name not in given:
                 continue
-            at, inner = (*path, field.alias or name), getattr(value, name)
+            at = (*path, field.alias or name)
+            inner = getattr(value, name)
             if isinstance(inner, BaseModel | dict):
-                yield from _defaults(inner, at)
+                yield from _list_defaults(inner, at)
             elif inner == field.get_default(call_default_factory=True):
                 yield at
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _defaults(inner, (*path, str(key)))
+            yield from _list_defaults(inner, (*path, str(key)))

@@ -1,9 +1,10 @@
-"""What applying manifests changes, found out before anything is stored, and the storing of it.
+"""Finds out the changes that applying manifests would make before anything is stored, and stores
+them.
 
-`propose` reads alone, so a dry run and a plan ask it too; `commit` writes what was proposed. Called
-by the socket server and by `plan`, `diff` and dry runs. What a manifest makes of an object is in
-draft.py, what that does to work in impact.py, how it is told in change.py; what a person must
-allow first is in consent.py, which objects go with `--prune` in prune.py.
+`propose` only reads, so a dry run and a plan call it too; `store_changes` writes the proposal.
+Called by the socket server and by `plan`, `diff` and dry runs. draft.py turns a manifest into an
+object, impact.py finds the effect on work, change.py describes it; consent.py has what the user
+must allow first, prune.py the objects that `--prune` deletes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import (
@@ -19,7 +21,7 @@ from fleetctl.apply.change import (
     PRUNED,
     UNCHANGED,
     Change,
-    differences,
+    list_differences,
     replaced_by,
 )
 from fleetctl.apply.dependents import (
@@ -29,10 +31,10 @@ from fleetctl.apply.dependents import (
     may_go_on,
     results_kept,
     results_told,
-    revived,
+    revive_dependents,
 )
 from fleetctl.apply.draft import (
-    drafted,
+    draft_resource,
     fires_note,
     function_content,
     models_content,
@@ -47,24 +49,25 @@ from fleetctl.apply.draft import (
 )
 from fleetctl.apply.impact import fresh_impact, impact_on
 from fleetctl.apply.merge import spoken_defaults, with_hand_fields
-from fleetctl.apply.policies.judge import admitted
-from fleetctl.apply.policies.told import refuse
-from fleetctl.apply.prune import going_with, pruned
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.policies.judge import judge_proposal
+from fleetctl.apply.policies.report import raise_if_denied
+from fleetctl.apply.prune import find_pruned, going_with
+from fleetctl.apply.renames import Leaving
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.trials.prior import NO_PRIOR
 from fleetctl.controllers.trials.winner import NO_BEST
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import asked_in, content_of_function
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.kinds.sweep import SweepSpec
-from fleetctl.specs.values.changes import UNSET, FieldChange, same
-from fleetctl.stores.base import EventRow, Store, Stored
+from fleetctl.specs.values.changes import UNSET, FieldChange, is_same_json
+from fleetctl.stores.base import EventRow, ReadableStore, Store
 from fleetctl.tracking.annotations import (
     COMMAND,
     FINISHING,
@@ -81,10 +84,16 @@ from fleetctl.tracking.annotations import (
     ROLLOUT,
     pins_of,
 )
-from fleetctl.tracking.by_hand import FieldNote, field_note, note_of_edit, noted_fields, shown
+from fleetctl.tracking.by_hand import (
+    FieldNote,
+    field_note,
+    format_paths,
+    note_of_edit,
+    noted_fields,
+)
 from fleetctl.tracking.kept_by import kept_by, left_by
-from fleetctl.tracking.row_indexes import indexes_kept
-from fleetctl.tracking.sources import source_of
+from fleetctl.tracking.manifest_sources import source_of
+from fleetctl.tracking.row_indexes import format_row_indexes
 from fleetctl.tracking.track import track_of
 
 if TYPE_CHECKING:
@@ -94,26 +103,36 @@ MOVED = "what it runs in changed"
 ASKED = "the models that it asks changed"
 
 
-def propose(
-    stored: Stored, manifests: Sequence[Manifest], options: Order, now_s: float
+def propose_changes(
+    stored: ReadableStore,
+    manifests: Sequence[Manifest],
+    options: ApplyOptions,
+    now_s: float,
 ) -> list[Change]:
-    """What each manifest changes, in their order, then what is pruned.
+    """Returns the change of each manifest, in their order, then the pruned objects.
 
-    A volume that a template names and nobody declares is created with deletionPolicy Retain, as
-    Modal's create_if_missing does, so that no data sits where `get volumes` does not show it.
+    A volume that a template names and no manifest declares is created with deletionPolicy Retain,
+    as Modal's create_if_missing does, so that no data is stored where `get volumes` does not show
+    it.
     """
     if not options.by_hand:
         manifests = with_hand_fields(stored, manifests)
-    options = _settled(stored, manifests, options)
+    options = _settle_revisions(stored, manifests, options)
     changes: list[Change] = []
     functions, endpoints = (
         {(it.name, it.namespace): it for it in manifests if it.kind == kind}
         for kind in ("Function", "Endpoint")
     )
     volumes = {(it.name, it.namespace) for it in manifests if it.kind == "Volume"}
+    gone = list(_list_pruned(stored, manifests, options, now_s))
+    leaving = Leaving(
+        (it.before for it in gone if it.before is not None),
+        lambda row: impact_on(stored, row, options),
+    )
     found: dict[str, Change] = {}
     moving: set[str] = set()
-    # What depends on another one, or takes something from it, must know whether that one changes.
+    # An object that depends on another, or takes values from it, must know whether that one
+    # changes.
     for manifest in in_order(manifests):
         template = getattr(manifest.spec, "template", None)
         asks = template.asks if isinstance(template, Template) else ()
@@ -121,28 +140,37 @@ def propose(
             FUNCTION: function_content(stored, manifest, functions, options),
             MODELS: models_content(stored, asks, manifest.namespace, endpoints),
         }
-        change = _proposed(stored, manifest, options, now_s, taken, moving)
+        make = partial(_propose_change, stored, manifest, options, now_s, taken, moving)
+        known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
+        change = make(known)
+        if known is None:
+            change = leaving.renamed(change, manifest, make) or change
         found[manifest.key] = change
-        if _moves(change):
+        if _is_new_generation(change):
             moving.add(change.key)
     for manifest in manifests:
         for volume in named_volumes(stored, manifest, volumes, now_s):
             volumes.add((volume.name, volume.namespace))
             changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
         changes.append(found[manifest.key])
-    changes += _users(stored, functions, endpoints, manifests, options)
-    changes += revived(stored, moving, manifests, options)
-    gone = {it.key: it for it in _gone(stored, manifests, options, now_s)}
-    # One that is pruned becomes nothing else before.
-    changes = [*(it for it in changes if it.key not in gone), *gone.values()]
-    changes = _inherited(stored, changes, manifests, options)
+    changes += _propose_users(stored, functions, endpoints, manifests, options)
+    changes += revive_dependents(stored, moving, manifests, options)
+    going = {it.key: it for it in gone if it.after.uid not in leaving.taken}
+    # A pruned object gets no other change before, and neither does one with a new name.
+    passed = {*going, *leaving.taken.values()}
+    changes = [*(it for it in changes if it.key not in passed), *going.values()]
+    changes = _inherit_impacts(stored, changes, manifests, options)
     if options.unjudged:
         return changes
-    return admitted(stored, changes, now_s, costs=options.costs)
+    return judge_proposal(stored, changes, now_s, costs=options.costs)
 
 
-def _settled(stored: Stored, manifests: Sequence[Manifest], options: Order) -> Order:
-    """With the revisions that objects have, where their sources are the same."""
+def _settle_revisions(
+    stored: ReadableStore,
+    manifests: Sequence[Manifest],
+    options: ApplyOptions,
+) -> ApplyOptions:
+    """Returns the options with the revisions of objects whose sources are unchanged."""
     looked = dict(options.looked)
     for manifest in manifests if options.sources is not None else ():
         known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
@@ -153,15 +181,24 @@ def _settled(stored: Stored, manifests: Sequence[Manifest], options: Order) -> O
     return replace(options, looked=looked)
 
 
-def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
-    """Store what was proposed, all or none. Raises Conflict when an object changed in between."""
+def store_changes(
+    store: Store,
+    changes: Sequence[Change],
+    now_s: float,
+) -> None:
+    """Stores the proposal, all or none. Raises Conflict when an object changed in between."""
     with store.transaction():
-        write(store, changes, now_s)
+        write_changes(store, changes, now_s)
 
 
-def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
-    """As commit, inside a transaction that is begun. Raises Denied where a policy said no."""
-    refuse(changes)
+def write_changes(
+    store: Store,
+    changes: Sequence[Change],
+    now_s: float,
+) -> None:
+    """Stores the proposal inside a transaction that is begun. Raises Denied for a policy's
+    denial."""
+    raise_if_denied(changes)
     for change in changes:
         if change.after == change.before:
             continue
@@ -174,7 +211,13 @@ def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
     _hand_on_results(store, changes)
     store.events.record(
         [
-            EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
+            EventRow(
+                it.after.uid,
+                now_s,
+                "Normal",
+                it.outcome.title(),
+                it.record,
+            )
             for it in changes
             if it.outcome != UNCHANGED
         ]
@@ -182,7 +225,7 @@ def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
 
 
 def _hand_on_results(store: Store, changes: Sequence[Change]) -> None:
-    """What a pruned object did is its own no more: those that take its place have it."""
+    """Passes the results of pruned objects on to the objects that replace them."""
     for change in changes:
         if change.outcome == CREATED and kept_by(change.after.annotations) is not None:
             store.cache.hand_on(left_by(change.key), change.after.uid)
@@ -196,80 +239,97 @@ def _hand_on_results(store: Store, changes: Sequence[Change]) -> None:
             store.cache.forget(change.after.uid)
 
 
-def _inherited(
-    stored: Stored, changes: Sequence[Change], manifests: Sequence[Manifest], options: Order
+def _inherit_impacts(
+    stored: ReadableStore,
+    changes: Sequence[Change],
+    manifests: Sequence[Manifest],
+    options: ApplyOptions,
 ) -> list[Change]:
-    """The changes, those of new objects with what they have of those whose place they take."""
+    """Returns the changes; new objects have inherited from the ones that they replace."""
     by_key = {manifest.key: manifest for manifest in manifests}
     found = []
     for change in changes:
         replaced = replaced_by(change, changes) if change.impact is not None else ()
         if replaced:
             manifest = by_key[change.key]
-            impact = fresh_impact(stored, manifest, change.after, options, replaced)
+            impact = fresh_impact(
+                stored,
+                manifest,
+                change.after,
+                options,
+                replaced,
+            )
             change = replace(change, impact=impact)
         found.append(change)
     return found
 
 
-def _gone(
-    stored: Stored, manifests: Sequence[Manifest], options: Order, now_s: float
+def _list_pruned(
+    stored: ReadableStore,
+    manifests: Sequence[Manifest],
+    options: ApplyOptions,
+    now_s: float,
 ) -> Iterator[Change]:
-    """What is pruned, each after all that goes with it."""
+    """Yields the pruned objects, each after the objects that are deleted with it."""
     if options.pruning is None:
         return
     kept = {manifest.key for manifest in manifests}
     namespaced = (it.namespace for it in manifests if KINDS[it.kind].namespaced)
     within = None if options.everywhere else {options.namespace, *namespaced}
-    for doomed in pruned(stored, options.applyset, kept, options.pruning, within):
+    for doomed in find_pruned(
+        stored,
+        options.applyset,
+        kept,
+        options.pruning,
+        within,
+    ):
         for row in (*going_with(stored, doomed), doomed):
             if row.key in kept:
                 continue  # it goes along with another, and is declared here
             gone = replace(row, deleted_at_s=now_s)
-            # As the pass of a deleted object reads it: one that nobody can read goes too.
+            # As the pass of a deleted object reads it: an unreadable one is deleted too.
             yield Change(PRUNED, row, gone, impact=impact_on(stored, gone, options))
 
 
-def _moves(change: Change) -> bool:
-    """Whether it is another spec than the one that was stored."""
+def _is_new_generation(change: Change) -> bool:
+    """Returns true where the spec differs from the stored one."""
     return change.before is None or change.before.generation != change.after.generation
 
 
-def _proposed(
-    stored: Stored,
+def _propose_change(
+    stored: ReadableStore,
     manifest: Manifest,
-    options: Order,
+    options: ApplyOptions,
     now_s: float,
     taken: Mapping[str, str],
     moving: Collection[str],
+    known: Resource | None,
 ) -> Change:
-    """taken: what other objects give it, by annotation. moving: keys of objects that this apply
-    makes another spec of.
+    """Returns a manifest's change. taken: values from other objects, by annotation. moving: keys of
+    objects that get another spec in this apply. known: the object as it is stored, by the
+    manifest's name.
     """
-    known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
     params = winner_params(stored, manifest, known, moving)
     results = results_kept(stored, manifest, known, moving)
     taken = {
         **taken, **params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known),
-        INDEXES: indexes_kept(stored.runs, manifest.spec, known),
+        INDEXES: format_row_indexes(stored.runs, manifest.spec, known),
     }  # fmt: skip
-    desired = _noted(drafted(manifest, options, known, now_s, taken), manifest, options, known)
+    desired = _note_fields(
+        draft_resource(manifest, options, known, now_s, taken), manifest, options, known
+    )
     rerun = options.rerun and KINDS[manifest.kind].runs
     if known is None:
-        if rerun:
-            desired = replace(desired, annotations={**desired.annotations, RERUN: repr(now_s)})
-        impact = fresh_impact(stored, manifest, desired, options)
-        tasks = f"its tasks are {told}" if (told := results_told(desired)) else ""
-        next_run = fires_note(manifest.spec, now_s)
-        notes = filter(None, (depends_note(desired), tasks, winner_note(desired), next_run))
-        return Change(CREATED, None, desired, impact=impact, note="; ".join(notes))
+        return _propose_new(stored, manifest, options, desired, now_s, rerun=rerun)
     if isinstance(manifest.spec, ProviderSpec):
         refuse_another_type(known, manifest.spec)
     if isinstance(manifest.spec, SweepSpec):
         refuse_another_sweep(known, manifest.spec, rerun=rerun)
-    same_spec = same(json.loads(known.spec), json.loads(desired.spec))
-    same_work = same_spec and _pinned(known) == _pinned(desired)
-    same_words = known.labels == desired.labels and _written(known) == _written(desired)
+    same_spec = is_same_json(json.loads(known.spec), json.loads(desired.spec))
+    same_work = same_spec and _list_pins(known) == _list_pins(desired)
+    same_words = known.labels == desired.labels and _user_annotations(known) == _user_annotations(
+        desired
+    )
     if same_work and same_words and not rerun:
         return _same_again(stored, manifest, options, known, desired, moving)
     after = replace(
@@ -284,10 +344,10 @@ def _proposed(
     affected = None
     if rerun or not same_work:
         affected = impact_on(stored, after, options, rerun=rerun)
-    fields = (*differences(known, after), *_moved(known, after, options))
+    fields = (*list_differences(known, after), *_list_moved_pins(known, after, options))
     rerun_note = "asked to run again" if rerun else fires_note(manifest.spec, now_s)
     note = "; ".join(filter(None, (rerun_note, _left_alone(manifest))))
-    # What was refused is tried anew, also where what changed is nothing that was refused.
+    # A refused object is tried again, also where the change concerns no refused part.
     anew = not same_work and _was_refused(known)
     return Change(
         CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=anew,
@@ -295,10 +355,38 @@ def _proposed(
     )  # fmt: skip
 
 
-def _noted(
-    desired: Resource, manifest: Manifest, options: Order, known: Resource | None
+def _propose_new(
+    stored: ReadableStore,
+    manifest: Manifest,
+    options: ApplyOptions,
+    desired: Resource,
+    now_s: float,
+    *,
+    rerun: bool,
+) -> Change:
+    """Returns the change of a manifest that has no stored object yet."""
+    if rerun:
+        desired = replace(desired, annotations={**desired.annotations, RERUN: repr(now_s)})
+    impact = fresh_impact(stored, manifest, desired, options)
+    tasks = f"its tasks are {told}" if (told := results_told(desired)) else ""
+    next_run = fires_note(manifest.spec, now_s)
+    notes = filter(None, (depends_note(desired), tasks, winner_note(desired), next_run))
+    return Change(
+        CREATED,
+        None,
+        desired,
+        impact=impact,
+        note="; ".join(notes),
+    )
+
+
+def _note_fields(
+    desired: Resource,
+    manifest: Manifest,
+    options: ApplyOptions,
+    known: Resource | None,
 ) -> Resource:
-    """With the note on which fields are set by hand."""
+    """Returns the object with the note on fields that were set by hand."""
     if options.by_hand:
         assert known is not None
         note = note_of_edit(known, desired)
@@ -309,19 +397,21 @@ def _noted(
 
 
 def _left_alone(manifest: Manifest) -> str:
-    """A phrase on the fields that the file does not have and somebody set; empty without."""
-    return f"{shown(manifest.by_hand)} set by hand stays" if manifest.by_hand else ""
+    """Returns a phrase on fields that the file does not have and a user set; empty without any."""
+    if manifest.by_hand:
+        return f"{format_paths(manifest.by_hand)} set by hand stays"
+    return ""
 
 
 def _same_again(
-    stored: Stored,
+    stored: ReadableStore,
     manifest: Manifest,
-    options: Order,
+    options: ApplyOptions,
     known: Resource,
     desired: Resource,
     moving: Collection[str],
 ) -> Change:
-    """Of an equal file: nothing, unless what kept its work from going on may be over."""
+    """Returns the change for an equal file: none, unless the obstacle to its work may be gone."""
     noted = field_note(known.annotations) == field_note(desired.annotations)
     if not noted:
         notes = noted_fields(known.annotations, field_note(desired.annotations))
@@ -329,31 +419,46 @@ def _same_again(
     again = replace(same, generation=known.generation + 1)
     if _was_refused(known):
         note = "it was refused; trying again"
-        return Change(CONFIGURED, known, again, note=note, asked_again=True)
-    if isinstance(manifest.spec, Execution) and may_go_on(stored, known, manifest.spec, moving):
+        return Change(
+            CONFIGURED,
+            known,
+            again,
+            note=note,
+            asked_again=True,
+        )
+    if isinstance(manifest.spec, WorkSpec) and may_go_on(stored, known, manifest.spec, moving):
         affected = impact_on(stored, again, options)
-        return Change(CONFIGURED, known, again, impact=affected, note=GOES_ON, asked_again=True)
+        return Change(
+            CONFIGURED,
+            known,
+            again,
+            impact=affected,
+            note=GOES_ON,
+            asked_again=True,
+        )
     return Change(UNCHANGED, known, same, note=_left_alone(manifest))
 
 
-def _users(
-    stored: Stored,
+def _propose_users(
+    stored: ReadableStore,
     functions: Mapping[tuple[str, str], Manifest],
     endpoints: Mapping[tuple[str, str], Manifest],
     among: Sequence[Manifest],
-    options: Order,
+    options: ApplyOptions,
 ) -> Iterator[Change]:
-    """Objects that are under way, call a Function or ask an Endpoint that becomes another, and are
-    not applied beside it: what they have finished is outdated. One that is over learns of it at its
-    own next apply.
+    """Yields running objects outside of this apply that call a changed Function or Endpoint: their
+    finished work is outdated. A finished object gets the change at its own next apply.
     """
     applied = {it.key for it in among}
     moved = dict(_moved_functions(stored, functions.values(), options))
     for row in stored.resources.list() if moved or endpoints else ():
         if row.key in applied or row.deleted_at_s is not None:
             continue
-        spec, fields, told = json.loads(row.spec), [], []
-        taken, within = dict(row.annotations), row.namespace
+        spec = json.loads(row.spec)
+        fields = []
+        told = []
+        taken = dict(row.annotations)
+        within = row.namespace
         name = str((spec.get("template") or {}).get("function") or "")
         if content := moved.get((name, within)):
             fields.append(FieldChange("function", taken.get(FUNCTION) or UNSET, content, MOVED))
@@ -369,13 +474,22 @@ def _users(
         if fields and not track_of(row).dormant:
             after = replace(row, annotations=taken, generation=row.generation + 1)
             impact = impact_on(stored, after, options)
-            yield Change(CONFIGURED, row, after, tuple(fields), impact, note=", ".join(told))
+            yield Change(
+                CONFIGURED,
+                row,
+                after,
+                tuple(fields),
+                impact,
+                note=", ".join(told),
+            )
 
 
 def _moved_functions(
-    stored: Stored, functions: Iterable[Manifest], options: Order
+    stored: ReadableStore,
+    functions: Iterable[Manifest],
+    options: ApplyOptions,
 ) -> Iterator[tuple[tuple[str, str], str]]:
-    """(name and namespace, content) of those that become others."""
+    """Yields (name and namespace, content) of Functions whose content changes."""
     for it in functions:
         looked = options.looked.get(it.key)
         assert isinstance(it.spec, FunctionSpec)
@@ -384,22 +498,27 @@ def _moved_functions(
             yield (it.name, it.namespace), content
 
 
-def _pinned(resource: Resource) -> tuple[str, ...]:
-    """What makes its work another without a change of its spec."""
+def _list_pins(resource: Resource) -> tuple[str, ...]:
+    """Returns the notes that change the object's work without a change of its spec."""
     notes = (REVISION, FUNCTION, MODELS, PARAMS, COMMAND, RESULTS)
     return tuple(resource.annotations.get(it, "") for it in notes)
 
 
-def _written(resource: Resource) -> dict[str, str]:
-    """Where a source lies on this machine is no part of the spec."""
+def _user_annotations(resource: Resource) -> dict[str, str]:
+    """Returns the annotations without the path of a source on this machine, which is no part of the
+    spec."""
     return {key: text for key, text in resource.annotations.items() if key not in NOTES}
 
 
 def _with_consequences(
-    known: Resource, desired: Resource, manifest: Manifest, options: Order, now_s: float
+    known: Resource,
+    desired: Resource,
+    manifest: Manifest,
+    options: ApplyOptions,
+    now_s: float,
 ) -> dict[str, str]:
-    """The annotations with what is said, of this apply alone, of work whose content changes; what
-    was said of an earlier change says nothing of this one.
+    """Returns the annotations with the consequences, of this apply alone, for work whose content
+    changes; notes of an earlier apply do not hold for this one.
     """
     notes, kind = dict(desired.annotations), CONTROLLERS.get(desired.kind)
     if kind is None:
@@ -410,7 +529,7 @@ def _with_consequences(
             notes.pop(outcome, None)
         if options.keep_finished:
             notes[KEPT] = repr(now_s)
-        assert isinstance(manifest.spec, Execution)
+        assert isinstance(manifest.spec, WorkSpec)
         if (options.rollout or manifest.spec.rollout) == Rollout.FINISH_RUNNING:
             notes[FINISHING] = repr(now_s)
     if options.rollout:
@@ -418,8 +537,11 @@ def _with_consequences(
     return notes
 
 
-def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldChange]:
-    """What changes though the spec says the same: what its names stand for."""
+def _list_moved_pins(
+    known: Resource, after: Resource, options: ApplyOptions
+) -> Iterator[FieldChange]:
+    """Yields the changes behind an equal spec: in the objects and sources that its names refer
+    to."""
     old, new = known.annotations, after.annotations
     before, revision = old.get(REVISION, ""), new.get(REVISION, "")
     looked = options.looked.get(after.key)
@@ -453,17 +575,18 @@ def _was_refused(resource: Resource) -> bool:
 
 
 def _forget_refusals(store: Store, refused: Resource) -> None:
-    """The machine may have what it lacked; applying the same file again says that it should try."""
+    """Lets refused runs be tried again: the machine may have since got the missing feature, and
+    applying the same file again asks for a new try."""
     for run, _ in list(store.runs.of(refused.uid)):
         if run.state is RunState.REFUSED:
-            # Of no template any more, it says nothing of the present spec; what it said stays.
+            # Without a template hash it does not count for the present spec; its message stays.
             passed = replace(run, template_hash="")
             store.runs.advance(passed, from_states=frozenset({RunState.REFUSED}))
 
 
 def put_aside(store: Store, uid: str, indexes: Collection[int] | None = None) -> None:
-    """What ended units of an object came to counts no more, neither here nor for equal work. None:
-    those of all indexes, wanted or not.
+    """Excludes ended units of an object from its result, and from reuse for equal work. indexes
+    None: all indexes, desired or not.
     """
     ends = {run.index: run for run, _ in store.runs.of(uid) if run.state not in LIVE_STATES}
     aside = [run for run in ends.values() if indexes is None or run.index in indexes]

@@ -1,6 +1,6 @@
-"""`apply --prune`: which objects of an apply set are no longer desired, and the guard before it.
+"""Finds the objects of an apply set that `apply --prune` deletes, and guards against too many.
 
-Called by propose.py, after every file was read: where one cannot be, nothing is pruned.
+Called by propose.py, after every file was read: where one is unreadable, no object is pruned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import APPLYSET, SCHEDULED_BY
 from fleetctl.tracking.kept_by import kept_by
 
@@ -23,14 +23,16 @@ ALWAYS_ALLOWED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Pruning:
-    """How much may go at once: a number of objects, or a share of the set; neither = the guard.
-    said: how a person says another number.
+class PruneLimit:
+    """The number of objects that may be deleted at once: a count, or a share of the set; neither =
+    the guard. said: the flag for another number, for the message. spared: keys of objects that
+    always stay.
     """
 
     most: int | None = None
     share: float | None = None
     said: str = "--max-prune {}"
+    spared: frozenset[str] = frozenset()
 
     def allowed(self, members: int) -> int:
         if self.most is not None:
@@ -40,17 +42,18 @@ class Pruning:
         return max(ALWAYS_ALLOWED, int(members * SHARE_MAX))
 
 
-def pruned(
-    stored: Stored,
+def find_pruned(
+    stored: ReadableStore,
     applyset: str,
     kept: Collection[str],
-    pruning: Pruning,
+    pruning: PruneLimit,
     namespaces: Collection[str] | None = (DEFAULT_NAMESPACE,),
 ) -> list[Resource]:
-    """Objects of the set in these namespaces that no manifest names, what was made last first:
-    users before what they use. kept: the keys that manifests name. namespaces: None = all.
+    """Returns the objects of the set in these namespaces that no manifest names, the newest first:
+    users before the objects that they use. kept: the keys that manifests name. namespaces: None =
+    all.
 
-    Raises Refused when more would go than the guard lets.
+    Raises Refused when more would be deleted than the guard allows.
     """
     members = [
         it
@@ -59,47 +62,51 @@ def pruned(
         and it.labels.get(APPLYSET) == applyset
         and (namespaces is None or it.namespace in namespaces)
     ]
-    doomed = [it for it in reversed(members) if it.key not in kept]
+    doomed = [it for it in reversed(members) if it.key not in kept and it.key not in pruning.spared]
     allowed = pruning.allowed(len(members))
     if len(doomed) > allowed:
         raise Refused(
             f"{len(doomed)} of the {len(members)} objects of apply set `{applyset}` are no longer "
-            f"in the files, and at most {allowed} may be pruned: {_names(doomed)}",
-            hint=f"{pruning.said.format(len(doomed))} lets them go; nothing was changed",
+            f"in the files, and at most {allowed} may be pruned: {_list_keys(doomed)}",
+            hint=f"{pruning.said.format(len(doomed))} deletes them; nothing was changed",
         )
     return doomed
 
 
-def going_with(stored: Stored, owner: Resource) -> list[Resource]:
-    """What a schedule made, and what a Source keeps that prunes: they go with it, the last first,
-    and so does what goes with them.
+def going_with(stored: ReadableStore, owner: Resource) -> list[Resource]:
+    """Returns the objects that a schedule made, or that a pruning Source manages: they are deleted
+    with the owner, the last first, and so are the objects that they own.
     """
     found: dict[str, Resource] = {}
     left = [owner]
     while left and any(KINDS[it.kind].starts for it in left):
         owners = {it.uid for it in left}
-        keepers = {it.key for it in left if _prunes(it)}
+        keepers = {it.key for it in left if _is_pruning_source(it)}
         left = [
             it
             for it in stored.resources.list()
             if it.deleted_at_s is None
             and it.uid not in found
             and it.uid != owner.uid
-            and (it.annotations.get(SCHEDULED_BY) in owners or _keeper(it) in keepers)
+            and (it.annotations.get(SCHEDULED_BY) in owners or _find_owner(it) in keepers)
         ]
         found |= {it.uid: it for it in left}
     return [*reversed(found.values())]
 
 
-def _prunes(row: Resource) -> bool:
+def _is_pruning_source(row: Resource) -> bool:
     return row.kind == "Source" and json.loads(row.spec).get("prune") is True
 
 
-def _keeper(row: Resource) -> str:
+def _find_owner(row: Resource) -> str:
     note = kept_by(row.annotations)
-    return "" if note is None else note.source
+    if note is None:
+        return ""
+    return note.source
 
 
-def _names(doomed: Sequence[Resource]) -> str:
+def _list_keys(doomed: Sequence[Resource]) -> str:
     shown = ", ".join(it.key for it in doomed[:5])
-    return shown if len(doomed) <= 5 else f"{shown} and {len(doomed) - 5} more"
+    if len(doomed) <= 5:
+        return shown
+    return f"{shown} and {len(doomed) - 5} more"

@@ -1,6 +1,7 @@
-"""The entry point: find the verb, load its module alone, turn errors into a line and an exit code.
+"""The entry point: finds the verb, loads its module alone, turns errors into a line and an exit
+code.
 
-Called by the console script. Imports nothing that a verb does not need: start-up time is a feature.
+Called by the console script. Imports only modules that a verb needs: start-up time is a feature.
 """
 
 from __future__ import annotations
@@ -18,48 +19,53 @@ from fleetctl.cli.command.verbs import (
     EXIT_OK,
     EXIT_USAGE,
     GROUPS,
-    SAID_ELSEWHERE,
+    OTHER_TOOL_VERBS,
     VERBS,
+    CommandVerb,
 )
-from fleetctl.cli.output.render import Screen, mend_streams, silence_stdout, system_screen
+from fleetctl.cli.output.screen import Screen, open_closed_streams, silence_stdout, system_screen
+from fleetctl.cli.team.choose_server import FLAG, take_flag, use_server
 from fleetctl.common.errors import FleetctlError, UsageError
+from fleetctl.common.remote import REMOTE
 
-# Python looks for garbage every 700 objects, in all that there are: a quarter of the time of a list
+# Python looks for garbage every 700 objects, in all existing ones: a quarter of the time of a list
 # of 10,000. A command makes little garbage and ends soon; the controller keeps Python's setting.
 GARBAGE_OBJECTS = 100_000
 
 
-# What these print, a shell may put into a file beside a program; that is no part of it.
+# A shell may write the output of these verbs into a file beside a program; that file is no part of
+# it.
 REPORTS = frozenset(
     ("results", "plot", "query", "cost", "graph", "plan", "get", "describe", "events", "top")
 )
-COMPLETE = "__complete"  # what the scripts of `completion` ask; no verb of people
+COMPLETE = "__complete"  # called by the scripts of `completion`; no verb for users
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. Never raises, save SystemExit from the interpreter itself."""
-    mend_streams()
+    """Runs one command and returns its exit code. Never raises, save SystemExit from the
+    interpreter itself."""
+    open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] != ["up"]:
         gc.set_threshold(GARBAGE_OBJECTS)
-    return guarded(words, system_screen(os.environ, no_color="--no-color" in words))
+    return run_guarded(words, system_screen(os.environ, no_color="--no-color" in words))
 
 
-def guarded(words: list[str], screen: Screen) -> int:
-    """`dispatch`, with every error told and turned into an exit code."""
+def run_guarded(words: list[str], screen: Screen) -> int:
+    """Runs `dispatch`, with every error printed and turned into an exit code."""
     try:
-        return _told(words, screen)
-    except OSError:  # the output broke while an error was told
+        return _run_reporting_errors(words, screen)
+    except OSError:  # the output broke while an error was printed
         silence_stdout()
         return EXIT_FAILED
 
 
-def _told(words: list[str], screen: Screen) -> int:
+def _run_reporting_errors(words: list[str], screen: Screen) -> int:
     try:
-        code = dispatch(words, screen)
+        code = dispatch_verb(words, screen)
         screen.flush()
         if words and words[0] in REPORTS:
-            from fleetctl.tracking.written import note_output
+            from fleetctl.tracking.written_files import note_output
 
             note_output()
         return code
@@ -68,7 +74,7 @@ def _told(words: list[str], screen: Screen) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         screen.close_line()
-        if words[:1] == ["apply"]:  # one that was sent says so itself
+        if words[:1] == ["apply"]:  # an apply that was sent prints that itself
             screen.talk("interrupted; nothing was stored")
         return EXIT_INTERRUPTED
     except MemoryError:
@@ -78,25 +84,39 @@ def _told(words: list[str], screen: Screen) -> int:
         silence_stdout()
         return EXIT_OK
     except Exception as error:  # noqa: BLE001 - ours to fix; a person gets a line, the log the rest
-        from fleetctl.cli.command.crash import tell
+        from fleetctl.cli.command.crash import report_crash
 
-        tell(error, words, screen)
+        report_crash(error, words, screen)
         return EXIT_USAGE if isinstance(error, UnicodeEncodeError) else EXIT_FAILED
 
 
-def dispatch(words: list[str], screen: Screen) -> int:
-    """The verb's own run. Raises UsageError for what no verb can be meant by."""
+def dispatch_verb(words: list[str], screen: Screen) -> int:
+    """Runs the verb. Raises UsageError for words that name no verb."""
     if not words or words[0] in ("-h", "--help", "help"):
-        return _help(words[1:], screen)
+        return _print_help(words[1:], screen)
     if words[0] == COMPLETE:
         from fleetctl.cli.learn import complete
 
         return complete.run(words[1:], screen)
     if words[0] == "--version":
         words = ["version"]
-    verb = VERBS.get(words[0])
+    words, server = take_flag(words)
+    verb = VERBS.get(words[0]) if words else None
     if verb is None:
-        raise _unknown_verb(words[0])
+        raise _unknown_verb(words[0] if words else FLAG)
+    used = use_server(words, server)
+    try:
+        return _run_verb(verb, words, screen)
+    finally:
+        if used is not None:
+            REMOTE.reset(used)
+
+
+def _run_verb(
+    verb: CommandVerb,
+    words: list[str],
+    screen: Screen,
+) -> int:
     module = import_module(f"fleetctl.cli.{verb.module}")
     parser = module.parser(words[0])
     args = parser.parse(words[1:])
@@ -107,28 +127,28 @@ def dispatch(words: list[str], screen: Screen) -> int:
     return code
 
 
-def _help(words: Sequence[str], screen: Screen) -> int:
+def _print_help(words: Sequence[str], screen: Screen) -> int:
     if words and words[0] in VERBS:
-        return dispatch([words[0], "--help"], screen)
+        return dispatch_verb([words[0], "--help"], screen)
     if words and not words[0].startswith("-"):
         raise _unknown_verb(words[0])
     screen.data(
         "usage: fleetctl VERB [KIND[/NAME] | -f FILE] [flags]\n\n"
         "Declarative infrastructure for AI batch work.\n\n"
-        f"{_verbs()}\n\n"
-        f"kinds:\n{_kinds()}\n  and in them: tasks (t), attempts (at)\n\n"
+        f"{_format_verbs()}\n\n"
+        f"kinds:\n{_format_kinds()}\n  and in them: tasks (t), attempts (at)\n\n"
         "examples:\n"
         "  fleetctl apply -f sweep.yaml --wait\n"
         "  fleetctl get jobs\n"
         "  fleetctl describe job/chunks\n\n"
         f"exit codes:\n  {EXIT_CODES}\n\n"
-        "`fleetctl VERB --help` tells more."
+        "`fleetctl VERB --help` shows more."
     )
     return EXIT_OK
 
 
-def _verbs() -> str:
-    """Under their headings, as kubectl has them."""
+def _format_verbs() -> str:
+    """Returns the verbs under their headings, as kubectl has them."""
     longest = max(len(name) for name in VERBS)
     return "\n\n".join(
         "\n".join(
@@ -138,8 +158,8 @@ def _verbs() -> str:
     )
 
 
-def _kinds() -> str:
-    """All of the registry with the first of their other names, within 80 columns."""
+def _format_kinds() -> str:
+    """Returns all kinds of the registry with the first of their other names, within 80 columns."""
     from textwrap import fill
 
     from fleetctl.specs.kinds.registry import KINDS
@@ -153,12 +173,13 @@ def _kinds() -> str:
 
 
 def _unknown_verb(word: str) -> UsageError:
-    from fleetctl.common.text import did_you_mean, safe
+    from fleetctl.common.text import did_you_mean, escape_line
 
     what = "flag" if word.startswith("-") else "verb"
-    near = SAID_ELSEWHERE.get(word) or did_you_mean(word, VERBS)
+    near = OTHER_TOOL_VERBS.get(word) or did_you_mean(word, VERBS)
     return UsageError(
-        f"fleetctl has no {what} `{safe(word)}`", hint=near or "`fleetctl --help` lists the verbs"
+        f"fleetctl has no {what} `{escape_line(word)}`",
+        hint=near or "`fleetctl --help` lists the verbs",
     )
 
 

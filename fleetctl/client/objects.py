@@ -1,4 +1,4 @@
-"""What a fleet answers with: objects, rows of results, lines of logs, events."""
+"""The results of a fleet's methods: objects, rows of results, lines of logs, events."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, overload
 
-from fleetctl.common.errors import Refused
-from fleetctl.views.objects import View, document, why
-from fleetctl.views.reading import Event as Read
+from fleetctl.client.tables import (
+    SHOWN_ROWS_MAX,
+    RowTable,
+    import_pandas,
+    render_fields,
+    render_table,
+)
+from fleetctl.views.objects import View, build_document, explain_status
+from fleetctl.views.store_reading import EventView as Read
 
 if TYPE_CHECKING:
     import pandas
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """outcome: `created`, `configured`, `unchanged` or `pruned`; message: what changed."""
+class AppliedObject:
+    """One applied object. outcome: `created`, `configured`, `unchanged` or `pruned`; message: a
+    sentence on the change."""
 
     key: str
     outcome: str
@@ -25,8 +32,8 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
-    """A stored object as it was when it was read. why: a sentence on what holds it up, or empty.
+class FleetObject:
+    """A stored object as it was when it was read. why: a sentence on its obstacle, or empty.
 
     spec and status are as `get -o json` has them.
     """
@@ -40,11 +47,21 @@ class Object:
     status: Mapping[str, Any]
     metadata: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        why = f": {self.why}" if self.why else ""
+        return f"<{self.kind.lower()}/{self.name} {self.phase}{why}>"
+
+    def _repr_html_(self) -> str:
+        counts = ("total", "active", "succeeded", "failed")
+        known = {name: self.status[name] for name in counts if name in self.status}
+        fields = {"name": self.name, "namespace": self.namespace, "phase": self.phase}
+        return render_fields({"kind": self.kind, **fields, "why": self.why, **known})
+
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What the unit `index` submitted. attempts: how many were made. metric: the value that its
-    sweep compares. content: names what was run. outdated: that is no longer what is declared.
+class ResultRow:
+    """The result of the unit `index`. attempts: how many were made. metric: the value that its
+    sweep compares. content: identifies its program. outdated: the declared content is another now.
     """
 
     index: int
@@ -58,7 +75,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """A line that the attempt of a unit printed, without its end."""
 
     index: int
@@ -67,7 +84,19 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class MetricReport:
+    """A report of a unit's attempt. value: None for one that is not a number; at: in UTC."""
+
+    index: int
+    attempt: int
+    name: str
+    step: int
+    value: float | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEvent:
     """type: `Normal` or `Warning`; count: how often it happened; at: the last time, in UTC."""
 
     at: datetime
@@ -78,59 +107,94 @@ class Event:
     count: int
 
 
-class Results(Sequence[Row]):
+class AppliedObjects(RowTable[AppliedObject]):
+    """warnings: sentences of the controller on the apply."""
+
+    noun = "object"
+    columns = ("key", "outcome", "message")
+    warnings: tuple[str, ...] = ()
+
+
+class FleetObjects(RowTable[FleetObject]):
+    noun = "object"
+    columns = ("kind", "name", "namespace", "phase", "why")
+
+
+class FleetEvents(RowTable[FleetEvent]):
+    noun = "event"
+    columns = ("at", "type", "reason", "object", "message", "count")
+
+
+class MetricReports(RowTable[MetricReport]):
+    columns = ("index", "attempt", "name", "step", "value", "at")
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns a row a report. Raises Refused where pandas is not installed."""
+        rows = [[getattr(row, name) for name in self.columns] for row in self]
+        found: pandas.DataFrame = import_pandas().DataFrame(rows, columns=list(self.columns))
+        return found
+
+
+class ResultRows(Sequence[ResultRow]):
     """Rows by index."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[ResultRow]) -> None:
         self._rows = tuple(rows)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @overload
-    def __getitem__(self, at: int) -> Row: ...
+    def __getitem__(self, at: int) -> ResultRow: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Row]: ...
-    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, at: slice) -> Sequence[ResultRow]: ...
+    def __getitem__(self, at: int | slice) -> ResultRow | Sequence[ResultRow]:
         return self._rows[at]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ResultRow]:
         return iter(self._rows)
 
     def __repr__(self) -> str:
         return f"Results({len(self._rows)} rows)"
 
+    def _repr_html_(self) -> str:
+        shown = [
+            (it.index, it.state, dict(it.params), it.result, it.metric, it.attempts)
+            for it in self._rows[:SHOWN_ROWS_MAX]
+        ]
+        columns = ("index", "state", "params", "result", "metric", "attempts")
+        return render_table(columns, shown, total=len(self))
+
     def to_pandas(self) -> pandas.DataFrame:
-        """A row a unit, with its index; parameters and results as columns `params.lr` and
+        """Returns a row a unit, with its index; parameters and results as columns `params.lr` and
         `result.loss`. Raises Refused where pandas is not installed.
         """
-        try:
-            import pandas
-        except ModuleNotFoundError as error:
-            raise Refused("pandas is not installed", hint="pip install pandas") from error
-        rows = [_flat(row) for row in self._rows]
-        return pandas.DataFrame(rows, index=pandas.Index([it.index for it in self], name="index"))
+        library = import_pandas()
+        rows = [_flatten_row(row) for row in self._rows]
+        index = library.Index([it.index for it in self], name="index")
+        found: pandas.DataFrame = library.DataFrame(rows, index=index)
+        return found
 
 
-def object_of(seen: View, now_s: float) -> Object:
-    whole: Any = document(seen, now_s)
+def object_of(seen: View, now_s: float) -> FleetObject:
+    whole: Any = build_document(seen, now_s)
     about = seen.resource
-    return Object(
+    return FleetObject(
         about.kind,
         about.name,
         about.namespace,
         seen.phase,
-        why(seen),
+        explain_status(seen),
         whole["spec"],
         whole["status"],
         whole["metadata"],
     )
 
 
-def row_of(found: Mapping[str, Any]) -> Row:
-    """found: as `views/results.py` reads it."""
+def row_of(found: Mapping[str, Any]) -> ResultRow:
+    """Returns a row. found: as `views/unit_results.py` reads it."""
     metric = found.get("metric")
-    return Row(
+    return ResultRow(
         found["index"],
         found["state"],
         found["params"],
@@ -142,13 +206,27 @@ def row_of(found: Mapping[str, Any]) -> Row:
     )
 
 
-def event_of(read: Read) -> Event:
+def parse_applied(result: Mapping[str, object]) -> AppliedObject:
+    """Reads a result of the controller."""
+    key = str(result.get("key"))
+    outcome = str(result.get("outcome"))
+    return AppliedObject(key, outcome, str(result.get("message") or ""))
+
+
+def event_of(read: Read) -> FleetEvent:
     line = read.line
     at = datetime.fromtimestamp(line.at_s, UTC)
-    return Event(at, line.kind, line.reason, read.key, line.message, line.count)
+    return FleetEvent(
+        at,
+        line.kind,
+        line.reason,
+        read.key,
+        line.message,
+        line.count,
+    )
 
 
-def _flat(row: Row) -> dict[str, object]:
+def _flatten_row(row: ResultRow) -> dict[str, object]:
     flat: dict[str, object] = {"state": row.state, "attempts": row.attempts}
     flat |= {f"params.{name}": value for name, value in row.params.items()}
     if row.metric is not None:

@@ -1,1 +1,1 @@
-"""The ground floor: errors, clock, home directory, text, version. Imports nothing above it."""
+"""The ground floor: errors, clock, state directory, text, version. Imports no module above it."""

@@ -1,4 +1,4 @@
-"""The one place that reads the time. Called by the engine, the stores and the CLI; never by
+"""The only module that reads the time. Called by the engine, the stores and the CLI; never by
 controllers.
 """
 

@@ -1,4 +1,4 @@
-"""When to give up and how often to do something: the only clocks of commands that wait."""
+"""Limits how long and how often a command waits: the only clocks of such commands."""
 
 from __future__ import annotations
 
@@ -20,22 +20,28 @@ class Deadline:
         return self._at_s is not None and self._clock.now_s() >= self._at_s
 
     def sleep(self, span_s: float) -> None:
-        """Sleep for so long, but not beyond the deadline."""
+        """Sleeps for that time, but not beyond the deadline."""
         if self._at_s is not None:
             span_s = min(span_s, self._at_s - self._clock.now_s())
         time.sleep(max(0.0, span_s))
 
 
-class Every:
+class RepeatTimer:
     """Says when the next turn of something is due. The first one is due `first_s` from now."""
 
-    def __init__(self, span_s: float, *, first_s: float, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        span_s: float,
+        *,
+        first_s: float,
+        clock: Clock | None = None,
+    ) -> None:
         self._span_s = span_s
         self._clock = clock or SystemClock()
         self._next_s = self._clock.now_s() + first_s
 
     def due(self) -> bool:
-        """True at most once a span."""
+        """Returns True at most once a span."""
         now_s = self._clock.now_s()
         if now_s < self._next_s:
             return False

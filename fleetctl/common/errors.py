@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class FleetctlError(Exception):
-    """An error with a message written to a person; `hint` is one line to copy, or empty."""
+    """An error with a message written for users; `hint` is one line to copy, or empty."""
 
     exit_code = 1
 
@@ -18,7 +18,7 @@ class FleetctlError(Exception):
 
 
 class UsageError(FleetctlError):
-    """The command line or a manifest says something that cannot be meant."""
+    """The command line or a manifest has a value that cannot be meant."""
 
     exit_code = 2
 
@@ -36,22 +36,22 @@ class Conflict(FleetctlError):
 
 
 class Refused(FleetctlError):
-    """The user must change something before this can work: what was asked for is at fault, and not
-    who asks or who answers. Certain: nothing was started. A provider's is believed when a second
-    look says the same; then it is final.
+    """The user must change something before this can work: the request is at fault, not the caller
+    or the server. Certain: no run was started. A provider's refusal is believed when a second look
+    confirms it; then it is final.
     """
 
     exit_code = 3
 
 
 class Unavailable(FleetctlError):
-    """The world cannot serve this now. Certain: nothing was started. No attempt is consumed.
+    """The world cannot serve this now. Certain: no run was started. No attempt is consumed.
 
     retry_after_s: seconds until the next try makes sense; 0.0 leaves it to the caller's backoff.
     reason: one CamelCase word for a status, such as `NoCapacity` or `RateLimited`.
-    account: the answer tells of the account (key, permission, suspension, quota), so every start
-    that would use it waits too; False for the service, its network, or words nobody knows.
-    perhaps_made: nothing began, but a machine for it may have been made before this was answered.
+    account: the reply concerns the account (key, permission, suspension, quota), so every start
+    that would use it waits too; False for the service, its network, or unknown words.
+    perhaps_made: no run began, but a machine for it may have been made before this reply.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Which event loop the controller and the gateway run on: uvloop's where it is installed, else
+"""Chooses the event loop of the controller and the gateway: uvloop's where it is installed, else
 asyncio's own.
 
-Called by their processes, and by the emulators of the tests. Other commands are over before a
+Called by their processes, and by the emulators of the tests. Other commands have finished before a
 faster loop could be worth its import. `FLEETCTL_LOOP` chooses.
 """
 
@@ -22,7 +22,7 @@ NO_POLICY = (3, 16)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the loop, for `asyncio.Runner`; None for asyncio's own.
+    """Returns the maker of the loop, for `asyncio.Runner`; None for asyncio's own.
 
     With uvloop's, loops that others make in threads of this process are of its kind from now on:
     Modal's SDK works in one. Raises Refused for a spec that cannot be met.
@@ -51,8 +51,8 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _for_threads_of_others() -> None:
-    """`asyncio.run` in code that is not ours takes a loop from nowhere but the policy, which warns
-    of its end from Python 3.14 on: nothing that a user could mend.
+    """Sets the event loop policy, from which `asyncio.run` in other libraries takes its loop.
+    Suppresses the deprecation warning of Python 3.14, which a user could not fix.
     """
     import uvloop
 

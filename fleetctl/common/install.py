@@ -1,5 +1,5 @@
-"""How a person adds one of the extras to the fleetctl that runs: by the way that it was installed,
-for a package of its name at a registry may be somebody else's.
+"""Finds the command that adds an extra to the running fleetctl: by the way that it was installed,
+as a package of its name at a registry may be another project's.
 """
 
 from __future__ import annotations
@@ -7,25 +7,45 @@ from __future__ import annotations
 import json
 import sys
 from functools import cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 NAME = "fleetctl"
+# Another package's pin brings the older one in, and then all imports of ours fail.
+PYDANTIC_MIN = 2
 
 
 def install_hint(extra: str, *, upgrade: bool = False) -> str:
     """Returns a command such as `pip install '/home/me/fleetctl[bayes]'`."""
-    wanted, editable = _origin()
+    wanted, editable = _find_origin()
+    added = f"[{extra}]" if extra else ""
     flags = " --upgrade" * upgrade + " -e" * editable
-    return f"{_program()}{flags} '{wanted.format(extra=f'[{extra}]')}'"
+    return f"{_installer_command()}{flags} '{wanted.format(extra=added)}'"
+
+
+def old_dependency() -> tuple[str, str]:
+    """Returns (a sentence about the pydantic of this environment, what to do); empty where it is
+    new enough.
+    """
+    try:
+        there = version("pydantic")
+    except PackageNotFoundError:
+        return "fleetctl needs pydantic, which is not installed here", install_hint("")
+    if int(there.partition(".")[0]) >= PYDANTIC_MIN:
+        return "", ""
+    return (
+        f"fleetctl needs pydantic {PYDANTIC_MIN}, and this environment has {there}",
+        f"pip install 'pydantic>={PYDANTIC_MIN}', or install fleetctl into an environment of its"
+        " own",
+    )
 
 
 @cache
-def _origin() -> tuple[str, bool]:
-    """Where this copy came from, with a place for the extra, and whether it is that very source."""
+def _find_origin() -> tuple[str, bool]:
+    """Returns the origin of this copy, with a slot for the extra, and if it is that very source."""
     try:
         found = distribution(NAME)
     except PackageNotFoundError:
@@ -42,12 +62,14 @@ def _origin() -> tuple[str, bool]:
 
 
 def _direct_url(found: Distribution) -> dict[str, Any]:
-    """Of PEP 610; empty where it came from a registry."""
+    """Returns the origin by PEP 610; empty where it came from a registry."""
     record: dict[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
     return record
 
 
-def _program() -> str:
-    """`uv tool install` where uv keeps this program apart: its environments have no pip."""
+def _installer_command() -> str:
+    """Returns `uv tool install` where uv keeps this program apart: its environments have no pip."""
     parts = PurePath(sys.prefix).parts
-    return "uv tool install" if parts[-3:-1] == ("uv", "tools") else "pip install"
+    if parts[-3:-1] == ("uv", "tools"):
+        return "uv tool install"
+    return "pip install"

@@ -1,7 +1,7 @@
-"""Python text as a tree, one text at a time.
+"""Parses Python text into a tree, one text at a time.
 
 CPython counts the depth of the tree for all threads together (3.11 to 3.11.8, 3.12 to 3.12.2): two
-that parse at once can end in a SystemError, which says nothing of either text.
+that parse at once can end in a SystemError, which concerns neither text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import threading
 import warnings
 
-# What the grammar allows where the compiler does not.
+# Statements that the grammar allows where the compiler does not.
 _OUTSIDE = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
 _alone = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""The proxy of the environment that a request goes by: `HTTP_PROXY` and `HTTPS_PROXY`, but for the
+"""Finds the proxy of the environment for a request: `HTTP_PROXY` and `HTTPS_PROXY`, except for the
 hosts in `NO_PROXY`, and never for this machine itself.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-# Of the environment, for processes of ours that ask others; each also in small letters.
+# Environment variables, for processes of ours that make requests; each also in small letters.
 NAMES = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "no_proxy"),
@@ -15,8 +15,8 @@ NAMES = (
 
 
 def proxy_of(url: str) -> str | None:
-    """The proxy's URL; None where it is asked directly."""
-    from urllib.request import getproxies, proxy_bypass  # heavy, and most processes ask nobody
+    """Returns the proxy's URL; None for a direct request."""
+    from urllib.request import getproxies, proxy_bypass  # heavy, and most processes make no request
 
     parts = urlsplit(url)
     host = parts.hostname or ""

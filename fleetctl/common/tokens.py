@@ -6,6 +6,8 @@ import hmac
 
 
 def gateway_token(key: bytes, run: str) -> str:
-    """The same for the same key and run after any restart, of the gateway or of the controller."""
+    """Returns a token that is the same for the same key and run after any restart, of the gateway
+    or of the controller.
+    """
     digest = hmac.new(key, run.encode(), hashlib.sha256).digest()
     return "fl-" + base64.urlsafe_b64encode(digest).decode().rstrip("=")

@@ -1,1 +1,2 @@
-"""The controller process: its socket, what requests do, and how one is found and started."""
+"""The controller process: its socket, the handlers of requests, and the client's way to find and
+start one."""

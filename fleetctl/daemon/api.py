@@ -1,9 +1,9 @@
-"""The controller's socket: one line of JSON in, one out. Specs are written here, in the one
-process that may.
+"""The controller's socket: one line of JSON in, one out. Specs are written here, in the one process
+that may.
 
 Only the owner of the state directory is served: the socket is 0600 in a 0700 directory, and the
-kernel is asked who connected. What arrives as manifests is in receive.py, what is done to objects
-that are there in verbs.py; what it all leads to, the loop decides.
+kernel names the peer's user. receive.py handles manifests, verbs.py requests on stored objects; the
+loop decides on the consequences.
 """
 
 from __future__ import annotations
@@ -13,24 +13,32 @@ import json
 import logging
 import os
 import socket
-import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 
 from fleetctl.apply.consent import NeedsConsent
 from fleetctl.apply.forecast import Forecaster
-from fleetctl.apply.request.fields import Reply, Request
+from fleetctl.apply.request.actor import (
+    RequestActor,
+    actor_in,
+    changes_by,
+    refuse_request_beyond,
+)
+from fleetctl.apply.request.fields import Reply, Request, keys_in
 from fleetctl.common.errors import FleetctlError, UsageError
+from fleetctl.common.ownership import is_trusted_peer
 from fleetctl.common.version import VERSION
-from fleetctl.daemon.adoption.adopt import Adopter
-from fleetctl.daemon.receive import Receiver
-from fleetctl.daemon.verbs import Verbs
-from fleetctl.engine.capacity.prices import Market
+from fleetctl.daemon.adoption.adopt import OrphanAdopter
+from fleetctl.daemon.receive import ManifestReceiver
+from fleetctl.daemon.verbs import RequestVerbs
+from fleetctl.engine.capacity.price_book import PriceBook
 from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import SecretValues
-from fleetctl.engine.shared.boundary import reported
-from fleetctl.engine.shared.state import State
+from fleetctl.engine.shared.boundary import run_reported
+from fleetctl.engine.shared.engine_state import EngineState
 from fleetctl.manifest import ManifestErrors
-from fleetctl.retention.report import report
+from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX
+from fleetctl.retention.report import build_report
 
 log = logging.getLogger("fleetctl.api")
 
@@ -39,26 +47,30 @@ REQUEST_BYTES_MAX = 256 * 1024 * 1024
 REQUEST_WAIT_S = 30.0
 
 
-class Api:
-    """shutdown: called once when a client asks the controller to end. forecaster: None = nothing
-    is said of costs. adopter: None = no sandbox can be adopted. retention: None = `gc` lets go of
-    nothing.
+class ControllerApi:
+    """The handler of requests. shutdown: called once when a client asks the controller to end.
+    forecaster: None = no costs are reported. adopter: None = no sandbox can be adopted. retention:
+    None = `gc` removes nothing.
     """
 
     def __init__(
         self,
-        state: State,
-        market: Market,
+        state: EngineState,
+        market: PriceBook,
         secrets: SecretValues,
         *,
         shutdown: Callable[[], None],
         forecaster: Forecaster | None = None,
-        adopter: Adopter | None = None,
+        adopter: OrphanAdopter | None = None,
         retention: Retention | None = None,
     ) -> None:
         self._state = state
-        self._shutdown, self._retention = shutdown, retention
-        receiver, verbs = Receiver(state, market, secrets, forecaster), Verbs(state, adopter)
+        self._shutdown = shutdown
+        self._retention = retention
+        receiver, verbs = (
+            ManifestReceiver(state, market, secrets, forecaster),
+            RequestVerbs(state, adopter),
+        )
         self.last_request_at_s = state.clock.now_s()
         self._verbs: dict[str, Callable[[Request], Awaitable[Reply]]] = {
             "ping": self._ping,
@@ -77,14 +89,14 @@ class Api:
         }
 
     async def serve(self, listener: socket.socket) -> asyncio.Server:
-        """Answer on a bound socket until the server is closed."""
+        """Serves a bound socket until the server is closed."""
         return await asyncio.start_unix_server(
             self._connected, sock=listener, limit=REQUEST_BYTES_MAX
         )
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if not _is_owner(writer.get_extra_info("socket")):
+            if not is_trusted_peer(writer.get_extra_info("socket")):
                 return
             async with asyncio.timeout(REQUEST_WAIT_S):
                 line = await reader.readuntil(b"\n")
@@ -102,28 +114,48 @@ class Api:
             writer.close()
 
     async def answer(self, line: bytes) -> Reply:
-        """The reply to one request; errors are replies too."""
+        """Returns the reply to one request; errors are replies too."""
         self.last_request_at_s = self._state.clock.now_s()
         try:
             request = json.loads(line)
             verb = self._verbs.get(str(request.get("verb"))) if isinstance(request, dict) else None
             if verb is None:
-                return _refusal(["the controller does not know this request"], 2)
-            reply: Reply | None = await reported(verb(request), what="request")
-            return reply or _refusal(["the controller failed at this; its log tells how"], 1)
+                return _build_refusal(["the controller does not know this request"], 2)
+            actor = actor_in(request)
+            if actor is not None:
+                refuse_request_beyond(actor, request, self._state.store)
+            reply: Reply | None = await run_reported(verb(request), what="request")
+            if actor is not None and reply is not None and reply.get("ok"):
+                self._name_actor(actor, request, reply)
+            return reply or _build_refusal(["the controller failed at this; its log shows how"], 1)
         except NeedsConsent as error:
-            refusal = _refusal([str(error)], error.exit_code, error.hint)
+            refusal = _build_refusal([str(error)], error.exit_code, error.hint)
             return {**refusal, "losses": list(error.losses)}
         except ManifestErrors as error:
-            # Its text has every problem as a line for people, hints between them.
-            return _refusal(str(error).split("\nerror: "), 2, error.hint)
+            # Its text has a line for every error, hints between them.
+            refusal = _build_refusal(str(error).split("\nerror: "), 2, error.hint)
+            findings = [asdict(it) for it in error.problems[:PROBLEMS_SHOWN_MAX]]
+            return {**refusal, "findings": findings}
         except FleetctlError as error:
-            return _refusal([str(error)], error.exit_code, error.hint)
+            return _build_refusal([str(error)], error.exit_code, error.hint)
         except (ValueError, RecursionError) as error:
-            return _refusal([f"the request has the wrong form: {error!r}"], 2)
+            return _build_refusal([f"the request has the wrong form: {error!r}"], 2)
 
-    async def _ping(self, request: Request) -> Reply:  # noqa: ARG002
+    def _name_actor(self, actor: RequestActor, request: Request, reply: Reply) -> None:
+        """Adds an event with the user's name to each object that the request changed."""
+        for key, uid, sentence in changes_by(actor, request, reply):
+            if not uid:
+                ((kind, name, namespace),) = keys_in({"keys": [key]})
+                found = self._state.store.resources.get(kind, name, namespace)
+                uid = found.uid if found is not None else ""
+            if uid:
+                self._state.say(uid, "Requested", sentence)
+        self._state.inbox.wake()
+
+    async def _ping(self, request: Request) -> Reply:
+        figures = self._state.figures.document() | {"due": len(self._state.queue)}
         return {
+            **({"figures": figures} if request.get("figures") else {}),
             "ok": True,
             "pid": os.getpid(),
             "ready": True,
@@ -135,24 +167,16 @@ class Api:
     async def _gc(self, request: Request) -> Reply:  # noqa: ARG002
         if self._retention is None:
             raise UsageError("this controller keeps nothing on a disk")
-        return {"ok": True, "sorts": report(await self._retention.round())}
+        return {"ok": True, "sorts": build_report(await self._retention.round())}
 
     async def _end(self, request: Request) -> Reply:  # noqa: ARG002
         asyncio.get_running_loop().call_soon(self._shutdown)
         return {"ok": True, "pid": os.getpid(), "live": self._state.live_runs()}
 
 
-def _refusal(errors: list[str], code: int, hint: str = "") -> Reply:
+def _build_refusal(
+    errors: list[str],
+    code: int,
+    hint: str = "",
+) -> Reply:
     return {"ok": False, "code": code, "errors": errors, "hint": hint}
-
-
-def _is_owner(connection: socket.socket) -> bool:
-    """True for our own user and for root, by the kernel's word; where it gives none, the file's
-    mode decides.
-    """
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return True
-    raw = connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", raw)
-    return uid in (os.getuid(), 0)

@@ -1,4 +1,4 @@
-"""While the controller runs, it ends what killed programs left of their interpreters.
+"""Ends, while the controller runs, the sandboxes that killed programs left of their interpreters.
 
 Called by serve.py. Without a controller the next program that uses an interpreter does the same.
 """
@@ -15,11 +15,11 @@ log = logging.getLogger("fleetctl.daemon")
 
 
 async def sweep_forever(home: Path, *, every_s: float) -> None:
-    from fleetctl.wiring.interpreters import sweep
+    from fleetctl.wiring.interpreters import sweep_interpreters
 
     while True:
         try:
-            for run in await sweep(home):
+            for run in await sweep_interpreters(home):
                 log.warning("sandbox of a killed program ended", extra={"sandbox": run.name})
         except FleetctlError as error:
             log.warning("sweep refused", extra={"error": str(error)})

@@ -1,6 +1,7 @@
-"""Manifests that arrive: from the documents of a request to what is stored, and what it answers.
+"""Handles manifests that arrive: from the documents of a request to the stored objects and the
+reply.
 
-Called by the socket server for `apply` and `set`. What is proposed and written is propose.py's.
+Called by the socket server for `apply` and `set`. propose.py proposes and writes the changes.
 """
 
 from __future__ import annotations
@@ -8,62 +9,87 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of, works_of
-from fleetctl.apply.forecast import Forecast, Forecaster, may_cost, noted
-from fleetctl.apply.kept import refuse_kept
+from fleetctl.apply.forecast import CostForecast, Forecaster, may_cost, note_estimates
 from fleetctl.apply.merge import with_hand_fields
-from fleetctl.apply.policies.told import refuse as refuse_denied
-from fleetctl.apply.policies.told import warnings_of
-from fleetctl.apply.predictions.predict import ANYWAY, allowed, predicted, refuse, worth_a_look
+from fleetctl.apply.ownership import refuse_kept
+from fleetctl.apply.policies import evaluation
+from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
+from fleetctl.apply.policies.report import warnings_of
+from fleetctl.apply.predictions.predict import (
+    ANYWAY,
+    make_predictions,
+    raise_if_refused,
+    read_allowed,
+    worth_a_look,
+)
 from fleetctl.apply.predictions.world import world_of
+from fleetctl.apply.request.actor import (
+    actor_in,
+    reads_for,
+    refuse_beyond,
+    refuse_changes_beyond,
+    refuse_reach,
+    with_author,
+)
 from fleetctl.apply.request.fields import Reply, Request, document_of, keys_in, list_in
 from fleetctl.apply.request.options import (
-    Order,
+    ApplyOptions,
     approved_in,
+    check_expected,
     declared_in,
-    expect,
     namespace_of,
     order_of,
     parallelism_of,
     with_declared,
 )
 from fleetctl.apply.write.edit import edits_in, keeps_source, manifest_with
+from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.engine.execute.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
-from fleetctl.engine.hurry import hurry, hurry_object
 from fleetctl.engine.kinds.endpoints.endpoints import MISSING as ENDPOINT_MISSING
-from fleetctl.manifest import load
+from fleetctl.engine.start_nudges import nudge_object, nudge_starts
+from fleetctl.manifest import LoadErrors, load_manifests
+from fleetctl.manifest.files.patience import in_file_thread
+from fleetctl.manifest.problems import ManifestErrors
 from fleetctl.specs.blocks.common import work_in
 from fleetctl.specs.blocks.notify import secrets_in
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
-from fleetctl.tracking.looked import Looked
+from fleetctl.tracking.source_state import SourceState
+from fleetctl.tracking.task_inputs import files_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.capacity.prices import Market
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.capacity.price_book import PriceBook
+    from fleetctl.engine.shared.engine_state import EngineState
     from fleetctl.manifest import Manifest
 
 # Kinds that starts may wait for, and the reason that they wait with.
 _AWAITED = {"Secret": REASON_MISSING, "Function": FUNCTION_MISSING, "Endpoint": ENDPOINT_MISSING}
 
+# Looks at the store before policies are given up: each but the last brought new questions.
+PROPOSALS_MAX = 10
+QUICK_CHARS_MAX = 16_384  # about two milliseconds of reading
 
-class Receiver:
-    """forecaster: None = nothing is said of costs."""
+
+class ManifestReceiver:
+    """The receiver. forecaster: None = no costs are reported."""
 
     def __init__(
         self,
-        state: State,
-        market: Market,
+        state: EngineState,
+        market: PriceBook,
         secrets: SecretValues,
         forecaster: Forecaster | None = None,
     ) -> None:
-        self._state, self._market = state, market
+        self._state = state
+        self._market = market
         self._secrets = secrets
         self._forecaster = forecaster
 
@@ -71,22 +97,36 @@ class Receiver:
         documents = [document_of(item) for item in list_in(request, "documents")]
         environment = request.get("env")
         pruned = bool(request.get("prune"))  # by an empty directory, too
-        manifests = await asyncio.to_thread(
-            load, documents, namespace_of(request), may_be_empty=pruned
-        )
+        actor = actor_in(request)
+        load = partial(load_manifests, documents, namespace_of(request), may_be_empty=pruned)
+        try:
+            with reads_for(actor):
+                manifests = load() if _reads_quickly(request) else await in_file_thread(load)
+        except LoadErrors as error:
+            raise await self._whole_round(request, error) from None
+        refuse_reach(actor, manifests)
+        refuse_beyond(actor, [(it.kind, it.name, it.namespace) for it in manifests])
         manifests = with_hand_fields(self._state.store, manifests)
-        declared = (name for manifest in manifests for name in _variables(manifest.spec))
+        declared = (name for manifest in manifests for name in _list_variables(manifest.spec))
         wanted = (*declared, *self._unknown_variables(manifests))
         if wanted and "env" not in request and not request.get("dryRun"):
-            # The shell of the one who applies knows best, also where we have an older value.
+            # The shell of the user who applies knows best, also where we have an older value.
             return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
         given = environment if isinstance(environment, dict) else {}
         values = {name: str(given[name]) for name in wanted if name in given}
         order = await self._prepared(request, manifests)
         if self._state.sources is not None:
-            manifests = await self._state.sources.required(manifests, order.looked)
+            manifests = await self._state.sources.required(
+                manifests, order.looked, self._state.store
+            )
         forecasts, doubts = await self._foreseen(request, manifests, order, values)
-        changes = self._carry_out(request, manifests, values, order, forecasts)
+        changes = await self._carry_out(
+            request,
+            manifests,
+            values,
+            order,
+            forecasts,
+        )
         doubts += warnings_of(changes)
         planned = {key: found.planned for key, found in forecasts.items()}
         warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
@@ -100,38 +140,92 @@ class Receiver:
             reply["works"] = works_of(changes)
         if request.get("dryRun"):
             reply |= self._would_lose(changes)
-        return {**reply, "planned": planned} if planned else reply
+        if planned:
+            return {**reply, "planned": planned}
+        return reply
+
+    async def _whole_round(self, request: Request, error: LoadErrors) -> ManifestErrors:
+        """Returns the mistakes, with the reasons to refuse the manifests that have none."""
+        variables = [name for it in error.sound for name in _list_variables(it.spec)]
+        variables += self._unknown_variables(error.sound)
+        values = dict.fromkeys(variables, "of a shell that is asked later")
+        looked_at = [it for it in error.sound if worth_a_look(it.spec)]
+        try:
+            changes = await self._changes(error.sound, ApplyOptions(unjudged=True))
+            await self._predicted(
+                request,
+                looked_at,
+                changes,
+                values,
+                {},
+            )
+        except ManifestErrors as found:
+            return error.beside(found.problems)
+        except FleetctlError:
+            return error  # refusals of the whole set are reported once every manifest is readable
+        return error
 
     async def set(self, request: Request) -> Reply:
         ((kind, name, namespace),) = keys_in({"keys": [request.get("key")]})
+        refuse_beyond(actor_in(request), [(kind, name, namespace)])
         store = self._state.store
         edits = edits_in(request)
-        draft = manifest_with(store, kind, name, edits, namespace=namespace)
+        draft = manifest_with(
+            store,
+            kind,
+            name,
+            edits,
+            namespace=namespace,
+        )
+
         sourced = [] if keeps_source(store, draft) else [draft]
+        stored = store.resources.get(kind, name, namespace)
+        refuse_reach(
+            actor_in(request), [draft], {draft.key: stored.spec if stored is not None else "{}"}
+        )
         order = await self._prepared(request, [draft], sourced)
         order = replace(order, by_hand=True)
         forecasts, _ = await self._foreseen(request, [draft], order, {})
-        # Read again: somebody else may have changed the object meanwhile.
-        manifest = manifest_with(store, kind, name, edits, namespace=namespace)
-        changes = self._carry_out(request, [manifest], {}, order, forecasts)
-        return {"ok": True, "results": outcomes_of(changes), "warnings": warnings_of(changes)}
+
+        # Read again: another user may have changed the object meanwhile.
+        manifest = manifest_with(
+            store,
+            kind,
+            name,
+            edits,
+            namespace=namespace,
+        )
+        changes = await self._carry_out(
+            request,
+            [manifest],
+            {},
+            order,
+            forecasts,
+        )
+        return {
+            "ok": True,
+            "results": outcomes_of(changes),
+            "warnings": warnings_of(changes),
+        }
 
     async def _prepared(
         self,
         request: Request,
         manifests: list[Manifest],
         sourced: list[Manifest] | None = None,
-    ) -> Order:
-        """How to apply them: their sources are read before the change itself, which waits for
-        nothing. sourced: those whose sources are read; default all.
+    ) -> ApplyOptions:
+        """Returns the options of the apply: sources are read before the change itself, which waits
+        for nothing. sourced: manifests whose sources are read; default all.
         """
         sourced = manifests if sourced is None else sourced
-        state, sources = self._state, self._state.sources
-        looked: Mapping[str, Looked] = {}
+        state = self._state
+        sources = self._state.sources
+        looked: Mapping[str, SourceState] = {}
         if sources is not None:
             looked = await sources.look(sourced)
-            if not request.get("dryRun"):
-                looked = await asyncio.to_thread(sources.keep, sourced, looked)
+            copies = bool(looked) or any(files_of(it.spec) for it in sourced)
+            if copies and not request.get("dryRun"):
+                looked = await in_file_thread(sources.keep, sourced, looked)
         providers = with_declared(state.providers, declared_in(manifests))
         return replace(
             order_of(request),
@@ -140,51 +234,73 @@ class Receiver:
             sources=sources,
         )
 
-    def _changes(self, manifests: Sequence[Manifest], options: Order) -> list[Change]:
+    async def _changes(self, manifests: Sequence[Manifest], options: ApplyOptions) -> list[Change]:
+        """Returns the changes at this moment: no other step of the loop comes between its last look
+        at the store and its return. The verdicts of policies are computed in a thread.
+        """
         state = self._state
-        return propose.propose(state.store, manifests, options, state.clock.now_s())
+        # One time for all looks: it is part of notes that policies read, as that of `rollout`.
+        now_s = state.clock.now_s()
+        for _ in range(PROPOSALS_MAX):
+            with evaluation.put_off() as questions:
+                changes = propose.propose_changes(state.store, manifests, options, now_s)
+            if not questions:
+                return changes
+            await asyncio.to_thread(evaluation.look_up, tuple(questions.values()))
+        raise Unavailable("the objects of policies change faster than they can be checked")
 
     async def _foreseen(
         self,
         request: Request,
         manifests: Sequence[Manifest],
-        options: Order,
+        options: ApplyOptions,
         values: Mapping[str, str],
-    ) -> tuple[Mapping[str, Forecast], list[str]]:
-        """What they will cost, and warnings; of plain work of this machine neither is asked.
+    ) -> tuple[Mapping[str, CostForecast], list[str]]:
+        """Returns forecasts of costs, and warnings; plain work of this machine needs neither.
 
-        Raises ManifestErrors where something is known to be refused, or to wait for what nobody has
-        said may be missing.
+        Raises ManifestErrors for manifests that are certain to be refused, or to wait for an object
+        that the user did not allow to be missing.
         """
         providers = with_declared(self._state.providers, declared_in(manifests))
         forecaster = self._forecaster
         if not may_cost(manifests, providers, self._market.declared):
             forecaster = None
-        looked_at = [it for it in manifests if worth_a_look(it.spec)]
+        looked = options.looked
+        looked_at = [it for it in manifests if worth_a_look(it.spec, looked.get(it.key))]
         if forecaster is None and not looked_at:
             return {}, []
-        changes = self._changes(manifests, options)
+        changes = await self._changes(manifests, options)
         forecasts = {} if forecaster is None else await asyncio.to_thread(forecaster, changes)
-        return forecasts, await self._predicted(request, looked_at, changes, values)
+        return forecasts, await self._predicted(
+            request,
+            looked_at,
+            changes,
+            values,
+            looked,
+        )
 
-    def _carry_out(
+    async def _carry_out(
         self,
         request: Request,
         manifests: list[Manifest],
         values: Mapping[str, str],
-        options: Order,
-        forecasts: Mapping[str, Forecast],
+        options: ApplyOptions,
+        forecasts: Mapping[str, CostForecast],
     ) -> list[Change]:
-        """Store what the request asks for, unless it is a dry run; only then the values of
-        secrets are taken over. Proposed again: the store may have changed while the forecast and
-        the predictions were waited for. Raises NeedsConsent and PolicyDenied.
+        """Stores the objects of the request, unless it is a dry run; only then the values of
+        secrets are taken over. Proposed again: the store may have changed during the forecast and
+        the predictions. Raises NeedsConsent and PolicyDenied.
         """
         state = self._state
         now_s = state.clock.now_s()
         costs = {key: found.estimate for key, found in forecasts.items()}
-        changes = noted(self._changes(manifests, replace(options, costs=costs)), forecasts)
+        changes = note_estimates(
+            await self._changes(manifests, replace(options, costs=costs)), forecasts
+        )
+        actor = actor_in(request)
+        refuse_changes_beyond(actor, changes)
         refuse_denied(changes, manifests)
-        expect(request, state.store, changes)
+        check_expected(request, state.store, changes)
         if not request.get("override"):
             named = {it.key for it in manifests}
             moved = (it for it in changes if it.outcome == CONFIGURED and it.key in named)
@@ -192,21 +308,22 @@ class Receiver:
         if request.get("dryRun"):
             return changes
         if not request.get("yes"):
-            consent.check(changes, approved_in(request), now_s)
+            consent.check_consent(changes, approved_in(request), now_s)
+        changes = with_author(actor, changes)
         self._secrets.learn(values)
-        propose.commit(state.store, changes, now_s)
+        propose.store_changes(state.store, changes, now_s)
         for change in changes:
             state.poke(change.after.uid)
-            hurry_object(state, change.after.uid)
+            nudge_object(state, change.after.uid)
         for kind, reason in _AWAITED.items():
             if any(manifest.kind == kind for manifest in manifests):
-                hurry(state, reason)
+                nudge_starts(state, reason)
         return changes
 
     def _would_lose(self, changes: Sequence[Change]) -> Reply:
-        """What the apply itself would ask about first."""
+        """Returns the losses that the apply itself would ask about first."""
         try:
-            consent.check(changes, (), self._state.clock.now_s())
+            consent.check_consent(changes, (), self._state.clock.now_s())
         except consent.NeedsConsent as error:
             return {"losses": list(error.losses), "hint": error.hint}
         return {}
@@ -217,11 +334,13 @@ class Receiver:
         looked_at: Sequence[Manifest],
         changes: Sequence[Change],
         values: Mapping[str, str],
+        looked: Mapping[str, SourceState],
     ) -> list[str]:
         if not looked_at:
             return []
         state = self._state
-        changes = [it for it in changes if it.outcome != PRUNED]  # what goes has no say in it
+        # pruned objects cause no prediction
+        changes = [it for it in changes if it.outcome != PRUNED]
         world = world_of(
             state.store,
             changes,
@@ -229,14 +348,16 @@ class Receiver:
             self._market.declared,
             lambda name: values.get(name) or self._secrets.value(name),
             starts_here=True,
+            looked=looked,
+            bars=self._secrets.bars,
         )
-        found = await predicted(looked_at, changes, world)
+        found = await make_predictions(looked_at, changes, world)
         anyway = ANYWAY if request.get("verb") == "apply" else ""
-        return refuse(found, allowed(request), anyway)
+        return raise_if_refused(found, read_allowed(request), anyway)
 
     def _unknown_variables(self, manifests: Sequence[Manifest]) -> Iterator[str]:
-        """Of stored Secrets that these manifests name: a controller that began in another shell
-        does not have them.
+        """Yields the variables of stored Secrets that these manifests name: a controller that began
+        in another shell does not have them.
         """
         for manifest in manifests:
             work = work_in(manifest.spec)
@@ -250,8 +371,16 @@ class Receiver:
                     yield from self._secrets.missing(spec.from_env)
 
 
-def _variables(spec: Spec) -> tuple[str, ...]:
-    """Of the shell of who applies, that a Secret or an account has its values from."""
+def _reads_quickly(request: Request) -> bool:
+    """Returns True for documents that name no files and take the loop less time than the beginning
+    of a thread for them.
+    """
+    size = sum(len(document_of(it).text) for it in list_in(request, "documents"))
+    return bool(request.get("withoutFiles")) and size <= QUICK_CHARS_MAX
+
+
+def _list_variables(spec: Spec) -> tuple[str, ...]:
+    """Returns the variables in the user's shell that a Secret or an account has its values from."""
     if isinstance(spec, SecretSpec):
         return spec.from_env
     if isinstance(spec, ProviderSpec) and spec.account is not None:

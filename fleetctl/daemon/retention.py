@@ -1,5 +1,5 @@
-"""How long things stay that are over: what the controller's environment says, and what a round of
-retention would come to.
+"""The retention of finished data: settings from the controller's environment, and the result of a
+round of retention.
 
 Called by serve.py, and by `fleetctl gc --dry-run`, which needs no controller.
 """
@@ -12,25 +12,25 @@ from pathlib import Path
 
 from fleetctl.common.errors import NotFound, Refused
 from fleetctl.controllers.kinds.retention.limits import limits_of
-from fleetctl.engine.shared.settings import Settings
-from fleetctl.retention.report import SortReport, report
-from fleetctl.retention.survey import survey
+from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.retention.report import SortReport, build_report
+from fleetctl.retention.survey import survey_items
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.settings import NAME, SettingsSpec
 from fleetctl.specs.values.quantities import parse_duration
 from fleetctl.stores.read.reader import Reader
 
-# Of records of deleted objects, where the settings say nothing of them.
+# For records of deleted objects, where the settings have no value.
 VARIABLE = "FLEETCTL_KEEP_DELETED"
 
 
-def engine_settings() -> Settings:
-    """Raises Refused for a value that says no span of time."""
+def engine_settings() -> EngineSettings:
+    """Returns the settings. Raises Refused for a value that is not a span of time."""
     value = os.environ.get(VARIABLE)
     if not value:
-        return Settings()
+        return EngineSettings()
     try:
-        return Settings(keep_deleted_s=parse_duration(value))
+        return EngineSettings(keep_deleted_s=parse_duration(value))
     except ValueError as error:
         raise Refused(
             f"{VARIABLE} is `{value}`, which is not a duration: {error}",
@@ -38,8 +38,8 @@ def engine_settings() -> Settings:
         ) from error
 
 
-def foreseen(home: Path, now_s: float) -> Sequence[SortReport]:
-    """What a round would come to now. Raises NotFound where there is no store, and Refused for
+def predict_retention(home: Path, now_s: float) -> Sequence[SortReport]:
+    """Returns the result of a round now. Raises NotFound where there is no store, and Refused for
     settings of a newer version.
     """
     with Reader(home) as reader:
@@ -52,10 +52,10 @@ def foreseen(home: Path, now_s: float) -> Sequence[SortReport]:
             read = parse_spec("Settings", row.spec)
         except ValueError as error:
             raise Refused(
-                "the settings cannot be read by this version, so nothing goes by them",
+                "the settings cannot be read by this version, so they have no effect",
                 hint="use the version of fleetctl that wrote them, or a later one",
             ) from error
         assert isinstance(read, SettingsSpec)
         spec = read
     limits = limits_of(spec.retention, engine_settings().keep_deleted_s)
-    return report(survey(home, limits, now_s))
+    return build_report(survey_items(home, limits, now_s))

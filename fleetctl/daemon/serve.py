@@ -1,7 +1,7 @@
 """The controller process: store, providers, engine and socket put together, and an orderly end.
 
 Called by `fleetctl up`; `apply` starts it in the background. Decides nothing itself. The operator
-puts the same parts together (operator/process.py).
+puts the same parts together (operator/operator_process.py).
 """
 
 from __future__ import annotations
@@ -22,57 +22,79 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused
-from fleetctl.common.home import CONTROLLER, RESTORED, SOCKET, SOCKET_PATH_BYTES_MAX
+from fleetctl.common.ownership import deny_writes_of_others, open_private
+from fleetctl.common.state_paths import CONTROLLER, RESTORED, SOCKET, SOCKET_PATH_BYTES_MAX
+from fleetctl.stores.state_dir import CHANGES_LOST, changes_lost
 
 if TYPE_CHECKING:
     from fleetctl.apply.change import Change
-    from fleetctl.apply.forecast import Forecast
-    from fleetctl.daemon.api import Api
+    from fleetctl.apply.forecast import CostForecast
+    from fleetctl.daemon.api import ControllerApi
     from fleetctl.engine.engine import Engine
     from fleetctl.engine.execute.secrets import SecretValues
-    from fleetctl.engine.shared.settings import Settings
+    from fleetctl.engine.shared.engine_settings import EngineSettings
+    from fleetctl.engine.shared.engine_state import EngineState
     from fleetctl.providers.contract.base import Backend
     from fleetctl.stores.base import Store
-    from fleetctl.wiring.accounts import Accounts
+    from fleetctl.wiring.account_registry import AccountRegistry
 
 log = logging.getLogger("fleetctl.serve")
 
 IDLE_CHECK_S = 1.0
 SOCKET_CHECK_S = 1.0  # a command that finds none waits for longer than this
-# About 5 MB between two collections; Python's own 700 is for small heaps. Fewer would look again
-# and again at what the calls under way hold, and more would make a pause that people notice.
+# About 5 MB between two collections; Python's own 700 is for small heaps. Fewer would traverse the
+# objects of pending calls again and again, and more would make a noticeable pause.
 GC_YOUNG_OBJECTS = 50_000
 
 
-def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:
-    """Run the controller until it is told to end or has been idle for idle_exit_s. Returns the exit
-    code.
+def serve_controller(
+    home: Path,
+    *,
+    idle_exit_s: float | None,
+    foreground: bool,
+) -> int:
+    """Runs the controller until it is asked to end or has been idle for idle_exit_s. Returns the
+    exit code.
 
     Raises StoreError when another controller runs, or the store cannot be used, and Refused for an
-    event loop that cannot be had.
+    unavailable event loop.
     """
     from fleetctl.common.event_loop import loop_factory
     from fleetctl.daemon.retention import engine_settings
-    from fleetctl.wiring.accounts import open_store
+    from fleetctl.wiring.account_registry import open_store
 
+    deny_writes_of_others()
     log_to_stderr()
-    runner, settings = asyncio.Runner(loop_factory=loop_factory()), engine_settings()
+    runner = asyncio.Runner(loop_factory=loop_factory())
+    settings = engine_settings()
     store = open_store(home, SystemClock())
     try:
         with runner:
-            work = _serve(home, store, settings, idle_exit_s=idle_exit_s, foreground=foreground)
+            work = _serve_until_stopped(
+                home,
+                store,
+                settings,
+                idle_exit_s=idle_exit_s,
+                foreground=foreground,
+            )
             runner.run(work)
     finally:
         store.close()
     return 0
 
 
-async def _serve(
-    home: Path, store: Store, settings: Settings, *, idle_exit_s: float | None, foreground: bool
+async def _serve_until_stopped(
+    home: Path,
+    store: Store,
+    settings: EngineSettings,
+    *,
+    idle_exit_s: float | None,
+    foreground: bool,
 ) -> None:
-    from fleetctl.daemon.adoption.adopt import Adopter
-    from fleetctl.daemon.api import Api
+    from fleetctl.daemon.adoption.adopt import OrphanAdopter
+    from fleetctl.daemon.api import ControllerApi
     from fleetctl.daemon.orphan_programs import sweep_forever
+    from fleetctl.engine.execute.retention import Retention
     from fleetctl.engine.execute.secrets import SecretValues
 
     secrets = SecretValues(store, os.environ)
@@ -80,20 +102,20 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, engine.stop)
-    api = Api(
+    api = ControllerApi(
         engine.state,
         engine.market,
         secrets,
         shutdown=engine.stop,
         forecaster=partial(forecast_of, home, engine.state.providers),
-        adopter=Adopter(engine.state, engine.market, accounts.orphans),
-        retention=engine.retention,
+        adopter=OrphanAdopter(engine.state, engine.market, accounts.orphans),
+        retention=engine.parts.get(Retention),
     )
-    recover(home, engine, accounts)
-    door = Door(home, api)
+    start_recovery(home, engine, accounts)
+    door = ControllerSocket(home, api)
     await door.open()
     watches = [
-        asyncio.ensure_future(_idle(engine, api, idle_exit_s)),
+        asyncio.ensure_future(_end_when_idle(engine, api, idle_exit_s)),
         asyncio.ensure_future(door.keep_open()),
         asyncio.ensure_future(sweep_forever(home, every_s=settings.sweep_s)),
     ]
@@ -110,32 +132,37 @@ async def _serve(
 
 
 def engine_of(
-    home: Path, store: Store, settings: Settings, secrets: SecretValues, *, programs: bool = True
-) -> tuple[Engine, Accounts]:
-    """The engine, wired to the world, and the accounts that it works with. programs: whether a
+    home: Path,
+    store: Store,
+    settings: EngineSettings,
+    secrets: SecretValues,
+    *,
+    programs: bool = True,
+) -> tuple[Engine, AccountRegistry]:
+    """Returns the engine, wired to the world, and the accounts that it works with. programs: a
     notice may start one.
     """
-    from fleetctl.apply.write.scheduled import Scheduled
-    from fleetctl.daemon.backing_up import backed_up
+    from fleetctl.apply.write.scheduled import ScheduleMaker
+    from fleetctl.daemon.backup_process import backed_up
     from fleetctl.engine.engine import Engine
-    from fleetctl.engine.outside import Outside
-    from fleetctl.gateway.reach.gateway import DIRECTORY
-    from fleetctl.gateway.reach.process import GatewayProcess
-    from fleetctl.gitops.keeper import Keeper
-    from fleetctl.notices.send import send
-    from fleetctl.retention.cleaner import Cleaner
-    from fleetctl.tracking.sources import Sources
-    from fleetctl.wandb.client import connector
-    from fleetctl.wiring.accounts import Accounts
+    from fleetctl.engine.engine_services import EngineServices
+    from fleetctl.gateway.client.gateway_client import DIRECTORY
+    from fleetctl.gateway.client.gateway_process import GatewayProcess
+    from fleetctl.gitops.git_keeper import GitKeeper
+    from fleetctl.notices.send import send_notice
+    from fleetctl.retention.cleaner import RetentionCleaner
+    from fleetctl.tracking.manifest_sources import ManifestSources
+    from fleetctl.wandb.graphql import make_connector
+    from fleetctl.wiring.account_registry import AccountRegistry
 
     engines: list[Engine] = []
-    accounts = Accounts(
+    accounts = AccountRegistry(
         home,
         store_id=store.store_id,
         notify=lambda run: engines[0].notify(run),
         environ=secrets.value,
     )
-    sources = Sources(home)
+    sources = ManifestSources(home)
     engine = Engine(
         store=store,
         providers=accounts.backends,
@@ -144,40 +171,56 @@ def engine_of(
         secrets=secrets.resolve,
         accounts=accounts,
         sources=sources,
-        outside=Outside(
-            wandb=connector(),
+        outside=EngineServices(
+            wandb=make_connector(),
             gateway=GatewayProcess(home / DIRECTORY),
-            maker=Scheduled(store, accounts.backends, sources),
+            maker=ScheduleMaker(store, accounts.backends, sources),
             backup=partial(backed_up, home),
-            keeper=Keeper(home, store, secrets.resolve),
-            cleaner=Cleaner(home),
-            send=partial(send, programs=programs),
+            keeper=GitKeeper(home, store, secrets.resolve),
+            cleaner=RetentionCleaner(home),
+            send=partial(send_notice, programs=programs),
         ),
     )
     engines.append(engine)
     return engine, accounts
 
 
-def recover(home: Path, engine: Engine, accounts: Accounts) -> None:
-    """A restored store asks the providers first."""
+def start_recovery(
+    home: Path,
+    engine: Engine,
+    accounts: AccountRegistry,
+) -> None:
+    """Makes a restored store ask the providers first."""
     if (home / RESTORED).exists():
-        from fleetctl.daemon.adoption.recover import Recovery
+        from fleetctl.daemon.adoption.recover import RestoreRecovery
 
-        done = partial((home / RESTORED).unlink, missing_ok=True)
-        engine.state.recovery = Recovery(engine.state, engine.market, accounts.orphans, done)
+        done = partial(_report_recovery, home, engine.state)
+        engine.state.recovery = RestoreRecovery(engine.state, engine.market, accounts.orphans, done)
+
+
+def _report_recovery(home: Path, state: EngineState) -> None:
+    """Adds an event to each object with work if changes of the store are lost. Called once all
+    providers have replied."""
+    if changes_lost(home):
+        for uid in state.tracks:
+            state.say(uid, "ChangesLost", CHANGES_LOST, kind="Warning")
+    (home / RESTORED).unlink(missing_ok=True)
 
 
 def forecast_of(
-    home: Path, providers: Mapping[str, Backend], changes: Sequence[Change]
-) -> Mapping[str, Forecast]:
+    home: Path,
+    providers: Mapping[str, Backend],
+    changes: Sequence[Change],
+) -> Mapping[str, CostForecast]:
     """Loads the planner with the first work that costs money: most controllers never need it."""
-    from fleetctl.apply.cost.forecast import forecast
+    from fleetctl.apply.cost.forecast import forecast_costs
 
-    return forecast(home, providers, changes)
+    return forecast_costs(home, providers, changes)
 
 
 def calm_collector() -> None:
-    """What is loaded by now stays, and passes make little garbage in cycles: look at it rarely.
+    """Freezes the loaded modules, and makes collections rare, for passes make little garbage in
+    cycles.
 
     A full collection over 100,000 resident objects pauses the loop for tens of milliseconds.
     """
@@ -186,8 +229,12 @@ def calm_collector() -> None:
     gc.set_threshold(GC_YOUNG_OBJECTS, 20, 50)
 
 
-async def _idle(engine: Engine, api: Api, idle_exit_s: float | None) -> None:
-    """End the engine when nothing was live and nobody asked for anything for so long."""
+async def _end_when_idle(
+    engine: Engine,
+    api: ControllerApi,
+    idle_exit_s: float | None,
+) -> None:
+    """Ends the engine after idle_exit_s without live work and requests."""
     if idle_exit_s is None:
         return
     idle_since_s = engine.state.clock.now_s()
@@ -202,29 +249,30 @@ async def _idle(engine: Engine, api: Api, idle_exit_s: float | None) -> None:
             return
 
 
-class Door:
-    """The socket in the home. One that is lost, as to a cleaner of old files, is made anew."""
+class ControllerSocket:
+    """The socket in the state directory. A lost one, as to a cleaner of old files, is made
+    again."""
 
-    def __init__(self, home: Path, api: Api) -> None:
+    def __init__(self, home: Path, api: ControllerApi) -> None:
         self._home = home
         self._api = api
         self._server: asyncio.Server | None = None
         self._mark: tuple[int, int] | None = None
 
     async def open(self) -> None:
-        """Raises Refused where nothing can listen there."""
-        listener = _listen(self._home)
+        """Opens the socket. Raises Refused where it cannot listen there."""
+        listener = _open_socket(self._home)
         self._mark = _mark_of(self._home)
         self._server = await self._api.serve(listener)
 
     async def keep_open(self) -> None:
         if self._mark is None:
-            return  # it listens elsewhere, and says where
+            return  # it listens elsewhere, and records that path
         while True:
             await asyncio.sleep(SOCKET_CHECK_S)
             if _mark_of(self._home) == self._mark or not self._home.is_dir():
                 continue
-            log.warning("the socket was lost; it is made anew", extra={"home": str(self._home)})
+            log.warning("the socket was lost; it is created again", extra={"home": str(self._home)})
             old = self._server
             try:
                 await self.open()
@@ -242,7 +290,7 @@ class Door:
 
 
 def _mark_of(home: Path) -> tuple[int, int] | None:
-    """Which file the socket's name leads to; None for none."""
+    """Returns the identity of the file at the socket's path; None for no file."""
     try:
         found = (home / SOCKET).lstat()
     except OSError:
@@ -250,13 +298,14 @@ def _mark_of(home: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _listen(home: Path) -> socket.socket:
-    """A listening socket at its well-known place; a long path is bound through the directory's
-    handle.
+def _open_socket(home: Path) -> socket.socket:
+    """Returns a listening socket at its well-known path; a long path is bound through the
+    directory's handle.
 
-    The store's lock is held, so a socket that is there already belongs to a dead controller.
+    The store's lock is held, so an existing socket belongs to a dead controller.
     """
-    place, listener = home / SOCKET, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    place = home / SOCKET
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     place.unlink(missing_ok=True)
     where = str(place)
     old_mask = os.umask(0o177)
@@ -279,23 +328,25 @@ def _listen(home: Path) -> socket.socket:
         if handle >= 0:
             os.close(handle)
     about = {"pid": os.getpid(), "socket": str(place) if handle >= 0 else where}
-    (home / CONTROLLER).write_text(json.dumps(about), encoding="utf-8")
+    with open(home / CONTROLLER, "w", encoding="utf-8", opener=open_private) as file:
+        json.dump(about, file)
     listener.setblocking(False)
     return listener
 
 
 def log_to_stderr() -> None:
-    """One line a record, with its keys; the background controller's stderr is controller.log."""
+    """Logs one line a record, with its keys; the background controller's stderr is
+    controller.log."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Keys("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_KeyValueFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("fleetctl")
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     root.propagate = False
 
 
-class _Keys(logging.Formatter):
-    """The message, then `key=value` for every extra."""
+class _KeyValueFormatter(logging.Formatter):
+    """Formats the message, then `key=value` for every extra."""
 
     _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 

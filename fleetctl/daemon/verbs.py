@@ -1,36 +1,35 @@
-"""What requests do to objects that are there: delete, suspend, resume, retry, adopt.
+"""Handles requests on stored objects: delete, suspend, resume, retry, adopt.
 
-Called by the socket server. What a request writes is in apply/write/commit.py, a retry in
-apply/write/retry.py, an adoption in adopt.py; here it is asked for, its object is looked at soon,
-and an answer is given.
-"""
+Called by the socket server. apply/write/commit.py writes the changes, apply/write/requeue.py a
+retry, adopt.py an adoption; this module calls them, schedules a pass of the object, and makes the
+reply."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.kept import refuse_kept
+from fleetctl.apply.ownership import refuse_kept
 from fleetctl.apply.request.fields import Reply, Request, keys_in, list_in, orphan_of, ranges_of
 from fleetctl.apply.write import commit
-from fleetctl.apply.write.retry import Choice, retry
-from fleetctl.apply.write.scheduled import Scheduled, by_hand
+from fleetctl.apply.write.requeue import RetryChoice, requeue_units
+from fleetctl.apply.write.scheduled import ScheduleMaker, by_hand
 from fleetctl.common.errors import NotFound, Refused, UsageError
-from fleetctl.controllers.depends.standing import AWAITS, MISSING
+from fleetctl.controllers.depends.dependency_status import AWAITS, MISSING
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST
-from fleetctl.daemon.adoption.adopt import Adopter
-from fleetctl.engine.capacity.providers import kept_on
+from fleetctl.daemon.adoption.adopt import OrphanAdopter
+from fleetctl.engine.capacity.providers import asset_provider
 from fleetctl.engine.shared.dependents import Key, key_of
+from fleetctl.manifest.files.patience import in_file_thread
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.tracking.annotations import ORIGIN, SCHEDULED_BY
-from fleetctl.tracking.sources import source_of
+from fleetctl.tracking.manifest_sources import source_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
     from fleetctl.tracking.track import Track
 
 
@@ -39,10 +38,10 @@ _WAITS = (AWAITS, MISSING, AWAITS_BEST, AWAITS_PRIOR, "Suspended")
 WAITING_TOLD_MAX = 5
 
 
-class Verbs:
-    """adopter: None = no sandbox can be adopted."""
+class RequestVerbs:
+    """The verbs. adopter: None = no sandbox can be adopted."""
 
-    def __init__(self, state: State, adopter: Adopter | None = None) -> None:
+    def __init__(self, state: EngineState, adopter: OrphanAdopter | None = None) -> None:
         self._state = state
         self._adopter = adopter
 
@@ -54,27 +53,28 @@ class Verbs:
         if request.get("each"):
             keys, refused = self._allowed(keys, override=bool(request.get("override")))
         else:  # all are there, or none is deleted
-            rows = [commit.find(store, *wanted) for wanted in keys]
+            rows = [commit.find_object(store, *wanted) for wanted in keys]
             if not request.get("override"):
                 refuse_kept(rows)
         waiting = {wanted: self._waiting(wanted, keys) for wanted in keys}
-        for kind, name, namespace in keys:
-            now_s = self._state.clock.now_s()
-            orphans = request.get("cascade") == "orphan"
-            uid = commit.delete(store, kind, name, now_s, namespace=namespace, orphans=orphans)
+        orphans = request.get("cascade") == "orphan"
+        now_s = self._state.clock.now_s()
+        uids = commit.delete_objects(store, keys, now_s, orphans=orphans)
+        for wanted, uid in zip(keys, uids, strict=True):
             self._state.poke(uid)
-            key = object_key(kind, name, namespace)
-            message = _left_waiting(waiting[kind, name, namespace])
-            results.append({"key": key, "outcome": "deleted", "message": message, "uid": uid})
+            message = _left_waiting(waiting[wanted])
+            results.append(
+                {"key": object_key(*wanted), "outcome": "deleted", "message": message, "uid": uid}
+            )
         return {"ok": True, "results": [*results, *refused]}
 
     def _allowed(self, keys: Sequence[Key], *, override: bool) -> tuple[list[Key], list[Reply]]:
-        """Those that a person may change or delete, and an entry for each other."""
+        """Returns the keys that a user may change or delete, and an entry for each other."""
         found: list[Key] = []
         refused: list[Reply] = []
         for wanted in keys:
             try:
-                row = commit.find(self._state.store, *wanted)
+                row = commit.find_object(self._state.store, *wanted)
                 if not override:
                     refuse_kept([row])
             except (NotFound, Refused) as error:
@@ -91,7 +91,7 @@ class Verbs:
         return found, refused
 
     def _waiting(self, wanted: Key, leaving: Sequence[Key]) -> list[str]:
-        """Keys of the objects that wait for this one and stay."""
+        """Returns keys of the objects that wait for this one and stay."""
         tracks = (self._state.tracks.get(uid) for uid in self._state.dependents.of(wanted))
         return sorted(
             it.resource.key
@@ -104,22 +104,29 @@ class Verbs:
         )
 
     async def create(self, request: Request) -> Reply:
-        """An object of a schedule by hand, now; the schedule itself stays as it is."""
+        """Makes an object of a schedule by hand, now; the schedule itself stays as it is."""
         ((word, name, namespace),) = keys_in({"keys": [request.get("from")]})
-        state, now_s = self._state, self._state.clock.now_s()
-        schedule = commit.find(state.store, word, name, namespace)
-        kind, named = str(request.get("kind") or ""), str(request.get("name") or "")
+        state = self._state
+        now_s = state.clock.now_s()
+        schedule = commit.find_object(state.store, word, name, namespace)
+        kind = str(request.get("kind") or "")
+        named = str(request.get("name") or "")
         wanted = by_hand(schedule, kind, named)
-        maker = Scheduled(state.store, state.providers, state.sources)
-        looked = await maker.look(wanted) if maker.asks(wanted) else None
+
+        maker = ScheduleMaker(state.store, state.providers, state.sources)
+        looked = None
+        if maker.asks(wanted):
+            looked = await maker.look(wanted)
         with state.store.transaction():
             made = maker.make(wanted, looked, now_s)
         state.poke(made.uid)
-        return {"ok": True, "results": [{"key": made.key, "outcome": "created", "message": ""}]}
+
+        created = {"key": made.key, "outcome": "created", "message": ""}
+        return {"ok": True, "results": [created]}
 
     async def abandon(self, request: Request) -> Reply:
-        """Forget deleted objects at once, whatever of them is confirmed gone. What may be left is
-        told, and ended as soon as its provider answers.
+        """Removes deleted objects at once, without waiting for the end of their parts. Reports the
+        parts that may be left, which end as soon as their provider is reachable.
         """
         results = []
         wanted = set(map(str, list_in(request, "uids")))
@@ -127,28 +134,36 @@ class Verbs:
         gone = {it.uid for it in rows if it.uid in wanted and it.deleted_at_s is not None}
         for row in rows:
             uid, track = row.uid, self._state.tracks.get(row.uid)
-            # What a schedule made goes with it, and its own pass is to say so yet.
+            # An object of a schedule is deleted with it, and its own pass has yet to mark it.
             if uid not in gone and row.annotations.get(SCHEDULED_BY) not in gone:
                 continue
-            left = list(_left(track)) if track is not None else []
+            left = list(_list_leftovers(track)) if track is not None else []
             results.append({"key": row.key, "left": left})
             self._state.abandoned.add(uid)
             self._state.poke(uid)
         return {"ok": True, "results": results}
 
     async def reconcile(self, request: Request) -> Reply:
-        """Sources look at their repositories now; their statuses tell when they have."""
+        """Makes Sources read their repositories now; their statuses show when that is done."""
         results = []
         keys = keys_in(request)
         for kind, name, namespace in keys:
             if kind != "Source":
                 raise UsageError(f"{object_key(kind, name, namespace)} is not a Source")
-            commit.find(self._state.store, kind, name, namespace)
+            commit.find_object(self._state.store, kind, name, namespace)
         for _, name, namespace in keys:
-            asked, yes = token_hex(6), request.get("yes") is True
+            asked = token_hex(6)
+            yes = request.get("yes") is True
             seen = str(request.get("revision") or "")
             store = self._state.store
-            row = commit.reconcile(store, name, asked, approved=yes, seen=seen, namespace=namespace)
+            row = commit.request_reconcile(
+                store,
+                name,
+                asked,
+                approved=yes,
+                seen=seen,
+                namespace=namespace,
+            )
             self._state.poke(row.uid)
             results.append({"key": row.key, "request": asked})
         return {"ok": True, "results": results}
@@ -163,14 +178,15 @@ class Verbs:
         state = self._state
         results = []
         word = "suspended" if wanted else "resumed"
-        keys, override = keys_in(request), bool(request.get("override"))
+        keys = keys_in(request)
+        override = bool(request.get("override"))
         refused: list[Reply] = []
         if request.get("each"):
             keys, refused = self._allowed(keys, override=override)
         elif not override:
-            refuse_kept(commit.find(state.store, *it) for it in keys)
+            refuse_kept(commit.find_object(state.store, *it) for it in keys)
         for kind, name, namespace in keys:
-            changed = commit.suspend(
+            changed = commit.suspend_object(
                 state.store,
                 kind,
                 name,
@@ -188,7 +204,7 @@ class Verbs:
         which = request.get("which")
         if which not in ("failed", "index", "from", "all", "rerun"):
             raise UsageError("a retry needs `which`: failed, index, from, all or rerun")
-        choice = Choice(
+        choice = RetryChoice(
             which,
             ranges_of(list_in(request, "indexes")) if "indexes" in request else (),
             str(request.get("request") or ""),
@@ -199,7 +215,14 @@ class Verbs:
         results = []
         for kind, name, namespace in keys_in(request):
             now_s = self._state.clock.now_s()
-            done = retry(self._state.store, kind, name, choice, now_s, namespace=namespace)
+            done = requeue_units(
+                self._state.store,
+                kind,
+                name,
+                choice,
+                now_s,
+                namespace=namespace,
+            )
             results.append(
                 {
                     "key": done.key,
@@ -212,16 +235,23 @@ class Verbs:
         self._state.inbox.wake()
         return {"ok": True, "results": results}
 
-    async def _source_moved(self, kind: str, name: str, namespace: str) -> str:
-        """How the directory of its source differs by now from the copy that it runs; or nothing."""
-        row, sources = self._state.store.resources.get(kind, name, namespace), self._state.sources
+    async def _source_moved(
+        self,
+        kind: str,
+        name: str,
+        namespace: str,
+    ) -> str:
+        """Returns how the directory of its source differs by now from the copy that it runs;
+        otherwise empty."""
+        row = self._state.store.resources.get(kind, name, namespace)
+        sources = self._state.sources
         if row is None or sources is None or ORIGIN not in row.annotations:
             return ""
         try:
             source = source_of(parse_spec(kind, row.spec))
         except ValueError:
-            return ""  # a newer fleetctl wrote it; its source is none of this one's business
-        return await asyncio.to_thread(sources.moved_on, source, row.annotations)
+            return ""  # a newer fleetctl wrote it; its source may have another format
+        return await in_file_thread(sources.moved_on, source, row.annotations)
 
     async def adopt(self, request: Request) -> Reply:
         if self._adopter is None:
@@ -242,12 +272,12 @@ class Verbs:
         return {"ok": True, "results": results}
 
 
-def _left(track: Track) -> Iterator[str]:
-    """What may be there when nobody waits for its end, for people."""
+def _list_leftovers(track: Track) -> Iterator[str]:
+    """Yields the parts that may be left when the verb does not wait for their end, as sentences."""
     if KINDS[track.resource.kind].starts:
         return
     if track.work is None:
-        yield f"{track.resource.key} at provider `{kept_on(track.resource)}`"
+        yield f"{track.resource.key} at provider `{asset_provider(track.resource)}`"
         return
     for box in track.work.history.sandboxes.values():
         call = track.calls.get(box.last.name)

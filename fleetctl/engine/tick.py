@@ -1,89 +1,78 @@
-"""A tick: take in what is known, decide what is due, make both durable, then drive.
+"""A tick: take in messages, decide due keys, make both durable, then drive.
 
     messages and due keys --tick--> [take in, reconcile, lint, write] in one transaction --> drive
     the live runs
 
-Recovery takes the same path: at the start every live row is driven as in any other tick. Nothing is
-done directly in reaction to an event: an event only says which key to look at. With boundary.py the
-only place that catches Exception.
+Recovery takes the same path: at the start every live row is driven as in any other tick. No action
+directly follows an event: an event only names the key to look at. With boundary.py the only module
+that catches Exception.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
-from fleetctl.engine.kinds.notices.notices import NOTIFIER
-from fleetctl.engine.kinds.queues.queues import QUEUE
-from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.shared.messages import AssetReplied, Message
 from fleetctl.stores.base import FROM_NOW
-from fleetctl.stores.errors import DiskFull
+from fleetctl.stores.sqlite_errors import DiskFull
 from fleetctl.tracking.track import Track, track_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.capacity.admission import Admission
-    from fleetctl.engine.decide.load import Reading
+    from fleetctl.engine.capacity.admission import ProviderAdmission
     from fleetctl.engine.decide.passes import Passes
-    from fleetctl.engine.execute.executor import Effects
-    from fleetctl.engine.kinds.gitops.sources import Sources
-    from fleetctl.engine.kinds.notices.notices import Notices
-    from fleetctl.engine.kinds.queues.queues import Queues
-    from fleetctl.engine.money.budgets import Budgets
-    from fleetctl.engine.money.ledger import Charges
+    from fleetctl.engine.decide.work_loader import WorkLoader
+    from fleetctl.engine.execute.executor import PlanExecutor
     from fleetctl.engine.observe.intake import Intake
     from fleetctl.engine.observe.records import Records
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.engine.shared.part import EngineParts
     from fleetctl.engine.sleeping import Sleepers
 
 log = logging.getLogger("fleetctl.engine")
 
 
 class Ticks:
-    """What the ticks of an engine need from one to the next.
-
-    provided: a Provider object came, changed or went.
-    """
+    """The state that ticks of an engine carry from one to the next."""
 
     def __init__(
         self,
-        state: State,
+        state: EngineState,
         *,
         sleepers: Sleepers,
-        reading: Reading,
+        reading: WorkLoader,
         passes: Passes,
         intake: Intake,
         records: Records,
-        admission: Admission,
-        charges: Charges,
-        budgets: Budgets,
-        notices: Notices,
-        queues: Queues,
-        effects: Effects,
-        sources: Sources,
-        provided: Callable[[], None],
+        admission: ProviderAdmission,
+        effects: PlanExecutor,
+        parts: EngineParts,
     ) -> None:
-        self._state, self._sleepers, self._reading = state, sleepers, reading
-        self._passes, self._intake, self._records = passes, intake, records
-        self._admission, self._charges, self._budgets = admission, charges, budgets
-        self._effects, self._provided, self._sources = effects, provided, sources
-        self._notices, self._queues = notices, queues
+        self._state = state
+        self._sleepers = sleepers
+        self._reading = reading
+        self._passes = passes
+        self._intake = intake
+        self._records = records
+        self._admission = admission
+        self._effects = effects
+        self._parts = parts
         self.made_at_s = 0.0
         self.again_at_s = 0.0  # while the store refuses, no tick before this
         self._tries = 0
         self._watched = 0  # the last spec seen
 
     def make(self) -> None:
-        """Absorb what is known, decide what is due, make both durable, then drive."""
+        """Absorbs messages, decides what is due, makes both durable, then drives."""
         now_s = self._state.clock.now_s()
         if now_s < self.again_at_s:
             return
         self.made_at_s = now_s
         self._take_desired()
         keys = self._state.queue.take(now_s, keys_max=self._state.settings.keys_per_tick_max)
-        sleepers, inbox = self._sleepers, self._state.inbox
+        sleepers = self._sleepers
+        inbox = self._state.inbox
         facts, inbox.facts = self._take_facts()
         if not facts and not keys and not sleepers.is_due(now_s):
             return
@@ -92,26 +81,20 @@ class Ticks:
                 if sleepers.is_due(now_s):
                     sleepers.wake(now_s)  # the next ticks look at them
                 touched = self._observe(facts, now_s)
-                # A pass may read rows back, so they must say what was just taken in.
+                # A pass may read rows back, so they must contain the messages just taken in.
                 self._records.write()
-                for uid in self._reading.fresh(BUDGET):
-                    self._budgets.take(uid)
-                for uid in self._reading.fresh(NOTIFIER):
-                    self._notices.take(uid)
-                for uid in self._reading.fresh(QUEUE):
-                    self._state.queue.add(uid)
-                roomy = [*self._admission.count(now_s), *self._budgets.count(now_s)]
-                roomy += self._queues.count(now_s)
-                looked = self._queues.in_turn([*keys, *touched, *roomy], self._reading.changed_rows)
+                looked = self._list_looked([*keys, *touched], now_s)
                 done = dict.fromkeys(looked)
                 for uid in done:
                     self._state.queue.discard(uid)
                     self._pass(uid, now_s)
-                for uid in self._budgets.changed():
-                    self._pass(uid, now_s)
+                for part in self._parts:
+                    for uid in part.end_tick():
+                        self._pass(uid, now_s)
                 self._records.write()
                 self._state.store.events.record(self._state.events)
         except StoreError as error:
+            self._state.figures.tick_failures += 1
             log.error("store write failed", extra={"error": str(error)})
             if error.final:
                 raise  # a controller that can never write again must not look alive
@@ -120,25 +103,28 @@ class Ticks:
             self._start_over(now_s)
             return
         except Exception:
+            self._state.figures.tick_failures += 1
             log.exception("tick failed")
             self._start_over(now_s)
             return
         self._tries = 0
+        self._state.figures.ticks += 1
+        self._state.figures.tick_s += self._state.clock.now_s() - now_s
         self._state.events.clear()
         begins, self._records.begins = self._records.begins, set()
         for uid in dict.fromkeys([*done, *sorted(begins)]):
             self._drive(uid, now_s)
 
     def load(self) -> None:
-        """Read every resource that does not sleep, and the history of each that is not over.
+        """Reads every resource that does not sleep, and the history of each unfinished one.
 
-        All of them, before any pass: what one object holds limits what another may start.
+        All resources, before any pass: the usage of one object limits the starts of another.
         """
         self._state.tracks.forget()
         self._state.dependents.forget()
         self._state.owner_of.clear()
         self._state.inbox.facts.clear()
-        self._reading.changed_rows.clear()
+        self._state.changed_rows.clear()
         self._watched, _ = self._state.store.resources.watch(FROM_NOW)
         for uid in self._sleepers.awake(self._state.clock.now_s()):
             resource = self._state.store.resources.of(uid)
@@ -148,11 +134,8 @@ class Ticks:
             self._state.queue.add(uid)
             if not track.dormant:
                 self._read(track)
-        self._charges.load()
-        self._budgets.load()
-        self._notices.load()
-        self._queues.load()
-        self._provided()
+        for part in self._parts:
+            part.load()
 
     def _read(self, track: Track) -> None:
         try:
@@ -160,12 +143,23 @@ class Ticks:
         except StoreError:
             raise
         except Exception:
-            # Its pass will raise the same, and say so in its status.
+            # Its pass will raise the same, and report it in its status.
             log.exception("resource not readable", extra={"uid": track.resource.uid})
             track.outdate()
 
+    def _list_looked(self, uids: list[str], now_s: float) -> list[str]:
+        """Returns the uids to look at in this tick, in order: these, and those that parts name."""
+        for row in self._reading.fresh(self._parts.at_once):
+            self._parts.at_once[row.kind].take(row.uid)
+        looked = list(uids)
+        for part in self._parts:
+            looked += part.begin_tick(now_s)
+        for part in self._parts:
+            looked = part.order(looked, self._state.changed_rows)
+        return looked
+
     def _observe(self, facts: list[Message], now_s: float) -> list[str]:
-        """The uids that must be looked at because of these messages, in the order of the
+        """Returns the uids that must be looked at after these messages, in the order of the
         messages.
         """
         touched: list[str] = []
@@ -206,10 +200,14 @@ class Ticks:
             self._passes.failed(uid, error, now_s)
 
     def _take_facts(self) -> tuple[list[Message], list[Message]]:
-        """So many that no tick makes a person wait: of many objects each needs a pass."""
-        settings, owner_of = self._state.settings, self._state.owner_of
+        """Takes a limited number of messages, so that no tick makes a user wait: messages of many
+        objects each need a pass.
+        """
+        settings = self._state.settings
+        owner_of = self._state.owner_of
         facts = self._state.inbox.facts
-        at, uids = 0, set()
+        at = 0
+        uids = set()
         for fact in facts[: settings.messages_per_tick_max]:
             uids.add(fact.uid if isinstance(fact, AssetReplied) else owner_of.get(fact.run))
             if len(uids) > settings.keys_per_tick_max:
@@ -218,33 +216,37 @@ class Ticks:
         return facts[:at], facts[at:]
 
     def _take_desired(self) -> None:
-        """Which resources were written since the last look, by specs made through the store."""
+        """Takes in the resources written since the last look, by specs made through the store."""
         self._watched, rows = self._state.store.resources.watch(self._watched)
         for row in rows:
-            self._reading.changed_rows[row.uid] = row
+            self._state.changed_rows[row.uid] = row
             self._state.queue.add(row.uid)
-            self._sources.heard(row)
+            for part in self._parts:
+                part.row_written(row)
 
     def _start_over(self, now_s: float) -> None:
-        """Nothing of this tick happened: forget it and read the truth back, a little later."""
+        """Discards this tick, and reads the stored state back, a little later."""
         self._tries += 1
         wait_s = self._state.settings.retry_initial_s * 2.0 ** min(self._tries, 32)
         self.again_at_s = now_s + min(wait_s, self._state.settings.retry_max_s)
-        # What is known of calls goes with the tracks; from here the bounds are waited out anew.
+        # The state of calls goes with the tracks; from here the bounds are waited out again.
         self._effects.drop_all()
         self._state.started_at_s = now_s
         self._state.events.clear()
         self._records.forget()
-        self._sources.forget()
+        for part in self._parts:
+            part.forget()
         self.load()
         for uid in self._state.tracks:
             self._state.queue.add(uid)
 
     def track_of(self, message: Message) -> Track | None:
-        """The resource that a message speaks of; None when it is of nobody's run any more."""
+        """Returns the resource of a message; None when its run is no longer known."""
         uid = (
             message.uid
             if isinstance(message, AssetReplied)
             else self._state.owner_of.get(message.run)
         )
-        return self._state.tracks.get(uid) if uid is not None else None
+        if uid is not None:
+            return self._state.tracks.get(uid)
+        return None

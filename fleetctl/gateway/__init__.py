@@ -1,5 +1,6 @@
 """The proxy between tasks and the model servers of their Endpoints, a process of its own.
 
-It knows neither engine nor store: the controller hands it endpoints and grants over a socket, and
-reads what was used. It never logs, and its only file with prompts is the cache that was asked for.
+It knows neither engine nor store: the controller sends it endpoints and grants over a socket, and
+reads the usage back. It never logs, and its only file with prompts is the cache that an Endpoint
+requests.
 """

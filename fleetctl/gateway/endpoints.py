@@ -1,5 +1,5 @@
-"""An endpoint as the controller sent it last, and the slots of its servers. An update keeps who
-waits, what is in flight and what was found out.
+"""An endpoint as the controller sent it last, and the slots of its servers. An update keeps the
+waiters, the requests in flight and the findings about servers.
 """
 
 import asyncio
@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.common.proxies import proxy_of
-from fleetctl.gateway.rules.limits import Limits, Minute, read_limits
-from fleetctl.gateway.rules.queue import FairQueue
-from fleetctl.gateway.rules.retry import Retry, read_retry
-from fleetctl.gateway.rules.servers import Server, base_of, choose, read_server
+from fleetctl.gateway.rules.access import Access, read_access
+from fleetctl.gateway.rules.fair_queue import FairQueue
+from fleetctl.gateway.rules.limits import EndpointLimits, MinuteUsage, read_limits
+from fleetctl.gateway.rules.retry_rule import RetryRule, read_retry
+from fleetctl.gateway.rules.servers import UpstreamServer, choose_server, read_server
+from fleetctl.specs.values.model_urls import base_of
 
 SAMPLES_MAX = 512  # of waiting and answering times; enough for a p95
 TIMEOUT_S = 60.0
@@ -22,8 +24,10 @@ WAITING_LONG = 4  # requests behind a server that takes one at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """tree: the run whose limits count. uid: of the object that pays."""
+class CallerGrant:
+    """A caller and its grant. tree: the run whose limits count. uid: uid of the object
+    that pays.
+    """
 
     run: str
     tree: str
@@ -34,14 +38,14 @@ class Grant:
 
 
 @dataclass(eq=False, slots=True)
-class Waiter:
+class SlotWaiter:
     owner: str
     run: str
     api: str  # of the servers that can answer it; "" any
     prefer: int | None
-    failed: Collection[Server]  # at which it failed already
+    failed: Collection[UpstreamServer]  # at which it failed already
     since_s: float
-    future: "asyncio.Future[Server | None]"  # None: nobody is there who could
+    future: "asyncio.Future[UpstreamServer | None]"  # None: no server can take the request
 
     @property
     def line(self) -> str:
@@ -49,43 +53,45 @@ class Waiter:
 
 
 @dataclass(slots=True)
-class Times:
+class CallTimes:
     waiting_ms: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
     answer_ms: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
 
 
-def told(row: Mapping[str, Any]) -> tuple[object, ...]:
-    """What an update is needed for a change of."""
+def comparable_fields(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Returns the fields whose change needs an update."""
     return row["spec"], row.get("key") or "", row.get("keys") or {}
 
 
-Look = Callable[["Endpoint", Server], Awaitable[bool]]  # whether it is there
+Look = Callable[["GatewayEndpoint", UpstreamServer], Awaitable[bool]]  # whether it is there
 
 
-class Endpoint:
-    """Whoever acquires a server releases it. look: asks a server that has rested, in place of a
-    caller's request.
+class GatewayEndpoint:
+    """An endpoint with its servers. A caller of `acquire` must release the server.
+
+    look: probes a server that has rested, instead of a caller's request.
     """
 
     def __init__(self, row: Mapping[str, Any], look: Look) -> None:
         self._ask = look
-        self._looks: dict[Server, asyncio.Task[None]] = {}  # under way
+        self._looks: dict[UpstreamServer, asyncio.Task[None]] = {}  # under way
         self.name, self.namespace = str(row["name"]), str(row["namespace"])
-        self.minute, self.times = Minute(), Times()
-        self.waiting: FairQueue[Waiter] = FairQueue()
-        self.most_waiting = 0  # since it was declared; what a server with one slot kept waiting
+        self.minute, self.times = MinuteUsage(), CallTimes()
+        self.waiting: FairQueue[SlotWaiter] = FairQueue()
+        # since it was declared; the longest queue before a server with one slot
+        self.most_waiting = 0
         self.running: Counter[str] = Counter()  # by run
         self.in_flight = 0  # of servers that are not declared any more, too
-        self.servers: list[Server] = []
+        self.servers: list[UpstreamServer] = []
         self._alarm: asyncio.TimerHandle | None = None
         self.update(row)
 
     def update(self, row: Mapping[str, Any]) -> None:
-        self.told = told(row)
+        self.told = comparable_fields(row)
         self.spec: Mapping[str, Any] = row["spec"]
-        self.key = str(row.get("key") or "")
-        self.limits: Limits = read_limits(self.spec)
-        self.retry: Retry = read_retry(self.spec)
+        self.access: Access = read_access(self.spec, str(row.get("key") or ""))
+        self.limits: EndpointLimits = read_limits(self.spec)
+        self.retry: RetryRule = read_retry(self.spec)
         self.timeout_s = float(self.spec.get("timeoutSeconds") or TIMEOUT_S)
         known = {it.url: it for it in self.servers}
         self.servers = [
@@ -99,7 +105,7 @@ class Endpoint:
         self.hand_out()
 
     def end(self) -> None:
-        """It is declared no more: who waits for it waits for nothing."""
+        """Ends the endpoint, which is no longer declared: its waiters are released."""
         self.servers = []
         self._refuse(lambda _: True)
         for look in self._looks.values():
@@ -108,27 +114,42 @@ class Endpoint:
     @property
     def concurrency(self) -> int:
         """Requests that it carries at once now."""
-        carried, most = sum(it.pace.limit for it in self.servers), self.spec.get("concurrency")
-        return min(most, carried) if isinstance(most, int) else carried
+        carried = sum(it.pace.limit for it in self.servers)
+        most = self.spec.get("concurrency")
+        if isinstance(most, int):
+            return min(most, carried)
+        return carried
 
     def serves(self, api: str) -> bool:
         return any(not api or it.api == api for it in self.servers)
 
-    def alone(self, server: Server) -> bool:
-        """Whether no other server of it is awake."""
+    def alone(self, server: UpstreamServer) -> bool:
+        """Returns True if no other server of the endpoint is awake."""
         return all(it is server or it.resting for it in self.servers)
 
     async def acquire(
-        self, grant: Grant, api: str, prefer: int | None, failed: Collection[Server] = ()
-    ) -> Server | None:
-        """One that did not fail this request before, while there is such a one. None: all its
-        servers rested for as long as a request may take, or it is declared no more.
+        self,
+        grant: CallerGrant,
+        api: str,
+        prefer: int | None,
+        failed: Collection[UpstreamServer] = (),
+    ) -> UpstreamServer | None:
+        """Returns a server that did not fail this request before, if there is one. None: all
+        servers rested for as long as a request may take, or the endpoint is no longer declared.
         """
         if not self.servers:
             return None
-        future: asyncio.Future[Server | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[UpstreamServer | None] = asyncio.get_running_loop().create_future()
         now_s = time.monotonic()
-        waiter = Waiter(grant.owner, grant.run, api, prefer, tuple(failed), now_s, future)
+        waiter = SlotWaiter(
+            grant.owner,
+            grant.run,
+            api,
+            prefer,
+            tuple(failed),
+            now_s,
+            future,
+        )
         self.waiting.add(grant.owner, waiter, waiter.line)
         self.hand_out()
         self.most_waiting = max(self.most_waiting, len(self.waiting))
@@ -139,10 +160,10 @@ class Endpoint:
             server = None if future.cancelled() or not future.done() else future.result()
             if server is not None:
                 self.release(grant.run, server)
-            self.hand_out()  # who came after it stood behind it
+            self.hand_out()  # a later waiter stood behind this one
             raise
 
-    def release(self, run: str, server: Server) -> None:
+    def release(self, run: str, server: UpstreamServer) -> None:
         server.in_flight -= 1
         self.in_flight -= 1
         self.running[run] -= 1
@@ -154,12 +175,14 @@ class Endpoint:
         if not self.waiting:
             return
         while self.in_flight < self.concurrency:
-            if choose(self.servers) is None:
+            if choose_server(self.servers) is None:
                 break
             waiter = self.waiting.take(self._may)
             if waiter is None:
                 break
-            server = choose(self.servers, waiter.prefer, api=waiter.api, failed=waiter.failed)
+            server = choose_server(
+                self.servers, waiter.prefer, api=waiter.api, failed=waiter.failed
+            )
             assert server is not None
             server.in_flight += 1
             self.in_flight += 1
@@ -168,16 +191,18 @@ class Endpoint:
         if self.waiting and self._alarm is None and any(it.resting for it in self.servers):
             self._alarm = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
-    def _may(self, waiter: Waiter) -> bool:
+    def _may(self, waiter: SlotWaiter) -> bool:
         most = self.limits.per_task_concurrency
         if waiter.future.done() or (most is not None and self.running[waiter.run] >= most):
             return False
         if not waiter.api and not waiter.failed:
             return True
-        return choose(self.servers, api=waiter.api, failed=waiter.failed) is not None
+        return choose_server(self.servers, api=waiter.api, failed=waiter.failed) is not None
 
     def _look(self) -> None:
-        """One that has rested is looked at; who waited for too long is told that none woke."""
+        """Probes a server that has rested; waiters that waited too long learn that no server
+        woke.
+        """
         self._alarm = None
         now_s = time.monotonic()
         for server in self.servers:
@@ -188,29 +213,32 @@ class Endpoint:
             late_s = now_s - self.timeout_s
             self._refuse(lambda it: it.since_s <= late_s)
 
-    async def _wake(self, server: Server) -> None:
+    async def _wake(self, server: UpstreamServer) -> None:
         try:
             there = await self._ask(self, server)
         finally:
             self._looks.pop(server, None)
-        if server.resting:  # an answer of what was asked before has not shown it
+        if server.resting:  # the answer of an earlier request has not shown it
             server.found(time.monotonic(), there=there)
         self.hand_out()
 
-    def _refuse(self, late: Callable[[Waiter], bool]) -> None:
+    def _refuse(self, late: Callable[[SlotWaiter], bool]) -> None:
         for waiter in [it for it in self.waiting if late(it)]:
             self.waiting.discard(waiter.owner, waiter, waiter.line)
             if not waiter.future.done():
                 waiter.future.set_result(None)
+
+    def url_of(self, server: UpstreamServer, path: str) -> str:
+        return self.access.url(server.url, path, api=server.api)
 
     def knows(self, model: str) -> bool:
         return model in (self.spec.get("models") or {})
 
     @property
     def usual_model(self) -> str:
-        """What is asked where a request names none; empty where the server has to know."""
+        """Returns the model for requests that name no model; empty if the server has to choose."""
         return next(iter(self.spec.get("models") or {}), "")
 
     def served_name(self, model: str) -> str:
-        """What the servers call a model that a task asks for."""
+        """Returns the servers' name for a model that a task names."""
         return str((self.spec.get("models") or {}).get(model, model))

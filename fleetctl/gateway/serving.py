@@ -3,70 +3,112 @@
 import asyncio
 import contextlib
 import os
+import resource
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from aiohttp import ClientSession, DummyCookieJar, web
 
-from fleetctl.common.tasks import cancel
-from fleetctl.gateway.asking.attempt import Connector
+from fleetctl.common.tasks import cancel_tasks
+from fleetctl.gateway.asking.call_attempt import AttemptConnector
 from fleetctl.gateway.batching.batcher import Batcher
-from fleetctl.gateway.control.control import control_app
-from fleetctl.gateway.data.data import data_app
-from fleetctl.gateway.keeping.cache import Cache
-from fleetctl.gateway.keeping.kept import BATCH_BYTES_MAX, KEPT_BATCH_S, Kept
-from fleetctl.gateway.keeping.ledger import Ledger
-from fleetctl.gateway.reach.gateway import KEY, LEDGER, PORT, SOCKET
-from fleetctl.gateway.state import State
+from fleetctl.gateway.client.gateway_client import KEY, LEDGER, PORT, SOCKET
+from fleetctl.gateway.control.control_api import control_app
+from fleetctl.gateway.data.entrance import Entrance
+from fleetctl.gateway.data.task_api import data_app
+from fleetctl.gateway.gateway_state import GatewayState
+from fleetctl.gateway.keeping.answer_cache import AnswerCache
+from fleetctl.gateway.keeping.answer_log import BATCH_BYTES_MAX, KEPT_BATCH_S, AnswerLog
+from fleetctl.gateway.keeping.call_ledger import CallLedger
+
+HOST = "127.0.0.1"
+BACKLOG = 128
+CONNECTIONS_MIN = 64
+FILES_MAX = 128
 
 
 @contextlib.asynccontextmanager
-async def serving(directory: Path, ended: asyncio.Event) -> AsyncIterator[State]:
-    """Until the end of the block. One at a time may serve a directory; its owner sees to that."""
-    ledger, kept = Ledger(directory / LEDGER), Kept(directory / "kept.db")
-    connector = Connector(limit=0)
-    client = ClientSession(connector=connector, cookie_jar=DummyCookieJar(), trust_env=False)
-    cache = Cache(directory / "cache.db")
+async def serve_gateway(directory: Path, ended: asyncio.Event) -> AsyncIterator[GatewayState]:
+    """Serves until the end of the block. One process at a time may serve a directory; the owner of
+    the directory ensures that.
+    """
+    ledger = CallLedger(directory / LEDGER)
+    kept = AnswerLog(directory / "kept.db")
+    connector = AttemptConnector(limit=0)
+    client = ClientSession(
+        connector=connector,
+        cookie_jar=DummyCookieJar(),
+        trust_env=False,
+    )
+    cache = AnswerCache(directory / "cache.db")
     path = directory / "answers.db"
-    answers = Kept(path, kept_s=KEPT_BATCH_S, bytes_max=BATCH_BYTES_MAX)
-    state = State(_key(directory), ledger, cache, kept, answers, client, ended)
+    answers = AnswerLog(path, kept_s=KEPT_BATCH_S, bytes_max=BATCH_BYTES_MAX)
+    state = GatewayState(
+        _load_key(directory),
+        ledger,
+        cache,
+        kept,
+        answers,
+        client,
+        ended,
+    )
     batcher = Batcher(state)
-    data, control = _runner(data_app(state, batcher)), _runner(control_app(state))
+    data = _make_runner(data_app(state, batcher))
+    control = _make_runner(control_app(state))
     try:
         batcher.resume()
-        await _bind(data, directory)
-        await _bind_control(control, directory)
-        yield state
+        async with _bind_port(data, directory):
+            await _bind_control(control, directory)
+            yield state
     finally:
         await data.cleanup()
         await control.cleanup()
         await batcher.close()
-        await cancel(state.tasks)
+        await cancel_tasks(state.tasks)
         await client.close()
         ledger.close()
         kept.close()
         answers.close()
 
 
-def _runner(app: web.Application) -> web.AppRunner:
+def _make_runner(app: web.Application) -> web.AppRunner:
     # Cancellation: a client that leaves ends its request at the server behind too.
-    return web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+    return web.AppRunner(
+        app,
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=1.0,
+    )
 
 
-async def _bind(runner: web.AppRunner, directory: Path) -> None:
+@contextlib.asynccontextmanager
+async def _bind_port(runner: web.AppRunner, directory: Path) -> AsyncIterator[None]:
     """The port of last time when it is free, so that the addresses of living tasks stay true."""
     await runner.setup()
+    assert runner.server is not None
     file = directory / PORT
+    loop = asyncio.get_running_loop()
     before = file.read_text().strip() if file.exists() else ""
+    entrance = Entrance(runner.server, _connections_max())
     try:
-        site = web.TCPSite(runner, "127.0.0.1", int(before) if before.isdecimal() else 0)
-        await site.start()
+        port = int(before) if before.isdecimal() else 0
+        listener = await loop.create_server(entrance, HOST, port, backlog=BACKLOG)
     except OSError:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        listener = await loop.create_server(entrance, HOST, 0, backlog=BACKLOG)
     draft = directory / "port.new"
-    draft.write_text(f"{runner.addresses[0][1]}\n")
+    draft.write_text(f"{listener.sockets[0].getsockname()[1]}\n")
     draft.replace(file)
+    try:
+        yield
+    finally:
+        listener.close()
+
+
+def _connections_max() -> int:
+    """Returns the limit of connections. As many again are left for servers, and some for files."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(CONNECTIONS_MIN, (soft - FILES_MAX) // 2)
 
 
 async def _bind_control(runner: web.AppRunner, directory: Path) -> None:
@@ -76,8 +118,8 @@ async def _bind_control(runner: web.AppRunner, directory: Path) -> None:
     await web.UnixSite(runner, str(socket)).start()
 
 
-def _key(directory: Path) -> bytes:
-    """32 bytes, made by whoever comes first."""
+def _load_key(directory: Path) -> bytes:
+    """Loads the key of 32 bytes, which the first process makes."""
     with contextlib.suppress(FileExistsError):
         fd = os.open(directory / KEY, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         os.write(fd, secrets.token_bytes(32))

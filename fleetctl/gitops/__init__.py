@@ -1,1 +1,1 @@
-"""Repositories that are kept applied: fetched, read in a process of their own, stored."""
+"""Applies repositories continuously: fetched, read in a process of their own, stored."""

@@ -1,6 +1,6 @@
 """The process that reads a commit: `python -m fleetctl.gitops.child REQUEST`, in the checkout.
-Loads all manifests and finds out what they would change, over the store as a reader; prints one
-line of JSON. It writes nothing but copies of directories that manifests name, and ends.
+Loads all manifests and finds their changes, over the store as a reader; prints one line of JSON. It
+writes only copies of directories that manifests name, and ends.
 
 A thousand files are seconds of work, which the controller's loop must not wait for.
 """
@@ -17,75 +17,106 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.apply.change import PRUNED, Change
-from fleetctl.apply.cost.forecast import forecast
-from fleetctl.apply.forecast import may_cost, noted
+from fleetctl.apply.cost.forecast import forecast_costs
+from fleetctl.apply.forecast import may_cost, note_estimates
 from fleetctl.apply.merge import with_hand_fields
-from fleetctl.apply.policies.judge import admitted
-from fleetctl.apply.policies.told import refuse as refuse_denied
-from fleetctl.apply.policies.told import warnings_of
-from fleetctl.apply.predictions.predict import allowed, predicted, refuse, worth_a_look
+from fleetctl.apply.policies.judge import judge_proposal
+from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
+from fleetctl.apply.policies.report import warnings_of
+from fleetctl.apply.predictions.predict import (
+    make_predictions,
+    raise_if_refused,
+    read_allowed,
+    worth_a_look,
+)
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.request.options import declared_in, parallelism_of
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused
-from fleetctl.engine.capacity.prices import KIND as PROVIDER
+from fleetctl.engine.capacity.price_book import KIND as PROVIDER
+from fleetctl.gitops.neighbours import neighbours_of
 from fleetctl.gitops.proposal import (
-    Claim,
-    Proposal,
+    CommitProposal,
+    Neighbour,
+    SourceClaim,
     changes_by,
     order_of,
     proposal_of,
     values_of,
 )
-from fleetctl.gitops.wire import failed, told
-from fleetctl.manifest import Manifest, load, read_documents
-from fleetctl.manifest.document.namespaces import Chosen
-from fleetctl.manifest.files.fence import fenced
+from fleetctl.gitops.proposal_json import dump_error, dump_proposal
+from fleetctl.manifest import Manifest, load_manifests, read_documents
+from fleetctl.manifest.document.namespaces import NamespaceChoice
+from fleetctl.manifest.files.fence import fence_directory
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import ReadableStore
 from fleetctl.stores.read.read_only import open_readonly
-from fleetctl.tracking.kept_by import short
-from fleetctl.tracking.sources import Sources
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.tracking.kept_by import shorten_commit
+from fleetctl.tracking.manifest_sources import ManifestSources
+from fleetctl.tracking.source_state import SourceState
+from fleetctl.wiring.account_registry import AccountRegistry
 
 
 def main(request: str) -> None:
     about = json.loads(Path(request).read_text(encoding="utf-8"))
-    home, claim = Path(about["home"]), Claim(**about["claim"])
+    home = Path(about["home"])
+    claim = SourceClaim(**about["claim"])
     try:
         with open_readonly(home) as stored:
-            found, _ = asyncio.run(read(home, stored, claim))
-            reply: dict[str, Any] = told(found)
+            found, _ = asyncio.run(read_commit(home, stored, claim))
+            reply: dict[str, Any] = dump_proposal(found)
     except FleetctlError as error:
-        reply = failed(error)
+        reply = dump_error(error)
     sys.stdout.write(json.dumps(reply, separators=(",", ":")) + "\n")
 
 
-async def read(home: Path, stored: Stored, claim: Claim) -> tuple[Proposal, list[Change]]:
-    """Of the checkout that is the current directory, so that messages name files as the repository
+async def read_commit(
+    home: Path,
+    stored: ReadableStore,
+    claim: SourceClaim,
+) -> tuple[CommitProposal, list[Change]]:
+    """Reads the checkout in the current directory, so that messages name files as the repository
     does. Raises FleetctlError.
     """
     if not Path(claim.path).is_dir():
         raise Refused(
-            f"there is no directory `{claim.path}` at {short(claim.commit)}",
+            f"there is no directory `{claim.path}` at {shorten_commit(claim.commit)}",
             hint="`git.path` names one inside the repository",
         )
-    with fenced(Path.cwd()):
-        documents = read_documents([claim.path], recursive=True)
-        documents += values_of(claim, str(Path.cwd()))
-        manifests = load(documents, Chosen(claim.within))
-    accounts = Accounts(home, store_id=stored.store_id)
+    manifests = _load_claimed(claim)
+    neighbours = neighbours_of(stored, claim, _load_claimed)
+    accounts = AccountRegistry(home, store_id=stored.store_id)
     try:
-        return await _compared(home, stored, claim, manifests, accounts)
+        return await _build_proposal(
+            home,
+            stored,
+            claim,
+            manifests,
+            neighbours,
+            accounts,
+        )
     finally:
         await accounts.close()
 
 
-async def _compared(
-    home: Path, stored: Stored, claim: Claim, manifests: list[Manifest], accounts: Accounts
-) -> tuple[Proposal, list[Change]]:
+def _load_claimed(claim: SourceClaim) -> list[Manifest]:
+    """Loads the manifests. Raises ManifestErrors."""
+    with fence_directory(Path.cwd()):
+        documents = read_documents([claim.path], recursive=True)
+        documents += values_of(claim, str(Path.cwd()))
+        return load_manifests(documents, NamespaceChoice(claim.within))
+
+
+async def _build_proposal(
+    home: Path,
+    stored: ReadableStore,
+    claim: SourceClaim,
+    manifests: list[Manifest],
+    neighbours: Sequence[Neighbour],
+    accounts: AccountRegistry,
+) -> tuple[CommitProposal, list[Change]]:
     declared = {}
     for row in stored.resources.living(PROVIDER):
         accounts.open(row.name, json.loads(row.spec))
@@ -93,44 +124,80 @@ async def _compared(
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     manifests = with_hand_fields(stored, manifests)
-    sources, providers, now_s = Sources(home), accounts.backends, SystemClock().now_s()
-    with fenced(Path.cwd()):  # links, too, are followed no further
+    sources = ManifestSources(home)
+    providers = accounts.backends
+    now_s = SystemClock().now_s()
+    with fence_directory(Path.cwd()):  # links, too, are followed no further
         looked = sources.keep(manifests, await sources.look(manifests))
-    manifests = await sources.required(manifests, looked)
+    manifests = await sources.required(manifests, looked, stored)
     whole = replace(
-        order_of(claim), parallelism=parallelism_of(providers), looked=looked, sources=sources
+        order_of(claim, neighbours),
+        parallelism=parallelism_of(providers),
+        looked=looked,
+        sources=sources,
     )
-    changes = changes_by(stored, manifests, claim, whole, now_s)
+    changes = changes_by(
+        stored,
+        manifests,
+        claim,
+        whole,
+        now_s,
+        neighbours,
+    )
     known = {name: it for name, it in declared.items() if isinstance(it, ProviderSpec)}
     costly = may_cost(manifests, providers, known)
-    forecasts = forecast(home, providers, changes) if costly else {}
+    forecasts = forecast_costs(home, providers, changes) if costly else {}
     costs = {key: it.estimate for key, it in forecasts.items()}
-    changes = admitted(stored, noted(changes, forecasts), now_s, costs=costs)
+    changes = judge_proposal(stored, note_estimates(changes, forecasts), now_s, costs=costs)
     refuse_denied(changes, manifests)
-    doubts = await _foreseen(stored, manifests, changes, providers, known)
+    doubts = await _predict_problems(
+        stored,
+        manifests,
+        changes,
+        providers,
+        known,
+        looked,
+    )
     doubts += [text for it in looked.values() for text in it.warnings] + warnings_of(changes)
-    found = proposal_of(stored, manifests, claim, changes, now_s)
+    found = proposal_of(
+        stored,
+        manifests,
+        claim,
+        changes,
+        now_s,
+    )
     return replace(found, warnings=(*found.warnings, *doubts)), changes
 
 
-async def _foreseen(
-    stored: Stored,
+async def _predict_problems(
+    stored: ReadableStore,
     manifests: Sequence[Manifest],
     changes: Sequence[Change],
     providers: Mapping[str, Backend],
     declared: Mapping[str, ProviderSpec],
+    looked: Mapping[str, SourceState],
 ) -> list[str]:
-    """Warnings. Raises ManifestErrors for what can never work; what may come later is waited for,
-    as nobody is there to say otherwise.
+    """Returns warnings. Raises ManifestErrors for work that can never run; an object that may come
+    later is waited for, as there is no user to decide.
     """
-    looked_at = [it for it in manifests if worth_a_look(it.spec)]
+    looked_at = [it for it in manifests if worth_a_look(it.spec, looked.get(it.key))]
     staying = [it for it in changes if it.outcome != PRUNED]
     if not looked_at:
         return []
     lookup = os.environ.get
-    world = world_of(stored, staying, providers, declared, lookup, starts_here=True)
-    found = await predicted(looked_at, staying, world)
-    return refuse(found, allowed({"allowMissing": True, "waitForCapacity": True}), "")
+    world = world_of(
+        stored,
+        staying,
+        providers,
+        declared,
+        lookup,
+        starts_here=True,
+        looked=looked,
+    )
+    found = await make_predictions(looked_at, staying, world)
+    return raise_if_refused(
+        found, read_allowed({"allowMissing": True, "waitForCapacity": True}), ""
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a commit of a repository would change: found out over rows as they are, before anything is
-stored. Asked by child.py, in a process of its own, over a store that it only reads; and by tests
-over a store in memory.
+"""Finds the changes of a repository's commit over rows as they are, before anything is stored.
+Called by child.py, in a process of its own, over a store that it only reads; and by tests over a
+store in memory.
 
 A proposal is plain data, for it goes from one process to another.
 """
@@ -13,25 +13,25 @@ from dataclasses import dataclass, replace
 
 from fleetctl.apply.change import PRUNED, UNCHANGED, Change
 from fleetctl.apply.consent import losses_of
-from fleetctl.apply.policies.judge import standing
-from fleetctl.apply.policies.told import refuse
-from fleetctl.apply.propose import propose
-from fleetctl.apply.request.options import Order, pruning_of
+from fleetctl.apply.policies.judge import digest_policies
+from fleetctl.apply.policies.report import raise_if_denied
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.request.options import ApplyOptions, pruning_of
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest import Manifest, ManifestErrors
 from fleetctl.manifest.files.documents import VALUES, Document
-from fleetctl.manifest.problems import Problem
+from fleetctl.manifest.problems import ManifestProblem
 from fleetctl.specs.kinds.source import FINISH_RUNNING, SourceSpec
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import APPLYSET
 from fleetctl.tracking.kept_by import KEPT_BY, KeptBy, kept_by
 from fleetctl.tracking.ownership import digest_of, set_name
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a reading must know of a Source. set: the apply set of its objects. within: where
-    manifests go that name no namespace. variables: a JSON object.
+class SourceClaim:
+    """The facts on a Source that a reading needs. set: the apply set of its objects. within:
+    namespace of manifests that name none. variables: a JSON object.
     """
 
     key: str
@@ -46,34 +46,35 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class ProposalLoss:
     sort: str
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One object that becomes another. told: as an event keeps it. noted: only what we note on it
-    ourselves changes.
+class ProposedObject:
+    """One object that changes. told: its text for an event. noted: only the program's own
+    annotations change.
     """
 
     outcome: str
     before: Resource | None
     after: Resource
     told: str = ""
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[ProposalLoss, ...] = ()
     asked_again: bool = False
     noted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """objects: how many manifests there are, with volumes that are named and not declared. left:
-    objects whose manifest went, and that stay. policies: by which it was judged; see `standing`.
+class CommitProposal:
+    """One proposal. objects: how many manifests there are, with volumes that are named and not
+    declared. left: objects without a manifest that stay. policies: by which it was judged; see
+    `standing`.
     """
 
-    claim: Claim
-    items: tuple[Item, ...]
+    claim: SourceClaim
+    items: tuple[ProposedObject, ...]
     objects: int
     left: int = 0
     warnings: tuple[str, ...] = ()
@@ -84,8 +85,23 @@ class Proposal:
         return self.claim.commit
 
 
-def claim_of(source: Resource, spec: SourceSpec, commit: str) -> Claim:
-    return Claim(
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another Source of the same repository and ref. declares: keys of objects, at the commit.
+    reads: it applies the objects that it declares.
+    """
+
+    key: str
+    declares: frozenset[str]
+    reads: bool
+
+
+def claim_of(
+    source: Resource,
+    spec: SourceSpec,
+    commit: str,
+) -> SourceClaim:
+    return SourceClaim(
         key=source.key,
         set=set_name(source.name, source.namespace),
         commit=commit,
@@ -98,18 +114,21 @@ def claim_of(source: Resource, spec: SourceSpec, commit: str) -> Claim:
     )
 
 
-def values_of(claim: Claim, directory: str) -> list[Document]:
-    """The values of variables that a Source gives."""
+def values_of(claim: SourceClaim, directory: str) -> list[Document]:
+    """Returns the values of variables that a Source gives."""
     if claim.variables == "{}":
         return []
     return [Document(f"spec.variables of {claim.key}", claim.variables, directory, role=VALUES)]
 
 
-def order_of(claim: Claim) -> Order:
+def order_of(claim: SourceClaim, neighbours: Sequence[Neighbour] = ()) -> ApplyOptions:
+    """Returns the options. neighbours: objects that they declare are theirs, and not pruned."""
     pruning = None
     if claim.prune:
-        pruning = replace(pruning_of(claim.max_prune), said="`maxPrune: {}`")
-    return Order(
+        spared = frozenset(key for it in neighbours if it.reads for key in it.declares)
+        limit = pruning_of(claim.max_prune)
+        pruning = replace(limit, said="`maxPrune: {}`", spared=spared)
+    return ApplyOptions(
         rollout=FINISH_RUNNING if claim.on_disruption == FINISH_RUNNING else "",
         applyset=claim.set,
         pruning=pruning,
@@ -118,37 +137,63 @@ def order_of(claim: Claim) -> Order:
     )
 
 
-def proposed(
-    stored: Stored, manifests: Sequence[Manifest], claim: Claim, options: Order, now_s: float
-) -> tuple[Proposal, list[Change]]:
-    """As `changes_by`, with what is to be stored."""
-    changes = changes_by(stored, manifests, claim, options, now_s)
-    return proposal_of(stored, manifests, claim, changes, now_s), changes
+def propose_commit(
+    stored: ReadableStore,
+    manifests: Sequence[Manifest],
+    claim: SourceClaim,
+    options: ApplyOptions,
+    now_s: float,
+    neighbours: Sequence[Neighbour] = (),
+) -> tuple[CommitProposal, list[Change]]:
+    """Returns the changes as `changes_by`, and the rows to be stored."""
+    changes = changes_by(
+        stored,
+        manifests,
+        claim,
+        options,
+        now_s,
+        neighbours,
+    )
+    return proposal_of(
+        stored,
+        manifests,
+        claim,
+        changes,
+        now_s,
+    ), changes
 
 
 def changes_by(
-    stored: Stored, manifests: Sequence[Manifest], claim: Claim, options: Order, now_s: float
+    stored: ReadableStore,
+    manifests: Sequence[Manifest],
+    claim: SourceClaim,
+    options: ApplyOptions,
+    now_s: float,
+    neighbours: Sequence[Neighbour] = (),
 ) -> list[Change]:
-    """options: as `order_of`, with what was looked up. Raises ManifestErrors for what is another's,
-    and Refused, Conflict and UsageError as an apply does.
+    """Returns the changes. options: as `order_of`, with the fetched sources. Raises ManifestErrors
+    for objects of another owner, and Refused, Conflict and UsageError as an apply does.
     """
-    problems = list(_claimed(stored, manifests, claim))
+    problems = list(_find_conflicts(stored, manifests, claim, neighbours))
     if problems:
         raise ManifestErrors(problems)
-    changes = propose(stored, manifests, options, now_s)
-    refuse(changes, manifests)
+    # Objects of another Source were given up by it at this commit.
+    changes = propose_changes(stored, manifests, replace(options, take_over=True), now_s)
+    raise_if_denied(changes, manifests)
     return changes
 
 
 def proposal_of(
-    stored: Stored,
+    stored: ReadableStore,
     manifests: Sequence[Manifest],
-    claim: Claim,
+    claim: SourceClaim,
     changes: Sequence[Change],
     now_s: float,
-) -> Proposal:
+) -> CommitProposal:
     files = {it.key: f"{it.path}:{it.line}" for it in manifests}
-    items = [it for change in changes if (it := _item(change, files, claim, now_s)) is not None]
+    items = [
+        it for change in changes if (it := _build_item(change, files, claim, now_s)) is not None
+    ]
     kept = {it.key for it in changes if it.outcome != PRUNED and it.key in files}
     mine = [
         it.key
@@ -157,42 +202,88 @@ def proposal_of(
     ]
     left = 0 if claim.prune else sum(key not in files for key in mine)
     warnings = tuple(text for it in manifests for text in it.warnings)
-    policies = standing(stored, now_s)
-    return Proposal(claim, tuple(items), len(kept) + left, left, warnings, policies)
+    policies = digest_policies(stored, now_s)
+    return CommitProposal(
+        claim,
+        tuple(items),
+        len(kept) + left,
+        left,
+        warnings,
+        policies,
+    )
 
 
-def _claimed(stored: Stored, manifests: Sequence[Manifest], claim: Claim) -> Iterator[Problem]:
+def _find_conflicts(
+    stored: ReadableStore,
+    manifests: Sequence[Manifest],
+    claim: SourceClaim,
+    neighbours: Sequence[Neighbour],
+) -> Iterator[ManifestProblem]:
+    declares = {it.key: it.declares for it in neighbours}
     for it in manifests:
         if it.key == claim.key:
             text = f"{it.key} cannot keep itself"
-            yield Problem(it.path, it.line, 1, text, "apply its own manifest by hand")
+            yield ManifestProblem(
+                it.path,
+                it.line,
+                1,
+                text,
+                "apply its own manifest by hand",
+            )
             continue
         known = stored.resources.get(it.kind, it.name, it.namespace)
         owner = known.labels.get(APPLYSET) if known is not None else None
         if known is None or owner is None or owner == claim.set:
             continue
         note = kept_by(known.annotations)
+        if note is not None and it.key not in declares.get(note.source, (it.key,)):
+            continue  # its manifest has moved here from there
         if note is not None:
             text = f"{it.key} is kept by {note.source}, and {claim.key} claims it as well"
             hint = "declare it in one of the two"
         else:
             text = f"{it.key} belongs to the apply set `{owner}`, and {claim.key} claims it"
             hint = f"fleetctl label {it.key} {APPLYSET}-"
-        yield Problem(it.path, it.line, 1, text, hint)
+        yield ManifestProblem(
+            it.path,
+            it.line,
+            1,
+            text,
+            hint,
+        )
 
 
-def _item(change: Change, files: Mapping[str, str], claim: Claim, now_s: float) -> Item | None:
-    """None where nothing is to be written."""
+def _build_item(
+    change: Change,
+    files: Mapping[str, str],
+    claim: SourceClaim,
+    now_s: float,
+) -> ProposedObject | None:
+    """Returns the item; None where there is no change to write."""
     after = change.after
-    losses = tuple(Loss(it.sort.value, it.sentence) for it in losses_of(change, (), now_s))
+    losses = tuple(ProposalLoss(it.sort.value, it.sentence) for it in losses_of(change, (), now_s))
     if change.outcome == PRUNED:
         after = replace(after, annotations={**after.annotations})
         after.annotations.pop(KEPT_BY, None)
-        return Item(change.outcome, change.before, after, _told(change), losses)
-    if change.key not in files:  # a volume that is named, or who calls what becomes another
-        return Item(change.outcome, change.before, after, _told(change), losses, change.asked_again)
+        return ProposedObject(
+            change.outcome,
+            change.before,
+            after,
+            _describe_change(change),
+            losses,
+        )
+    if change.key not in files:  # a volume that is named, or a caller of a changed Function
+        return ProposedObject(
+            change.outcome,
+            change.before,
+            after,
+            _describe_change(change),
+            losses,
+            change.asked_again,
+        )
     known = kept_by(after.annotations)
-    digest, file = digest_of(after), files[change.key]
+    digest = digest_of(after)
+    file = files[change.key]
     same = change.outcome == UNCHANGED
     if same and known is not None and known.source == claim.key:
         if (known.digest, known.file) == (digest, file) and after == change.before:
@@ -202,9 +293,16 @@ def _item(change: Change, files: Mapping[str, str], claim: Claim, now_s: float) 
         note = KeptBy(claim.key, file, claim.commit, digest)
     after = replace(after, annotations={**after.annotations, KEPT_BY: note.text()})
     if same:
-        return Item(change.outcome, change.before, after, noted=True)
-    return Item(change.outcome, change.before, after, _told(change), losses, change.asked_again)
+        return ProposedObject(change.outcome, change.before, after, noted=True)
+    return ProposedObject(
+        change.outcome,
+        change.before,
+        after,
+        _describe_change(change),
+        losses,
+        change.asked_again,
+    )
 
 
-def _told(change: Change) -> str:
+def _describe_change(change: Change) -> str:
     return change.record.partition(f"{change.key} {change.outcome}")[2].removeprefix(": ")

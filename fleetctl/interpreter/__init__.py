@@ -7,7 +7,7 @@ provider implements for them.
 from __future__ import annotations
 
 from fleetctl.interpreter.daytona import DaytonaInterpreter
-from fleetctl.interpreter.errors import InterpreterError
+from fleetctl.interpreter.interpreter_errors import InterpreterError
 from fleetctl.interpreter.modal import Interpreter, ModalInterpreter
 from fleetctl.interpreter.options import ExecutionProfile
 from fleetctl.interpreter.result import FinalOutput, as_dict

@@ -8,12 +8,12 @@ from fleetctl.common.errors import Refused, UsageError
 from fleetctl.interpreter.interpreter import BaseInterpreter
 from fleetctl.interpreter.options import (
     AtDepth,
-    Children,
+    ChildPlacement,
     ExecutionProfile,
-    Manner,
-    Options,
-    chosen,
+    InterpreterFamily,
+    InterpreterOptions,
     chosen_provider,
+    parse_choice,
     split_secrets,
 )
 
@@ -23,10 +23,10 @@ MEMORY_PATH = "/home/daytona/memory"
 class DaytonaInterpreter(BaseInterpreter):
     """Python code in the checkout of a repository, with helpers for its files and for programs.
 
-    provider: where; else $FLEETCTL_PROVIDER, else `daytona`.
-    repo_url, repo_ref: what is cloned and where code then works (REPO_PATH); a branch, tag or
-    commit. Without one, an empty directory.
-    timeout: seconds that a sandbox lives; execute_timeout: that one execution may take.
+    provider: its name; else $FLEETCTL_PROVIDER, else `daytona`.
+    repo_url, repo_ref: the repository to clone, code then works in it (REPO_PATH); a branch, tag
+    or commit. Without one, an empty directory.
+    timeout: seconds that a sandbox lives; execute_timeout: of one execution at most.
     volume_name: a volume, made when it does not exist, at /home/daytona/memory (MEMORY_ROOT) with
     the folders memory, artifacts, buffers and meta. Without one, that directory goes with the
     sandbox.
@@ -34,14 +34,14 @@ class DaytonaInterpreter(BaseInterpreter):
     sandbox_spec: Daytona's own settings of the sandbox; the other providers refuse it.
     async_execute: accepted for compatibility; every method here has a twin that never blocks.
     sub_lm: a function (or coroutine function) from a prompt to a text, or a model of dspy's, which
-    llm_query and llm_query_batched ask; max_llm_calls in all, llm_call_timeout seconds each.
-    endpoint: instead of it, the base URL of a server with OpenAI's protocol, or `env` for
+    llm_query and llm_query_batched call; max_llm_calls in all, llm_call_timeout seconds each.
+    endpoint: instead of sub_lm, the base URL of a server with OpenAI's protocol, or `env` for
     $OPENAI_BASE_URL; with $OPENAI_API_KEY and $FLEETCTL_LLM_MODEL.
     max_depth, max_sandboxes, batch_concurrency: of recursive queries (rlm_query, sub_rlm): levels
-    below this one, sandboxes that all of them make, and how many of a batch go on at once.
-    max_llm_calls counts for all of them together. children: whether one works in a `context` of
-    this sandbox or in a `sandbox` of its own; at_depth: whether one below max_depth is a plain
-    `query` or an error (`raise`).
+    below this one, sandboxes that all queries make, and how many of a batch run at once.
+    max_llm_calls counts for all levels together. children: a query works in a `context` of this
+    sandbox or in a `sandbox` of its own; at_depth: below max_depth it is a plain `query` or an
+    error (`raise`).
     max_llm_tokens, max_llm_usd: of all calls of the model, as max_llm_calls counts them; USD by
     llm_prices, {model: {"inputPerMillion": USD, "outputPerMillion": USD}} with `*` for any other.
     rlm_timeout: seconds of a recursive query with all below it, which end then.
@@ -72,7 +72,7 @@ class DaytonaInterpreter(BaseInterpreter):
         max_depth: int = 2,
         max_sandboxes: int = 50,
         batch_concurrency: int = 4,
-        children: Children | str = Children.CONTEXT,
+        children: ChildPlacement | str = ChildPlacement.CONTEXT,
         at_depth: AtDepth | str = AtDepth.QUERY,
         max_llm_tokens: int | None = None,
         max_llm_usd: float | None = None,
@@ -87,9 +87,9 @@ class DaytonaInterpreter(BaseInterpreter):
         if repo_ref is not None and repo_url is None:
             raise UsageError(f"repo_ref is `{repo_ref}` and there is no repo_url")
         values, names, objects = split_secrets(secrets, None)
-        options = Options(
+        options = InterpreterOptions(
             provider=chosen_provider(provider, "daytona"),
-            manner=Manner.DAYTONA,
+            manner=InterpreterFamily.DAYTONA,
             timeout_s=timeout,
             execute_timeout_s=execute_timeout,
             volume=volume_name,
@@ -103,8 +103,8 @@ class DaytonaInterpreter(BaseInterpreter):
             depth_max=max_depth,
             sandboxes_max=max_sandboxes,
             batch_concurrency=batch_concurrency,
-            children=chosen(Children, "children", children),
-            at_depth=chosen(AtDepth, "at_depth", at_depth),
+            children=parse_choice(ChildPlacement, "children", children),
+            at_depth=parse_choice(AtDepth, "at_depth", at_depth),
             llm_tokens_max=max_llm_tokens,
             llm_usd_max=max_llm_usd,
             llm_prices=dict(llm_prices or {}),
@@ -119,7 +119,9 @@ def _refuse_what_is_not_ours(
     *,
     delete_session_on_shutdown: bool,
 ) -> None:
-    """What programs of the first interpreter of this sort may say, and would miss here."""
+    """Refuses arguments that programs of the first interpreter of this sort may pass, and that have
+    no effect here.
+    """
     if runtime is not None:
         raise Refused(
             f"runtime is a `{type(runtime).__name__}`, and this interpreter makes its own"

@@ -5,7 +5,7 @@
     print(result.total)
 
 Every method has an async twin. Any number of interpreters may be used from any threads at once;
-executions of one follow one another.
+executions of an interpreter follow one another.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from fleetctl.common.errors import UsageError
-from fleetctl.guest.library.fleetctl_llm_budget import Budget
+from fleetctl.guest.library.fleetctl_llm_budget import RecursionBudget
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.asking.endpoint import ModelServer
+from fleetctl.interpreter.asking.model_server import ModelServer
 from fleetctl.interpreter.asking.questions import Questions
 from fleetctl.interpreter.asking.recursion import Bear, Recursion
-from fleetctl.interpreter.options import Children, ExecutionProfile, Options
+from fleetctl.interpreter.options import ChildPlacement, ExecutionProfile, InterpreterOptions
 from fleetctl.interpreter.result import FinalOutput
-from fleetctl.interpreter.session import leaving, uploading
-from fleetctl.interpreter.session.record import Record
-from fleetctl.interpreter.session.runtime import Opener, Runtime, Tool
-from fleetctl.interpreter.session.work import Callback, Executed, Work
+from fleetctl.interpreter.session import exit_cleanup, uploading
+from fleetctl.interpreter.session.execute_call import Callback, ExecuteRequest, ExecuteResult
+from fleetctl.interpreter.session.interpreter_record import InterpreterRecord
+from fleetctl.interpreter.session.runtime import InterpreterRuntime, Opener, Tool
 
 RESERVED_NAMES = ("SUBMIT", "print")
 Self = TypeVar("Self", bound="BaseInterpreter")
@@ -36,22 +36,22 @@ Profile = ExecutionProfile | str
 
 
 class BaseInterpreter:
-    """What all interpreters share; the constructors are in modal.py and daytona.py."""
+    """The methods that all interpreters share; the constructors are in modal.py and daytona.py."""
 
     def __init__(
         self,
-        options: Options,
+        options: InterpreterOptions,
         profile: ExecutionProfile,
         sub_lm: object | None = None,
         endpoint: str | None = None,
     ) -> None:
         if sub_lm is None and endpoint is not None:
             sub_lm = ModelServer(endpoint, timeout_s=options.llm_call_timeout_s)
-        self._set_up(options, profile, _recursion(options, sub_lm))
+        self._set_up(options, profile, _build_recursion(options, sub_lm))
 
     def _set_up(
         self,
-        options: Options,
+        options: InterpreterOptions,
         profile: ExecutionProfile,
         recursion: Recursion | None,
         opener: Opener | None = None,
@@ -61,15 +61,21 @@ class BaseInterpreter:
         self._recursion = recursion
         self._tools: dict[str, Tool] = {}
         asking = {} if recursion is None else dict(recursion.tools())
-        # A function of the user's stands before ours of the same name.
+        # A user's function takes precedence over ours of the same name.
         tools = ChainMap(self._tools, asking)
-        record = Record(options, recursion, parent)
-        self._runtime = Runtime(options, tools, recursion, opener, record)
+        record = InterpreterRecord(options, recursion, parent)
+        self._runtime = InterpreterRuntime(
+            options,
+            tools,
+            recursion,
+            opener,
+            record,
+        )
         if recursion is not None:
-            recursion.bear = _bearer(options, self._runtime)
-        leaving.remember(self._runtime)
-        # Nobody can reach it any more, so nobody else can end it.
-        weakref.finalize(self, leaving.abandon, self._runtime).atexit = False
+            recursion.bear = _child_factory(options, self._runtime)
+        exit_cleanup.remember_runtime(self._runtime)
+        # It is unreachable for any caller, so only we can end it.
+        weakref.finalize(self, exit_cleanup.abandon_runtime, self._runtime).atexit = False
         self.output_fields: Sequence[Mapping[str, Any]] | None = None
         self.execution_event_callback: Callback | None = None
         self.default_execution_profile = profile
@@ -80,18 +86,21 @@ class BaseInterpreter:
 
     @property
     def llm_usage(self) -> list[dict[str, Any]]:
-        """What code and all queries below it have used of the language model, a mapping for each
-        depth that used any (0 is this interpreter's own code): `depth`, `calls`, `tokens`, `usd`,
-        `unpriced` (calls whose price is unknown; `usd` is without them), `sandboxes`.
+        """Returns the usage of the language model by code and all queries below it, a mapping for
+        each depth that used any (0 is this interpreter's own code): `depth`, `calls`, `tokens`,
+        `usd`, `unpriced` (calls whose price is unknown; `usd` is without them), `sandboxes`.
         """
-        return [] if self._recursion is None else self._recursion.usage()
+        if self._recursion is None:
+            return []
+        return self._recursion.usage()
 
     @property
     def tools(self) -> dict[str, Tool]:
         """Functions of this process that code may call by name, from any of its threads.
 
-        Arguments and values travel as JSON; a value that is none becomes its text. An error is a
-        RuntimeError in the code. A function that several threads call at once must allow that.
+        Arguments and values travel as JSON; a value that JSON cannot hold becomes its text. An
+        error is a RuntimeError in the code. A function that several threads call at once must allow
+        that.
         """
         return self._tools
 
@@ -103,7 +112,7 @@ class BaseInterpreter:
         self._tools.update(given)
 
     def start(self) -> None:
-        """Make the sandbox, unless it is there. Raises FleetctlError."""
+        """Makes the sandbox, unless it exists. Raises FleetctlError."""
         loop.run(self._runtime.start())
 
     def execute(
@@ -113,14 +122,13 @@ class BaseInterpreter:
         *,
         execution_profile: Profile | None = None,
     ) -> str | FinalOutput:
-        """Run code in the sandbox, with `variables` set as globals before it; globals stay.
+        """Runs code in the sandbox, with `variables` set as globals before it; globals stay.
 
-        Returns a FinalOutput when the code called SUBMIT, else the text that it printed, with what
-        it wrote to stderr and the error that ended it. Errors of the code are never raised.
+        Returns a FinalOutput when the code called SUBMIT, else the text that it printed, with its
+        stderr and the error that ended it. Errors of the code are never raised.
 
-        Raises InterpreterError when the sandbox ended or the code took longer than
-        execute_timeout. The state is lost then. Code is never run twice; the next call starts a new
-        sandbox.
+        Raises InterpreterError when the sandbox ended or the code took longer than execute_timeout.
+        The state is lost then. Code is never run twice; the next call starts a new sandbox.
         """
         return self.executed(code, variables, execution_profile).value
 
@@ -129,24 +137,26 @@ class BaseInterpreter:
         code: str,
         variables: Mapping[str, Any] | None = None,
         execution_profile: Profile | None = None,
-    ) -> Executed:
-        """`execute`, with whether an error of the code ended it."""
+    ) -> ExecuteResult:
+        """Runs `execute`; also returns true if an error of the code ended it."""
         return loop.run(self._runtime.execute(self._work(code, variables, execution_profile)))
 
     def shutdown(self) -> None:
-        """End the sandbox, confirmed. Waits for an execution that goes on. Idempotent."""
+        """Ends the sandbox, confirmed. Waits for an execution that goes on. Idempotent."""
         loop.run(self._runtime.shutdown())
 
     def commit(self) -> None:
-        """Have the volume keep what was written so far. Nothing to do without a volume.
+        """Makes the volume keep all files written so far. Without a volume it does nothing.
 
-        Raises InterpreterError when it cannot, as always with a volume of Modal's version 1: others
-        see what is written there after shutdown().
+        Raises InterpreterError when it cannot, as always with a volume of Modal's version 1: other
+        readers see its changes after shutdown().
         """
         loop.run(self._runtime.commit())
 
     def reload(self) -> None:
-        """See what others have written to the volume. Nothing to do without a volume."""
+        """Loads the changes that other writers made to the volume. Without a volume it does
+        nothing.
+        """
         loop.run(self._runtime.reload())
 
     def upload_to_volume(
@@ -154,7 +164,7 @@ class BaseInterpreter:
         local_dirs: Mapping[str, str] | None = None,
         local_files: Mapping[str, str] | None = None,
     ) -> tuple[str, ...]:
-        """Copy local directories and files ({local path: path on the volume}) to the volume.
+        """Copies local directories and files ({local path: path on the volume}) to the volume.
 
         A path that exists there is left alone. Returns the paths that were written. Raises
         ValueError without a volume, FileNotFoundError, InterpreterError.
@@ -162,7 +172,7 @@ class BaseInterpreter:
         return loop.run(self._upload(local_dirs or {}, local_files or {}))
 
     async def astart(self) -> None:
-        await loop.join(self._runtime.start())
+        await loop.join_work(self._runtime.start())
 
     async def aexecute(
         self,
@@ -171,28 +181,28 @@ class BaseInterpreter:
         *,
         execution_profile: Profile | None = None,
     ) -> str | FinalOutput:
-        """`execute` for a coroutine. When it is cancelled, the code is interrupted."""
+        """Runs `execute` for a coroutine. When it is cancelled, the code is interrupted."""
         work = self._work(code, variables, execution_profile)
-        return (await loop.join(self._runtime.execute(work))).value
+        return (await loop.join_work(self._runtime.execute(work))).value
 
     async def ashutdown(self) -> None:
-        await loop.join(self._runtime.shutdown())
+        await loop.join_work(self._runtime.shutdown())
 
     async def acommit(self) -> None:
-        await loop.join(self._runtime.commit())
+        await loop.join_work(self._runtime.commit())
 
     async def areload(self) -> None:
-        await loop.join(self._runtime.reload())
+        await loop.join_work(self._runtime.reload())
 
     async def aupload_to_volume(
         self,
         local_dirs: Mapping[str, str] | None = None,
         local_files: Mapping[str, str] | None = None,
     ) -> tuple[str, ...]:
-        return await loop.join(self._upload(local_dirs or {}, local_files or {}))
+        return await loop.join_work(self._upload(local_dirs or {}, local_files or {}))
 
     async def retire(self) -> None:
-        """End the sandbox at once and for ever. On the shared loop."""
+        """Ends the sandbox at once and for ever. On the shared loop."""
         await self._runtime.retire()
 
     @contextlib.contextmanager
@@ -224,8 +234,11 @@ class BaseInterpreter:
         return f"<{type(self).__name__} on {self.provider}, {state}>"
 
     def _work(
-        self, code: str, variables: Mapping[str, Any] | None, profile: Profile | None
-    ) -> Work:
+        self,
+        code: str,
+        variables: Mapping[str, Any] | None,
+        profile: Profile | None,
+    ) -> ExecuteRequest:
         """Raises UsageError for names that cannot be."""
         _check_names(self._tools)
         given = dict(variables or {})
@@ -233,7 +246,7 @@ class BaseInterpreter:
             if not isinstance(name, str) or not name.isidentifier():
                 raise UsageError(f"variable `{name}` is not a name that Python allows")
         fields = tuple(str(one["name"]) for one in self.output_fields or () if one.get("name"))
-        return Work(
+        return ExecuteRequest(
             code=code,
             variables=given,
             fields=fields,
@@ -246,15 +259,17 @@ class BaseInterpreter:
     ) -> tuple[str, ...]:
         if not self._options.volume:
             raise ValueError("there is no volume to upload to; pass volume_name")
-        wanted = uploading.wanted_files(local_dirs, local_files)
-        return await self._runtime.use(lambda talk: uploading.upload(talk, wanted))
+        wanted = uploading.list_uploads(local_dirs, local_files)
+        return await self._runtime.use(lambda talk: uploading.upload_files(talk, wanted))
 
 
-def _recursion(options: Options, sub_lm: object | None) -> Recursion | None:
-    """What code may ask the host; None without a language model. Raises UsageError."""
+def _build_recursion(options: InterpreterOptions, sub_lm: object | None) -> Recursion | None:
+    """Returns the queries that code may send to the host; None without a language model. Raises
+    UsageError.
+    """
     if sub_lm is None:
         return None
-    budget = Budget(
+    budget = RecursionBudget(
         calls=options.llm_calls_max,
         sandboxes=options.sandboxes_max,
         depth_max=options.depth_max,
@@ -263,19 +278,25 @@ def _recursion(options: Options, sub_lm: object | None) -> Recursion | None:
         timeout_s=options.rlm_timeout_s,
     )
     questions = Questions(
-        sub_lm, budget=budget, timeout_s=options.llm_call_timeout_s, prices=options.llm_prices
+        sub_lm,
+        budget=budget,
+        timeout_s=options.llm_call_timeout_s,
+        prices=options.llm_prices,
     )
     return Recursion(options, questions, budget)
 
 
-def _bearer(options: Options, runtime: Runtime) -> Bear:
-    """Makes interpreters below one; knows its runtime alone, so that nothing keeps that one."""
+def _child_factory(options: InterpreterOptions, runtime: InterpreterRuntime) -> Bear:
+    """Returns a maker of interpreters below one; holds its runtime alone, so that the parent is not
+    kept alive.
+    """
 
-    def bear(place: Children, recursion: Recursion) -> BaseInterpreter:
-        within = place is Children.CONTEXT
+    def bear(place: ChildPlacement, recursion: Recursion) -> BaseInterpreter:
+        within = place is ChildPlacement.CONTEXT
         child = BaseInterpreter.__new__(BaseInterpreter)
         child._set_up(
-            # Who reads the output cuts it; and a context waits for its model, which is no idleness.
+            # The reader of the output cuts it; and a context waits for its model, which is no
+            # idleness.
             replace(
                 options,
                 summary_threshold=None,

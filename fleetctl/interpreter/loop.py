@@ -24,36 +24,37 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do it there and wait here. When the wait is interrupted, the work is cancelled, and its end
-    is waited for: it may have a sandbox to end first. A second interrupt leaves at once.
+    """Runs work on the shared loop and waits here. When the wait is interrupted, the work is
+    cancelled, and its end is waited for: it may have a sandbox to end first. A second interrupt
+    leaves at once.
     """
-    posted = _Posted(work)
+    posted = _PostedWork(work)
     try:
-        _wait(posted.over)
+        _wait_for(posted.over)
     except BaseException:
         if not posted.over.done():
             posted.give_up()
-            _wait(posted.over)
+            _wait_for(posted.over)
         raise
     return posted.over.result()
 
 
-def _wait(over: Future[Any]) -> None:
-    """Until it is over, looking up now and then: an interrupt that comes in the instant before a
+def _wait_for(over: Future[Any]) -> None:
+    """Waits for the end, looking up now and then: an interrupt that comes in the instant before a
     wait begins would else be seen when the wait ends, which may be never.
     """
     while not futures.wait([over], timeout=LOOK_UP_S).done:
         continue
 
 
-def post(work: Coroutine[Any, Any, T]) -> Future[T]:
-    """Have it done there without waiting."""
-    return _Posted(work).over
+def post_work(work: Coroutine[Any, Any, T]) -> Future[T]:
+    """Schedules work on the shared loop without waiting."""
+    return _PostedWork(work).over
 
 
-async def join(work: Coroutine[Any, Any, T]) -> T:
-    """The same as `run` for a coroutine of another loop, which may be cancelled."""
-    posted = _Posted(work)
+async def join_work(work: Coroutine[Any, Any, T]) -> T:
+    """Runs work as `run` does, for a coroutine of another loop, which may be cancelled."""
+    posted = _PostedWork(work)
     over = asyncio.wrap_future(posted.over)
     try:
         return await asyncio.shield(over)
@@ -64,8 +65,8 @@ async def join(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-class _Posted(Generic[T]):
-    """Work for the shared loop. over: its outcome, once it has really come to its end."""
+class _PostedWork(Generic[T]):
+    """Work for the shared loop. over: its outcome, once it has really ended."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self.over: Future[T] = Future()
@@ -88,7 +89,7 @@ class _Posted(Generic[T]):
     def _settle(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
             self.over.cancel()
-            self.over.set_running_or_notify_cancel()  # who waits is told by this alone
+            self.over.set_running_or_notify_cancel()  # waiting callers are notified by this alone
         elif (error := task.exception()) is not None:
             self.over.set_exception(error)
         else:
@@ -96,8 +97,8 @@ class _Posted(Generic[T]):
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Call what may block, with the context variables of the caller. The thread dies with the
-    process: it may be a tool that hangs.
+    """Calls a function that may block, with the context variables of the caller. The thread dies
+    with the process: it may be a tool that hangs.
     """
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
@@ -105,25 +106,32 @@ async def in_thread(function: Callable[[], T]) -> T:
 
     def call() -> None:
         try:
-            settle = _settled(done, context.run(function), None)
-        except BaseException as error:  # noqa: BLE001 - carried over to whoever waits
-            settle = _settled(done, None, error)
+            settle = _make_settler(done, context.run(function), None)
+        except BaseException as error:  # noqa: BLE001 - carried over to the waiting caller
+            settle = _make_settler(done, None, error)
         loop.call_soon_threadsafe(settle)
 
-    threading.Thread(target=call, name="fleetctl-tool", daemon=True).start()
+    threading.Thread(
+        target=call,
+        name="fleetctl-tool",
+        daemon=True,
+    ).start()
     return await done
 
 
-def _settled(
-    done: asyncio.Future[Any], value: object, error: BaseException | None
+def _make_settler(
+    done: asyncio.Future[Any],
+    value: object,
+    error: BaseException | None,
 ) -> Callable[[], None]:
     def settle() -> None:
         if done.done():
-            return  # nobody waits any more
+            return  # no caller waits any more
         if error is None:
             done.set_result(value)
         elif isinstance(error, StopIteration):
-            done.set_exception(RuntimeError(f"StopIteration: {error}"))  # a future takes none
+            # a future cannot raise StopIteration
+            done.set_exception(RuntimeError(f"StopIteration: {error}"))
         else:
             done.set_exception(error)
 
@@ -136,15 +144,18 @@ def _the_loop() -> asyncio.AbstractEventLoop:
         if _loop is None:
             _loop = asyncio.new_event_loop()
             threading.Thread(
-                target=_loop.run_forever, name="fleetctl-interpreters", daemon=True
+                target=_loop.run_forever,
+                name="fleetctl-interpreters",
+                daemon=True,
             ).start()
         return _loop
 
 
-def _start_anew() -> None:
-    """Forget the loop in a fork, which does not have its thread."""
+def _forget_loop() -> None:
+    """Drops the loop in a fork, which does not have its thread."""
     global _loop, _lock
-    _loop, _lock = None, threading.Lock()
+    _loop = None
+    _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_forget_loop)

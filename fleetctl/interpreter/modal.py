@@ -1,5 +1,5 @@
 """Interpreters in the manner of Modal's: `Interpreter` on any provider, `ModalInterpreter` on
-`modal` unless told otherwise.
+`modal` by default.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from fleetctl.interpreter.interpreter import BaseInterpreter
 from fleetctl.interpreter.options import (
     AtDepth,
-    Children,
+    ChildPlacement,
     ExecutionProfile,
-    Manner,
-    Options,
-    chosen,
+    InterpreterFamily,
+    InterpreterOptions,
     chosen_provider,
+    parse_choice,
     split_secrets,
 )
 
@@ -24,26 +24,26 @@ APP_NAME = "fleetctl-interpreter"
 class Interpreter(BaseInterpreter):
     """Python code in a sandbox: helpers for texts, buffers and a volume; SUBMIT with any arguments.
 
-    provider: where; else $FLEETCTL_PROVIDER, else `local`.
-    timeout: seconds that a sandbox lives; idle_timeout: that it lives with nothing to do;
-    execute_timeout: that one execution may take, by default as long as the sandbox lives.
-    image_python_version, image_pip_packages: what the sandbox has; by default what the provider's
-    interpreters have (`local`: the Python that runs this, `modal`: 3.12 with numpy and pandas).
+    provider: its name; else $FLEETCTL_PROVIDER, else `local`.
+    timeout: seconds that a sandbox lives; idle_timeout: that it lives idle;
+    execute_timeout: of one execution at most, by default as long as the sandbox lives.
+    image_python_version, image_pip_packages: of the sandbox; by default those of the provider's
+    interpreters (`local`: the Python that runs this, `modal`: 3.12 with numpy and pandas).
     volume_name: a volume, made when it does not exist, at volume_mount_path.
     secrets: {variable: value}, or names of secrets that the provider keeps (or its own objects);
-    secret_name: one more of those. image, app, app_name: the provider's own, for Modal.
+    secret_name: one more such name. image, app, app_name: the provider's own, for Modal.
     summarize_stdout: text of more than stdout_summary_threshold characters becomes its size and its
     first stdout_summary_prefix_len characters.
     async_execute: accepted for compatibility; every method here has a twin that never blocks.
     sub_lm: a function (or coroutine function) from a prompt to a text, or a model of dspy's, which
-    llm_query and llm_query_batched ask; max_llm_calls in all, llm_call_timeout seconds each.
-    endpoint: instead of it, the base URL of a server with OpenAI's protocol, or `env` for
+    llm_query and llm_query_batched call; max_llm_calls in all, llm_call_timeout seconds each.
+    endpoint: instead of sub_lm, the base URL of a server with OpenAI's protocol, or `env` for
     $OPENAI_BASE_URL; with $OPENAI_API_KEY and $FLEETCTL_LLM_MODEL.
     max_depth, max_sandboxes, batch_concurrency: of recursive queries (rlm_query, sub_rlm): levels
-    below this one, sandboxes that all of them make, and how many of a batch go on at once.
-    max_llm_calls counts for all of them together. children: whether one works in a `context` of
-    this sandbox or in a `sandbox` of its own; at_depth: whether one below max_depth is a plain
-    `query` or an error (`raise`).
+    below this one, sandboxes that all queries make, and how many of a batch run at once.
+    max_llm_calls counts for all levels together. children: a query works in a `context` of this
+    sandbox or in a `sandbox` of its own; at_depth: below max_depth it is a plain `query` or an
+    error (`raise`).
     max_llm_tokens, max_llm_usd: of all calls of the model, as max_llm_calls counts them; USD by
     llm_prices, {model: {"inputPerMillion": USD, "outputPerMillion": USD}} with `*` for any other.
     rlm_timeout: seconds of a recursive query with all below it, which end then.
@@ -77,7 +77,7 @@ class Interpreter(BaseInterpreter):
         max_depth: int = 2,
         max_sandboxes: int = 50,
         batch_concurrency: int = 4,
-        children: Children | str = Children.CONTEXT,
+        children: ChildPlacement | str = ChildPlacement.CONTEXT,
         at_depth: AtDepth | str = AtDepth.QUERY,
         max_llm_tokens: int | None = None,
         max_llm_usd: float | None = None,
@@ -87,9 +87,9 @@ class Interpreter(BaseInterpreter):
         async_execute: bool = True,  # noqa: ARG002 - see the docstring
     ) -> None:
         values, names, objects = split_secrets(secrets, secret_name)
-        options = Options(
+        options = InterpreterOptions(
             provider=chosen_provider(provider, self._default_provider),
-            manner=Manner.MODAL,
+            manner=InterpreterFamily.MODAL,
             timeout_s=timeout,
             idle_timeout_s=idle_timeout,
             execute_timeout_s=execute_timeout,
@@ -107,8 +107,8 @@ class Interpreter(BaseInterpreter):
             depth_max=max_depth,
             sandboxes_max=max_sandboxes,
             batch_concurrency=batch_concurrency,
-            children=chosen(Children, "children", children),
-            at_depth=chosen(AtDepth, "at_depth", at_depth),
+            children=parse_choice(ChildPlacement, "children", children),
+            at_depth=parse_choice(AtDepth, "at_depth", at_depth),
             llm_tokens_max=max_llm_tokens,
             llm_usd_max=max_llm_usd,
             llm_prices=dict(llm_prices or {}),
@@ -118,8 +118,6 @@ class Interpreter(BaseInterpreter):
 
 
 class ModalInterpreter(Interpreter):
-    """As `Interpreter`, on provider `modal` unless `provider` or $FLEETCTL_PROVIDER says
-    otherwise.
-    """
+    """`Interpreter` on provider `modal`, unless `provider` or $FLEETCTL_PROVIDER names another."""
 
     _default_provider = "modal"

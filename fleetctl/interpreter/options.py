@@ -1,4 +1,4 @@
-"""What an interpreter was asked for, and the order for a session that follows from it."""
+"""Holds the options of an interpreter, and the order for a session that follows from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class ExecutionProfile(StrEnum):
-    """What code may use besides Python. ROOT_INTERLOCUTOR: SUBMIT alone; the others: all helpers
+    """The features of code besides Python. ROOT_INTERLOCUTOR: SUBMIT alone; the others: all helpers
     and tools.
     """
 
@@ -33,16 +33,16 @@ class ExecutionProfile(StrEnum):
     MAINTENANCE = "MAINTENANCE"
 
 
-class Manner(StrEnum):
-    """Which of the two families of helpers, SUBMIT and error texts code finds."""
+class InterpreterFamily(StrEnum):
+    """The two families of helpers, SUBMIT and error texts for code."""
 
     MODAL = "modal"
     DAYTONA = "daytona"
 
 
-class Children(StrEnum):
-    """Where a recursive query works: in a context of the sandbox of the code that asked for it, or
-    in a sandbox of its own.
+class ChildPlacement(StrEnum):
+    """The location of a recursive query: a context of the sandbox of the code that requested it, or
+    a sandbox of its own.
     """
 
     CONTEXT = "context"
@@ -50,18 +50,18 @@ class Children(StrEnum):
 
 
 class AtDepth(StrEnum):
-    """What becomes of a recursive query below max_depth: one question, or an error."""
+    """The result of a recursive query below max_depth: one question, or an error."""
 
     QUERY = "query"
     RAISE = "raise"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class InterpreterOptions:
     """Checked when made: raises UsageError. provider: "" is for later, see `chosen_provider`."""
 
     provider: str
-    manner: Manner
+    manner: InterpreterFamily
     timeout_s: float
     idle_timeout_s: float | None = None
     execute_timeout_s: float | None = None
@@ -73,18 +73,18 @@ class Options:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_names: tuple[str, ...] = ()
     native: Mapping[str, object] = field(default_factory=dict, repr=False)
-    summary_threshold: int | None = None  # characters of stdout; None = never summarised
+    summary_threshold: int | None = None  # characters of stdout; unset = never summarised
     summary_prefix: int = 200
-    llm_calls_max: int = 50  # of one interpreter and all recursive queries below it
+    llm_calls_max: int = 50  # for an interpreter and all recursive queries below it
     llm_call_timeout_s: float = 60.0
-    llm_tokens_max: int | None = None  # in and out; None = no limit, as of the next
+    llm_tokens_max: int | None = None  # in and out; unset = no limit, as for the next
     llm_usd_max: float | None = None
     llm_prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     rlm_timeout_s: float | None = 3600.0  # of a recursive query with all below it
     depth_max: int = 2  # of recursive queries
     sandboxes_max: int = 50  # that recursive queries make, in all
-    batch_concurrency: int = 4  # recursive queries of one batch at once
-    children: Children = Children.CONTEXT
+    batch_concurrency: int = 4  # recursive queries per batch at once
+    children: ChildPlacement = ChildPlacement.CONTEXT
     at_depth: AtDepth = AtDepth.QUERY
 
     def __post_init__(self) -> None:
@@ -114,11 +114,15 @@ class Options:
 
 
 def chosen_provider(asked: str | None, default: str) -> str:
-    """The provider asked for, else $FLEETCTL_PROVIDER, else the class's own."""
+    """Returns the requested provider, else $FLEETCTL_PROVIDER, else the class's own."""
     return asked or os.environ.get(PROVIDER_VARIABLE) or default
 
 
-def chosen(kind: type[E], name: str, value: str) -> E:
+def parse_choice(
+    kind: type[E],
+    name: str,
+    value: str,
+) -> E:
     """Raises UsageError."""
     try:
         return kind(value)
@@ -130,7 +134,9 @@ def chosen(kind: type[E], name: str, value: str) -> E:
 def split_secrets(
     secrets: Mapping[str, str] | Sequence[object] | None, name: str | None
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[object, ...]]:
-    """(values by variable, names of secrets that the provider keeps, the provider's own objects)"""
+    """Returns (values by variable, names of secrets that the provider keeps, the provider's own
+    objects)
+    """
     if isinstance(secrets, Mapping):
         return dict(secrets), (name,) if name else (), ()
     given = list(secrets or ())
@@ -138,12 +144,12 @@ def split_secrets(
     return {}, tuple(names), tuple(one for one in given if not isinstance(one, str))
 
 
-def session_order(options: Options) -> SessionRequest:
+def session_order(options: InterpreterOptions) -> SessionRequest:
     """Raises UsageError for what no provider could carry out."""
     from fleetctl.guest.ship.assemble import driver_source
     from fleetctl.providers.contract.session import SessionRequest, VolumePlace
 
-    daytona = options.manner is Manner.DAYTONA
+    daytona = options.manner is InterpreterFamily.DAYTONA
     place = None
     if options.volume or daytona:
         # Daytona's code finds the directory also without a volume, and loses it with the sandbox.
@@ -152,35 +158,35 @@ def session_order(options: Options) -> SessionRequest:
         name=f"fleetctl-{uuid.uuid4().hex[:20]}",
         driver=driver_source(),
         lifetime_s=options.timeout_s,
-        image=_image(options),
+        image=_build_image(options),
         place=place,
-        repository=_repository(options),
+        repository=_build_repository(options),
         workspace=daytona,
         secrets=options.secret_names,
         native=options.native,
     )
 
 
-def _image(options: Options) -> Image | None:
+def _build_image(options: InterpreterOptions) -> Image | None:
     if options.python_version is None and options.pip_packages is None:
         return None
     from fleetctl.specs.blocks.template import Image
 
     pip = tuple(options.pip_packages or ())
-    return _checked(lambda: Image(python=options.python_version, pip=pip))
+    return _check_model(lambda: Image(python=options.python_version, pip=pip))
 
 
-def _repository(options: Options) -> GitSource | None:
+def _build_repository(options: InterpreterOptions) -> GitSource | None:
     if options.repository is None:
         return None
     from fleetctl.specs.blocks.template import GitSource
 
     url, ref = options.repository
-    return _checked(lambda: GitSource(url=url, ref=ref))
+    return _check_model(lambda: GitSource(url=url, ref=ref))
 
 
-def _checked(make: Callable[[], T]) -> T:
-    """What a model of specs/ says of a wrong value, as one of our errors."""
+def _check_model(make: Callable[[], T]) -> T:
+    """Translates the errors of a model of specs/ into ours."""
     from pydantic import ValidationError
 
     try:

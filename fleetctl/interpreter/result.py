@@ -1,4 +1,4 @@
-"""What `execute` returns when the code handed something in."""
+"""Defines the result of `execute` for code that submitted values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _SLOT = "_submitted"
 
 
 class FinalOutput:
-    """The values of a SUBMIT: `result.loss`, `result["loss"]`, or `.output` for all of them.
+    """The values of a SUBMIT: `result.loss`, `result["loss"]`, or `.output` for all.
 
-    A submitted field goes before everything that the object has of its own, so that fields may be
+    A submitted field takes precedence over the object's own attributes, so that fields may be
     called `items`, `keys`, `count` or `output`. Names with two underscores around are only found by
     `result["__name__"]`. Cannot be changed.
     """
@@ -29,16 +29,16 @@ class FinalOutput:
         if name == "output":
             return value
         if not reserved:
-            names = ", ".join(f"`{one}`" for one in _fields(value)) or "no fields"
+            names = ", ".join(f"`{one}`" for one in _as_fields(value)) or "no fields"
             raise AttributeError(f"the result has no field `{name}`; it has {names}")
         return object.__getattribute__(self, name)
 
     def __getitem__(self, name: str) -> Any:
-        value = submitted(self)
+        value = read_submitted(self)
         return value[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in _fields(submitted(self))
+        return name in _as_fields(read_submitted(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a result cannot be changed (field `{name}`)")
@@ -50,33 +50,35 @@ class FinalOutput:
         raise TypeError("a result is not iterable; use as_dict(result) or result.output")
 
     def __dir__(self) -> list[str]:
-        return sorted({*(str(name) for name in _fields(submitted(self))), "output"})
+        return sorted({*(str(name) for name in _as_fields(read_submitted(self))), "output"})
 
     def __repr__(self) -> str:
-        return f"FinalOutput({submitted(self)!r})"
+        return f"FinalOutput({read_submitted(self)!r})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FinalOutput):
             return NotImplemented
-        return bool(submitted(self) == submitted(other))
+        return bool(read_submitted(self) == read_submitted(other))
 
     __hash__ = None  # type: ignore[assignment]  # its values can be lists
 
     def __reduce__(self) -> tuple[type[FinalOutput], tuple[Any]]:
-        return (FinalOutput, (submitted(self),))
+        return (FinalOutput, (read_submitted(self),))
 
 
 def as_dict(result: FinalOutput) -> dict[str, Any]:
-    """All submitted fields, in their order; a copy. {} when something else than fields was set as
-    `Final`.
+    """Returns all submitted fields, in their order; a copy. {} when something else than fields was
+    set as `Final`.
     """
-    return dict(_fields(submitted(result)))
+    return dict(_as_fields(read_submitted(result)))
 
 
-def submitted(result: FinalOutput) -> Any:
-    """All that was handed in, as it is."""
+def read_submitted(result: FinalOutput) -> Any:
+    """Returns the submitted value, unchanged."""
     return object.__getattribute__(result, _SLOT)
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _as_fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    return {}

@@ -1,8 +1,8 @@
-"""All objects of one sort, as the API server has them: one list, then a watch, for ever.
+"""All objects of a sort, as the API server has them: one list, then a watch, for ever.
 
 Called by the provider `kubernetes` for its Jobs and pods and by the operator for custom resources.
-What it holds is as old as `heard_at_s`: that an object is missing here is no proof that it is gone,
-unless a list begun after the question says so.
+Its content is as old as `heard_at_s`: that an object is missing here is no proof that it is gone,
+unless a list begun after the question shows the same.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from random import Random
 
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.kubernetes.answers import ApiError
-from fleetctl.kubernetes.connection import Connection, Object
+from fleetctl.kubernetes.connection import ApiConnection, Object
 
 log = logging.getLogger("fleetctl.kubernetes")
 
-PAGE_OBJECTS = 500  # what kubectl asks for at a time
+PAGE_OBJECTS = 500  # the page size of kubectl
 LIST_S = 60.0
-AGAIN_S, AGAIN_MAX_S = 0.2, 30.0
+AGAIN_S = 0.2
+AGAIN_MAX_S = 30.0
 # The server ends a watch then; each has another so that a thousand do not come back at once.
 WATCH_S = (240, 360)
 
 Key = tuple[str, str]  # (namespace, name); the namespace is empty for cluster-wide ones
-# (ADDED | MODIFIED | DELETED, the object as it is or was last, what was known before)
+# (ADDED | MODIFIED | DELETED, the object's current or last state, the state known before)
 Changed = Callable[[str, Object, Object | None], None]
 
 
@@ -39,13 +40,13 @@ def version_of(found: Object) -> str:
 
 
 class Informer:
-    """changed: called on the loop for each change, also for those between two watches that only a
-    new list shows. It must not raise and not block.
+    """A cache of objects. changed: called on the loop for each change, also for those between two
+    watches that only a new list shows. It must not raise and not block.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiConnection,
         path: str,
         *,
         changed: Changed,
@@ -55,16 +56,17 @@ class Informer:
         self.path = path
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()
-        self.heard_at_s = 0.0  # of the loop's clock: when the server last said where it is
-        self.trouble: FleetctlError | None = None  # why nothing is heard now
-        self._connection, self._changed = connection, changed
+        self.heard_at_s = 0.0  # of the loop's clock: when the server last confirmed its position
+        self.trouble: FleetctlError | None = None  # why no events arrive now
+        self._connection = connection
+        self._changed = changed
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._selectors = {key: text for key, text in self._selectors.items() if text}
         self._version = ""
         self._random = Random()  # noqa: S311 - jitter
 
     async def run(self) -> None:
-        """List and watch until cancelled; what fails is tried again, ever more rarely."""
+        """Lists and watches until cancelled; repeats a failed step with growing pauses."""
         failures = 0
         while True:
             try:
@@ -85,13 +87,13 @@ class Informer:
 
     def _note(self, error: FleetctlError, failures: int) -> int:
         if failures == 0:
-            log.info("nothing is heard", extra={"path": self.path, "error": str(error)})
+            log.info("no event arrives", extra={"path": self.path, "error": str(error)})
         self.trouble = error
         return failures + 1
 
     async def list(self) -> None:
-        """Take over what a consistent list says; who is not in it is gone. Raises ApiError and
-        Unavailable, and then nothing has changed.
+        """Takes over a consistent list; an object that is not in it is gone. Raises ApiError and
+        Unavailable, and then the content is unchanged.
         """
         for _ in range(3):  # a continue token may be too old by the last page
             try:
@@ -109,7 +111,11 @@ class Informer:
         query: dict[str, str | int | bool] = {"limit": PAGE_OBJECTS, **self._selectors}
         while True:
             page = await self._connection.request(
-                "GET", self.path, query=query, deadline_s=LIST_S, tries=1
+                "GET",
+                self.path,
+                query=query,
+                deadline_s=LIST_S,
+                tries=1,
             )
             metadata = page.get("metadata") or {}
             for item in page.get("items") or ():
@@ -121,7 +127,8 @@ class Informer:
 
     def _replace(self, found: dict[Key, Object], version: str) -> None:
         gone = [known for key, known in self.objects.items() if key not in found]
-        before, self.objects = self.objects, found
+        before = self.objects
+        self.objects = found
         self._version = version
         self._heard()
         for known in gone:

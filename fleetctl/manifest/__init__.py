@@ -1,7 +1,8 @@
-"""From the text that a person wrote to checked resources. Called by cli and engine; knows no store.
+"""Turns the text of manifests into checked resources. Called by cli and engine; knows no store.
 
-`read_documents` turns paths into texts, `load` turns texts into manifests or raises all that is
-wrong with them at once. Names are loaded when used: who only hands texts on needs no model.
+`read_documents` turns paths into texts, `load_manifests` turns texts into manifests or raises all
+that is wrong with them at once. Names are loaded when used: a caller that only hands texts on needs
+no model.
 """
 
 from __future__ import annotations
@@ -11,18 +12,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document, read_documents
-    from fleetctl.manifest.loader import Manifest, load
-    from fleetctl.manifest.problems import ManifestErrors, Problem
+    from fleetctl.manifest.loader import LoadErrors, Manifest, load_manifests
+    from fleetctl.manifest.problems import ManifestErrors, ManifestProblem
 
-__all__ = ["Document", "Manifest", "ManifestErrors", "Problem", "load", "read_documents"]
+__all__ = [
+    "Document",
+    "LoadErrors",
+    "Manifest",
+    "ManifestErrors",
+    "ManifestProblem",
+    "load_manifests",
+    "read_documents",
+]
 
 _HOMES = {
     "Document": "files.documents",
     "read_documents": "files.documents",
     "Manifest": "loader",
-    "load": "loader",
+    "load_manifests": "loader",
+    "LoadErrors": "loader",
     "ManifestErrors": "problems",
-    "Problem": "problems",
+    "ManifestProblem": "problems",
 }
 
 

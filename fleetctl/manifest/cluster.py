@@ -1,9 +1,10 @@
-"""Manifests for a cluster: which of their fields name a file, of which there is none beside a
-custom resource, and what `fleetctl convert --to kubernetes` makes of them.
+"""Manifests for a cluster: finds the fields that name a file, which does not exist beside a custom
+resource, and the keys that kubectl changed, and makes the manifests of `fleetctl convert --to
+kubernetes`.
 
-Called by the operator before an apply, and by `convert`. For the operator this is a border: a file
-that is named here would be read in its own container, with its token and its keys, for whoever may
-create a custom resource.
+Called by the operator before an apply, and by `convert`. For the operator this is a security
+boundary: otherwise every user who may create a custom resource could read files of the operator's
+container, with its token and keys.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fleetctl.manifest.checks.clusters import TRUTHS
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.files.includes import include
+from fleetctl.manifest.files.includes import include_files
 from fleetctl.manifest.rendering.render import rendered_values
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.packages import LOCAL
@@ -21,20 +23,23 @@ _IN_GIT = "use `source.git`"
 _APPLY = "`fleetctl apply` on a machine that has the file makes a manifest without it"
 _HINTS = {
     "tasks.fromFile": "write its rows as `tasks.items`",
+    "tasks.fromFiles": "copy the files to a Volume, and write their paths as `tasks.items`",
+    "tasks.files": "copy the files to a Volume, and write their paths as `tasks.items`",
     "searchFrom": "write what it holds as `search`",
     "fromFile": "use `fromEnv`, and give the operator's pod the variable from a Secret",
 }
 
 
 def files_in(fields: tuple[str, ...], spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(path in the manifest, hint). fields: those of the kind that name files."""
+    """Yields (path in the manifest, hint). fields: fields of the kind that name files."""
     for field in fields:
         outer, _, name = field.rpartition(".")
         inner = spec.get(outer) if outer else spec
         if isinstance(inner, Mapping) and inner.get(name) is not None:
             yield f"spec.{field}", _HINTS.get(field, _APPLY)
-    for where, holder in _holders(spec):
-        source, image = holder.get("source"), holder.get("image")
+    for where, holder in _list_holders(spec):
+        source = holder.get("source")
+        image = holder.get("image")
         if isinstance(source, Mapping) and source.get("path") is not None:
             yield f"{where}.source.path", _IN_GIT
         listed = image.get("pip") if isinstance(image, Mapping) else None
@@ -43,16 +48,32 @@ def files_in(fields: tuple[str, ...], spec: Mapping[str, Any]) -> Iterator[tuple
                 yield f"{where}.image.pip[{at}]", "list the packages themselves"
 
 
-def for_cluster(document: Document, namespace: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """The manifests of a text that `load` accepts, and sentences on what a cluster would refuse.
-
-    Metadata gets the namespace, where one is given and they name none. Files that they name are
-    written into the spec where it has a place for what they hold.
+def truth_keys_in(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the paths of keys `true` and `false`: no field has such a name, so the author wrote a
+    key such as `y` or `on`, and kubectl, which reads YAML 1.1, sent another one.
     """
-    made, notes = [], []
+    waiting: list[tuple[str, Any]] = [("spec", spec)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, Mapping):
+            yield from (f"{at}.{key}" for key in value if str(key).lower() in TRUTHS)
+            waiting += [(f"{at}.{key}", inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [(f"{at}[{number}]", inner) for number, inner in enumerate(value)]
+
+
+def for_cluster(document: Document, namespace: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns the manifests of a text that `load` accepts, and sentences on fields that a cluster
+    would refuse.
+
+    Metadata gets the namespace, if one is given and they have no namespace. Files that they name
+    are written into the spec if it has a field for their content.
+    """
+    made = []
+    notes = []
     for data in rendered_values([document]):
         kind = KINDS[data["kind"]]
-        include(data, document)
+        include_files(data, document)
         metadata = dict(data["metadata"])
         if namespace and kind.namespaced:
             metadata.setdefault("namespace", namespace)
@@ -63,10 +84,11 @@ def for_cluster(document: Document, namespace: str) -> tuple[list[dict[str, Any]
     return made, notes
 
 
-def _holders(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Whatever has an image and a source."""
+def _list_holders(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the parts that have an image and a source."""
     yield "spec", spec
-    template, stages = spec.get("template"), spec.get("stages")
+    template = spec.get("template")
+    stages = spec.get("stages")
     if isinstance(template, Mapping):
         yield "spec.template", template
     for at, stage in enumerate(stages if isinstance(stages, list) else ()):
@@ -75,6 +97,6 @@ def _holders(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _names_a_file(entry: str) -> bool:
-    """`-r FILE` and every other option, a path, or a URL of a file."""
+    """Returns True for `-r FILE` and every other option, a path, or a URL of a file."""
     local = LOCAL.fullmatch(entry) is not None or "file:" in entry
     return local or entry.startswith(("-", ".", "/", "~"))

@@ -6,33 +6,46 @@ A file that is right is walked once. One with something wrong is walked again, f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.manifest.checks import doubtful_in, wrong_in
-from fleetctl.manifest.document.envelope import envelope, no_manifest
-from fleetctl.manifest.document.limits import overlong
-from fleetctl.manifest.document.namespaces import Chosen, misplaced, settled, too_long
-from fleetctl.manifest.document.template import Inner, inner_of, metadata_for, moved_in
+from fleetctl.manifest.checks.clusters import find_old_words
+from fleetctl.manifest.document.envelope import check_envelope, no_manifest
+from fleetctl.manifest.document.inner_manifest import (
+    InnerManifest,
+    inner_again,
+    inner_of,
+    metadata_for,
+    moved_in,
+)
+from fleetctl.manifest.document.limits import find_overlong
+from fleetctl.manifest.document.namespaces import (
+    NamespaceChoice,
+    apply_namespace,
+    check_namespace,
+    too_long,
+)
 from fleetctl.manifest.document.unsupported import not_yet, not_yet_of_a_sweep
 from fleetctl.manifest.files.documents import VALUES, Document, is_address
-from fleetctl.manifest.files.includes import Included, include
-from fleetctl.manifest.messages import Finding, findings
-from fleetctl.manifest.positions import Written, located
+from fleetctl.manifest.files.includes import IncludedFiles, include_files
+from fleetctl.manifest.findings import Finding, list_findings
+from fleetctl.manifest.mending import ROUNDS_MAX, mend_document, new_findings
+from fleetctl.manifest.positions import ManifestOrigin, locate_problems
 from fleetctl.manifest.problems import (
     ManifestErrors,
+    ManifestProblem,
     Path,
-    Problem,
     in_order,
-    joined,
+    join_sentences,
     path_text,
 )
 from fleetctl.manifest.rendering.overlays import file_of
-from fleetctl.manifest.rendering.render import Draft, render
-from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, Root
+from fleetctl.manifest.rendering.render import ManifestDraft, render_drafts
+from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, YamlDocument
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.kinds.schedule import ScheduleSpec
@@ -41,7 +54,7 @@ from fleetctl.specs.values.scalars import Spec
 
 M = TypeVar("M", bound=BaseModel)
 
-DEFAULT = Chosen()
+DEFAULT = NamespaceChoice()
 
 _METADATA_WRITTEN_BY_US = frozenset(
     {
@@ -58,9 +71,12 @@ _METADATA_WRITTEN_BY_US = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checked spec. line: where its document begins. warnings: sentences for a person. origin:
-    absolute, of `source.path`. read: all files that it was made from, absolute. by_hand: fields
-    of the stored object that were added because the file has none; filed: itself without them.
+    """A checked spec.
+
+    line: where its document begins. warnings: sentences for users. origin: absolute path of
+    `source.path`. read: all files that it was made from, absolute. by_hand: fields of the stored
+    object that were added because the file has no value for them; filed: the manifest without them.
+    inputs: files of its tasks, by the digest of their content; absolute paths.
     """
 
     kind: str
@@ -72,28 +88,53 @@ class Manifest:
     warnings: tuple[str, ...] = ()
     origin: str = ""
     read: tuple[str, ...] = ()
-    source: Written | None = field(default=None, compare=False, repr=False)
-    inside: bool = False  # it is the template of another one, whose place in the file it has
+    inputs: Mapping[str, str] = field(
+        default_factory=dict,
+        compare=False,
+        repr=False,
+    )
+    source: ManifestOrigin | None = field(
+        default=None,
+        compare=False,
+        repr=False,
+    )
+    # it is the template of another manifest, at whose path in the file it stands
+    inside: bool = False
     by_hand: tuple[tuple[str, ...], ...] = ()
-    filed: Manifest | None = field(default=None, compare=False, repr=False)
+    filed: Manifest | None = field(
+        default=None,
+        compare=False,
+        repr=False,
+    )
 
     def made(self) -> Manifest | None:
-        """Of one that makes others: what it makes, as a manifest; None of all else."""
+        """Returns the manifest that this one makes, such as a Schedule's; None for other kinds."""
         if not isinstance(self.spec, ScheduleSpec):
             return None
         kind = self.spec.template.kind
-        return replace(self, kind=kind, spec=self.spec.makes, inside=True)
+        return replace(
+            self,
+            kind=kind,
+            spec=self.spec.makes,
+            inside=True,
+        )
 
-    def problems(self, found: Sequence[Finding]) -> list[Problem]:
-        """What is found in it later, each at its place in the file."""
+    def problems(self, found: Sequence[Finding]) -> list[ManifestProblem]:
+        """Locates findings of a later check, each at its position in the file."""
         found = list(moved_in(found)) if self.inside else found
         if self.source is None:  # it was made from a stored object
             return [
-                Problem(self.path, 0, 0, path_text(it.subject) + it.problem, it.hint)
+                ManifestProblem(
+                    self.path,
+                    0,
+                    0,
+                    path_text(it.subject) + it.problem,
+                    it.hint,
+                )
                 for it in found
             ]
         here = self.source
-        return located((here, it) for it in found)
+        return locate_problems((here, it) for it in found)
 
     @property
     def namespace(self) -> str:
@@ -104,94 +145,147 @@ class Manifest:
         return object_key(self.kind, self.name, self.namespace)
 
 
-def load(
-    documents: Sequence[Document], namespace: Chosen = DEFAULT, *, may_be_empty: bool = False
-) -> list[Manifest]:
-    """All manifests, in order. Raises ManifestErrors with all that is wrong in any of them.
-
-    may_be_empty: no document at all is a spec, too: that nothing of a set shall be.
+class LoadErrors(ManifestErrors):
+    """Mistakes of a load, and the sound manifests beside them, whose other problems belong into the
+    same round. named: names of the wrong manifests, as far as they can be read.
     """
-    rendered = render(documents)
+
+    def __init__(
+        self,
+        problems: Sequence[ManifestProblem],
+        sound: Sequence[Manifest],
+        named: Sequence[str],
+    ) -> None:
+        super().__init__(problems)
+        self.sound, self.named = list(sound), tuple(named)
+
+    def beside(self, found: Sequence[ManifestProblem]) -> ManifestErrors:
+        """Adds the problems of the sound manifests, unless a wrong manifest may be the missing
+        object.
+        """
+        lacking = [f"`{name}`" for name in self.named]
+        known = [it for it in found if not any(name in it.message for name in lacking)]
+        return ManifestErrors([*self.problems, *known])
+
+
+def load_manifests(
+    documents: Sequence[Document],
+    namespace: NamespaceChoice = DEFAULT,
+    *,
+    may_be_empty: bool = False,
+) -> list[Manifest]:
+    """Returns all manifests, in order. Raises ManifestErrors with all that is wrong in any
+    manifest.
+
+    may_be_empty: accepts no document at all: a set without objects.
+    """
+    rendered = render_drafts(documents)
     values = tuple(file_of(it) for it in documents if it.role == VALUES)
-    checked = [_check(draft, namespace, values) for draft in rendered.drafts]
-    problems = in_order([*rendered.problems, *_problems(checked)], documents)
+    checked = [_check_draft(draft, namespace, values) for draft in rendered.drafts]
+    problems = in_order([*rendered.problems, *_collect_problems(checked)], documents)
     manifests = [it.manifest for it in checked if it.manifest is not None]
     problems.extend(_declared_twice(manifests))
     if len(manifests) > DOCUMENTS_MAX:
         problems.append(
-            Problem(
+            ManifestProblem(
                 documents[0].path, 0, 0, f"at most {DOCUMENTS_MAX:,} manifests are applied at once"
             )
         )
     if not manifests and not problems and (documents or not may_be_empty):
         path = documents[0].path if documents else "-"
-        problems.append(Problem(path, 0, 0, "there is no manifest here"))
+        problems.append(ManifestProblem(path, 0, 0, "there is no manifest here"))
     if problems:
-        raise ManifestErrors(problems)
+        # The names in a file that is not YAML are unknown, and too many manifests take too long.
+        may_go_on = not rendered.problems and len(manifests) <= DOCUMENTS_MAX
+        sound = manifests if may_go_on else []
+        raise LoadErrors(problems, sound, [*_names_of_wrong(rendered.drafts, checked)])
     return manifests
 
 
-def faults(document: Document) -> list[Finding]:
-    """What is wrong with the manifests of one text, by path; without the problems of its YAML."""
+def _names_of_wrong(
+    drafts: Sequence[ManifestDraft], checked: Sequence[_CheckedDocument]
+) -> Iterator[str]:
+    for draft, it in zip(drafts, checked, strict=True):
+        data = draft.root.value
+        metadata = data.get("metadata") if isinstance(data, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if it.manifest is None and isinstance(name, str):
+            yield name
+
+
+def find_faults(document: Document) -> list[Finding]:
+    """Returns the faults of the manifests of a text, by path; without the problems of its YAML."""
     return [
         finding
-        for draft in render([document]).drafts
-        for finding in _check(draft, DEFAULT).findings
+        for draft in render_drafts([document]).drafts
+        for finding in _check_draft(draft, DEFAULT).findings
     ]
 
 
 @dataclass(slots=True)
-class _Checked:
+class _CheckedDocument:
     """One document after its checks; manifest is None when anything is wrong.
 
-    doubts: what may be wrong, which is warned about.
+    doubts: possible faults, which become warnings.
     """
 
-    written: Written
-    included: Included
+    written: ManifestOrigin
+    included: IncludedFiles
     findings: list[Finding]
     doubts: list[Finding] = field(default_factory=list)
     manifest: Manifest | None = None
 
 
-def _problems(checked: Sequence[_Checked]) -> list[Problem]:
-    """What is wrong with them. What may be wrong becomes a warning of its manifest."""
+def _collect_problems(checked: Sequence[_CheckedDocument]) -> list[ManifestProblem]:
+    """Collects the problems of the documents. Possible faults become warnings of their manifest."""
+    included = [one for it in checked for one in it.included.problems]
     found = [(it.written, one) for it in checked for one in it.findings]
-    doubts = [(it, one) for it in checked if it.manifest is not None for one in it.doubts]
+    sound = [it for it in checked if it.manifest is not None]
+    doubts = [(it, one) for it in sound for one in it.doubts]
     if not found and not doubts:
-        return [one for it in checked for one in it.included.problems]
-    problems = located([*found, *((it.written, one) for it, one in doubts)])
+        return included
+
+    # Located together: a document is walked once, whatever is wrong in it.
+    written = [(it.written, one) for it, one in doubts]
+    problems = locate_problems([*found, *written])
+    errors = problems[: len(found)]
     for (it, _), problem in zip(doubts, problems[len(found) :], strict=True):
         assert it.manifest is not None
-        warnings = (*it.manifest.warnings, _warning(problem))
+        warnings = (*it.manifest.warnings, _describe_warning(problem))
         it.manifest = replace(it.manifest, warnings=warnings)
-    return [*problems[: len(found)], *(one for it in checked for one in it.included.problems)]
+    return [*errors, *included]
 
 
-def _check(draft: Draft, namespace: Chosen, values: tuple[str, ...] = ()) -> _Checked:
-    """values: files of them, absolute."""
-    root, document = draft.root, draft.written.document
+def _check_draft(
+    draft: ManifestDraft,
+    namespace: NamespaceChoice,
+    values: tuple[str, ...] = (),
+) -> _CheckedDocument:
+    """Checks a draft. values: files of variable values, absolute."""
+    root = draft.root
+    document = draft.written.document
     data = root.value
     if (other := no_manifest(data, document.path)) is not None:
-        return _Checked(draft.written, Included(), [other])
-    inner = inner_of(data, document, _spec)
-    included = include(data, document) if inner is None else inner.included
-    found = [*envelope(data), *included.findings]
-    metadata = _model(Metadata, _own_metadata(data.get("metadata")), ("metadata",), found)
-    spec = _spec(data, found)
+        return _CheckedDocument(draft.written, IncludedFiles(), [other])
+    inner = inner_of(data, document, _read_spec)
+    included = include_files(data, document) if inner is None else inner.included
+    found = [*check_envelope(data), *included.findings]
+    metadata = _validate_model(Metadata, _own_metadata(data.get("metadata")), ("metadata",), found)
+    spec = _read_spec(data, found)
     if inner is not None:
         found = [*inner.without_echo(found), *inner.findings]
     if spec is None:
         found.extend(not_yet_of_a_sweep(data))
+        found.extend(_further_findings(data, found))
     if metadata is not None and spec is not None:
         kind = KINDS[data["kind"]]
-        found.extend(misplaced(metadata, kind, namespace))
-        metadata = settled(metadata, kind, namespace)
+        found.extend(check_namespace(metadata, kind, namespace))
+        metadata = apply_namespace(metadata, kind, namespace)
         found.extend((*too_long(metadata, spec), *not_yet(metadata, spec), *wrong_in(spec)))
         if inner is not None:
             found.extend(_wrong_inside(metadata, inner))
     written = replace(draft.written, moved=included.moved) if included.moved else draft.written
-    checked = _Checked(written, included, [it for it in found if not _is_noise(it, root)])
+    checked = _CheckedDocument(written, included, [it for it in found if not _is_noise(it, root)])
     if not found and not root.broken and not included.problems:
         assert metadata is not None and spec is not None
         checked.manifest = Manifest(
@@ -203,23 +297,29 @@ def _check(draft: Draft, namespace: Chosen, values: tuple[str, ...] = ()) -> _Ch
             line=root.position[0],
             warnings=draft.warnings,
             origin=included.origin,
-            read=(*_own(document), *draft.read, *included.read, *values),
+            read=(*_own_file(document), *draft.read, *included.read, *values),
+            inputs=included.inputs,
             source=written,
         )
-        checked.doubts = list(doubtful_in(spec))
+        checked.doubts = [*find_old_words(root.old_words), *doubtful_in(spec)]
         if inner is not None and inner.spec is not None:
-            checked.doubts += moved_in(doubtful_in(inner.spec))
+            checked.doubts += moved_in([*doubtful_in(inner.spec), *included.doubts])
+        else:
+            checked.doubts += included.doubts
     return checked
 
 
-def _own(document: Document) -> tuple[str, ...]:
+def _own_file(document: Document) -> tuple[str, ...]:
     """The file that a manifest stands in, where that is one of this machine."""
     there = document.path != "-" and not is_address(document.path)
-    return (file_of(document),) if there else ()
+    if there:
+        return (file_of(document),)
+    return ()
 
 
-def _wrong_inside(metadata: Metadata, inner: Inner) -> Iterator[Finding]:
-    spec, about = inner.spec, metadata_for(metadata)
+def _wrong_inside(metadata: Metadata, inner: InnerManifest) -> Iterator[Finding]:
+    spec = inner.spec
+    about = metadata_for(metadata)
     if spec is not None:
         yield from moved_in([*too_long(about, spec), *not_yet(about, spec), *wrong_in(spec)])
 
@@ -232,39 +332,77 @@ def _own_metadata(metadata: Any) -> Any:
     return {key: it for key, it in metadata.items() if key not in _METADATA_WRITTEN_BY_US}
 
 
-def _spec(data: dict[str, Any], found: list[Finding]) -> Spec | None:
-    kind, spec = data.get("kind"), data.get("spec")
+def _read_spec(data: dict[str, Any], found: list[Finding]) -> Spec | None:
+    kind = data.get("kind")
+    spec = data.get("spec")
     if not isinstance(kind, str) or kind not in KINDS:
         return None
-    too_long = list(overlong(spec, ("spec",)))
+    too_long = list(find_overlong(spec, ("spec",)))
     if too_long:
         found.extend(too_long)
         return None
-    return _model(KINDS[kind].spec, {} if spec is None else spec, ("spec",), found)
+    return _validate_model(KINDS[kind].spec, {} if spec is None else spec, ("spec",), found)
 
 
-def _model(model: type[M], data: Any, prefix: Path, found: list[Finding]) -> M | None:
+def _further_findings(data: dict[str, Any], known: Sequence[Finding]) -> Iterator[Finding]:
+    """Yields the faults beside and inside of the unknown fields of a spec."""
+    kind = data.get("kind")
+    prefix = ("spec",)
+    if not isinstance(kind, str) or kind not in KINDS or not isinstance(data.get("spec"), dict):
+        return
+    if list(find_overlong(data["spec"], prefix)):
+        return
+    spec = data["spec"]
+    moved = list[tuple[Path, Path]]()
+    latest = list(known)
+    for _ in range(ROUNDS_MAX):
+        made = mend_document(spec, latest, prefix)
+        if not made.changed:
+            return
+        spec = made.data
+        latest = []
+        moved += [((*prefix, *now), (*prefix, *written)) for now, written in made.moved]
+        checked = _validate_model(KINDS[kind].spec, spec, prefix, latest)
+        wrong = latest if checked is None else list(wrong_in(checked))
+        inner = inner_again({**data, "spec": spec}, _read_spec)
+        if inner is not None:
+            below = [] if inner.spec is None else moved_in(wrong_in(inner.spec))
+            wrong = [*inner.without_echo(wrong), *inner.findings, *below]
+            latest = [*latest, *inner.findings]
+        found = list(new_findings(wrong, moved, known, data))
+        yield from found
+        known = [*known, *found]
+
+
+def _validate_model(
+    model: type[M],
+    data: Any,
+    prefix: Path,
+    found: list[Finding],
+) -> M | None:
     try:
         return model.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
-        found.extend(findings(error, model, data, prefix))
+        found.extend(list_findings(error, model, data, prefix))
         return None
 
 
-def _is_noise(finding: Finding, root: Root) -> bool:
-    """True below a value that was already refused as it was read."""
+def _is_noise(finding: Finding, root: YamlDocument) -> bool:
+    """Returns True below a value that was already refused as it was read."""
     path = finding.path
     return bool(root.broken) and any(path[:depth] in root.broken for depth in range(len(path) + 1))
 
 
-def _warning(doubt: Problem) -> str:
-    return joined(str(doubt), doubt.hint)
+def _describe_warning(doubt: ManifestProblem) -> str:
+    return join_sentences(str(doubt), doubt.hint)
 
 
-def _declared_twice(manifests: Sequence[Manifest]) -> Iterator[Problem]:
+def _declared_twice(manifests: Sequence[Manifest]) -> Iterator[ManifestProblem]:
     first: dict[str, Manifest] = {}
     for it in manifests:
         other = first.setdefault(it.key, it)
         if other is not it:
             message = f"{it.key} is declared twice"
-            yield Problem(it.path, it.line, 1, f"{message}, first at {other.path}:{other.line}")
+            yield ManifestProblem(
+                it.path, it.line, 1, f"{message}, first at {other.path}:{other.line}"
+            )

@@ -1,7 +1,7 @@
-"""Where a finding stands in the texts that were read, and the problem that this makes of it.
+"""Finds the position of a finding in the texts that were read, and makes a problem from both.
 
-Called by loader.py for what it finds itself, and by who finds more in a loaded manifest. A text is
-walked a second time for it: only what is wrong pays for positions.
+Called by loader.py for its own findings, and by callers that find more in a loaded manifest. A text
+is walked a second time for its positions: only faults pay for them.
 """
 
 from __future__ import annotations
@@ -10,144 +10,168 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fleetctl.manifest.document.short import written_path
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.files.lists import read_manifests
-from fleetctl.manifest.messages import Finding
-from fleetctl.manifest.plain import resolve
-from fleetctl.manifest.problems import Path, Problem, escaped, joined, path_text
-from fleetctl.manifest.yaml.errors import Position
-from fleetctl.manifest.yaml.reader import Root, read
+from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.plain_scalars import resolve_scalar
+from fleetctl.manifest.problems import ManifestProblem, Path, escape_text, join_sentences, path_text
+from fleetctl.manifest.yaml.reader import YamlDocument, read_yaml
+from fleetctl.manifest.yaml.syntax_errors import Position
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A value that was put in for a variable. said: who gave it, such as `--set`; empty where a
-    file did, at `written` and `path`.
+class SubstitutionNote:
+    """A value that replaced a variable. said: its source, such as `--set`; empty for a value of a
+    file, at `written` and `path`.
     """
 
     name: str
     said: str
-    written: Written | None = None
+    written: ManifestOrigin | None = None
     path: Path = ()
 
-    def text(self, at: Problem | None) -> str:
-        """at: where the value stands."""
+    def text(self, at: ManifestProblem | None) -> str:
+        """Returns the text of the note. at: position of the value."""
         if at is None:
             return f"`${{{{ {self.name} }}}}` is given by {self.said}"
-        where = f"{escaped(at.file)}:{at.line}:{at.column}"
+        where = f"{escape_text(at.file)}:{at.line}:{at.column}"
         return f"`${{{{ {self.name} }}}}` has its value from {where}"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Where a manifest was read: which of the documents of a text, and what stands elsewhere.
+class ManifestOrigin:
+    """The source of a manifest: the document of a text, and the parts that stand elsewhere.
 
     prefix: of an item of a list. moved: paths whose content is the whole of another file. parts:
     paths whose content, of any depth, stands in another document under another path. notes: paths
-    that hold values of variables.
+    that hold values of variables. short: paths of the full form that the document has elsewhere.
     """
 
     document: Document
     number: int
     prefix: Path = ()
     moved: Mapping[Path, Document] = field(default_factory=dict)
-    parts: Mapping[Path, tuple[Written, Path]] = field(default_factory=dict)
-    notes: Mapping[Path, tuple[Note, ...]] = field(default_factory=dict)
+    parts: Mapping[Path, tuple[ManifestOrigin, Path]] = field(default_factory=dict)
+    notes: Mapping[Path, tuple[SubstitutionNote, ...]] = field(default_factory=dict)
+    short: Mapping[Path, Path] = field(default_factory=dict)
 
 
-Told = Problem | tuple[Written, Finding]
+Told = ManifestProblem | tuple[ManifestOrigin, Finding]
 
 
-def all_located(told: Iterable[Told]) -> list[Problem]:
-    """The same, beside what has its place already."""
+def locate_all(told: Iterable[Told]) -> list[ManifestProblem]:
+    """Locates findings; problems that have a position stay as they are."""
     found = list(told)
-    places = iter(located(it for it in found if not isinstance(it, Problem)))
-    return [it if isinstance(it, Problem) else next(places) for it in found]
+    places = iter(locate_problems(it for it in found if not isinstance(it, ManifestProblem)))
+    return [it if isinstance(it, ManifestProblem) else next(places) for it in found]
 
 
-Text = tuple[str, str]  # directory and path, which tell it from others
+Text = tuple[str, str]  # directory and path, which identify the text
 
 
-def located(found: Iterable[tuple[Written, Finding]]) -> list[Problem]:
-    """In their order. Each text is read once."""
-    settled = _with_notes([_settled(written, finding) for written, finding in found])
+def locate_problems(found: Iterable[tuple[ManifestOrigin, Finding]]) -> list[ManifestProblem]:
+    """Returns the problems in the order of the findings. Each text is read once."""
+    settled = _with_notes([_follow_parts(written, finding) for written, finding in found])
+    settled = [(written, _as_in_file(written, finding)) for written, finding in settled]
     ours: dict[Text, tuple[Document, list[tuple[Path, Path]]]] = {}
     others: dict[Text, tuple[Document, set[Path]]] = {}
     for written, finding in settled:
-        prefix = _moved(written, finding)
+        prefix = _moved_prefix(written, finding)
         if prefix is None:
             document = written.document
-            ours.setdefault(_key(document), (document, []))[1].append(
+            ours.setdefault(_document_key(document), (document, []))[1].append(
                 (written.prefix, finding.path)
             )
         else:
             document = written.moved[prefix]
-            above = _above(finding.path[len(prefix) :])
-            others.setdefault(_key(document), (document, set()))[1].update(above)
+            above = _parent_paths(finding.path[len(prefix) :])
+            others.setdefault(_document_key(document), (document, set()))[1].update(above)
     roots = {
         key: read_manifests(document.path, document.text, wanted=wanted).roots
         for key, (document, wanted) in ours.items()
     }
     whole = {
-        key: read(document.path, document.text, wanted=frozenset(wanted)).roots[0]
+        key: read_yaml(document.path, document.text, wanted=frozenset(wanted)).roots[0]
         for key, (document, wanted) in others.items()
     }
     problems = []
     lines: dict[Text, list[str]] = {}
     for written, finding in settled:
-        prefix = _moved(written, finding)
+        prefix = _moved_prefix(written, finding)
         if prefix is None:
             document = written.document
-            root = roots[_key(document)][written.number]
+            root = roots[_document_key(document)][written.number]
         else:
             document = written.moved[prefix]
-            root = whole[_key(document)]
-            finding = _without(prefix, finding)
-        if finding.row and _key(document) not in lines:
-            lines[_key(document)] = document.text.splitlines()
-        problems.append(_problem(finding, root, document, lines.get(_key(document), ())))
+            root = whole[_document_key(document)]
+            finding = _strip_prefix(prefix, finding)
+        if finding.row and _document_key(document) not in lines:
+            lines[_document_key(document)] = document.text.splitlines()
+        problems.append(
+            _make_problem(finding, root, document, lines.get(_document_key(document), ()))
+        )
     return problems
 
 
-def _key(document: Document) -> Text:
+def _document_key(document: Document) -> Text:
     return document.dir, document.path
 
 
-def _settled(written: Written, finding: Finding) -> tuple[Written, Finding]:
+def _follow_parts(written: ManifestOrigin, finding: Finding) -> tuple[ManifestOrigin, Finding]:
     """The document in which the path of the finding is written."""
-    if _moved(written, finding) is not None:
+    if _moved_prefix(written, finding) is not None:
         return written, finding
-    while (prefix := _longest(written.parts, finding.path)) is not None:
+    while (prefix := _longest_prefix(written.parts, finding.path)) is not None:
         written, path = written.parts[prefix]
         finding = replace(finding, path=(*path, *finding.path[len(prefix) :]))
     return written, finding
 
 
-def _with_notes(settled: list[tuple[Written, Finding]]) -> list[tuple[Written, Finding]]:
-    """What variables have to do with it. Their values are looked up all at once."""
+def _as_in_file(written: ManifestOrigin, finding: Finding) -> Finding:
+    """Returns the finding with the paths of the short form, if the author wrote that form."""
+    if not written.short or _moved_prefix(written, finding) is not None:
+        return finding
+    hint = finding.hint
+    if any(key[-1:] == ("template",) and not at for key, at in written.short.items()):
+        hint = hint.replace("`template.", "`")  # a level that the author left out
+    return replace(
+        finding,
+        path=written_path(written.short, finding.path),
+        subject=written_path(written.short, finding.subject),
+        hint=hint,
+    )
+
+
+def _with_notes(
+    settled: list[tuple[ManifestOrigin, Finding]],
+) -> list[tuple[ManifestOrigin, Finding]]:
+    """Adds the variables behind a finding. Their values are looked up all at once."""
     notes = [_notes_at(written, finding) for written, finding in settled]
-    asked: dict[tuple[int, Path], tuple[Written, Finding]] = {}
+    asked: dict[tuple[int, Path], tuple[ManifestOrigin, Finding]] = {}
     for note in (it for some in notes for it in some):
         if note.written is not None:
             asked[id(note.written), note.path] = (note.written, Finding(note.path, (), ""))
     if not any(notes):
         return settled
-    places = dict(zip(asked, located(asked.values()), strict=True))
+    places = dict(zip(asked, locate_problems(asked.values()), strict=True))
     out = []
     for (written, finding), some in zip(settled, notes, strict=True):
         told = ", ".join(it.text(places.get((id(it.written), it.path))) for it in some)
-        out.append((written, replace(finding, problem=joined(finding.problem, told))))
+        out.append((written, replace(finding, problem=join_sentences(finding.problem, told))))
     return out
 
 
-def _notes_at(written: Written, finding: Finding) -> tuple[Note, ...]:
-    if _moved(written, finding) is not None:
+def _notes_at(written: ManifestOrigin, finding: Finding) -> tuple[SubstitutionNote, ...]:
+    if _moved_prefix(written, finding) is not None:
         return ()
-    noted = _longest(written.notes, finding.path)
-    return () if noted is None else written.notes[noted]
+    noted = _longest_prefix(written.notes, finding.path)
+    if noted is None:
+        return ()
+    return written.notes[noted]
 
 
-def _longest(paths: Mapping[Path, object], path: Path) -> Path | None:
+def _longest_prefix(paths: Mapping[Path, object], path: Path) -> Path | None:
     """The path itself or the nearest one above it that is a key."""
     if not paths:
         return None
@@ -155,46 +179,64 @@ def _longest(paths: Mapping[Path, object], path: Path) -> Path | None:
     return next((path[:depth] for depth in depths if path[:depth] in paths), None)
 
 
-def _moved(written: Written, finding: Finding) -> Path | None:
+def _moved_prefix(written: ManifestOrigin, finding: Finding) -> Path | None:
     return next((it for it in written.moved if finding.path[: len(it)] == it), None)
 
 
-def _without(prefix: Path, finding: Finding) -> Finding:
+def _strip_prefix(prefix: Path, finding: Finding) -> Finding:
     depth = len(prefix)
     return replace(finding, path=finding.path[depth:], subject=finding.subject[depth:])
 
 
-def _above(path: Path) -> Iterator[Path]:
+def _parent_paths(path: Path) -> Iterator[Path]:
     return (path[:depth] for depth in range(1, len(path) + 1))
 
 
-def _problem(finding: Finding, root: Root, document: Document, lines: Sequence[str]) -> Problem:
-    """lines: of the document, where the finding has a row."""
-    line, column = _position(root, finding.path, at_key=finding.at_key)
+def _make_problem(
+    finding: Finding,
+    root: YamlDocument,
+    document: Document,
+    lines: Sequence[str],
+) -> ManifestProblem:
+    """Makes a problem. lines: lines of the document, if the finding has a row."""
+    line, column = _find_position(root, finding.path, at_key=finding.at_key)
     if finding.row and _begins_a_block(lines, (line, column)):
-        line, column = line + finding.row, 1
-    problem, hint = finding.problem, finding.hint
+        line = line + finding.row
+        column = 1
+    problem = finding.problem
+    hint = finding.hint
     if finding.path in root.written:
-        # 3.10 is not to be shown as 3.1, nor 3e-5 as 3e-05: the author looks for what is written.
+        # 3.10 is not shown as 3.1, nor 3e-5 as 3e-05: the author looks for the written text.
         problem, hint = (_as_written(it, root.written[finding.path]) for it in (problem, hint))
     message = (path_text(finding.subject) or "the document") + problem
-    return Problem(document.path, line, column, message, hint)
+    return ManifestProblem(
+        document.path,
+        line,
+        column,
+        message,
+        hint,
+    )
 
 
 def _as_written(text: str, written: str) -> str:
     for form in ("`{}`", '`"{}"`'):
-        text = text.replace(form.format(json.dumps(resolve(written))), form.format(written))
+        text = text.replace(form.format(json.dumps(resolve_scalar(written))), form.format(written))
     return text
 
 
 def _begins_a_block(lines: Sequence[str], at: Position) -> bool:
-    """Whether the value there is written in lines of its own, after a `|`."""
+    """Returns True if the value there is written in lines of its own, after a `|`."""
     line = lines[at[0] - 1]
     return line[at[1] - 1 : at[1]] == "|"
 
 
-def _position(root: Root, path: Path, *, at_key: bool) -> Position:
-    """Where the value stands; for a key, or a value that is a collection, where its key stands."""
+def _find_position(
+    root: YamlDocument,
+    path: Path,
+    *,
+    at_key: bool,
+) -> Position:
+    """Returns the position of the value; for a key, or a value that is a collection, of its key."""
     for depth in range(len(path), 0, -1):
         here = path[:depth]
         if here in root.keys and (at_key or depth < len(path) or here in root.collections):

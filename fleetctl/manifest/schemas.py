@@ -1,7 +1,10 @@
 """JSON Schema of each kind, for editors and for readers: `python -m fleetctl.manifest.schemas`.
 
-Writes specs/schemas/; tests/unit/manifest/test_schemas.py holds the files to the models. Here and
-not in specs/, because specs/ does no I/O.
+A file may be in the full form or in the short one. Custom resources, whose schemas have rules, are
+in the full form alone.
+
+Writes specs/schemas/; tests/unit/manifest/test_schemas.py compares the files with the models. Here
+and not in specs/, because specs/ does no I/O.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from pydantic.json_schema import models_json_schema
 import fleetctl.specs
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.nodes import NODES_MAX
-from fleetctl.specs.kinds.registry import API_VERSION, KINDS
+from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 from fleetctl.specs.kinds.sweep import SearchFile
 from fleetctl.specs.rendering.overlay import Overlay
 from fleetctl.specs.rendering.variables import Variables
@@ -28,6 +31,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # Models that a plain text stands for as well.
 _SHORT_FORMS = {
     "FromFile": "The path of the file.",
+    "FromFiles": "The files, as `glob`.",
     "Gpu": "`NAME:COUNT`, such as `A100:4`; `A100` is one, `any:1` any.",
     "Image": "Reference of an image in a registry.",
 }
@@ -55,7 +59,7 @@ DOCUMENTS = (*KINDS, *RENDERED)
 
 def schema_of(kind: str, *, rules: bool = False) -> dict[str, Any]:
     """The schema of a whole manifest of this kind. rules: with those of specs/values/cluster_rules,
-    which are for API servers alone.
+    which are for API servers alone, and without the short form.
     """
     if kind in RENDERED:
         return _of_rendered(kind)
@@ -70,7 +74,7 @@ def schema_of(kind: str, *, rules: bool = False) -> dict[str, Any]:
         _add_search_from(definitions[KINDS[kind].spec.__name__])
     else:
         del definitions["SearchFile"]
-    return {
+    whole = {
         "$schema": DIALECT,
         "title": kind,
         "type": "object",
@@ -85,12 +89,99 @@ def schema_of(kind: str, *, rules: bool = False) -> dict[str, Any]:
         "additionalProperties": False,
         "$defs": definitions,
     }
+    if rules:
+        return whole
+    return _with_short_files(whole, KINDS[kind])
+
+
+# Fields of a spec, a template and a stage that a bare text may stand in for, and its meaning.
+_BARE_TEXTS = {
+    "placement": "Name of the only provider.",
+    "source": "A directory, relative to the manifest's own, or the URL of a repository.",
+    "checkpoint": "The path.",
+    "searchFrom": "The path of the file.",
+}
+_BARE_ENTRIES: dict[str, dict[str, Any]] = {
+    "volumes": {"type": "string", "pattern": r"^[^:]+:/[^:]*$", "description": "`NAME:/path`."},
+    "secrets": {
+        "type": "object",
+        "description": "A variable, of which a Secret is made.",
+        "properties": {
+            "env": {"type": "string", "description": "Its name, such as `HF_TOKEN`."},
+        },
+        "required": ["env"],
+        "additionalProperties": False,
+    },
+}
+
+
+def _with_short_files(whole: dict[str, Any], kind: Kind) -> dict[str, Any]:
+    """Returns the schema with the fields that a short file has at its top."""
+    definitions = whole["$defs"]
+    for name in (kind.spec.__name__, "Template", "Stage"):
+        if name in definitions and (kind.runs or "source" in definitions[name]["properties"]):
+            _add_bare_texts(definitions[name]["properties"])
+    spec = definitions[kind.spec.__name__]
+    own = spec.get("properties", {})
+    inner = {}
+    if kind.runs:
+        inner = definitions["Template"]["properties"]
+    short = {key: it for key, it in (own | inner).items() if not (key in own and key in inner)}
+    if kind.runs:
+        short["schedule"] = {"type": "string", "description": "Times, such as `0 3 * * *`."}
+    metadata = definitions["Metadata"]
+    definitions["Metadata"] = {key: it for key, it in metadata.items() if key != "required"}
+    name = metadata["properties"]["name"]
+    beside = [*whole["properties"], "name", *(["schedule"] if kind.runs else [])]
+    required = [key for key in spec.get("required", ()) if not (key == "template" and kind.runs)]
+    rest = {"required": required} | {key: spec[key] for key in ("oneOf",) if key in spec}
+    return {
+        **whole,
+        "properties": {**whole["properties"], "name": name, **short},
+        "required": ["kind"],
+        "anyOf": [
+            {"required": ["name"]},
+            {"required": ["metadata"], "properties": {"metadata": {"required": ["name"]}}},
+        ],
+        "if": {"required": ["spec"]},
+        "then": {"propertyNames": {"enum": beside}},
+        "else": rest,
+    }
+
+
+def _add_bare_texts(fields: dict[str, Any]) -> None:
+    for name, meaning in _BARE_TEXTS.items():
+        if name in fields:
+            text = {"type": "string", "minLength": 1, "description": meaning}
+            shape = {key: it for key, it in fields[name].items() if key in ("$ref", "anyOf")}
+            rest = {key: it for key, it in fields[name].items() if key not in shape}
+            fields[name] = {"anyOf": [text, *shape.get("anyOf", [shape])], **rest}
+    for name, entry in _BARE_ENTRIES.items():
+        if name in fields and "items" in fields[name]:
+            fields[name]["items"] = {"anyOf": [fields[name]["items"], entry]}
+
+
+def remove_bare_texts(definitions: dict[str, Any]) -> None:
+    """Turns the definitions of a shipped schema into those of the full form."""
+    for definition in definitions.values():
+        fields = definition.get("properties", {})
+        for name, meaning in _BARE_TEXTS.items():
+            text, *shapes = fields.get(name, {}).get("anyOf", [{}])
+            if text.get("description") != meaning:
+                continue
+            rest = {key: it for key, it in fields[name].items() if key != "anyOf"}
+            whole = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+            fields[name] = {**whole, **rest}
+        for name, entry in _BARE_ENTRIES.items():
+            entries = fields.get(name, {}).get("items", {}).get("anyOf", [])
+            if entries[1:] == [entry]:
+                fields[name]["items"] = entries[0]
 
 
 def _of_rendered(kind: str) -> dict[str, Any]:
     schema = _without_titles(RENDERED[kind].model_json_schema())
     definitions = schema.pop("$defs", {})
-    if kind == "Overlay":  # a text stands for a list of one
+    if kind == "Overlay":  # a text stands for a list with one entry
         base = schema["properties"]["base"]
         text = {"type": "string", "minLength": 1}
         listed = {key: base.pop(key) for key in list(base) if key != "description"}
@@ -107,7 +198,9 @@ def path_of(kind: str) -> Path:
 
 
 def _without_titles(schema: Any) -> Any:
-    """Pydantic's titles repeat the names of fields; descriptions say more."""
+    """Removes pydantic's titles, which repeat the names of fields; descriptions are
+    more specific.
+    """
     if isinstance(schema, list):
         return [_without_titles(it) for it in schema]
     if not isinstance(schema, dict):
@@ -120,7 +213,7 @@ def _without_titles(schema: Any) -> Any:
 
 
 def _with_short_forms(name: str, definition: dict[str, Any]) -> dict[str, Any]:
-    if name == "Nodes":
+    if name == "NodeRange":
         number = {"type": "integer", "minimum": 1, "maximum": NODES_MAX}
         return {"anyOf": [number, definition]}
     if name == "Ray":
@@ -137,7 +230,7 @@ def _with_short_forms(name: str, definition: dict[str, Any]) -> dict[str, Any]:
         }
         levels["anyOf"] = [shape["items"], shape]
     env = definition.get("properties", {}).get("env")
-    if name in ("Template", "Stage", "Service", "FunctionSpec") and env is not None:
+    if name in ("Template", "Stage", "ServiceSpec", "FunctionSpec") and env is not None:
         mapping = {key: env.pop(key) for key in list(env) if key != "description"}
         env["anyOf"] = [mapping, _ENV_LIST]
     return definition

@@ -1,1 +1,1 @@
-"""Ways to tell people: a request, a mail, a program. Knows no engine and no store."""
+"""Sends notices: by a request, a mail, a program. Imports neither engine nor store."""

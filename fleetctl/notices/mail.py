@@ -13,54 +13,61 @@ from email.message import EmailMessage
 from email.utils import formatdate
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from fleetctl.controllers.kinds.notices.message import Message
-from fleetctl.notices.outcome import TAKEN, Outcome
-from fleetctl.notices.request import LOOPBACK_NAMES, TIMEOUT_S, why
+from fleetctl.controllers.kinds.notices.message import NoticeMessage
+from fleetctl.notices.request import LOOPBACK_NAMES, TIMEOUT_S, describe_error
+from fleetctl.notices.sink_outcome import TAKEN, SinkOutcome
 
 PORTS = {"smtp": 587, "smtps": 465}
 
 
-class Mail:
+class NoticeMail:
     """One mail to all of `to`. url: `smtp://user:password@host:port`, the parts percent-encoded."""
 
-    def __init__(self, url: str, message: Message, to: Sequence[str], sender: str) -> None:
-        self._url, self._to = url, to
-        self._mail = _mail(message, to, sender)
+    def __init__(
+        self,
+        url: str,
+        message: NoticeMessage,
+        to: Sequence[str],
+        sender: str,
+    ) -> None:
+        self._url = url
+        self._to = to
+        self._mail = _build_mail(message, to, sender)
         self._smtp: smtplib.SMTP | None = None
 
-    def __call__(self) -> Outcome:
+    def __call__(self) -> SinkOutcome:
         try:
             parts = urlsplit(self._url)
             port = parts.port
         except ValueError:
-            return Outcome("SMTP_URL is not a URL")
+            return SinkOutcome("SMTP_URL is not a URL")
         if parts.scheme not in PORTS or not parts.hostname:
-            return Outcome("SMTP_URL must begin with smtp:// or smtps://, and a host")
+            return SinkOutcome("SMTP_URL must begin with smtp:// or smtps://, and a host")
         try:
-            self._smtp = _connect(parts, port or PORTS[parts.scheme])
+            self._smtp = _connect_smtp(parts, port or PORTS[parts.scheme])
             if self._smtp is None:
-                return Outcome("its server offers no STARTTLS, and nothing goes without TLS")
+                return SinkOutcome("its server offers no STARTTLS, and nothing goes without TLS")
             if parts.username:
                 self._smtp.login(unquote(parts.username), unquote(parts.password or ""))
             refused = self._smtp.send_message(self._mail)
         except smtplib.SMTPRecipientsRefused:
-            return Outcome("its server refuses every recipient")
+            return SinkOutcome("its server refuses every recipient")
         except smtplib.SMTPResponseException as error:
-            return Outcome(f"its server answers {error.smtp_code}")
+            return SinkOutcome(f"its server answers {error.smtp_code}")
         except (OSError, smtplib.SMTPException, ValueError) as error:
-            return Outcome(f"no answer: {why(error)}")
+            return SinkOutcome(f"no answer: {describe_error(error)}")
         finally:
             if self._smtp is not None:
                 self._smtp.close()
         if refused:
             # The others have it; once more would be once more to them too.
-            return Outcome(
+            return SinkOutcome(
                 remark=f"its server refused {len(refused)} of {len(self._to)} recipients"
             )
         return TAKEN
 
     def cut(self) -> None:
-        """End it, wherever it hangs."""
+        """Ends the connection, wherever it hangs."""
         held = getattr(self._smtp, "sock", None)
         if held is not None:
             try:
@@ -69,12 +76,19 @@ class Mail:
                 return  # it has ended by itself
 
 
-def _connect(parts: SplitResult, port: int) -> smtplib.SMTP | None:
-    """None: the server would have it go in the open."""
-    host, name = parts.hostname or "", socket.gethostname()
+def _connect_smtp(parts: SplitResult, port: int) -> smtplib.SMTP | None:
+    """Returns None where the server offers no encryption."""
+    host = parts.hostname or ""
+    name = socket.gethostname()
     if parts.scheme == "smtps":
         context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(host, port, name, timeout=TIMEOUT_S, context=context)
+        return smtplib.SMTP_SSL(
+            host,
+            port,
+            name,
+            timeout=TIMEOUT_S,
+            context=context,
+        )
     smtp = smtplib.SMTP(host, port, name, timeout=TIMEOUT_S)
     smtp.ehlo()
     if smtp.has_extn("starttls"):
@@ -86,7 +100,11 @@ def _connect(parts: SplitResult, port: int) -> smtplib.SMTP | None:
     return smtp
 
 
-def _mail(message: Message, to: Sequence[str], sender: str) -> EmailMessage:
+def _build_mail(
+    message: NoticeMessage,
+    to: Sequence[str],
+    sender: str,
+) -> EmailMessage:
     mail = EmailMessage()
     mail["From"], mail["To"] = sender, ", ".join(to)
     mail["Subject"] = f"fleetctl: {message.title}"

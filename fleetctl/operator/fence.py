@@ -1,5 +1,5 @@
-"""A store that is written only while this process leads: what is not durable is never carried out,
-so that a leader whose lease is over starts nothing more.
+"""A store that is written only while this process leads: an action that is not durable is never
+carried out, so that a leader whose lease is over starts no more work.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ class LeaseLost(StoreError):
     final = True
 
 
-class _Fenced:
-    """Everything of the store but its transactions is as it was."""
+class _FencedStore:
+    """A store that checks the lease at the end of each transaction; the rest is the store's own."""
 
     def __init__(self, store: Store, leads: Callable[[], bool]) -> None:
-        self._store, self._leads = store, leads
+        self._store = store
+        self._leads = leads
+        # Asked for dozens of times for each object.
+        self.resources, self.runs = store.resources, store.runs
+        self.cache, self.events = store.cache, store.events
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -36,10 +40,10 @@ class _Fenced:
             # Last of all: a pass may have taken long, and what follows makes it durable.
             if not self._leads():
                 raise LeaseLost(
-                    "the lease is over; nothing was written",
+                    "the lease has expired; nothing was written",
                     hint="another operator works now, or this one once it is started again",
                 )
 
 
-def fenced(store: Store, leads: Callable[[], bool]) -> Store:
-    return cast("Store", _Fenced(store, leads))
+def fence_store(store: Store, leads: Callable[[], bool]) -> Store:
+    return cast("Store", _FencedStore(store, leads))

@@ -1,1 +1,1 @@
-"""Providers: where runs run. `base.py` says what one is; siblings do not know each other."""
+"""Providers: where runs run. `base.py` defines a provider; siblings do not know each other."""

@@ -1,4 +1,4 @@
-"""Where an image's packages come from, as installers read it: options of uv and pip, and variables
+"""The package indexes of an image, as installers read them: options of uv and pip, and variables
 where a password is in one, which is in no argument, log or image. Pure.
 """
 
@@ -12,12 +12,15 @@ from fleetctl.common.errors import Refused
 from fleetctl.specs.blocks.template import Image, PipIndex
 
 USERNAME, PASSWORD = "PIP_INDEX_USERNAME", "PIP_INDEX_PASSWORD"
-# What registries take beside a token.
+LOGIN_NAME = "FLEETCTL"
+# The user name that registries take beside a token.
 ANY_USERNAME = "__token__"
 
 
-def options(index: PipIndex | None) -> list[str]:
-    """What is no secret, in the order that uv asks: further indexes come before the first."""
+def index_options(index: PipIndex | None) -> list[str]:
+    """Returns the options without secrets, in the order that uv asks: further indexes come before
+    the first.
+    """
     if index is None:
         return []
     found: list[str] = []
@@ -27,9 +30,9 @@ def options(index: PipIndex | None) -> list[str]:
     return found + [f"--find-links={it}" for it in index.find_links]
 
 
-def variables(index: PipIndex | None) -> dict[str, str]:
-    """The rest, for the environment of the installer alone; empty without a password. Raises
-    Refused where nobody has given one.
+def index_variables(index: PipIndex | None) -> dict[str, str]:
+    """Returns the rest, for the environment of the installer alone; {} without a password. Raises
+    Refused where a password is missing.
     """
     if index is None or index.secret is None:
         return {}
@@ -43,8 +46,8 @@ def variables(index: PipIndex | None) -> dict[str, str]:
     user = (
         f"{quote(login.get(USERNAME) or ANY_USERNAME, safe='')}:{quote(login[PASSWORD], safe='')}"
     )
-    known = {_host(it) for it in ([index.url] if index.url else index.extra)}
-    urls = [_with_user(it, user) if _host(it) in known else it for it in index.extra]
+    known = _hosts_with_login(index)
+    urls = [_with_user(it, user) if _url_host(it) in known else it for it in index.extra]
     found = {"EXTRA_INDEX_URL": " ".join(urls)} if urls else {}
     if index.url:
         found["INDEX_URL"] = _with_user(index.url, user)
@@ -52,7 +55,7 @@ def variables(index: PipIndex | None) -> dict[str, str]:
 
 
 def without_passwords(text: str) -> str:
-    """What a program said, fit to be shown."""
+    """Returns a program's output without passwords, fit to be shown."""
     return re.sub(r"(//[^/\s:@]+:)[^/\s@]+@", r"\1***@", text)
 
 
@@ -62,16 +65,34 @@ def refuse_secret(image: Image | None, provider: str) -> None:
         raise Refused(
             f"image.pipIndex.secret is `{image.pip_index.secret}`, and provider `{provider}` has no"
             " way to give a password to what installs packages",
-            hint="build an image with the packages, push it, and name it in `image.registry`",
+            hint="build an image with the packages, push it, and name it in `image.registry`; or"
+            " name an index or a mirror that asks for no password",
         )
 
 
+def named_options(index: PipIndex) -> list[str]:
+    """Returns the options of uv for indexes whose password its environment has by index name:
+    `UV_INDEX_<name>_USERNAME` and `_PASSWORD`, for names that begin with `LOGIN_NAME`.
+    """
+    known = _hosts_with_login(index)
+    found = []
+    for number, url in enumerate((*index.extra, *([index.url] if index.url else []))):
+        option = "index" if number < len(index.extra) else "default-index"
+        name = f"{LOGIN_NAME}{number}=" if _url_host(url) in known else ""
+        found.append(f"--{option}={name}{url}")
+    return found + [f"--find-links={it}" for it in index.find_links]
+
+
 def login_of(values: Mapping[str, str]) -> dict[str, str]:
-    """Of all values of a Secret, those that an index is asked with."""
+    """Returns the values of a Secret that an index is asked with."""
     return {name: values[name] for name in (USERNAME, PASSWORD) if name in values}
 
 
-def _host(url: str) -> str:
+def _hosts_with_login(index: PipIndex) -> set[str]:
+    return {_url_host(it) for it in ([index.url] if index.url else index.extra)}
+
+
+def _url_host(url: str) -> str:
     return urlsplit(url).netloc
 
 

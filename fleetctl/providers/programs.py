@@ -1,4 +1,4 @@
-"""Asks programs of this machine (git, uv, ...), each with a deadline, and leaves none behind."""
+"""Runs programs of this machine (git, uv, ...), each with a deadline, and leaves none behind."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ EXIT_LOOK_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProgramOutput:
     code: int
     out: bytes
     errors: bytes
 
 
-async def ask(
+async def run_program(
     argv: Sequence[str],
     *,
     deadline_s: float = ANSWER_S,
     cwd: Path | str | None = None,
     env: Mapping[str, str] | None = None,
     log: int | None = None,
-) -> Answer:
-    """Run a program to its end. log: a descriptor that takes its output instead.
+) -> ProgramOutput:
+    """Runs a program to its end. log: a descriptor that takes its output instead.
 
     Raises OSError when it cannot be started and TimeoutError after deadline_s. Then, and when the
     caller is cancelled, the program and what it started are killed before this returns.
@@ -52,20 +52,20 @@ async def ask(
         process = await asyncio.shield(spawning)
     except asyncio.CancelledError:
         # Cancelled on its way, asyncio would kill the program alone, and wait for its children.
-        await _end(await spawning)
+        await _kill_group(await spawning)
         raise
     try:
         async with asyncio.timeout(deadline_s):
             out, errors = await process.communicate()
     except (TimeoutError, asyncio.CancelledError):
-        await _end(process)
+        await _kill_group(process)
         raise
     assert process.returncode is not None
-    return Answer(process.returncode, out or b"", errors or b"")
+    return ProgramOutput(process.returncode, out or b"", errors or b"")
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill its group, and return once it is gone, whoever still holds its output open."""
+async def _kill_group(process: asyncio.subprocess.Process) -> None:
+    """Kills the process group; returns once the process is gone, even with open output pipes."""
     if process.returncode is None:
         with suppress(ProcessLookupError):  # it ended by itself just now
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,5 +1,5 @@
-"""uv as this machine has it: where it is, what it says when it fails, and whether it finds the
-packages of an image. Called by provider `local`, which builds with it, and by `plan --resolve`.
+"""uv as this machine has it: its path, its error messages, and whether it finds the packages of an
+image. Called by provider `local`, which builds with it, and by `plan --resolve`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from tempfile import TemporaryDirectory
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.install import install_hint
-from fleetctl.providers.pip_index import options, variables, without_passwords
-from fleetctl.providers.programs import ask
+from fleetctl.providers.pip_index import index_options, index_variables, without_passwords
+from fleetctl.providers.programs import run_program
 from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.values.packages import without_digest
 
-RESOLVE_S = 120.0  # for an index to tell of all packages and what they need
-# uv's words where a registry was not reached or failed: nothing that the image could mend.
+RESOLVE_S = 120.0  # for an index to report all packages and their requirements
+# uv's words where a registry was not reached or failed, which no change of the image could fix.
 AWAY = ("error sending request for url", "HTTP status server error", "operation timed out")
 DOINGS = ("Using ", "Resolved ", "Prepared ", "Creating ", "Downloading ", "Audited ")
 DEFAULT_PYTHON = "3.12"
@@ -38,8 +38,8 @@ def find_uv() -> str:
 
 
 def one_line(said: str) -> str:
-    """Of a failed step: uv says a chain of causes, a line each, below what it says of its
-    doings.
+    """Returns a failed step's cause: uv prints a chain of causes, a line each, below its own
+    steps.
     """
     lines = (
         line.strip().removeprefix("error: ").removeprefix("cause: ").lstrip("×╰─▶│ ")
@@ -49,18 +49,22 @@ def one_line(said: str) -> str:
     return without_passwords("; ".join(line.rstrip(".") for line in lines if line))
 
 
-async def resolve(image: Image) -> None:
-    """Ask whether all packages of an image are there and go together. Raises Refused where they do
-    not, and Unavailable where nobody can tell.
+async def check_packages(image: Image) -> None:
+    """Checks whether all packages of an image exist and fit together. Raises Refused where they do
+    not, and Unavailable where that is unknown.
     """
     with TemporaryDirectory(prefix="fleetctl-") as place:
         wanted = Path(place, "requirements.in")
         wanted.write_text("\n".join(map(without_digest, image.pip)) + "\n", encoding="utf-8")
         argv = [find_uv(), "pip", "compile", "--no-header", "--no-config", "--quiet"]
-        argv += ["--python-version", image.python or DEFAULT_PYTHON, *options(image.pip_index)]
-        given = variables(image.pip_index)
+        argv += [
+            "--python-version",
+            image.python or DEFAULT_PYTHON,
+            *index_options(image.pip_index),
+        ]
+        given = index_variables(image.pip_index)
         try:
-            answer = await ask(
+            answer = await run_program(
                 [*argv, str(wanted)],
                 deadline_s=RESOLVE_S,
                 cwd=place,

@@ -1,3 +1,3 @@
-"""What is on this machine of work that is over: the listing for the limits of `kind: Settings`, and
-the hands that take away what a decision names.
+"""Lists the data of finished work on this machine, for the limits of `kind: Settings`, and deletes
+the items of a decision.
 """

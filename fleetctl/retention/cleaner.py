@@ -1,5 +1,5 @@
-"""The hands of retention on this machine's files: lists what there is, and takes away what a
-decision names. All of it blocks, and is called in a thread; only `hide_sources` is quick.
+"""Applies retention to this machine's files: lists them, and deletes those that a decision names.
+All methods block, and are called in a thread; only `hide_sources` is quick.
 """
 
 from __future__ import annotations
@@ -9,36 +9,41 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fleetctl.common.home import RETENTION
-from fleetctl.controllers.kinds.retention.decide import Item
-from fleetctl.controllers.kinds.retention.limits import DAY_S, Limits, Sort
-from fleetctl.providers.contract.caches import Cached
-from fleetctl.providers.sources.snapshots import Snapshots
-from fleetctl.retention import logs
-from fleetctl.retention.survey import Found, survey
+from fleetctl.common.state_paths import RETENTION
+from fleetctl.controllers.kinds.retention.limits import DAY_S, RetentionLimits, RetentionSort
+from fleetctl.controllers.kinds.retention.retention_decision import RetentionItem
+from fleetctl.providers.contract.caches import CachedEntry
+from fleetctl.providers.sources.source_snapshots import Snapshots
+from fleetctl.retention import log_files, output_files
+from fleetctl.retention.survey import SortSurvey, survey_items
 from fleetctl.stores.read.reader import Reader
 from fleetctl.wiring.plugins import caches_of
 
 log = logging.getLogger("fleetctl.retention")
 
-# So many files go in one call of a thread: between two, somebody else may have it.
+# The most files per call in a thread: between two calls, other work may use it.
 LOGS_PER_STEP_MAX = 2000
-# Who upgrades finds out within a week that there are limits now, and says others.
+# After an upgrade, users have a week to notice the limits and set others.
 GRACE_S = 7 * DAY_S
-NEW_S = 3600.0  # a store whose first object is no older has nothing from before
-# The sorts whose things are files alone, which go without a word of the store.
-FILES = (Sort.LOGS, Sort.ENVIRONMENTS, Sort.REPOSITORIES)
+NEW_S = 3600.0  # a store whose first object is no older has no data from before
+# The sorts whose items are files alone, which are deleted without the store.
+FILES = (
+    RetentionSort.LOGS,
+    RetentionSort.OUTPUTS,
+    RetentionSort.ENVIRONMENTS,
+    RetentionSort.REPOSITORIES,
+)
 
 
-class Cleaner:
-    """home: the state directory."""
+class RetentionCleaner:
+    """Deletes files below `home`, the state directory."""
 
     def __init__(self, home: Path) -> None:
         self._home, self.copies = home, Snapshots(home)
 
     def begins_s(self, now_s: float) -> float:
-        """From when on the default limits hold without a word, in seconds since the epoch: at once
-        for a store that is new, days after the first look for what was there before.
+        """Returns from when on the default limits apply unconfigured, in seconds since the epoch:
+        at once for a new store, days after the first look for an earlier one.
         """
         note = self._home / RETENTION
         try:
@@ -52,29 +57,54 @@ class Cleaner:
         fresh.replace(note)
         return begins_s
 
-    def survey(self, limits: Mapping[Sort, Limits], now_s: float) -> dict[Sort, Found]:
-        return survey(self._home, limits, now_s)
+    def survey(
+        self, limits: Mapping[RetentionSort, RetentionLimits], now_s: float
+    ) -> dict[RetentionSort, SortSurvey]:
+        return survey_items(self._home, limits, now_s)
 
-    def steps(self, sort: Sort, items: Sequence[Item]) -> list[Sequence[Item]]:
-        """Of one of FILES: what `let_go` is to be called with, one after the other."""
-        most = LOGS_PER_STEP_MAX if sort is Sort.LOGS else 1
+    def steps(
+        self, sort: RetentionSort, items: Sequence[RetentionItem]
+    ) -> list[Sequence[RetentionItem]]:
+        """Splits the items of a sort in FILES into successive calls of `let_go`."""
+        of_runs = sort in (RetentionSort.LOGS, RetentionSort.OUTPUTS)
+        most = LOGS_PER_STEP_MAX if of_runs else 1
         return [items[at : at + most] for at in range(0, len(items), most)]
 
-    def let_go(self, sort: Sort, items: Sequence[Item]) -> int:
-        """How many went. What the disk refuses stays for the next time, and is told in our log."""
+    def let_go(self, sort: RetentionSort, items: Sequence[RetentionItem]) -> int:
+        """Deletes items and returns their number. An item that the disk refuses to delete stays for
+        the next time, and is logged.
+        """
         try:
-            if sort is Sort.LOGS:
-                return logs.let_go(self._home, [it.key for it in items])
+            if sort is RetentionSort.LOGS:
+                return log_files.let_go(self._home, [it.key for it in items])
+            if sort is RetentionSort.OUTPUTS:
+                return output_files.let_go(self._home, [it.key for it in items])
             caches = caches_of(self._home).values()
-            wanted = [Cached(sort, it.key, it.name, it.bytes, it.used_s) for it in items]
+            wanted = [
+                CachedEntry(
+                    sort,
+                    it.key,
+                    it.name,
+                    it.bytes,
+                    it.used_s,
+                )
+                for it in items
+            ]
             return sum(any(one.let_go(it) for one in caches) for it in wanted)
         except OSError as error:
-            log.warning("not let go of", extra={"sort": sort.value, "error": str(error)})
+            log.warning("not deleted", extra={"sort": sort.value, "error": str(error)})
             return 0
 
-    def hide_sources(self, items: Sequence[Item]) -> None:
-        """Nobody finds these copies from now on; the engine's sweep takes them away. One that an
-        apply kept anew since it was listed stays.
+    def release_outputs(self) -> None:
+        """Deletes contents of outputs that no object keeps any more."""
+        try:
+            output_files.release_shared(self._home)
+        except OSError as error:
+            log.warning("not deleted", extra={"sort": "outputs", "error": str(error)})
+
+    def hide_sources(self, items: Sequence[RetentionItem]) -> None:
+        """Hides these copies from all later lookups; the engine's sweep deletes them. A copy that
+        an apply stored again since the listing stays.
         """
         for it in items:
             self.copies.hide(it.key, unused_since_s=it.used_s)

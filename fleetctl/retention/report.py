@@ -1,16 +1,16 @@
-"""What a survey found, as data for screens and scripts. Pure."""
+"""Converts the findings of a survey to data for screens and scripts. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypedDict
 
-from fleetctl.controllers.kinds.retention.decide import Doomed
-from fleetctl.controllers.kinds.retention.limits import Sort
-from fleetctl.retention.survey import Found
+from fleetctl.controllers.kinds.retention.limits import RetentionSort
+from fleetctl.controllers.kinds.retention.retention_decision import ExpiredItem
+from fleetctl.retention.survey import SortSurvey
 
 
-class Going(TypedDict):
+class GoingItem(TypedDict):
     """key: by which it is found. why: `maxAge` or `maxSize`. lastUsed: seconds since the epoch."""
 
     key: str
@@ -21,8 +21,8 @@ class Going(TypedDict):
 
 
 class SortReport(TypedDict):
-    """items and bytes: of all that there is; held: of those that may not go. limits: as in
-    `kind: Settings`, seconds and bytes; null: none.
+    """items and bytes: of all items; held: of items that may not be deleted. limits: as in `kind:
+    Settings`, seconds and bytes; null: no limit. groupSize: the bytes of all sorts of its group.
     """
 
     sort: str
@@ -30,16 +30,16 @@ class SortReport(TypedDict):
     bytes: int
     held: int
     limits: Mapping[str, float | int | None]
-    goes: list[Going]
+    goes: list[GoingItem]
     bytesGoing: int
 
 
-def report(found: Mapping[Sort, Found]) -> list[SortReport]:
-    """One of each sort, in their order."""
-    return [_of(it) for it in found.values()]
+def build_report(found: Mapping[RetentionSort, SortSurvey]) -> list[SortReport]:
+    """Returns one report for each sort, in their order."""
+    return [_report_sort(it) for it in found.values()]
 
 
-def _of(it: Found) -> SortReport:
+def _report_sort(it: SortSurvey) -> SortReport:
     return {
         "sort": it.sort.value,
         "items": it.decision.items,
@@ -49,13 +49,14 @@ def _of(it: Found) -> SortReport:
             "maxAge": it.limits.max_age_s,
             "maxSize": it.limits.max_bytes,
             "keepLast": it.limits.keep_last,
+            **({"groupSize": it.limits.group_bytes} if it.limits.group_bytes is not None else {}),
         },
-        "goes": [_going(one) for one in it.decision.goes],
+        "goes": [_report_item(one) for one in it.decision.goes],
         "bytesGoing": it.decision.bytes_going,
     }
 
 
-def _going(it: Doomed) -> Going:
+def _report_item(it: ExpiredItem) -> GoingItem:
     item = it.item
     return {
         "key": item.key,

@@ -1,138 +1,227 @@
-"""All that is kept of what is over, by sort, with its size, its last use, and why it may not go;
-and what of it goes by the limits. Called in a thread by the controller, and by
-`fleetctl gc --dry-run`. Changes nothing.
+"""Lists all data of finished work, by sort, with its size, its last use, and why it may not be
+deleted; and the items that the limits select. Called in a thread by the controller, and by
+`fleetctl gc --dry-run`. Never changes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from fleetctl.controllers.kinds.retention.decide import Decision, Item, decide
-from fleetctl.controllers.kinds.retention.limits import Limits, Sort
-from fleetctl.providers.contract.caches import YOUNG_S, Cached
+from fleetctl.controllers.kinds.retention.limits import RetentionLimits, RetentionSort
+from fleetctl.controllers.kinds.retention.retention_decision import (
+    RetentionDecision,
+    RetentionItem,
+    decide_retention,
+    shrink_group,
+)
+from fleetctl.providers.contract.caches import YOUNG_S, CachedEntry
 from fleetctl.providers.paths import jobs_dir, providers_in
-from fleetctl.providers.remote.runs.scratch import INTERPRETERS, KEPT
-from fleetctl.providers.rundir.sizes import room_of
-from fleetctl.providers.sources.snapshots import Snapshots, name_of
-from fleetctl.retention.logs import logs_in
-from fleetctl.retention.standing import Standing, standings
+from fleetctl.providers.remote.runs.job_cleanup import INTERPRETERS, KEPT
+from fleetctl.providers.rundir.rundir_sizes import disk_usage
+from fleetctl.providers.sources.input_files import InputFiles, StoredContent
+from fleetctl.providers.sources.source_snapshots import Snapshots, name_of
+from fleetctl.retention.log_files import RunFiles, logs_in
+from fleetctl.retention.object_state import ObjectState, read_object_states
+from fleetctl.retention.output_files import outputs_in
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.read.reader import Reader
 from fleetctl.tracking.annotations import ORIGIN, REVISION
 from fleetctl.tracking.kept_by import made_again_by
-from fleetctl.tracking.looked import copy_in
+from fleetctl.tracking.source_state import copy_in
 from fleetctl.wiring.plugins import caches_of
 
-NOT_OVER, UNKNOWN = "not over", "of no object of this store"
+NOT_OVER = "not over"
+UNKNOWN = "of no object of this store"
+DIGEST_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Of one sort: its limits, and what they come to."""
+class SortSurvey:
+    """The survey of a sort: its limits, and the resulting decision."""
 
-    sort: Sort
-    limits: Limits
-    decision: Decision
+    sort: RetentionSort
+    limits: RetentionLimits
+    decision: RetentionDecision
 
 
-def survey(home: Path, limits: Mapping[Sort, Limits], now_s: float) -> dict[Sort, Found]:
-    """Raises StoreError where the store cannot be read; then nothing is known, and nothing goes."""
+def survey_items(
+    home: Path,
+    limits: Mapping[RetentionSort, RetentionLimits],
+    now_s: float,
+) -> dict[RetentionSort, SortSurvey]:
+    """Raises StoreError where the store cannot be read; then no item is selected."""
     with Reader(home) as reader:
-        items = _items(home, reader, now_s)
-    return {
-        sort: Found(sort, limits[sort], decide(items[sort], limits[sort], now_s)) for sort in Sort
-    }
+        items = _list_items(home, reader, now_s)
+    decisions = {sort: decide_retention(items[sort], limits[sort], now_s) for sort in RetentionSort}
+    budgets = {it.group: it.group_bytes for it in limits.values() if it.group_bytes is not None}
+    for group, most in budgets.items():
+        sorts = [sort for sort in RetentionSort if limits[sort].group == group]
+        decisions |= shrink_group(
+            {sort: items[sort] for sort in sorts},
+            {sort: decisions[sort] for sort in sorts},
+            {sort: limits[sort].keep_last for sort in sorts},
+            most,
+        )
+    return {sort: SortSurvey(sort, limits[sort], decisions[sort]) for sort in RetentionSort}
 
 
-def _items(home: Path, reader: Reader, now_s: float) -> dict[Sort, list[Item]]:
-    # The files first: what begins while they are listed is not among them.
-    logs, copies = list(logs_in(home)), list(Snapshots(home).kept())
-    objects = standings(reader)
+def _list_items(
+    home: Path,
+    reader: Reader,
+    now_s: float,
+) -> dict[RetentionSort, list[RetentionItem]]:
+    # The files first: those of work that begins meanwhile are not among them.
+    logs = list(logs_in(home))
+    copies = list(Snapshots(home).kept())
+    outputs = list(outputs_in(home))
+    inputs = InputFiles(home).listed()
+    objects = read_object_states(reader)
     over = {uid for uid, it in objects.items() if it.over}
     cached = [it for one in caches_of(home).values() for it in one.listed(over, now_s)]
-    ended: dict[str, set[str]] = {}
-    found: dict[Sort, list[Item]] = {sort: [] for sort in Sort}
-    found[Sort.OBJECTS] = [_object(it) for it in objects.values() if it.runs]
-    for log in logs:
-        if log.uid not in ended:
-            ended[log.uid] = reader.ended_runs(log.uid)
-        standing = objects.get(log.uid)
-        held = "" if log.run in ended[log.uid] else NOT_OVER if standing else UNKNOWN
-        name = f"{standing.key if standing else log.uid} {log.run}"
-        found[Sort.LOGS].append(Item(log.key, name, log.bytes, log.written_s, held))
-    found[Sort.WORK_DIRECTORIES] = list(_work(home, objects, cached))
+    found: dict[RetentionSort, list[RetentionItem]] = {sort: [] for sort in RetentionSort}
+    found[RetentionSort.OBJECTS] = [_object_item(it) for it in objects.values() if it.runs]
+    ended = cache(reader.ended_runs)
+    found[RetentionSort.LOGS] = [_run_item(it, objects, ended(it.uid)) for it in logs]
+    found[RetentionSort.OUTPUTS] = [_run_item(it, objects, ended(it.uid)) for it in outputs]
+    found[RetentionSort.WORK_DIRECTORIES] = list(_work_items(home, objects, cached))
     for one in cached:
-        if one.sort != Sort.WORK_DIRECTORIES:
-            item = Item(one.key, one.name, one.bytes, one.used_s, one.held)
-            found[Sort(one.sort)].append(item)
-    found[Sort.SOURCES] = list(_sources(copies, objects, now_s))
-    found[Sort.RUNS] = list(_series(reader, objects))
-    found[Sort.EVENTS] = [
-        Item(uid, objects[uid].key, size, at_s, "" if objects[uid].over else NOT_OVER)
+        if one.sort != RetentionSort.WORK_DIRECTORIES:
+            item = RetentionItem(
+                one.key,
+                one.name,
+                one.bytes,
+                one.used_s,
+                one.held,
+            )
+            found[RetentionSort(one.sort)].append(item)
+    found[RetentionSort.SOURCES] = list(_source_items(copies, objects, now_s))
+    found[RetentionSort.INPUTS] = list(_input_items(inputs, objects, now_s))
+    found[RetentionSort.RUNS] = list(_series_items(reader, objects))
+    found[RetentionSort.EVENTS] = [
+        RetentionItem(
+            uid,
+            objects[uid].key,
+            size,
+            at_s,
+            "" if objects[uid].over else NOT_OVER,
+        )
         for uid, size, at_s in reader.events_bytes()
         if uid in objects
     ]
-    found[Sort.REUSE] = [
-        Item(uid, objects[uid].key, size, at_s)
+    found[RetentionSort.REUSE] = [
+        RetentionItem(uid, objects[uid].key, size, at_s)
         for uid, size, at_s in reader.reuse_bytes()
         if uid in objects
     ]
     for uid, kind, name, namespace, size, gone_s in reader.gone_records():
-        found[Sort.DELETED].append(Item(uid, object_key(kind, name, namespace), size, gone_s))
+        found[RetentionSort.DELETED].append(
+            RetentionItem(uid, object_key(kind, name, namespace), size, gone_s)
+        )
     return found
 
 
-def _object(it: Standing) -> Item:
-    held = _records_held(it)
+def _run_item(
+    it: RunFiles,
+    objects: Mapping[str, ObjectState],
+    ended: Collection[str],
+) -> RetentionItem:
+    standing = objects.get(it.uid)
+    held = "" if it.run in ended else NOT_OVER if standing else UNKNOWN
+    name = f"{standing.key if standing else it.uid} {it.run}"
+    return RetentionItem(
+        it.key,
+        name,
+        it.bytes,
+        it.written_s,
+        held,
+    )
+
+
+def _object_item(it: ObjectState) -> RetentionItem:
+    held = _explain_retained(it)
     if keeper := made_again_by(it.annotations):
         held = held or f"kept by {keeper}"
-    return Item(it.uid, it.key, it.bytes, it.since_s, held)
+    return RetentionItem(
+        it.uid,
+        it.key,
+        it.bytes,
+        it.since_s,
+        held,
+    )
 
 
-def _records_held(it: Standing) -> str:
+def _explain_retained(it: ObjectState) -> str:
     if not it.over:
         return NOT_OVER
-    return f"needed by {it.needed_by[0]}" if it.needed_by else ""
+    if it.needed_by:
+        return f"needed by {it.needed_by[0]}"
+    return ""
 
 
-def _series(reader: Reader, objects: Mapping[str, Standing]) -> Iterator[Item]:
+def _series_items(reader: Reader, objects: Mapping[str, ObjectState]) -> Iterator[RetentionItem]:
     for uid, size in reader.series_bytes().items():
         if uid in objects:
             it = objects[uid]
-            yield Item(uid, it.key, size, it.since_s, _records_held(it))
+            yield RetentionItem(
+                uid,
+                it.key,
+                size,
+                it.since_s,
+                _explain_retained(it),
+            )
 
 
-def _work(home: Path, objects: Mapping[str, Standing], cached: list[Cached]) -> Iterator[Item]:
-    """One for each object: all that its runs left at any provider's place here, but logs."""
-    sizes = {it.key: 0 for it in cached if it.sort == Sort.WORK_DIRECTORIES}
+def _work_items(
+    home: Path,
+    objects: Mapping[str, ObjectState],
+    cached: list[CachedEntry],
+) -> Iterator[RetentionItem]:
+    """Yields an item for each object: all files of its runs at any provider here, but logs."""
+    sizes = {it.key: 0 for it in cached if it.sort == RetentionSort.WORK_DIRECTORIES}
     for it in cached:
-        if it.sort == Sort.WORK_DIRECTORIES:
+        if it.sort == RetentionSort.WORK_DIRECTORIES:
             sizes[it.key] += it.bytes
     for provider in providers_in(home):
         jobs = jobs_dir(home, provider)
         for job in sorted(jobs.iterdir()) if jobs.is_dir() else ():
             if job.name == INTERPRETERS or not job.is_dir():
                 continue
-            size = sum(room_of(one) for one in job.iterdir() if one.name not in KEPT)
+            size = sum(disk_usage(one) for one in job.iterdir() if one.name not in KEPT)
             sizes[job.name] = sizes.get(job.name, 0) + size
     for uid, size in sizes.items():
         standing = objects.get(uid)
         if not size:
             continue
         if standing is None:
-            yield Item(uid, uid, size, 0.0, UNKNOWN)
+            yield RetentionItem(
+                uid,
+                uid,
+                size,
+                0.0,
+                UNKNOWN,
+            )
         else:
             held = "" if standing.over else NOT_OVER
-            yield Item(uid, standing.key, size, standing.since_s, held)
+            yield RetentionItem(
+                uid,
+                standing.key,
+                size,
+                standing.since_s,
+                held,
+            )
 
 
-def _sources(
-    copies: list[tuple[str, Path]], objects: Mapping[str, Standing], now_s: float
-) -> Iterator[Item]:
-    """Those that no object names go by themselves, and are not told of."""
-    keys, users = Snapshots(Path()), dict[str, list[Standing]]()
+def _source_items(
+    copies: list[tuple[str, Path]],
+    objects: Mapping[str, ObjectState],
+    now_s: float,
+) -> Iterator[RetentionItem]:
+    """Yields copies that an object names; unnamed ones are deleted anyway, and are not listed."""
+    keys = Snapshots(Path())
+    users = dict[str, list[ObjectState]]()
     for it in objects.values():
         if REVISION in it.annotations and ORIGIN in it.annotations:
             name = name_of(Path(it.annotations[ORIGIN]))
@@ -144,4 +233,37 @@ def _sources(
         held = f"needed by {needed[0]}" if needed else ""
         used_s = max([path.stat().st_mtime, *(it.since_s for it in users[key])])
         held = held or (NOT_OVER if used_s > now_s - YOUNG_S else "")
-        yield Item(key, users[key][0].key, room_of(path), used_s, held)
+        yield RetentionItem(
+            key,
+            users[key][0].key,
+            disk_usage(path),
+            used_s,
+            held,
+        )
+
+
+def _input_items(
+    contents: list[StoredContent],
+    objects: Mapping[str, ObjectState],
+    now_s: float,
+) -> Iterator[RetentionItem]:
+    """Yields contents of tasks' files that an object names; unnamed ones are deleted anyway."""
+    users = dict[str, list[ObjectState]]()
+    for it in objects.values():
+        for digest in it.inputs:
+            users.setdefault(digest, []).append(it)
+    for content in contents:
+        named = users.get(content.digest)
+        if not named:
+            continue
+        needed = [it.key for it in named if not it.over]
+        held = f"needed by {needed[0]}" if needed else ""
+        used_s = max([content.kept_s, *(it.since_s for it in named)])
+        held = held or (NOT_OVER if used_s > now_s - YOUNG_S else "")
+        yield RetentionItem(
+            content.digest,
+            f"{named[0].key} {content.digest[:DIGEST_SHOWN]}",
+            content.bytes,
+            used_s,
+            held,
+        )

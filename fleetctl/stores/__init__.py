@@ -1,3 +1,3 @@
-"""Where specs and records are kept. `base` is the seam, `sqlite` the embedded store, `reader` the
-CLI's view.
+"""Stores specs and records. `base` is the seam, `sqlite` the embedded store, `reader` the CLI's
+view.
 """

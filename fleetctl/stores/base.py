@@ -1,7 +1,7 @@
-"""What a store is, for the one process that writes it. The CLI reads through `read/reader.py`.
+"""Defines a store, for the one process that writes it. The CLI reads through `read/reader.py`.
 
-Called by the engine and by `cli`'s controller process. A store never calls a provider and decides
-nothing. tests/contracts/test_store.py is the suite that every store passes.
+Called by the engine and by `cli`'s controller process. A store never calls a provider and takes no
+decisions. tests/contracts/test_store.py is the suite that every store passes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
-from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
+from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, SavedCheckpoint
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores.outbox import NoticeStore
 
@@ -28,7 +28,7 @@ CACHE_BYTES_MAX = 256 << 20  # results are at most 256 KiB each, and most are fa
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One sentence about an object, for people. Equal (uid, reason, message) within a minute are
+    """One sentence about an object, for users. Equal (uid, reason, message) within a minute are
     counted, not repeated.
     """
 
@@ -41,7 +41,7 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class CachedSuccess:
     """A success under the key of its content."""
 
     template_key: str
@@ -58,7 +58,7 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Reusable:
+class ReuseScope:
     """Says which successes an object may take. owners: uids of the objects that they are of, the
     first to be preferred; shared: those of all others too. after_s: only what ended later, in
     seconds since the epoch.
@@ -74,57 +74,72 @@ class ResourceStore(Protocol):
     (M2).
     """
 
-    def get(self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE) -> Resource | None:
-        """The living resource of that name; one that is being deleted is not found here."""
+    def get(
+        self,
+        kind: str,
+        name: str,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Resource | None:
+        """Returns the living resource of that name; one that is being deleted is not found here."""
         ...
 
     def of(self, uid: str) -> Resource | None:
-        """The one with this uid, also while it is being deleted; None once it is dropped."""
+        """Returns the resource with this uid, also while it is being deleted; None once it is
+        dropped.
+        """
         ...
 
     def living(self, kind: str) -> Sequence[Resource]:
-        """The resources of a kind that are not being deleted, oldest first. Reads no others."""
+        """Returns the resources of a kind that are not being deleted, oldest first. Reads no
+        others.
+        """
         ...
 
     def naming(self, text: str) -> Sequence[Resource]:
-        """The living resources that have this text in their stored spec, oldest first; to find it
-        reads no row of the others.
+        """Returns the living resources that have this text in their stored spec, oldest first; to
+        find it reads no row of the others.
         """
         ...
 
     def annotations(self) -> Sequence[dict[str, str]]:
-        """The annotations of every resource that has any, equal ones once."""
+        """Returns the annotations of every resource that has any, equal ones once."""
         ...
 
     def list(self) -> Sequence[Resource]:
-        """All, also those being deleted, oldest first."""
+        """Returns all resources, also those being deleted, oldest first."""
         ...
 
     def put(self, resource: Resource, *, expected_version: int | None) -> Resource:
-        """Create (expected_version None) or replace spec, labels, annotations, generation and
-        deleted_at_s.
+        """Creates (expected_version None) or replaces spec, name, labels, annotations, generation
+        and deleted_at_s.
 
         Returns the row with its new version; the stored status is kept. Raises Conflict when the
-        living name exists (create) or the stored version is another (replace). `deleted_at_s` is
-        never unset.
+        living name exists, or the stored version is another (replace). `deleted_at_s` is never
+        unset.
         """
         ...
 
-    def put_status(self, uid: str, status: str, *, expected_version: int) -> int | None:
-        """Write the status only; the new version, or None when the row has another version or is
-        gone.
+    def put_status(
+        self,
+        uid: str,
+        status: str,
+        *,
+        expected_version: int,
+    ) -> int | None:
+        """Writes the status only. Returns the new version, or None when the row has another version
+        or is gone.
         """
         ...
 
     def delete(self, uid: str) -> None:
-        """Delete the resource: nothing here knows of it or of its runs any more. Idempotent.
+        """Deletes the resource: it and its runs are no longer found here. Idempotent.
 
-        What it leaves behind stays for people's questions, until GoneStore.forget takes it.
+        Its records stay for users' queries, until GoneStore.forget takes them.
         """
         ...
 
     def watch(self, after: int) -> tuple[int, Sequence[Resource]]:
-        """The store-wide counter of writes, and the resources put after `after`, in order.
+        """Returns the store-wide counter of writes, and the resources put after `after`, in order.
 
         Rises with every put and delete, not with a status, and never falls, across openings too. A
         dropped resource is not among them: it only moves the counter.
@@ -133,28 +148,38 @@ class ResourceStore(Protocol):
 
 
 class SleepStore(Protocol):
-    """Which objects a controller must look at of itself: all but those that were put to sleep.
+    """The objects that a controller must look at by itself: all but those that were put to sleep.
     Every write of a resource's spec or status wakes it.
     """
 
-    def put(self, uid: str, *, until_s: float | None, expected_version: int) -> bool:
-        """It is over, and nothing of it is due before until_s (None = ever). False when the row has
-        another version or is gone: somebody wants something of it.
+    def put(
+        self,
+        uid: str,
+        *,
+        until_s: float | None,
+        expected_version: int,
+    ) -> bool:
+        """Marks a finished object asleep: it has no work due before until_s (None = ever). False
+        when the row has another version or is gone: a newer request exists.
         """
         ...
 
     def awake(self, now_s: float) -> Sequence[str]:
-        """The uids of those that do not sleep now, oldest first. Costs as much as there are."""
+        """Returns the uids of the objects that do not sleep now, oldest first. Costs as much as
+        their number.
+        """
         ...
 
     def next_at_s(self, now_s: float) -> float | None:
-        """When the first resource that sleeps is due, after now_s; None when none sleeps."""
+        """Returns when the first sleeping resource is due, after now_s; None when no resource
+        sleeps.
+        """
         ...
 
 
 class RunStore(Protocol):
     def begin(self, runs: Sequence[Run]) -> None:
-        """Insert intents. Raises Conflict when a name exists: attempt numbers are never reused."""
+        """Inserts intents. Raises Conflict when a name exists: attempt numbers are never reused."""
         ...
 
     def advance(
@@ -164,46 +189,46 @@ class RunStore(Protocol):
         from_states: frozenset[RunState] = LIVE_STATES,
         result: str | None = None,
         metrics: Sequence[Metric] = (),
-        saved: Sequence[Saved] = (),
+        saved: Sequence[SavedCheckpoint] = (),
     ) -> bool:
-        """Replace the row of run.name if its stored state is in from_states; False = stale, nothing
-        written. What was put aside stays so.
+        """Replaces the row of run.name if its stored state is in from_states; False = stale, and
+        the row is unchanged. A run that was put aside stays so.
 
-        The result, the metrics and the checkpoints are written with it or not at all; what is
-        already there is kept once.
+        The result, the metrics and the checkpoints are written with it or not at all; an existing
+        one is kept once.
         """
         ...
 
     def of(self, uid: str) -> Iterator[tuple[Run, str | None]]:
-        """Every run of a resource with its result, ordered by (index, attempt). Streams."""
+        """Yields every run of a resource with its result, ordered by (index, attempt). Streams."""
         ...
 
-    def checkpoints_of(self, uid: str) -> Sequence[Saved]:
-        """What all runs of a resource saved, the newest last."""
+    def checkpoints_of(self, uid: str) -> Sequence[SavedCheckpoint]:
+        """Returns the checkpoints of all runs of a resource, the newest last."""
         ...
 
     def calls_usd_of(self, uid: str) -> float:
-        """What the calls of model endpoints came to, of all runs of a resource."""
+        """Returns the cost of calls to model endpoints, of all runs of a resource."""
         ...
 
     def metrics_of(self, run: str) -> Sequence[Metric]:
-        """What the run reported, by seq."""
+        """Returns the reports of the run, by seq."""
         ...
 
     def thin(self, uid: str) -> bool:
-        """Take a small step towards keeping only what each metric of each run came to last. False =
-        there is nothing to take.
+        """Takes a small step towards keeping only the last value of each metric of each run. False
+        = it is complete.
         """
         ...
 
     def last_step(self, run: str) -> int | None:
-        """The greatest step that the run reported; None when it reported none."""
+        """Returns the greatest step that the run reported; None without a report."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What the ended runs of one day are charged, of objects of a namespace with these labels."""
+class LedgerEntry:
+    """The charges of ended runs on one day, for objects of a namespace with these labels."""
 
     day: int  # since 1970, UTC
     labels: dict[str, str]
@@ -213,9 +238,9 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
-    """What was asked of an endpoint: sums. hits: answers that a cache gave. refused: by a limit or
-    a budget. unpriced: calls of models of unknown price.
+class CallSums:
+    """The requests to an endpoint: sums. hits: replies from a cache. refused: by a limit or a
+    budget. unpriced: calls of models of unknown price.
     """
 
     calls: int = 0
@@ -230,28 +255,30 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What one run asked of one endpoint in all, as its gateway counted it last. times_ms: waiting
-    for a slot, p50 and p95, and answering, p50 and p95; None while nobody knows.
+class EndpointUsage:
+    """All requests from a run to one endpoint, as its gateway counted them last. times_ms: waiting
+    for a slot, p50 and p95, and replying, p50 and p95; None while unknown.
     """
 
     run: str
     endpoint: str  # its name
     endpoint_uid: str  # empty: it is gone
-    total: Calls
+    total: CallSums
     times_ms: tuple[float | None, float | None, float | None, float | None] = (None,) * 4
 
 
 class CallStore(Protocol):
-    """What runs asked of model endpoints. Goes with the runs; the sums go with the endpoint."""
+    """The requests of runs to model endpoints. Removed with the runs; the sums are removed with the
+    endpoint.
+    """
 
-    def keep(self, asked: Sequence[Asked]) -> list[float]:
-        """Put each in place of what was known, and add the difference to the endpoint's sum. By how
-        much the USD of each rose; what is heard twice adds nothing.
+    def keep(self, asked: Sequence[EndpointUsage]) -> list[float]:
+        """Replaces the known counts by these, and adds the difference to the endpoint's sum.
+        Returns by how much the USD of each rose; a repeated report adds zero.
         """
         ...
 
-    def sum_of(self, endpoint_uid: str) -> Calls: ...
+    def sum_of(self, endpoint_uid: str) -> CallSums: ...
 
     def forget(self, endpoint_uid: str) -> None:
         """Its sum; it is, or is about to be, deleted."""
@@ -259,83 +286,100 @@ class CallStore(Protocol):
 
 
 class LedgerStore(Protocol):
-    """Spending that outlives its objects: dropping a resource takes nothing out of it."""
+    """Spending that outlives its objects: dropping a resource leaves it unchanged."""
 
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Add entries to what is there for the same day, namespace and labels."""
+    def add(self, entries: Sequence[LedgerEntry]) -> None:
+        """Adds entries to the existing one of the same day, namespace and labels."""
         ...
 
-    def entries(self) -> Sequence[Entry]:
-        """All, oldest first; one for each day, namespace and set of labels."""
+    def entries(self) -> Sequence[LedgerEntry]:
+        """Returns all entries, oldest first; one for each day, namespace and set of labels."""
         ...
 
 
 class CreateStore(Protocol):
-    """When new sandboxes were asked for, at providers that limit how many a minute."""
+    """Times of requests for new sandboxes, at providers that limit how many a minute."""
 
-    def add(self, provider: str, at_s: float, *, forget_until_s: float) -> None:
-        """Record one more create; those up to forget_until_s matter no more."""
+    def add(
+        self,
+        provider: str,
+        at_s: float,
+        *,
+        forget_until_s: float,
+    ) -> None:
+        """Records one more create; drops those up to forget_until_s."""
         ...
 
     def times(self, provider: str) -> Sequence[float]:
-        """Ascending; some may be older than a minute."""
+        """Returns times in ascending order; some may be older than a minute."""
         ...
 
 
 class CacheStore(Protocol):
-    """What succeeded, by content and owner. Goes with its owner; the oldest go when there are too
-    many.
+    """The successes, by content and owner. Removed with the owner; the oldest are removed when
+    there are too many.
     """
 
-    def remember(self, successes: Sequence[Remembered]) -> None:
-        """Keep them, each in place of an older one of the same keys and owner."""
+    def remember(self, successes: Sequence[CachedSuccess]) -> None:
+        """Stores successes, each replacing an older one with the same keys and owner."""
         ...
 
-    def recall(self, template_key: str, among: Reusable) -> Collection[str]:
-        """The unit keys that are known below this template key."""
+    def recall(self, template_key: str, among: ReuseScope) -> Collection[str]:
+        """Returns the unit keys that are known below this template key."""
         ...
 
-    def get(self, template_key: str, unit_key: str, among: Reusable) -> Remembered | None:
-        """The first owner's, where it has one; else the newest."""
+    def get(
+        self,
+        template_key: str,
+        unit_key: str,
+        among: ReuseScope,
+    ) -> CachedSuccess | None:
+        """Returns the first owner's success, where it has one; else the newest."""
         ...
 
     def hand_on(self, owner: str, heir: str) -> None:
-        """What this owner has is its heir's too: an object that takes its place."""
+        """Copies the owner's successes to its heir: an object that replaces it."""
         ...
 
     def forget(self, owner: str) -> None:
-        """All of this owner; it is, or is about to be, deleted."""
+        """Drops all successes of this owner, which is, or is about to be, deleted."""
         ...
 
     def put_aside(self, runs: Sequence[str]) -> None:
-        """What these runs came to counts no more."""
+        """Excludes the results of these runs."""
         ...
 
 
 class GoneStore(Protocol):
-    """What objects left behind that are gone: how they stood, runs, results, metrics, events."""
+    """The records of deleted objects: last status, runs, results, metrics, events."""
 
-    def forget(self, *, until_s: float, bytes_max: int, objects_max: int) -> bool:
-        """Take a small step towards having nothing of objects that went by then, and no more than
-        so much: the oldest goes first. False = there is nothing to take.
+    def forget(
+        self,
+        *,
+        until_s: float,
+        bytes_max: int,
+        objects_max: int,
+    ) -> bool:
+        """Takes a small step towards removing the records of objects deleted by until_s, and
+        towards the two limits: the oldest goes first. False = it is complete.
         """
         ...
 
 
 class EventStore(Protocol):
     def record(self, events: Sequence[EventRow]) -> None:
-        """Append, collapsing repeats; keeps the newest EVENTS_PER_OBJECT_MAX. Not durable against
-        power loss.
+        """Appends events, collapsing repeats; keeps the newest EVENTS_PER_OBJECT_MAX. Not durable
+        against power loss.
         """
         ...
 
     def replace(self, last: EventRow) -> None:
-        """Forget all events of this object but this one, which says so."""
+        """Replaces all events of this object by this one, which reports it."""
         ...
 
 
-class Stored(Protocol):
-    """What a decision reads; the writer's store and a read-only one alike."""
+class ReadableStore(Protocol):
+    """The rows that a decision reads; the writer's store and a read-only one alike."""
 
     @property
     def store_id(self) -> str: ...
@@ -355,7 +399,7 @@ class Store(Protocol):
 
     @property
     def store_id(self) -> str:
-        """Random, made with the store: the owner tag on everything that we create."""
+        """Returns a random id, made with the store: the owner tag on everything that we create."""
         ...
 
     @property
@@ -386,8 +430,8 @@ class Store(Protocol):
     def gone(self) -> GoneStore: ...
 
     def shrink(self) -> bool:
-        """Give a little of the room that was freed in the files back to the disk. Whether there is
-        more. To be called inside a transaction.
+        """Returns a little of the freed space in the files to the disk. True if there is more. To
+        be called inside a transaction.
         """
         ...
 
@@ -395,17 +439,17 @@ class Store(Protocol):
     def notices(self) -> NoticeStore: ...
 
     def close(self) -> None:
-        """Let go of the lock. Idempotent."""
+        """Releases the lock. Idempotent."""
         ...
 
     def whole(self) -> AbstractContextManager[None]:
-        """Inside a transaction: all writes of the block count, or where it raises none of them, and
-        the transaction goes on. Not nested.
+        """Groups writes inside a transaction: all writes of the block count, or if it raises, they
+        are undone, and the transaction goes on. Not nested.
         """
         ...
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All writes inside become durable together when the block ends, or none of them.
+        """Makes all writes inside durable together when the block ends, or undoes them all.
 
         One barrier per block (power loss included). Raises StoreError when the disk refuses, when
         another process has taken a newer epoch, and on nesting. Writes outside a block are an error

@@ -1,5 +1,5 @@
-"""What is said of a store that is damaged or gone, and of the backup that would mend it. Imports
-next to nothing: the CLI's read paths come through here.
+"""Writes the messages about a store that is damaged or gone, and about the backup that would fix
+it. Has hardly any imports: the CLI's read paths come through here.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ import os
 import time
 from pathlib import Path
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.common.errors import StoreError
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
 
 BACKUP_AGAIN = "`fleetctl restore FILE` puts back what `fleetctl backup FILE` wrote"
 
 
-def must_be_ours(path: Path | str, application: int, version: int) -> None:
+def must_be_ours(
+    path: Path | str,
+    application: int,
+    version: int,
+) -> None:
     """Raises StoreError for the database of another program, or of a newer fleetctl."""
     if application != APPLICATION_ID:
         raise StoreError(
@@ -31,14 +35,14 @@ def must_be_ours(path: Path | str, application: int, version: int) -> None:
         )
 
 
-def damaged(path: Path | str, finding: str) -> StoreError:
+def damaged_error(path: Path | str, finding: str) -> StoreError:
     return StoreError(
         f"`{path}` is damaged: {finding}",
         hint=f"{way_back(Path(path).parent.parent)}; nothing was written to the file",
     )
 
 
-def gone(home: Path, store_id: str) -> StoreError:
+def missing_error(home: Path, store_id: str) -> StoreError:
     note = home / places.STORE_MARKER
     return StoreError(
         f"`{home / places.STATE_DB}` is gone or empty, and `{note}` says that store `{store_id}` "
@@ -49,19 +53,24 @@ def gone(home: Path, store_id: str) -> StoreError:
 
 
 def is_missed(home: Path) -> str:
-    """The id of the store that was here, by the note beside it; empty where none was."""
+    """Returns the id of the store that was here, by the note beside it; empty where there was
+    none.
+    """
     try:
         words = (home / places.STORE_MARKER).read_text(encoding="utf-8", errors="replace").split()
     except OSError:
         return ""
-    return words[0] if words else ""
+    if words:
+        return words[0]
+    return ""
 
 
 def way_back(home: Path) -> str:
-    """A sentence with the command that puts back the newest backup, where one is known."""
+    """Returns a sentence with the command that puts back the newest backup, where one is known."""
     try:
         known = json.loads((home / places.LAST_BACKUP).read_text(encoding="utf-8"))
-        file, at_s = str(known["file"]), float(known["at_s"])
+        file = str(known["file"])
+        at_s = float(known["at_s"])
     except (OSError, ValueError, KeyError, TypeError):
         return BACKUP_AGAIN
     if "://" not in file and not os.path.exists(file):

@@ -25,7 +25,7 @@ def refuse_shared_filesystem(directory: Path) -> None:
     """Raises StoreError unless `directory` is on a local filesystem or `FLEETCTL_UNSAFE_FS=1` is
     set.
 
-    Elsewhere than on Linux nothing is known and nothing is refused.
+    Elsewhere than on Linux the filesystem is unknown and never refused.
     """
     if os.environ.get(OVERRIDE) == "1" or not sys.platform.startswith("linux"):
         return
@@ -39,25 +39,27 @@ def refuse_shared_filesystem(directory: Path) -> None:
 
 
 def filesystem_of(directory: Path, mountinfo: str) -> str:
-    """The type of the filesystem that holds `directory`, or "" when no line of `mountinfo` covers
-    it.
+    """Returns the type of the filesystem that holds `directory`, or "" when no line of `mountinfo`
+    covers it.
     """
     wanted = os.path.join(os.path.realpath(directory), "")
-    longest, kind = "", ""
+    longest = ""
+    kind = ""
     for line in mountinfo.splitlines():
         mount, _, source = line.partition(" - ")
         fields = mount.split(" ")
         if len(fields) < 5 or not source:
             continue
-        point = os.path.join(_unescape(fields[4]), "")
-        # Of two mounts on one point the later line is the visible one.
+        point = os.path.join(_unescape_field(fields[4]), "")
+        # If two mounts share one point, the later line is the visible one.
         if wanted.startswith(point) and len(point) >= len(longest):
-            longest, kind = point, source.split(" ")[0]
+            longest = point
+            kind = source.split(" ")[0]
     return kind
 
 
-def _unescape(field: str) -> str:
-    """The kernel writes blanks in a path as `\\040`, and so on."""
+def _unescape_field(field: str) -> str:
+    """Decodes a path: the kernel writes blanks in a path as `\040`, and so on."""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         field = field.replace(code, character)
     return field

@@ -2,8 +2,8 @@
 confirmed.
 
 Used by fleetctl/interpreter, which writes the rows of its own process, and by
-wiring/interpreters.py, which ends what killed programs left. There is no controller in between and
-none is needed: a file of its own, which SQLite shares among all programs of one home.
+wiring/interpreters.py, which ends the sandboxes of killed programs. No controller is needed: a file
+of its own, which SQLite shares among all programs of a state directory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.common.errors import StoreError
-from fleetctl.common.home import INTERPRETERS_DB
+from fleetctl.common.ownership import refuse_foreign
+from fleetctl.common.state_paths import INTERPRETERS_DB
 from fleetctl.guest.supervision.processes import is_held
 from fleetctl.stores import queries
 from fleetctl.stores.codes import APPLICATION_ID
@@ -32,13 +33,17 @@ SCHEMA = "interpreters_schema.sql"
 KEPT_S = 30 * 86_400.0  # rows
 WAIT_S = 5.0  # for another program that writes
 LOCK_S = 3600.0  # that an unused lock file is left
-STARTING, RUNNING, STOPPED, LOST, REFUSED = "Starting", "Running", "Stopped", "Lost", "Refused"
+STARTING = "Starting"
+RUNNING = "Running"
+STOPPED = "Stopped"
+LOST = "Lost"
+REFUSED = "Refused"
 PROGRAM_ENDED = "ProgramEnded"
 
 
 @dataclass(frozen=True, slots=True)
 class InterpreterRun:
-    """A sandbox of an interpreter. parent: "" where a program asked for it."""
+    """A sandbox of an interpreter. parent: "" where a program requested it."""
 
     name: str
     parent: str
@@ -50,16 +55,25 @@ class InterpreterRun:
 
 
 class InterpreterRuns:
-    """Raises StoreError from all of it: a file that cannot be written, or is a newer version's."""
+    """The records of a program. Any method raises StoreError: a file that cannot be written, or is
+    a newer version's.
+    """
 
     def __init__(self, home: Path) -> None:
         self._path = home / INTERPRETERS_DB
 
     def begin(self, run: InterpreterRun) -> None:
-        """Durable when it returns."""
+        """Records a sandbox; durable when it returns."""
         with self._failing():
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            program = _program(self._path.parent)
+            home = self._path.parents[1]
+            home.mkdir(
+                mode=0o700,
+                parents=True,
+                exist_ok=True,
+            )
+            refuse_foreign(home)
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            program = _program_file(self._path.parent)
         self._write(
             "INSERT INTO runs (name, parent, depth, provider, native, program, host, pid, state,"
             " reason, created_at_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
@@ -79,9 +93,13 @@ class InterpreterRuns:
         self._write(query, (RUNNING, time.time(), name))
 
     def ended(
-        self, name: str, state: str, reason: str, usage: Sequence[Mapping[str, Any]] | None
+        self,
+        name: str,
+        state: str,
+        reason: str,
+        usage: Sequence[Mapping[str, Any]] | None,
     ) -> None:
-        """Its end is confirmed. usage: None where nobody knows it. The first word counts."""
+        """Records its confirmed end. usage: None where unknown. The first report counts."""
         self._write(
             "UPDATE runs SET state = ?, reason = ?, ended_at_s = ?, usage = ? WHERE name = ? AND"
             " ended_at_s IS NULL",
@@ -89,15 +107,17 @@ class InterpreterRuns:
         )
 
     def living(self) -> set[str]:
-        """Names of those that programs of this machine hold which live."""
+        """Returns names of sandboxes held by living programs of this machine."""
         return {run.name for run, lives in self._open() if lives}
 
     def left(self) -> list[InterpreterRun]:
-        """Those of programs of this machine that were killed; children before their parents."""
+        """Returns sandboxes whose programs of this machine were killed; children before their
+        parents.
+        """
         return [run for run, lives in self._open() if not lives]
 
     def _open(self) -> list[tuple[InterpreterRun, bool]]:
-        """All of this machine's that have not ended, and whether their programs live."""
+        """Returns this machine's sandboxes that have not ended, and if their programs live."""
         if not self._path.exists():
             return []
         with self._failing(), closing(self._connect()) as database:
@@ -110,14 +130,28 @@ class InterpreterRuns:
         lives = {program: is_held(self._path.parent / program) for *_, program in rows}
         return [
             (
-                InterpreterRun(name, parent, depth, provider, json.loads(native), at_s, state),
+                InterpreterRun(
+                    name,
+                    parent,
+                    depth,
+                    provider,
+                    json.loads(native),
+                    at_s,
+                    state,
+                ),
                 lives[program],
             )
             for name, parent, depth, provider, native, at_s, state, program in rows
         ]
 
-    def _write(self, query: str, values: Sequence[object], *, durable: bool = False) -> None:
-        """Against a kill of the process always; durable: also against a loss of power."""
+    def _write(
+        self,
+        query: str,
+        values: Sequence[object],
+        *,
+        durable: bool = False,
+    ) -> None:
+        """Writes so that it survives a kill of the process; durable: also a loss of power."""
         with self._failing(), closing(self._connect()) as database:
             self._found(database)
             database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
@@ -127,7 +161,7 @@ class InterpreterRuns:
         return sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None)
 
     def _found(self, database: sqlite3.Connection) -> None:
-        """The tables, if nobody made them yet. Raises StoreError for a newer version's file."""
+        """Creates the tables if missing. Raises StoreError for a newer version's file."""
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version == VERSION:
             return
@@ -138,7 +172,7 @@ class InterpreterRuns:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("BEGIN IMMEDIATE")
         if database.execute("PRAGMA user_version").fetchone() == (0,):
-            for statement in queries.statements(SCHEMA):
+            for statement in queries.read_statements(SCHEMA):
                 database.execute(statement)
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             database.execute(f"PRAGMA user_version = {VERSION}")
@@ -147,7 +181,7 @@ class InterpreterRuns:
 
     def forget_old(self) -> None:
         """Rows of a month ago, and locks of programs that left no other."""
-        # No sandbox lives that long, whatever became of its program and machine.
+        # No sandbox lives that long, in any state of its program and machine.
         self._write("DELETE FROM runs WHERE created_at_s < ?", (time.time() - KEPT_S,))
         with self._failing(), closing(self._connect()) as database:
             open_ = {
@@ -160,11 +194,11 @@ class InterpreterRuns:
             if old and lock.name not in open_ and not is_held(lock):
                 lock.unlink(missing_ok=True)
 
-    def _failing(self) -> _Failing:
-        return _Failing(self._path)
+    def _failing(self) -> _StoreFailures:
+        return _StoreFailures(self._path)
 
 
-class _Failing:
+class _StoreFailures:
     """Errors of SQLite and of the disk as one of ours."""
 
     def __init__(self, path: Path) -> None:
@@ -173,7 +207,12 @@ class _Failing:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+    def __exit__(
+        self,
+        kind: object,
+        error: BaseException | None,
+        _: object,
+    ) -> None:
         if isinstance(error, (sqlite3.Error, OSError)):
             raise StoreError(
                 f"`{self._path}` cannot be used: {error}",
@@ -182,7 +221,7 @@ class _Failing:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether there are records, and of a version that this program knows."""
+    """Returns true if records exist, in a version that this program knows."""
     if not path.exists():
         return False
     with closing(sqlite3.connect(path, timeout=WAIT_S)) as database:
@@ -192,11 +231,11 @@ def is_readable(path: Path) -> bool:
 
 _programs: dict[Path, tuple[str, int]] = {}  # by directory, of this process alone
 _open_files: dict[tuple[Path, int], sqlite3.Connection] = {}
-_of_parents: list[object] = []  # never closed: SQLite's connections are of one process
+_of_parents: list[object] = []  # SQLite's connections belong to a process: never closed
 
 
-def _program(directory: Path) -> str:
-    """The file that says that this process lives: it holds its lock until it dies."""
+def _program_file(directory: Path) -> str:
+    """Returns the file that shows that this process lives: it holds its lock until it dies."""
     if directory not in _programs:
         name = f"program-{uuid.uuid4().hex}"
         handle = os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -216,7 +255,7 @@ def _stay_open(path: Path) -> None:
 
 
 def _forget_in_fork() -> None:
-    """A child is another program: the lock of its parent is its parent's alone."""
+    """Drops the lock in a fork: a child is another program, and the lock is its parent's alone."""
     for _, handle in _programs.values():
         os.close(handle)
     _of_parents.extend(_open_files.values())

@@ -10,25 +10,27 @@ from pathlib import Path
 _NAME = "-- name: "
 
 
-def script(file: str) -> str:
-    """The whole text of a schema file."""
+def read_script(file: str) -> str:
+    """Returns the whole text of a schema file."""
     return (Path(__file__).parent / "sql" / file).read_text(encoding="utf-8")
 
 
 @cache
-def named(file: str) -> dict[str, str]:
-    """The queries of a file by name; each begins at a line `-- name: <name>` and loses its
+def read_queries(file: str) -> dict[str, str]:
+    """Returns the queries of a file by name; each begins at a line `-- name: <name>` and loses its
     comments.
     """
     queries: dict[str, str] = {}
-    for block in script(file).split(_NAME)[1:]:
+    for block in read_script(file).split(_NAME)[1:]:
         name, _, body = block.partition("\n")
         lines = (line for line in body.splitlines() if not line.startswith("--"))
         queries[name.strip()] = "\n".join(lines).strip().removesuffix(";")
     return queries
 
 
-def statements(file: str) -> list[str]:
-    """The statements of a schema file, one by one, so that they fit into one transaction."""
-    lines = (line.partition("--")[0].rstrip() for line in script(file).splitlines())
+def read_statements(file: str) -> list[str]:
+    """Returns the statements of a schema file, one by one, so that they fit into one
+    transaction.
+    """
+    lines = (line.partition("--")[0].rstrip() for line in read_script(file).splitlines())
     return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]

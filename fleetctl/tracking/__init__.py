@@ -1,1 +1,2 @@
-"""What is kept in memory and in the store of each object under way, and of equal work."""
+"""The records of each object with unfinished work, in memory and in the store, and of equal
+work."""

@@ -1,5 +1,5 @@
-"""Annotations that we keep on objects ourselves; an apply leaves them as they are, unless it is
-what they tell of. Read by the engine and by what shows objects.
+"""The annotations that the program sets on objects; an apply leaves them unchanged, unless it
+changes the fact that they record. Read by the engine and by screens.
 """
 
 from __future__ import annotations
@@ -16,56 +16,64 @@ from fleetctl.specs.content import Pins
 from fleetctl.specs.values.hashing import short_hash
 from fleetctl.tracking.kept_by import KEPT_BY
 
-# What `source.path` held when its object was applied, or the commit of `source.git`.
+# The digest of `source.path` when its object was applied, or the commit of `source.git`.
 REVISION = "fleetctl.dev/source-revision"
-# The copy that runs get, where it holds more than what the revision counts; of a repository with a
+# The copy that runs get, where it holds more files than the revision counts; of a repository with a
 # `path`, the commit.
 COPY = "fleetctl.dev/source-copy"
 # Files in `source.path` that its manifest was read from, a JSON list of relative paths.
 APART = "fleetctl.dev/source-apart"
-# Where `source.path` was: what is stored is relative to the manifest.
+# Of a commit: a digest of its content beside the manifest's own file.
+BESIDE = "fleetctl.dev/source-beside"
+# The directory of `source.path`: the stored path is relative to the manifest.
 ORIGIN = "fleetctl.dev/source-origin"
 # The content of the Function that the template names.
 FUNCTION = "fleetctl.dev/function-content"
-# What the endpoints that the template asks call their models.
+# The models of the endpoints that the template calls.
 MODELS = "fleetctl.dev/models-content"
-# What `paramsFrom` gave, a JSON object: the parameters of the best trial when its sweep was over.
+# The parameters from `paramsFrom`, a JSON object: of the best trial when its sweep had finished.
 PARAMS = "fleetctl.dev/params"
-# The command of the same sweep, a JSON list, of work whose template has none.
+# The command of the same sweep, a JSON list, for work whose template has none.
 COMMAND = "fleetctl.dev/command"
-# Those that no document shows.
-PRIOR, WANDB = bookkeeping.PRIOR, bookkeeping.WANDB
-RELEASED, RESULTS = bookkeeping.RELEASED, bookkeeping.RESULTS
+# Annotations that no document shows.
+PRIOR = bookkeeping.PRIOR
+WANDB = bookkeeping.WANDB
+RELEASED = bookkeeping.RELEASED
+RESULTS = bookkeeping.RESULTS
 INDEXES = bookkeeping.INDEXES
-# What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
+# Set by `--keep-finished` and FinishRunning when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
-# What `--rollout` said, in place of the spec's own until the work changes again.
+# The value of `--rollout`, instead of the spec's own until the work changes again.
 ROLLOUT = "fleetctl.dev/rollout"
-# A request to run all again whatever is known by then: seconds since the epoch.
+# A request to repeat all units whatever is known by then: seconds since the epoch.
 RERUN = "fleetctl.dev/rerun"
-# What its whole work was estimated to cost when its spec was applied; see money/estimate.py.
+# The estimated cost of its whole work when its spec was applied; see money/estimate.py.
 ESTIMATE = "fleetctl.dev/estimate"
-# The last `retry` that was carried out, so that one that got no answer may be repeated.
+# The last `retry` that was carried out, so that one without a reply may be repeated.
 RETRIED = "fleetctl.dev/retried"
-# Of what a Schedule made: the uid of the schedule, and the moment that it was made for, in seconds
-# since the epoch; empty where somebody asked for it by hand.
+# On an object of a Schedule: the uid of the schedule, and the moment that it was made for, in
+# seconds since the epoch; empty where a user made it by hand.
 SCHEDULED_BY = "fleetctl.dev/scheduled-by"
 SCHEDULED_AT = "fleetctl.dev/scheduled-at"
-# On a Source: the last request by hand to look at once, and the one that allows what a commit
-# loses, with that commit behind it where a person saw which.
+# On a Source: the last request by hand to look at once, and the one that allows the losses of a
+# commit, with that commit behind it where the user saw which.
 RECONCILE = "fleetctl.dev/reconcile"
 APPROVED = "fleetctl.dev/approved-revision"
-# Which fields somebody set by hand that no file had; see by_hand.py.
+# The user of a team's server who applied it last; none where it was the machine's own user.
+AUTHOR = "fleetctl.dev/applied-by"
+# The fields that a user set by hand and that no file had; see by_hand.py.
 FIELDS = "fleetctl.dev/fields"
 # The label that ties an object to the files that it came from, as kubectl's part-of label does.
 APPLYSET = "fleetctl.dev/applyset"
 
-# What is known of a source; it goes when the source becomes another.
-OF_SOURCE = (REVISION, COPY, APART, ORIGIN)
+# The facts on a source; they are removed when the source becomes another.
+OF_SOURCE = (REVISION, COPY, APART, BESIDE, ORIGIN)
 NOTES = (
     APART,
     APPROVED,
+    AUTHOR,
+    BESIDE,
     COMMAND,
     COPY,
     ESTIMATE,
@@ -93,7 +101,8 @@ NOTES = (
 
 
 def pins_of(annotations: Mapping[str, str]) -> Pins:
-    """What the names in a spec stood for when it was applied, and what was said of that apply."""
+    """Returns the versions behind the names in a spec when it was applied, and the apply's
+    options."""
     return Pins(
         revision=annotations.get(REVISION, ""),
         function=annotations.get(FUNCTION, ""),
@@ -104,21 +113,27 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         results=annotations.get(RESULTS, ""),
         indexes=annotations.get(INDEXES, ""),
         wandb=_config_at_wandb(annotations.get(WANDB, "")),
-        kept_until_s=_moment(annotations.get(KEPT, "")),
-        finishing_at_s=_moment(annotations.get(FINISHING, "")),
+        kept_until_s=_parse_moment(annotations.get(KEPT, "")),
+        finishing_at_s=_parse_moment(annotations.get(FINISHING, "")),
         rollout=annotations.get(ROLLOUT, ""),
     )
 
 
 def rerun_at_s(annotations: Mapping[str, str]) -> float:
-    """When it was asked for that all runs again: what was known by then is not taken."""
-    at_s = _moment(annotations.get(RERUN, ""))
-    return -inf if at_s is None else at_s
+    """Returns when a rerun of all units was requested: results from before are not reused."""
+    at_s = _parse_moment(annotations.get(RERUN, ""))
+    if at_s is None:
+        return -inf
+    return at_s
 
 
-def work_digest(kind: str, spec: Mapping[str, object], annotations: Mapping[str, str]) -> str:
-    """Returns a digest of the work that an object asks for: its fields that decide what comes of
-    it, and what it was pinned to. `parallelism` or `suspend` change nothing of it.
+def work_digest(
+    kind: str,
+    spec: Mapping[str, object],
+    annotations: Mapping[str, str],
+) -> str:
+    """Returns a digest of the work that an object asks for: of its fields that decide its results,
+    and its pins. `parallelism` or `suspend` change nothing.
     """
     template = spec.get("template")
     work = _without_rules(spec, content.KINDS.get(kind, {}))
@@ -129,7 +144,7 @@ def work_digest(kind: str, spec: Mapping[str, object], annotations: Mapping[str,
 
 
 def _without_rules(
-    fields: Mapping[str, object], roles: Mapping[str, content.Role]
+    fields: Mapping[str, object], roles: Mapping[str, content.FieldRole]
 ) -> dict[str, object]:
     rules = {
         "".join((head, *(it.title() for it in rest)))
@@ -140,7 +155,7 @@ def _without_rules(
 
 
 def waits_for(sweep: Resource | None) -> str:
-    """The sweep whose trials this one waits for before it begins; "" where it does not."""
+    """Returns the sweep whose trials this one waits for before it begins; "" without one."""
     if sweep is None or sweep.deleted_at_s is not None or PRIOR in sweep.annotations:
         return ""
     document = json.loads(sweep.status or "{}")
@@ -154,13 +169,16 @@ def waits_for(sweep: Resource | None) -> str:
 
 
 def _config_at_wandb(text: str) -> str:
-    """Of a sweep that was at W&B before; "" while it is not known, and of one that we made."""
+    """Returns the configuration of a sweep that was at W&B before; "" while it is unknown, and for
+    one that we made."""
     home = json.loads(text or "{}").get("home") or {}
-    return json.dumps(home["config"]) if home.get("config") else ""
+    if home.get("config"):
+        return json.dumps(home["config"])
+    return ""
 
 
-def _moment(text: str) -> float | None:
-    """Of what somebody else wrote there, nothing is made."""
+def _parse_moment(text: str) -> float | None:
+    """Returns the time; a foreign text is ignored."""
     try:
         return float(text) if text else None
     except ValueError:

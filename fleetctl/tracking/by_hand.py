@@ -1,7 +1,8 @@
-"""Which fields of an object people set by hand, and which the file said though they are defaults.
+"""The fields of an object that users set by hand, and the fields that the file has with their
+default.
 
-Kept as one note on the object, so that an apply can leave alone what its file never had, as
-kubectl's last-applied annotation does. A field is a path of keys from `spec`, `labels` or
+Stored as one note on the object, so that an apply can leave fields alone that its file never had,
+as kubectl's last-applied annotation does. A field is a path of keys from `spec`, `labels` or
 `annotations`; a list is one value. Written by the apply and by edits; pure.
 """
 
@@ -23,17 +24,19 @@ _APPLYSET_PATH = ("labels", APPLYSET)
 
 
 class FieldNote(NamedTuple):
-    """hand: fields that somebody set and no file had. filed: fields that the file says and the
-    stored object does not show, for they are defaults or somebody took them away.
+    """The note. hand: fields that a user set and no file had. filed: fields in the file that the
+    stored object does not show, for they are defaults or a user removed them.
     """
 
     hand: tuple[FieldPath, ...] = ()
     filed: tuple[FieldPath, ...] = ()
 
     def text(self) -> str:
-        """JSON; empty where there is nothing to note."""
+        """Returns JSON; empty without fields."""
         found = {name: sorted(paths) for name, paths in self._asdict().items() if paths}
-        return canonical_json(found) if found else ""
+        if found:
+            return canonical_json(found)
+        return ""
 
 
 def field_note(annotations: Mapping[str, str]) -> FieldNote:
@@ -46,11 +49,13 @@ def field_note(annotations: Mapping[str, str]) -> FieldNote:
 def noted_fields(annotations: Mapping[str, str], note: FieldNote) -> dict[str, str]:
     """Returns the annotations with this note instead of another."""
     others = {key: text for key, text in annotations.items() if key != FIELDS}
-    return {**others, FIELDS: note.text()} if note.text() else others
+    if note.text():
+        return {**others, FIELDS: note.text()}
+    return others
 
 
 def document_of(resource: Resource) -> dict[str, Any]:
-    """Returns all that people may say of an object."""
+    """Returns all fields of an object that users may set."""
     written = {key: text for key, text in resource.annotations.items() if key not in NOTES}
     return {
         "spec": json.loads(resource.spec), "labels": dict(resource.labels), "annotations": written
@@ -58,32 +63,36 @@ def document_of(resource: Resource) -> dict[str, Any]:
 
 
 def note_of_edit(before: Resource, after: Resource) -> FieldNote:
-    """Returns the note of an object after an edit by hand: a field that appears is set by hand,
-    unless it is the file's; one that goes is the file's still, or nobody's.
+    """Returns the note of an object after an edit by hand: a new field is set by hand, unless it is
+    the file's; a removed one is the file's still, or of no owner.
     """
-    note, old, new = field_note(before.annotations), document_of(before), document_of(after)
+    note = field_note(before.annotations)
+    old = document_of(before)
+    new = document_of(after)
     kept = [path for path in note.hand if value_at(new, path) is not None]
     fresh = [
         path
-        for path in _leaves(new)
-        if not covers(old, path) and not owns(note.filed, path) and path != _APPLYSET_PATH
+        for path in _walk_leaves(new)
+        if not covers_path(old, path) and not owns_path(note.filed, path) and path != _APPLYSET_PATH
     ]
-    gone = [path for path in _leaves(old) if not covers(new, path) and path not in note.hand]
+    gone = [
+        path for path in _walk_leaves(old) if not covers_path(new, path) and path not in note.hand
+    ]
     return FieldNote(
         tuple(dict.fromkeys([*kept, *fresh])), tuple(dict.fromkeys([*note.filed, *gone]))
     )
 
 
 def as_filed(resource: Resource) -> dict[str, Any]:
-    """Returns the document of an object without the fields that people set by hand."""
+    """Returns the document of an object without the fields that users set by hand."""
     document = document_of(resource)
     for path in field_note(resource.annotations).hand:
-        _take_away(document, path)
+        _remove_path(document, path)
     return document
 
 
-def covers(document: Document, path: FieldPath) -> bool:
-    """Whether the document says something at this path, or a value without keys above it."""
+def covers_path(document: Document, path: FieldPath) -> bool:
+    """Returns true where the document has a value at this path, or one without keys above it."""
     inner: Any = document
     for key in path:
         if not isinstance(inner, dict):
@@ -94,13 +103,13 @@ def covers(document: Document, path: FieldPath) -> bool:
     return True
 
 
-def owns(paths: Sequence[FieldPath], path: FieldPath) -> bool:
-    """Whether one of the paths is this one or leads to it."""
+def owns_path(paths: Sequence[FieldPath], path: FieldPath) -> bool:
+    """Returns true where one of the paths is this one or leads to it."""
     return any(path[: len(it)] == it for it in paths)
 
 
 def value_at(document: Document, path: FieldPath) -> Any:
-    """None where there is nothing."""
+    """Returns the value; None for a missing one."""
     inner: Any = document
     for key in path:
         if not isinstance(inner, dict) or key not in inner:
@@ -109,23 +118,23 @@ def value_at(document: Document, path: FieldPath) -> Any:
     return inner
 
 
-def shown(paths: Sequence[FieldPath]) -> str:
-    """`suspend, labels.team`, as people name fields."""
+def format_paths(paths: Sequence[FieldPath]) -> str:
+    """Returns `suspend, labels.team`, the names in messages."""
     return ", ".join(".".join(path).removeprefix("spec.") for path in sorted(paths))
 
 
-def _leaves(value: object, path: FieldPath = ()) -> Iterator[FieldPath]:
+def _walk_leaves(value: object, path: FieldPath = ()) -> Iterator[FieldPath]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _leaves(inner, (*path, key))
+            yield from _walk_leaves(inner, (*path, key))
     elif len(path) > 1:
         yield path
 
 
-def _take_away(document: dict[str, Any], path: FieldPath) -> None:
-    """Also the blocks that hold nothing else."""
+def _remove_path(document: dict[str, Any], path: FieldPath) -> None:
+    """Removes a field, and blocks that hold no other."""
     holder = value_at(document, path[:-1])
     if isinstance(holder, dict):
         holder.pop(path[-1], None)
         if not holder and len(path) > 2:
-            _take_away(document, path[:-1])
+            _remove_path(document, path[:-1])

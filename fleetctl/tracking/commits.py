@@ -1,5 +1,5 @@
-"""The commits that manifests name, asked of their repositories when they are proposed. Called by
-sources.py.
+"""Asks repositories for the commits that manifests name, when they are proposed. Called by
+manifest_sources.py.
 """
 
 from __future__ import annotations
@@ -12,76 +12,88 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable, UsageError
-from fleetctl.common.home import COMMITS
+from fleetctl.common.state_paths import COMMITS
 from fleetctl.providers.sources import git
-from fleetctl.providers.sources.facts import CommitFacts, Facts
-from fleetctl.providers.sources.pinning import asked
-from fleetctl.specs.blocks.common import Execution, work_in
+from fleetctl.providers.sources.commit_facts import CommitFacts, CommitFactsCache, blobs_of
+from fleetctl.providers.sources.pinning import find_current
+from fleetctl.specs.blocks.common import WorkSpec, work_in
 from fleetctl.specs.blocks.template import GitSource, Source
 from fleetctl.specs.builtin import runs_here
-from fleetctl.tracking.looked import FILES_SHOWN_MAX, Looked, where
+from fleetctl.tracking.source_state import SourceState, format_position, names_text
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 GIT_LOOK_S = 10.0  # for all remotes together: a plan waits no longer for a network
-# For those of which more than the name of a commit must be known: its trees, or all commits.
+# For repositories of which more than the name of a commit is needed: its trees, or all commits.
 GIT_READ_S = 60.0
 GIT_AT_ONCE = 8
 
 
 @dataclass(slots=True)
-class _Asking:
-    """What is known so far of one repository. here: a path of this machine is what tasks see."""
+class _RepositoryQuery:
+    """The facts so far on one repository. here: tasks see the same path of this machine."""
 
     source: GitSource
     here: bool
     commit: str = ""
     doubt: str = ""
-    facts: Facts = field(default_factory=Facts)
+    facts: CommitFacts = field(default_factory=CommitFacts)
 
     @property
     def patient(self) -> bool:
         return self.source.path is not None or git.is_short(self.source.ref)
 
-    async def ask(self, gate: asyncio.Semaphore, known: CommitFacts) -> None:
-        """Raises Refused."""
+    async def ask(self, gate: asyncio.Semaphore, known: CommitFactsCache) -> None:
+        """Asks the repository. Raises Refused."""
         async with gate:
-            found = await asked(self.source, here=self.here)
+            found = await find_current(self.source, here=self.here)
             if found is None:
                 return
-            self.commit, self.doubt = found.commit, found.doubt
+            self.commit = found.commit
+            self.doubt = found.doubt
             with contextlib.suppress(Unavailable):
                 self.facts = await known.of(self.source, found.commit)
 
-    def looked(self, manifest: Manifest) -> Looked | None:
-        """None where nothing is asked, as the repository is a path of another machine."""
-        source, facts = self.source, self.facts
+    def looked(self, manifest: Manifest) -> SourceState | None:
+        """Returns the facts; None for a repository that is a path of another machine."""
+        source = self.source
+        facts = self.facts
         revision = self.commit if source.path is None else facts.revision
         if not revision:
-            told = f"{where(manifest)}: {_unasked(source)}"
-            return Looked(warnings=(told,)) if self.here or git.host(source.url) else None
+            told = f"{format_position(manifest)}: {_explain_unasked(source)}"
+            if self.here or git.url_host(source.url):
+                return SourceState(warnings=(told,))
+            return None
         doubts = [self.doubt] if self.doubt else []
-        doubts += _lacking(source, facts)
-        return Looked(
-            revision, copy=self.commit, warnings=tuple(f"{where(manifest)}: {it}" for it in doubts)
+        doubts += _describe_lacking(source, facts)
+        return SourceState(
+            revision,
+            copy=self.commit,
+            beside=facts.beside(blobs_of(_own_file(manifest))) if source.path is None else "",
+            pointers=() if source.lfs else facts.lfs,
+            pointer_count=0 if source.lfs else facts.lfs_count,
+            warnings=tuple(f"{format_position(manifest)}: {it}" for it in doubts),
         )
 
 
-async def commits_of(named: Sequence[tuple[Manifest, Source]], home: Path) -> dict[str, Looked]:
-    """What the refs name now; a remote that does not answer in time leaves what was known. home:
-    the state directory. Raises UsageError.
+async def commits_of(
+    named: Sequence[tuple[Manifest, Source]], home: Path
+) -> dict[str, SourceState]:
+    """Returns the present commits of the refs; an unreachable remote leaves the last known one.
+    home: the state directory. Raises UsageError.
     """
-    gate, known = asyncio.Semaphore(GIT_AT_ONCE), CommitFacts(home / COMMITS)
-    asking: dict[GitSource, tuple[_Asking, asyncio.Task[None]]] = {}
+    gate = asyncio.Semaphore(GIT_AT_ONCE)
+    known = CommitFactsCache(home / COMMITS)
+    asking: dict[GitSource, tuple[_RepositoryQuery, asyncio.Task[None]]] = {}
     for manifest, source in named:
         assert source.git is not None
         if source.git not in asking:
-            one = _Asking(source.git, _runs_here(manifest.spec))
+            one = _RepositoryQuery(source.git, _runs_here(manifest.spec))
             asking[source.git] = one, asyncio.ensure_future(one.ask(gate, known))
     tasks = [task for _, task in asking.values()]
     patient = any(one.patient for one, _ in asking.values())
-    found: dict[str, Looked] = {}
+    found: dict[str, SourceState] = {}
     try:
         await asyncio.wait(tasks, timeout=GIT_READ_S if patient else GIT_LOOK_S)
         for manifest, source in named:
@@ -91,7 +103,9 @@ async def commits_of(named: Sequence[tuple[Manifest, Source]], home: Path) -> di
                 if task.done():
                     task.result()
             except Refused as error:
-                raise UsageError(f"{where(manifest)}: {error}", hint=error.hint) from error
+                raise UsageError(
+                    f"{format_position(manifest)}: {error}", hint=error.hint
+                ) from error
             if (looked := one.looked(manifest)) is not None:
                 found[manifest.key] = looked
     finally:
@@ -101,36 +115,39 @@ async def commits_of(named: Sequence[tuple[Manifest, Source]], home: Path) -> di
     return found
 
 
+def _own_file(manifest: Manifest) -> list[str]:
+    """Returns the manifest's file, if it is a file of this machine."""
+    name = Path(manifest.path).name
+    return [it for it in manifest.read if Path(it).name == name]
+
+
 def _runs_here(spec: object) -> bool:
-    """Whether a path of this machine means the same where it runs."""
+    """Returns true where a path of this machine is the same for its runs."""
     spec = work_in(spec)
-    if isinstance(spec, Execution):
+    if isinstance(spec, WorkSpec):
         return all(map(runs_here, spec.providers()))
     return runs_here(getattr(spec, "provider", ""))
 
 
-def _lacking(source: GitSource, facts: Facts) -> Iterator[str]:
-    """What tasks would not get of a repository."""
-    if facts.lfs and not source.lfs:
-        count = facts.lfs_count
-        files = "1 file is" if count == 1 else f"{count:,} files are"
+def _describe_lacking(source: GitSource, facts: CommitFacts) -> Iterator[str]:
+    """Yields the files of a repository that tasks would not get."""
+    if facts.outside:
+        count = len(facts.outside)
+        what = "a link that leads" if count == 1 else f"{count:,} links that lead"
+        whole = "it" if source.path is None else f"`{source.path}`"
         yield (
-            f"{files} kept by Git LFS, and tasks get a pointer of some lines in place of each:"
-            f" {_shown(facts.lfs)}; `source.git.lfs: true` brings the files"
+            f"the source has {what} out of {whole}, and there is nothing for tasks:"
+            f" {names_text(facts.outside)}"
         )
     if facts.submodules and not source.submodules:
         count = len(facts.submodules)
         what = "1 submodule, which is" if count == 1 else f"{count:,} submodules, which are"
         yield (
-            f"the source has {what} empty for tasks: {_shown(facts.submodules)};"
+            f"the source has {what} empty for tasks: {names_text(facts.submodules)};"
             " `source.git.submodules: true` brings the files"
         )
 
 
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:FILES_SHOWN_MAX]) + (", …" if len(names) > FILES_SHOWN_MAX else "")
-
-
-def _unasked(wanted: GitSource) -> str:
+def _explain_unasked(wanted: GitSource) -> str:
     ref = f"`{wanted.ref}`" if wanted.ref else "the default branch"
-    return f"{git.shown(wanted.url)} cannot be asked from here what {ref} is now"
+    return f"{git.redact_url(wanted.url)} cannot be asked from here what {ref} is now"

@@ -1,4 +1,4 @@
-"""Who keeps an object: notes on it, of fleetctl/gitops for a Source and of the operator for a
+"""The owner of an object: annotations from fleetctl/gitops for a Source and from the operator for a
 custom resource. Light, for `get` and `describe` read them.
 """
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 from fleetctl.specs.values.hashing import canonical_json
 
-# Of what a Source keeps: which one, and what it made of it.
+# On an object of a Source: the Source, and the digest of the object as it made it.
 KEPT_BY = "fleetctl.dev/kept-by"
-# Of what was made from a custom resource of Kubernetes: its uid, generation and digest.
+# On an object from a custom resource of Kubernetes: the resource's uid, generation and digest.
 MADE_FROM = "fleetctl.dev/custom-resource"
 COMMIT_CHARS = 7
-# The reason of a Source whose newest commit waits for a person.
+# The reason of a Source whose newest commit waits for consent.
 HELD = "NeedsConsent"
 
 
 class KeptBy(NamedTuple):
-    """source: its key. file: inside the repository, with the line. revision: the commit that
-    changed the object last. digest: of the object as that commit made it.
+    """The owner. source: its key. file: inside the repository, with the line. revision: the commit
+    that changed the object last. digest: of the object as that commit made it.
     """
 
     source: str
@@ -34,7 +34,7 @@ class KeptBy(NamedTuple):
 
 
 def kept_by(annotations: Mapping[str, str]) -> KeptBy | None:
-    """None of what no Source keeps."""
+    """Returns the owner; None without a Source."""
     text = annotations.get(KEPT_BY)
     if not text:
         return None
@@ -43,21 +43,24 @@ def kept_by(annotations: Mapping[str, str]) -> KeptBy | None:
 
 
 def left_by(key: str) -> str:
-    """The owner of results whose object a Source has pruned: of the next one that a Source makes
-    under that name, for a manifest that moves to another Source goes before it comes.
+    """Returns the owner of results whose object a Source has pruned: the next object with that name
+    from a Source gets them, for a manifest that moves to another Source is removed before it
+    arrives.
     """
     return f"left by {key}"
 
 
 def made_again_by(annotations: Mapping[str, str]) -> str:
-    """Who would make the object again, and have it run again, were it deleted here alone; empty
-    where nobody would.
+    """Returns the owner that would make the object again, and run it again, were it deleted here
+    alone; empty without one.
     """
     note = kept_by(annotations)
     if note is not None:
         return note.source
-    return "its custom resource" if annotations.get(MADE_FROM) else ""
+    if annotations.get(MADE_FROM):
+        return "its custom resource"
+    return ""
 
 
-def short(commit: str) -> str:
+def shorten_commit(commit: str) -> str:
     return commit[:COMMIT_CHARS]

@@ -1,4 +1,4 @@
-"""Reading a resource: its spec parsed, its work rebuilt from the rows."""
+"""Reads a resource: its spec parsed, its work rebuilt from the rows."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from math import isfinite
 
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.curves import Curves
-from fleetctl.controllers.history.replay import Replayed, replay
-from fleetctl.controllers.history.retries.retry import rolls_over
+from fleetctl.controllers.history.metrics.curves import MetricCurves
+from fleetctl.controllers.history.replay import ReplayedRun, replay_runs
+from fleetctl.controllers.history.retries.retry_limits import rolls_over
 from fleetctl.controllers.kinds.registry import CONTROLLERS
-from fleetctl.controllers.kinds.unreadable import Unreadable
+from fleetctl.controllers.kinds.unreadable import UnreadableController
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
-from fleetctl.controllers.planning.kind import KindController, outdated, superseded
+from fleetctl.controllers.planning.kind_controller import KindController, is_outdated, is_superseded
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.stores.base import RunStore
 from fleetctl.tracking.annotations import pins_of
-from fleetctl.tracking.track import Track, Work, track_of
+from fleetctl.tracking.track import ResourceWork, Track, track_of
 
 
-def load(track: Track, runs: RunStore, *, rerun: bool = False) -> Work | None:
-    """Parse the spec and rebuild the history from the rows; rerun: as if none of them counted.
+def load_work(
+    track: Track,
+    runs: RunStore,
+    *,
+    rerun: bool = False,
+) -> ResourceWork | None:
+    """Parses the spec and rebuilds the history from the rows; rerun: as if none of them counted.
     None for a kind without runs.
 
     Raises pydantic's ValidationError when the stored spec cannot be read by this version and the
@@ -38,8 +43,8 @@ def load(track: Track, runs: RunStore, *, rerun: bool = False) -> Work | None:
             raise
         if resource.kind not in CONTROLLERS:
             return None
-        # What nobody can read can still be deleted (I23).
-        controller: KindController = Unreadable()
+        # An unreadable object can still be deleted (I23).
+        controller: KindController = UnreadableController()
     else:
         make = CONTROLLERS.get(resource.kind)
         if make is None:
@@ -53,31 +58,39 @@ def load(track: Track, runs: RunStore, *, rerun: bool = False) -> Work | None:
             for run, _ in rows:
                 controller.recall(run)
     history = History(controller.limits, controller.curves())
-    found: Iterable[Replayed] = _replayed(controller, rows, runs)
+    found: Iterable[ReplayedRun] = _replay_runs(controller, rows, runs)
     if history.curves is not None:
-        found = _told(found, history.curves, runs)
-    replay(history, map(_discounted, found) if rerun else found)
+        found = _take_curves(found, history.curves, runs)
+    replay_runs(history, map(_discount_success, found) if rerun else found)
     if calls_usd := runs.calls_usd_of(resource.uid):
         history.called(calls_usd)
     if controller.limits.checkpoints:
         for saved in runs.checkpoints_of(resource.uid):
             history.saved(saved)
+        for run, _ in runs.of(resource.uid):
+            history.saves.began(run)
     for run in history.live.values():
         track.latest[run.name] = last_values(runs.metrics_of(run.name))
-    track.work = Work(track, controller, history)
+    track.work = ResourceWork(track, controller, history)
     return track.work
 
 
-def work_of(resource: Resource, runs: RunStore, *, rerun: bool = False) -> Work:
-    """The work of a stored object of a kind that runs it, read as the next pass reads it."""
-    work = load(track_of(resource), runs, rerun=rerun)
+def work_of(
+    resource: Resource,
+    runs: RunStore,
+    *,
+    rerun: bool = False,
+) -> ResourceWork:
+    """Returns the work of a stored object of a kind that runs it, read as the next pass reads
+    it."""
+    work = load_work(track_of(resource), runs, rerun=rerun)
     assert work is not None, f"a {resource.kind} runs nothing"
     return work
 
 
 def last_values(metrics: Sequence[Metric]) -> dict[str, float]:
-    """The last number of each metric, by which units are compared: one that diverged counts by what
-    it came to before.
+    """Returns the last number of each metric, by which units are compared: a unit that diverged
+    counts with its last number before.
     """
     return {metric.name: metric.value for metric in metrics if isfinite(metric.value)}
 
@@ -88,34 +101,49 @@ def score_of(
     result: str | None,
     latest: Callable[[], Mapping[str, float]],
 ) -> Score | None:
-    """The unit's value, where its kind compares units; of one that its kind ended, what it reported
-    last. `latest` is asked only when the result has none.
+    """Returns the unit's value, where its kind compares units; for a unit that its kind ended, the
+    last report. `latest` is called only when the result has none.
     """
     ended = run.state is RunState.STOPPED and run.reason in controller.limits.final
     if not controller.compares or not (ended or run.state is RunState.SUCCEEDED):
         return None
-    result = None if ended else result  # half a result says nothing
+    result = None if ended else result  # the result of an ended unit is not final
     value = controller.score(result, {})
-    return value if value is not None else controller.score(result, latest())
+    if value is not None:
+        return value
+    return controller.score(result, latest())
 
 
-def _replayed(
-    controller: KindController, rows: Iterable[tuple[Run, str | None]], runs: RunStore
-) -> Iterator[Replayed]:
+def _replay_runs(
+    controller: KindController,
+    rows: Iterable[tuple[Run, str | None]],
+    runs: RunStore,
+) -> Iterator[ReplayedRun]:
     for run, result in rows:
         wanted = controller.unit(run.index) is not None
         score = None
         if wanted:
             score = score_of(controller, run, result, partial(_stored_values, runs, run.name))
-        old = outdated(controller, run)
-        # Only what was rolled over is asked how far it came: to look takes reading its reports.
+        old = is_outdated(controller, run)
+        # The last step is read only for a run that was rolled over: it takes reading its reports.
         step = runs.last_step(run.name) if rolls_over(run) else None
-        yield Replayed(run, score, superseded(controller, run), old, wanted, step)
+        yield ReplayedRun(
+            run,
+            score,
+            is_superseded(controller, run),
+            old,
+            wanted,
+            step,
+        )
 
 
-def _told(rows: Iterable[Replayed], curves: Curves, runs: RunStore) -> Iterator[Replayed]:
-    """The rows; what each attempt under the present spec reported is read on the way, before any
-    decision: by half of it a trial would be judged wrongly.
+def _take_curves(
+    rows: Iterable[ReplayedRun],
+    curves: MetricCurves,
+    runs: RunStore,
+) -> Iterator[ReplayedRun]:
+    """Yields the rows; the reports of each attempt under the present spec are read on the way,
+    before any decision: by half of the reports a trial would be judged wrongly.
     """
     for row in rows:
         if row.wanted and not row.superseded:
@@ -123,8 +151,8 @@ def _told(rows: Iterable[Replayed], curves: Curves, runs: RunStore) -> Iterator[
         yield row
 
 
-def _discounted(row: Replayed) -> Replayed:
-    """The success of a wanted unit is to be had anew."""
+def _discount_success(row: ReplayedRun) -> ReplayedRun:
+    """Returns the row with the success of a desired unit discounted: it has to succeed again."""
     counts = row.run.state is RunState.SUCCEEDED and row.wanted and not row.superseded
     over = row.run.state not in LIVE_STATES
     return replace(row, superseded=row.superseded or over, outdated=row.outdated or counts)

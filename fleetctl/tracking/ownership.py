@@ -1,5 +1,5 @@
-"""The objects of a Source: the apply set that they are in, and whether somebody changed one by hand
-since. The note on each of them is in kept_by.py.
+"""The objects of a Source: the apply set that they are in, and the digest that shows a change by
+hand. The note on each object is in kept_by.py.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
     from fleetctl.tracking.kept_by import KeptBy
 
-# Apply sets of Sources are called so; a person's own cannot be.
+# The prefix of Sources' apply sets; a user's own cannot have it.
 SET_PREFIX = "source."
 SET_CHARS_MAX = 63  # of a label's value
 DIGEST_CHARS = 16
 
 
 def set_name(name: str, namespace: str) -> str:
-    """The apply set of a Source. No name has a dot in it, so that no two Sources share one."""
+    """Returns the apply set of a Source. Names have no dot, so that no two Sources share one."""
     whole = SET_PREFIX + (name if namespace == DEFAULT_NAMESPACE else f"{namespace}.{name}")
     if len(whole) <= SET_CHARS_MAX:
         return whole
@@ -32,17 +32,19 @@ def set_name(name: str, namespace: str) -> str:
 
 
 def digest_of(resource: Resource) -> str:
-    """Of all that a manifest says of it; what it never had and a person set is no part of it."""
+    """Returns a digest of all fields in the manifest; fields that it never had and a user set do
+    not count."""
     if field_note(resource.annotations).hand:
         filed = as_filed(resource)
         spec, labels, written = (filed[part] for part in ("spec", "labels", "annotations"))
         spec = json.dumps(spec, separators=(",", ":"), allow_nan=False)
     else:
-        spec, labels = resource.spec, resource.labels
+        spec = resource.spec
+        labels = resource.labels
         written = {key: text for key, text in resource.annotations.items() if key not in NOTES}
     text = canonical_json([spec, labels, written])
     return sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
 
 
-def drifted(resource: Resource, note: KeptBy) -> bool:
+def has_drifted(resource: Resource, note: KeptBy) -> bool:
     return digest_of(resource) != note.digest

@@ -1,4 +1,4 @@
-"""The indexes of an object's rows, matched with those that it has in the store. Called when a spec
+"""Matches the indexes of an object's rows with those that it has in the store. Called when a spec
 is applied, and when results become tasks.
 """
 
@@ -9,10 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.depends.results import Rows
-from fleetctl.controllers.kinds.batchjob import BatchJob
+from fleetctl.controllers.depends.results import ResultParameters
+from fleetctl.controllers.kinds.batchjob import BatchJobController
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.reuse.rows import RowHolder, RowIndexes, assigned, holder
+from fleetctl.controllers.reuse.row_matching import (
+    RowHolder,
+    RowIndexes,
+    assign_indexes,
+    make_holder,
+)
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.values.hashing import params_hash
@@ -23,9 +28,13 @@ if TYPE_CHECKING:
     from fleetctl.specs.values.scalars import Spec
 
 
-def indexes_kept(runs: RunStore, spec: Spec, known: Resource | None) -> str:
-    """The indexes of its rows, as a note keeps them; empty where each has its position, and of what
-    has no rows. known: the object as it is stored.
+def format_row_indexes(
+    runs: RunStore,
+    spec: Spec,
+    known: Resource | None,
+) -> str:
+    """Returns the indexes of its rows, as an annotation stores them; empty where each has its
+    position, and without rows. known: the object as it is stored.
     """
     if known is None or not isinstance(spec, BatchJobSpec) or not _has_rows(spec):
         return ""
@@ -33,39 +42,43 @@ def indexes_kept(runs: RunStore, spec: Spec, known: Resource | None) -> str:
         return known.annotations.get(INDEXES, "")
     assert spec.tasks is not None
     rows = [(at, params_hash(spec.params(at))) for at in range(spec.count() or 0)]
-    return RowIndexes.of(assigned(rows, _holders(runs, known))).text()
+    return RowIndexes.of(assign_indexes(rows, _list_holders(runs, known))).text()
 
 
-def matched_rows(runs: RunStore, rows: Rows, known: Resource | None) -> Rows:
-    """Results of another job under the indexes that equal ones have here; a new one has that of its
-    giver where it is free.
+def matched_rows(
+    runs: RunStore,
+    rows: ResultParameters,
+    known: Resource | None,
+) -> ResultParameters:
+    """Returns results of another job under the indexes that equal ones have here; a new one has
+    that of its giver where it is free.
     """
     if known is None:
         return rows
     digests = [(index, params_hash(params)) for index, params in rows.params.items()]
-    indexes = assigned(digests, _holders(runs, known))
+    indexes = assign_indexes(digests, _list_holders(runs, known))
     return replace(rows, params=dict(zip(indexes, rows.params.values(), strict=True)))
 
 
 def _has_rows(spec: BatchJobSpec) -> bool:
     tasks = spec.tasks
-    return tasks is not None and (tasks.items is not None or tasks.matrix is not None)
+    return tasks is not None and any((tasks.items, tasks.matrix, tasks.files))
 
 
-def _holders(runs: RunStore, known: Resource) -> Iterator[RowHolder]:
+def _list_holders(runs: RunStore, known: Resource) -> Iterator[RowHolder]:
     try:
         spec = parse_spec(known.kind, known.spec)
     except ValueError:
-        return  # nobody can read it any more
+        return  # the stored spec is unreadable
     assert isinstance(spec, BatchJobSpec)
-    job = BatchJob(spec, {}, pins_of(known.annotations))
+    job = BatchJobController(spec, {}, pins_of(known.annotations))
     last = {run.index: run for run, _ in runs.of(known.uid)}
-    desired = _desired(job)
+    desired = _list_desired(job)
     for index in sorted({*desired, *last}):
-        yield holder(index, desired.get(index, ""), last.get(index), job.contents[0])
+        yield make_holder(index, desired.get(index, ""), last.get(index), job.contents[0])
 
 
-def _desired(job: BatchJob) -> Mapping[int, str]:
-    """Params hash of each wanted task, by its index."""
+def _list_desired(job: BatchJobController) -> Mapping[int, str]:
+    """Returns the params hash of each desired task, by its index."""
     units = (job.unit(index) for index in job.indexes())
     return {unit.index: unit.params_hash for unit in units if unit is not None}

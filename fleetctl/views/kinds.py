@@ -11,20 +11,20 @@ from fleetctl.common.errors import UsageError
 from fleetctl.specs.kinds.registry import KINDS, Kind, find_kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key, split_key
 
-# What hangs on an object and is read through it.
+# Resources that belong to an object and are read through it.
 TASKS = ("tasks", "task", "t")
 NAMESPACES = ("namespaces", "namespace", "ns")
 ATTEMPTS = ("attempts", "attempt", "at")
 CHECKPOINTS = ("checkpoints", "checkpoint", "ckpt")
 METRICS = ("metrics", "metric")
+ARTIFACTS = ("artifacts", "artifact", "outputs", "output")
 INTERPRETERS = ("interpreters", "interpreter")
 NOTICES = ("notices", "notice")
-# What people who come from Kubernetes and its like call things, as `get` lists them here.
-# What kubectl and others list, and a verb shows here.
+# Things that kubectl and similar tools list with `get`, and the verbs that show them here.
 _VERBS = {
     **dict.fromkeys(("event", "events", "ev"), "events"),
     **dict.fromkeys(("log", "logs"), "logs KIND/NAME"),
-    **dict.fromkeys(("result", "results", "outputs", "artifacts"), "results KIND/NAME"),
+    **dict.fromkeys(("result", "results"), "results KIND/NAME"),
     **dict.fromkeys(("cost", "costs", "usage"), "cost"),
     **dict.fromkeys(("orphan", "orphans"), "orphans"),
     **dict.fromkeys(("gpu", "gpus", "offers", "machines"), "doctor"),
@@ -46,11 +46,14 @@ _SAID_ELSEWHERE = {
         "queues",
     ),
 }
-_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, *NAMESPACES, *INTERPRETERS, *NOTICES)
+_NO_KINDS = (
+    *("all", *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, *ARTIFACTS),
+    *(*NAMESPACES, *INTERPRETERS, *NOTICES),
+)
 
 
 class Target(NamedTuple):
-    """What a person pointed at: a kind, and one object of it unless name is empty."""
+    """The object of a command: a kind, and a single object unless name is empty."""
 
     kind: Kind
     name: str
@@ -62,12 +65,14 @@ class Target(NamedTuple):
 
 
 def kind_of(word: str) -> Kind:
-    """The kind that a word on the command line means. Raises UsageError with the nearest word."""
+    """Returns the kind that a word on the command line means. Raises UsageError with the nearest
+    word."""
     kind = find_kind(word)
     if kind is not None:
         return kind
     lower = word.lower()
-    listed = next((it[0] for it in (TASKS, ATTEMPTS, METRICS, CHECKPOINTS) if lower in it), "")
+    parts = (TASKS, ATTEMPTS, METRICS, CHECKPOINTS, ARTIFACTS)
+    listed = next((it[0] for it in parts if lower in it), "")
     if listed:
         raise UsageError(
             f"`{word}` is not a kind: {listed} belong to an object that runs work",
@@ -82,7 +87,7 @@ def kind_of(word: str) -> Kind:
 
 
 def kinds_of(words: str) -> list[Kind]:
-    """`jobs` or `jobs,sweeps`, each once. Raises UsageError."""
+    """Reads `jobs` or `jobs,sweeps`, each once. Raises UsageError."""
     parts = [word.strip() for word in words.split(",")]
     if len(parts) > 1 and (odd := next((it for it in parts if it in _NO_KINDS), None)):
         raise UsageError(
@@ -92,12 +97,19 @@ def kinds_of(words: str) -> list[Kind]:
 
 
 def kind_named(name: str) -> Kind:
-    """The row of a kind as the store names it; an unknown one (a newer store) gets a plain row."""
-    return KINDS.get(name) or Kind(name, f"{name.lower()}s", (), "", "task")
+    """Returns the row of a kind as the store names it; an unknown one (a newer store) gets a plain
+    row."""
+    return KINDS.get(name) or Kind(
+        name,
+        f"{name.lower()}s",
+        (),
+        "",
+        "task",
+    )
 
 
-def target(text: str, namespace: str = DEFAULT_NAMESPACE) -> Target:
-    """`job/x` in a namespace. Raises UsageError when either half of it is missing."""
+def parse_target(text: str, namespace: str = DEFAULT_NAMESPACE) -> Target:
+    """Reads `job/x` in a namespace. Raises UsageError when either half is missing."""
     word, slash, name = text.partition("/")
     if not slash or not name or not word or "/" in name:
         raise UsageError(
@@ -107,21 +119,23 @@ def target(text: str, namespace: str = DEFAULT_NAMESPACE) -> Target:
     return target_of(kind_of(word), name, namespace)
 
 
-def target_of(kind: Kind, name: str, namespace: str) -> Target:
-    """The object that a person names. Of a kind without namespaces there is one of the name,
-    whatever `-n` says.
-    """
+def target_of(
+    kind: Kind,
+    name: str,
+    namespace: str,
+) -> Target:
+    """Returns the object with that name. For a kind without namespaces `-n` has no effect."""
     return Target(kind, name, namespace if kind.namespaced else DEFAULT_NAMESPACE)
 
 
 def target_with(key: str) -> Target:
-    """What `Target.key` wrote."""
+    """Reads the text of `Target.key`."""
     word, name, namespace = split_key(key)
     return target_of(kind_of(word), name, namespace)
 
 
-def commands(verb: str, keys: Sequence[str]) -> str:
-    """`fleetctl wait job/x job/y -n team`; one command a namespace."""
+def format_commands(verb: str, keys: Sequence[str]) -> str:
+    """Returns `fleetctl wait job/x job/y -n team`; one command a namespace."""
     found: dict[str, list[str]] = {}
     for key in keys:
         word, name, namespace = split_key(key)

@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.common.text import YEAR_10000_S, timestamp
+from fleetctl.common.redaction import without_credentials
+from fleetctl.common.text import YEAR_10000_S, format_timestamp
 from fleetctl.controllers.vocabulary.bookkeeping import BOOKKEEPING
 from fleetctl.controllers.vocabulary.status_keys import Count, Map, Text, Time
 from fleetctl.specs.kinds.registry import API_VERSION, Kind
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED, SKIPPED = (
     "Pending", "Running", "Suspended", "Succeeded", "Failed", "Skipped",
 )  # fmt: skip
-DELETING, READY = "Deleting", "Ready"
-NONE = "-"  # a cell of which there is nothing to say
-# Reasons of an object that gets on.
+DELETING = "Deleting"
+READY = "Ready"
+NONE = "-"  # an empty cell
+# Reasons of an object that makes progress.
 MOVING = ("InProgress", "Finishing")
 # Keys of a status that hold seconds since the epoch; documents show them as Kubernetes shows times.
 TIME_KEYS = (
@@ -49,7 +51,7 @@ TIME_KEYS = (
 
 
 class View(NamedTuple):
-    """A stored row with its parsed status; the spec is read when asked for."""
+    """A stored row with its parsed status; the spec is read on demand."""
 
     resource: ResourceRow
     kind: Kind
@@ -62,25 +64,25 @@ class View(NamedTuple):
 
     @property
     def phase(self) -> str:
-        """The status word that lists show."""
+        """Returns the status word that lists show."""
         if self.resource.deleted_at_s is not None:
             return DELETING
         return self.text("phase") or PENDING
 
     @property
     def over(self) -> bool:
-        """Whether the newest spec has come to its end, either way."""
+        """Returns true where the newest spec has come to its end, either way."""
         return self.phase in (SUCCEEDED, FAILED, SKIPPED) and self.current
 
     @property
     def current(self) -> bool:
-        """Whether the status speaks of the newest spec."""
+        """Returns true where the status is of the newest spec."""
         return self.count("observedGeneration") >= self.resource.generation
 
     @property
     def done(self) -> str:
-        """`431/500`, or `431/?` while nobody knows how many there will be. A trial that was ended
-        early is done.
+        """Returns `431/500`, or `431/?` while the total is unknown. A trial that was ended early is
+        done.
         """
         total = self.status.get("total")
         done = self.count("succeeded") + self.count("stopped")
@@ -88,97 +90,150 @@ class View(NamedTuple):
 
     @property
     def settled(self) -> int:
-        """Units that are over, whatever came of them."""
+        """Returns the number of finished units, whatever their outcome."""
         return self.count("succeeded") + self.count("failed") + self.count("stopped")
 
     def time_s(self, key: Time) -> float | None:
-        """A time of a status, where it is one that a clock can show."""
+        """Returns a time of a status, where it is one that a clock can show."""
         value = self.status.get(key)
         known = isinstance(value, (int, float)) and 0 <= value < YEAR_10000_S
         return value if known else None  # type: ignore[return-value]
 
     def worked_s(self, now_s: float) -> float | None:
-        """For how long at least one attempt ran; None where none ever did, or nobody kept it."""
-        before_s, since_s = self.time_s("workedSeconds"), self.time_s("workingSince")
+        """Returns the seconds in which at least one attempt ran; None where none ever did, or it
+        was not recorded."""
+        before_s = self.time_s("workedSeconds")
+        since_s = self.time_s("workingSince")
         if before_s is None:
-            start_s, end_s = self.time_s("startTime"), self.time_s("completionTime")
-            return None if start_s is None or end_s is None else max(0.0, end_s - start_s)
+            start_s = self.time_s("startTime")
+            end_s = self.time_s("completionTime")
+            if start_s is None or end_s is None:
+                return None
+            return max(0.0, end_s - start_s)
         return before_s + (0.0 if since_s is None else max(0.0, now_s - since_s)) or None
 
     @property
     def starting(self) -> int:
-        """Units that are tried while nothing of the object runs: no machine may ever take them."""
-        return self.count("starting") if self.phase == PENDING else 0
+        """Returns units that are tried while no run of the object runs: no machine may ever take
+        them."""
+        if self.phase == PENDING:
+            return self.count("starting")
+        return 0
 
     @property
     def active(self) -> int:
-        """Units at work; what only tries to start is none as long as nothing runs."""
+        """Returns units at work; units that only try to start do not count as long as no unit
+        runs."""
         return self.count("active") - self.starting
 
     @property
     def waiting_on(self) -> list[str]:
-        """Sentences on what the object waits for, the most telling first."""
+        """Returns sentences on the obstacles that the object waits for, the most useful first."""
         waiting = self.status.get("waitingOn")
-        return [str(line) for line in waiting] if isinstance(waiting, list) else []
+        if isinstance(waiting, list):
+            return [str(line) for line in waiting]
+        return []
 
     @property
     def conditions(self) -> list[Mapping[str, object]]:
         found = self.status.get("conditions")
-        return [c for c in found if isinstance(c, dict)] if isinstance(found, list) else []
+        if isinstance(found, list):
+            return [c for c in found if isinstance(c, dict)]
+        return []
 
     def text(self, key: Text) -> str:
         value = self.status.get(key)
-        return value if isinstance(value, str) else ""
+        if isinstance(value, str):
+            return value
+        return ""
 
     def count(self, key: Count) -> int:
         value = self.status.get(key)
-        return value if isinstance(value, int) else 0
+        if isinstance(value, int):
+            return value
+        return 0
 
     def map(self, key: Map) -> Mapping[str, object]:
-        return mapping(self.status.get(key))
+        return as_mapping(self.status.get(key))
 
     def spec(self) -> Mapping[str, object]:
-        return parsed(self.spec_text())
+        return parse_document(self.spec_text())
+
+    def shown_spec(self) -> Mapping[str, object]:
+        """Returns the spec for people: earlier versions stored addresses of sinks with tokens."""
+        return as_mapping(_mask_sinks(self.spec()))
 
 
-def mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
+def _mask_sinks(value: object) -> object:
+    """Returns a part of a spec with each URL of `notify` masked, also in templates of objects."""
+    if isinstance(value, list):
+        return [_mask_sinks(it) for it in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _mask_urls(it) if name == "notify" and isinstance(it, list) else _mask_sinks(it)
+        for name, it in value.items()
+    }
 
 
-def parsed(text: str) -> Mapping[str, object]:
-    """A stored document; one that cannot be read is empty, so that its object alone is unwell."""
+def _mask_urls(value: object) -> object:
+    if isinstance(value, list):
+        return [_mask_urls(it) for it in value]
+    if isinstance(value, dict):
+        return {
+            name: without_credentials(it)
+            if name == "url" and isinstance(it, str)
+            else _mask_urls(it)
+            for name, it in value.items()
+        }
+    return value
+
+
+def as_mapping(value: object) -> Mapping[str, object]:
+    if isinstance(value, dict):
+        return value
+    return {}
+
+
+def parse_document(text: str) -> Mapping[str, object]:
+    """Parses a stored document; an unreadable one is empty, so that only its own object suffers."""
     try:
-        return mapping(json.loads(text or "{}"))
+        return as_mapping(json.loads(text or "{}"))
     except (ValueError, RecursionError):
         return {}
 
 
-def view(resource: ResourceRow, spec_text: Callable[[], str]) -> View:
-    status = parsed(resource.status)
+def build_view(resource: ResourceRow, spec_text: Callable[[], str]) -> View:
+    status = parse_document(resource.status)
     return View(resource, kind_named(resource.kind), status, spec_text)
 
 
 PARTS = ("metadata", "spec", "status")
 
 
-def document(seen: View, now_s: float, *, parts: Collection[str] = PARTS) -> dict[str, object]:
-    """The object as a manifest with a status: what `-o json` and `-o yaml` print. now_s: of what
-    runs, so long it has.
+def build_document(
+    seen: View,
+    now_s: float,
+    *,
+    parts: Collection[str] = PARTS,
+) -> dict[str, object]:
+    """Returns the object as a manifest with a status: the output of `-o json` and `-o yaml`. now_s:
+    end of the duration of running ones.
 
     Lists of thousands that need only a part are spared the others.
     """
     shown: dict[str, object] = {"apiVersion": API_VERSION, "kind": seen.resource.kind}
     if "metadata" in parts:
-        shown["metadata"] = _metadata(seen.resource)
+        shown["metadata"] = _build_metadata(seen.resource)
     if "spec" in parts:
-        shown["spec"] = seen.spec()
+        shown["spec"] = seen.shown_spec()
     if "status" in parts:
-        shown["status"] = _status(seen, now_s)
+        shown["status"] = _build_status(seen, now_s)
     return shown
 
 
-def _metadata(resource: ResourceRow) -> dict[str, object]:
-    # A cluster-wide object has none; the others always show theirs, as kubectl's do.
+def _build_metadata(resource: ResourceRow) -> dict[str, object]:
+    # A cluster-wide object has no namespace; the others always show theirs, as kubectl's do.
     named = {"namespace": resource.namespace} if kind_named(resource.kind).namespaced else {}
     shown = {key: it for key, it in resource.annotations.items() if key not in BOOKKEEPING}
     metadata: dict[str, object] = {
@@ -189,23 +244,29 @@ def _metadata(resource: ResourceRow) -> dict[str, object]:
         "uid": resource.uid,
         "generation": resource.generation,
         "version": resource.version,
-        "creationTimestamp": timestamp(resource.created_at_s),
+        "creationTimestamp": format_timestamp(resource.created_at_s),
     }
     if resource.deleted_at_s is not None:
-        metadata["deletionTimestamp"] = timestamp(resource.deleted_at_s)
+        metadata["deletionTimestamp"] = format_timestamp(resource.deleted_at_s)
     return metadata
 
 
-def _status(seen: View, now_s: float) -> dict[str, object]:
-    status = {"phase": PENDING, "active": 0, "succeeded": 0, "failed": 0, **dated(seen.status)}
+def _build_status(seen: View, now_s: float) -> dict[str, object]:
+    status = {
+        "phase": PENDING,
+        "active": 0,
+        "succeeded": 0,
+        "failed": 0,
+        **format_times(seen.status),
+    }
     if newest := seen.map("checkpoint"):
         at_s = newest.get("at")
-        shown = timestamp(at_s) if isinstance(at_s, (int, float)) else at_s
+        shown = format_timestamp(at_s) if isinstance(at_s, (int, float)) else at_s
         status["checkpoint"] = {**newest, "at": shown}
     if kept := seen.map("backup"):
-        status["backup"] = dated(kept)
+        status["backup"] = format_times(kept)
     if seen.conditions:
-        status["conditions"] = [dated(condition) for condition in seen.conditions]
+        status["conditions"] = [format_times(condition) for condition in seen.conditions]
     if seen.resource.deleted_at_s is not None:
         status["phase"] = DELETING
     if (worked_s := seen.worked_s(now_s)) is not None:
@@ -213,23 +274,26 @@ def _status(seen: View, now_s: float) -> dict[str, object]:
     return status
 
 
-def dated(values: Mapping[str, object]) -> dict[str, object]:
-    """The status with every known time written out; times that are not set are left out."""
+def format_times(values: Mapping[str, object]) -> dict[str, object]:
+    """Returns the status with every known time written out; times that are not set are left out."""
     shown = dict(values)
     for key in TIME_KEYS:
         at_s = shown.get(key)
         if isinstance(at_s, (int, float)):
-            shown[key] = timestamp(at_s)
+            shown[key] = format_timestamp(at_s)
         elif at_s is None:
             shown.pop(key, None)
     return shown
 
 
-def why(seen: View) -> str:
-    """A sentence on why the object stands still or ended badly; empty when all is well."""
+def explain_status(seen: View) -> str:
+    """Returns a sentence on why the object stands still or ended badly; empty when all is well."""
     if not seen.status:
-        return "" if seen.phase == DELETING else "no controller has looked at it yet"
-    reason, message = seen.text("reason"), seen.text("message")
+        if seen.phase == DELETING:
+            return ""
+        return "no controller has looked at it yet"
+    reason = seen.text("reason")
+    message = seen.text("message")
     waiting = seen.waiting_on[0] if seen.waiting_on else ""
     if seen.phase in (SUCCEEDED, READY):
         return ""
@@ -238,31 +302,35 @@ def why(seen: View) -> str:
     if seen.phase == DELETING:
         return waiting
     if seen.phase in (FAILED, SKIPPED):
-        return _joined(reason, message or _failed_condition(seen))
-    # A reason that only says "waiting" adds nothing to the sentence that says on what.
-    return _joined("" if reason == "Waiting" else reason, message or waiting)
+        return _join_reason(reason, message or _failed_condition(seen))
+    # A reason that only reads "waiting" adds nothing to a sentence with the cause.
+    return _join_reason("" if reason == "Waiting" else reason, message or waiting)
 
 
-def _joined(reason: str, message: str) -> str:
-    return f"{reason}: {message}" if reason and message else reason or message
+def _join_reason(reason: str, message: str) -> str:
+    if reason and message:
+        return f"{reason}: {message}"
+    return reason or message
 
 
 def _failed_condition(seen: View) -> str:
     for condition in seen.conditions:
         if condition.get("type") == FAILED and condition.get("status") == "True":
-            return _joined(str(condition.get("reason") or ""), str(condition.get("message") or ""))
+            return _join_reason(
+                str(condition.get("reason") or ""), str(condition.get("message") or "")
+            )
     return ""
 
 
-def fix(seen: View) -> str:
-    """A command or a change that would help; empty when none is known."""
+def suggest_fix(seen: View) -> str:
+    """Returns a command or a change that would help; empty without a known one."""
     if seen.phase == SUSPENDED:
         return f"fleetctl resume {seen.key}"
     hint = seen.text("hint")
-    if hint and why(seen):
+    if hint and explain_status(seen):
         return hint
     if seen.text("reason") == "RevisionRefused":
-        return "push a commit that mends it"
+        return "push a commit that fixes it"
     if "Refused" in seen.text("reason"):
         return "change the manifest and apply it again"
     if seen.phase == FAILED and seen.count("failed"):
@@ -271,5 +339,5 @@ def fix(seen: View) -> str:
 
 
 def stands_still(seen: View) -> bool:
-    """Whether a list should point at this object: it waits, or it failed."""
-    return seen.phase not in (DELETING, SKIPPED) and bool(why(seen))
+    """Returns true where a list should point at this object: it waits, or it failed."""
+    return seen.phase not in (DELETING, SKIPPED) and bool(explain_status(seen))

@@ -13,17 +13,18 @@ _COMMA = re.compile(r",(?![^()]*\))")  # not one between brackets
 _SET = re.compile(r"(?P<key>\S+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)")
 
 
-class Term(NamedTuple):
+class LabelTerm(NamedTuple):
     """One part of a label selector."""
 
     key: str
-    op: str  # "in", "notin", "exists" or "absent"; `=` and `!=` are sets of one
+    op: str  # "in", "notin", "exists" or "absent"; `=` and `!=` are sets with one member
     values: tuple[str, ...] = ()
 
 
-def selector(text: str) -> tuple[Term, ...]:
-    """`team=rlm,stage!=test,gpu,!old,tier in (a,b)`: all must hold. Raises ArgumentTypeError."""
-    terms = tuple(_term(part.strip()) for part in _COMMA.split(text))
+def parse_selector(text: str) -> tuple[LabelTerm, ...]:
+    """Parses `team=rlm,stage!=test,gpu,!old,tier in (a,b)`: all must hold. Raises
+    ArgumentTypeError."""
+    terms = tuple(_parse_term(part.strip()) for part in _COMMA.split(text))
     if not all(is_label(word) for term in terms for word in (term.key, *term.values)):
         raise argparse.ArgumentTypeError(
             f"`{text}` is not a label selector; write it as team=rlm,stage!=test,tier in (a,b)"
@@ -32,31 +33,34 @@ def selector(text: str) -> tuple[Term, ...]:
 
 
 def is_label(text: str) -> bool:
-    """Whether a label can be called so."""
+    """Returns true for a valid name of a label."""
     return bool(text) and all(char.isalnum() or char in "-_./" for char in text)
 
 
 def label_keys(text: str) -> list[str]:
-    """`team,stage`, names of labels. Raises ArgumentTypeError."""
+    """Parses `team,stage`, names of labels. Raises ArgumentTypeError."""
     keys = [part.strip() for part in text.split(",")]
     if not all(map(is_label, keys)):
         raise argparse.ArgumentTypeError(f"`{text}` does not name labels; write them as team,stage")
     return keys
 
 
-def _term(part: str) -> Term:
+def _parse_term(part: str) -> LabelTerm:
     if found := _SET.fullmatch(part):
         values = tuple(value.strip() for value in found["values"].split(","))
-        return Term(found["key"], found["op"], values)
+        return LabelTerm(found["key"], found["op"], values)
     for written, op in (("!=", "notin"), ("==", "in"), ("=", "in")):
         key, found_one, value = part.partition(written)
         if found_one:
-            return Term(key.strip(), op, (value.strip(),))
-    return Term(part[1:].strip(), "absent") if part.startswith("!") else Term(part, "exists")
+            return LabelTerm(key.strip(), op, (value.strip(),))
+    if part.startswith("!"):
+        return LabelTerm(part[1:].strip(), "absent")
+    return LabelTerm(part, "exists")
 
 
-def matches(labels: dict[str, str], terms: Sequence[Term]) -> bool:
-    """Whether labels match, as kubectl has it: what lacks the label is also not one of a set."""
+def matches_labels(labels: dict[str, str], terms: Sequence[LabelTerm]) -> bool:
+    """Returns true where labels match, by kubectl's rule: an object without the label is also
+    outside of every set."""
     for term in terms:
         value = labels.get(term.key)
         holds = {

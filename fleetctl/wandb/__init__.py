@@ -1,1 +1,1 @@
-"""W&B's service: the calls that a sweep there needs, without the package of that name."""
+"""Calls W&B's service: the requests that a sweep there needs, without the `wandb` package."""

@@ -1,6 +1,6 @@
-"""The calls of a sweep at W&B: create, find, read, move; be an agent, and ask for work.
+"""Defines the calls of a sweep at W&B: create, find, read, move; act as an agent, and request work.
 
-What an answer lacks is said as UnknownAnswer: one odd answer of the service decides nothing. Called
+A field missing in a reply raises UnknownAnswer: one odd reply of the service proves little. Called
 by fleetctl/engine/kinds/wandb.
 """
 
@@ -14,13 +14,14 @@ from typing import Any
 import yaml
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.wandb.client import Ask
+from fleetctl.wandb.graphql import GraphqlCall
 
-RUNS_PAGE, SWEEPS_PAGE = 100, 50
+RUNS_PAGE = 100
+SWEEPS_PAGE = 50
 PAGES_MAX = 20
 
 _SWEEP = "id name state config description runCount runCountExpected bestLoss"
-_OLDER = "id name state config bestLoss"  # what servers of before know too
+_OLDER = "id name state config bestLoss"  # fields that older servers know too
 CREATE = """mutation UpsertSweep($config: String, $description: String, $entityName: String,
     $projectName: String) {
   upsertSweep(input: {config: $config, description: $description, entityName: $entityName,
@@ -75,8 +76,8 @@ RUNS = """query GetAgentRuns($agentID: String!, $sweep: String!, $entity: String
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A sweep as W&B has it. name: what people call its id; key: the one that changes of its state
+class WandbSweep:
+    """A sweep as W&B has it. name: the id that users see; key: the one that changes of its state
     name. best: the best value of its metric.
     """
 
@@ -92,36 +93,52 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """type: run, resume, stop, exit, or what a later W&B says."""
+class AgentCommand:
+    """type: run, resume, stop, exit, or one of a later W&B."""
 
     type: str
     run: str = ""
     params: Mapping[str, Any] | None = None
 
 
-async def create(
-    ask: Ask, config: Mapping[str, Any], *, entity: str, project: str, description: str
-) -> tuple[Found, list[str]]:
-    """(the sweep, what W&B warns of). entity, project: "" leaves them to W&B."""
+async def create_sweep(
+    ask: GraphqlCall,
+    config: Mapping[str, Any],
+    *,
+    entity: str,
+    project: str,
+    description: str,
+) -> tuple[WandbSweep, list[str]]:
+    """Makes a sweep; returns (the sweep, W&B's warnings). entity, project: "" leaves them to
+    W&B.
+    """
     variables = {
         "config": config_text(config),
         "description": description,
         "entityName": entity or None,
         "projectName": project or None,
     }
-    answer = _map((await ask("UpsertSweep", CREATE, variables)).get("upsertSweep"))
-    sweep = _map(answer.get("sweep"))
-    home = _map(sweep.get("project"))
-    owner = _map(home.get("entity"))
-    found = Found(
-        _text(sweep, "name"), _text(sweep, "id"), _text(owner, "name"), _text(home, "name")
+    answer = _require_map((await ask("UpsertSweep", CREATE, variables)).get("upsertSweep"))
+    sweep = _require_map(answer.get("sweep"))
+    home = _require_map(sweep.get("project"))
+    owner = _require_map(home.get("entity"))
+    found = WandbSweep(
+        _require_text(sweep, "name"),
+        _require_text(sweep, "id"),
+        _require_text(owner, "name"),
+        _require_text(home, "name"),
     )
     return found, [str(it) for it in answer.get("configValidationWarnings") or ()]
 
 
-async def find(ask: Ask, tag: str, *, entity: str, project: str) -> Found | None:
-    """The sweep of a project in whose description `tag` stands."""
+async def find_sweep(
+    ask: GraphqlCall,
+    tag: str,
+    *,
+    entity: str,
+    project: str,
+) -> WandbSweep | None:
+    """Returns the sweep of a project whose description contains `tag`."""
     after: str | None = None
     for _ in range(PAGES_MAX):
         variables = {
@@ -133,55 +150,83 @@ async def find(ask: Ask, tag: str, *, entity: str, project: str) -> Found | None
         home = (await ask("GetSweeps", LIST, variables)).get("project")
         if home is None:
             return None
-        nodes, after = _page(_map(_map(home).get("sweeps")))
+        nodes, after = _parse_page(_require_map(_require_map(home).get("sweeps")))
         for node in nodes:
             if tag in str(node.get("description") or ""):
-                return _found(node, _map(home))
+                return _parse_sweep(node, _require_map(home))
         if after is None:
             return None
     return None
 
 
-async def read(ask: Ask, name: str, *, entity: str, project: str) -> Found | None:
-    """None: W&B says that there is no such sweep."""
+async def read_sweep(
+    ask: GraphqlCall,
+    name: str,
+    *,
+    entity: str,
+    project: str,
+) -> WandbSweep | None:
+    """Returns None where W&B reports that the sweep does not exist."""
     variables = {"name": name, "project": project or None, "entity": entity or None}
     try:
         answer = await ask("GetSweep", READ, variables)
     except Refused:
         answer = await ask("GetSweep", READ_OLDER, variables)
     if "project" not in answer:
-        raise _odd("project")
+        raise _odd_answer("project")
     home = answer["project"]
-    node = None if home is None else _map(home).get("sweep")
-    return None if node is None else _found(_map(node), _map(home))
+    node = None if home is None else _require_map(home).get("sweep")
+    return None if node is None else _parse_sweep(_require_map(node), _require_map(home))
 
 
-async def move(ask: Ask, key: str, state: str) -> None:
+async def set_sweep_state(
+    ask: GraphqlCall,
+    key: str,
+    state: str,
+) -> None:
     await ask("UpsertSweep", MOVE, {"id": key, "state": state})
 
 
-async def become_agent(ask: Ask, name: str, *, entity: str, project: str, host: str) -> str:
+async def become_agent(
+    ask: GraphqlCall,
+    name: str,
+    *,
+    entity: str,
+    project: str,
+    host: str,
+) -> str:
     variables = {"host": host, "projectName": project, "entityName": entity, "sweep": name}
-    answer = _map((await ask("CreateAgent", AGENT, variables)).get("createAgent"))
-    return _text(_map(answer.get("agent")), "id")
+    answer = _require_map((await ask("CreateAgent", AGENT, variables)).get("createAgent"))
+    return _require_text(_require_map(answer.get("agent")), "id")
 
 
-async def beat(ask: Ask, agent: str, runs: Mapping[str, bool]) -> list[Command]:
-    """What the agent is to do. runs: those that it has. An agent without one asks for one."""
+async def send_heartbeat(
+    ask: GraphqlCall,
+    agent: str,
+    runs: Mapping[str, bool],
+) -> list[AgentCommand]:
+    """Sends a heartbeat and returns the agent's commands. runs: its runs. An agent without a run
+    requests one.
+    """
     variables = {"id": agent, "metrics": "{}", "runState": json.dumps(dict(runs))}
-    answer = _map((await ask("Heartbeat", BEAT, variables)).get("agentHeartbeat"))
+    answer = _require_map((await ask("Heartbeat", BEAT, variables)).get("agentHeartbeat"))
     commands = answer.get("commands") or "[]"
     try:
         found = json.loads(commands) if isinstance(commands, str) else commands
     except ValueError:
-        raise _odd("commands") from None
-    return [_command(it) for it in found if isinstance(it, dict)]
+        raise _odd_answer("commands") from None
+    return [_parse_command(it) for it in found if isinstance(it, dict)]
 
 
 async def runs_of(
-    ask: Ask, agent: str, name: str, *, entity: str, project: str
+    ask: GraphqlCall,
+    agent: str,
+    name: str,
+    *,
+    entity: str,
+    project: str,
 ) -> list[tuple[str, str, Mapping[str, Any]]]:
-    """(id, state, parameters) of each run that an agent was handed; name: of the sweep."""
+    """Returns (id, state, parameters) of each run that an agent was handed; name: of the sweep."""
     runs: list[tuple[str, str, Mapping[str, Any]]] = []
     after: str | None = None
     for _ in range(PAGES_MAX):
@@ -193,35 +238,47 @@ async def runs_of(
             "after": after,
             "first": RUNS_PAGE,
         }
-        home = _map((await ask("GetAgentRuns", RUNS, variables)).get("project"))
-        own = _map(home.get("sweep")).get("agent")
+        home = _require_map((await ask("GetAgentRuns", RUNS, variables)).get("project"))
+        own = _require_map(home.get("sweep")).get("agent")
         if own is None:
             return runs
-        nodes, after = _page(_map(_map(own).get("runs")))
+        nodes, after = _parse_page(_require_map(_require_map(own).get("runs")))
         for node in nodes:
             config = json.loads(node.get("config") or "{}")
-            runs.append((_text(node, "name"), str(node.get("state") or ""), _values(config)))
+            runs.append(
+                (_require_text(node, "name"), str(node.get("state") or ""), _config_values(config))
+            )
         if after is None:
             return runs
     return runs
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """As W&B's own command line writes it: floats as YAML 1.1 reads them, and texts that begin with
-    0 in quotes.
+    """Returns the configuration as W&B's own command line writes it: floats as YAML 1.1 reads them,
+    and texts that begin with 0 in quotes.
     """
-    return yaml.dump(dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return yaml.dump(
+        dict(config),
+        Dumper=_ConfigDumper,
+        sort_keys=False,
+        allow_unicode=True,
+    )
 
 
-class _Dumper(yaml.SafeDumper):
-    def represent_scalar(self, tag: str, value: str, style: str | None = None) -> yaml.ScalarNode:
+class _ConfigDumper(yaml.SafeDumper):
+    def represent_scalar(
+        self,
+        tag: str,
+        value: str,
+        style: str | None = None,
+    ) -> yaml.ScalarNode:
         if tag == "tag:yaml.org,2002:str" and value.startswith("0"):
             style = "'"
         return super().represent_scalar(tag, value, style)
 
 
 def config_of(text: str) -> dict[str, Any]:
-    """The configuration that W&B has; empty where it is none that can be read."""
+    """Returns W&B's configuration; empty if it is unreadable."""
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -229,14 +286,14 @@ def config_of(text: str) -> dict[str, Any]:
     return json.loads(json.dumps(found, default=str)) if isinstance(found, dict) else {}
 
 
-def _command(reply: Mapping[str, Any]) -> Command:
+def _parse_command(reply: Mapping[str, Any]) -> AgentCommand:
     arguments = reply.get("args")
-    params = _values(arguments) if isinstance(arguments, dict) else None
-    return Command(str(reply.get("type") or ""), str(reply.get("run_id") or ""), params)
+    params = _config_values(arguments) if isinstance(arguments, dict) else None
+    return AgentCommand(str(reply.get("type") or ""), str(reply.get("run_id") or ""), params)
 
 
-def _values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"lr": {"value": 0.1}}` as parameters; wandb's own keys begin with `_`."""
+def _config_values(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `{"lr": {"value": 0.1}}` as parameters; wandb's own keys begin with `_`."""
     return {
         name: it["value"]
         for name, it in config.items()
@@ -244,44 +301,44 @@ def _values(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _found(node: Mapping[str, Any], home: Mapping[str, Any]) -> Found:
-    return Found(
-        _text(node, "name"),
-        _text(node, "id"),
+def _parse_sweep(node: Mapping[str, Any], home: Mapping[str, Any]) -> WandbSweep:
+    return WandbSweep(
+        _require_text(node, "name"),
+        _require_text(node, "id"),
         str(home.get("entityName") or ""),
         str(home.get("name") or ""),
-        _text(node, "state").upper(),
+        _require_text(node, "state").upper(),
         str(node.get("config") or ""),
-        _number(node.get("runCount")),
-        _number(node.get("runCountExpected")),
+        _as_number(node.get("runCount")),
+        _as_number(node.get("runCountExpected")),
         node.get("bestLoss") if isinstance(node.get("bestLoss"), int | float) else None,
     )
 
 
-def _page(connection: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str | None]:
-    """The nodes of a page, and the cursor of the next page, or None behind the last one."""
-    about = _map(connection.get("pageInfo"))
+def _parse_page(connection: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str | None]:
+    """Returns the nodes of a page, and the cursor of the next page, or None behind the last one."""
+    about = _require_map(connection.get("pageInfo"))
     after = about.get("endCursor") if about.get("hasNextPage") else None
-    nodes = [_map(_map(edge).get("node")) for edge in connection.get("edges") or ()]
+    nodes = [_require_map(_require_map(edge).get("node")) for edge in connection.get("edges") or ()]
     return nodes, after
 
 
-def _map(value: Any) -> Mapping[str, Any]:
+def _require_map(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise _odd("an object")
+        raise _odd_answer("an object")
     return value
 
 
-def _text(node: Mapping[str, Any], name: str) -> str:
+def _require_text(node: Mapping[str, Any], name: str) -> str:
     value = node.get(name)
     if not isinstance(value, str) or not value:
-        raise _odd(name)
+        raise _odd_answer(name)
     return value
 
 
-def _number(value: Any) -> int | None:
+def _as_number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _odd(lacking: str) -> Unavailable:
+def _odd_answer(lacking: str) -> Unavailable:
     return Unavailable(f"W&B's answer lacks {lacking}", reason="UnknownAnswer")

@@ -1,1 +1,1 @@
-"""Concrete stores and providers: a table of providers, and the accounts of one process."""
+"""Connects concrete stores and providers: a table of providers, and the accounts of one process."""

@@ -1,7 +1,7 @@
 """Ends the sandboxes of interpreters whose programs were killed, with all that were below them.
 
 Called by fleetctl/interpreter before a program's first sandbox, by the controller's sweep and by
-`fleetctl orphans`. It touches nothing of a program that lives.
+`fleetctl orphans`. It never touches a living program's sandboxes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fleetctl.stores.interpreters import (
     InterpreterRun,
     InterpreterRuns,
 )
-from fleetctl.wiring.plugins import part, plugin_of
+from fleetctl.wiring.plugins import import_part, plugin_of
 
 log = logging.getLogger("fleetctl.interpreters")
 
@@ -29,15 +29,15 @@ log = logging.getLogger("fleetctl.interpreters")
 LATE_S = 60.0
 
 
-async def sweep(home: Path) -> list[InterpreterRun]:
-    """What was ended, or found gone, each confirmed. One that cannot be asked for is met again by
-    the next sweep. Raises StoreError when the records cannot be read.
+async def sweep_interpreters(home: Path) -> list[InterpreterRun]:
+    """Returns the runs ended, or found gone, each confirmed. A run of an unreachable provider is
+    left to the next sweep. Raises StoreError when the records cannot be read.
     """
     runs = InterpreterRuns(home)
     ended = []
     for run in runs.left():
         try:
-            there = await _ender(run)(home, run.name, run.native)
+            there = await _find_ender(run)(home, run.name, run.native)
         except (FleetctlError, ModuleNotFoundError, OSError) as error:
             extra = {"sandbox": run.name, "provider": run.provider, "error": str(error)}
             log.warning("sandbox of a killed program not ended", extra=extra)
@@ -49,8 +49,8 @@ async def sweep(home: Path) -> list[InterpreterRun]:
     return ended
 
 
-def _ender(run: InterpreterRun) -> EndSession:
+def _find_ender(run: InterpreterRun) -> EndSession:
     """Raises ModuleNotFoundError where the provider's SDK is not there any more."""
     if run.provider not in SORTS or not plugin_of(run.provider).session_end:
         raise ModuleNotFoundError(name=run.provider)
-    return cast(EndSession, part(plugin_of(run.provider).session_end))
+    return cast(EndSession, import_part(plugin_of(run.provider).session_end))

@@ -1,1 +1,1 @@
-"""What several kinds have in common: template, placement, rules, cache."""
+"""The blocks that several kinds share: template, placement, rules, cache."""

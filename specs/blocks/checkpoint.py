@@ -1,4 +1,6 @@
-"""Where a TrainingRun keeps its progress, and when it counts as hung."""
+"""The directory in which a TrainingRun keeps its progress, and the time after which it counts as
+hung.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ CheckpointFormat = Literal[
 ]  # fmt: skip
 
 
-def _resume(value: str) -> str:
+def _check_resume(value: str) -> str:
     if not _RESUME.fullmatch(value):
         raise ValueError("it must be `Latest`, `None` or `step:N`")
     return value
@@ -34,7 +36,7 @@ def _resume(value: str) -> str:
 
 Resume = Annotated[
     str,
-    AfterValidator(_resume),
+    AfterValidator(_check_resume),
     WithJsonSchema({"type": "string", "pattern": f"^({_RESUME.pattern})$"}),
 ]
 
@@ -62,21 +64,22 @@ MirrorUrl = Annotated[
 
 
 class KeepCheckpoints(Spec):
-    """Which complete checkpoints stay; the one that an attempt began from always does."""
+    """The complete checkpoints that stay; the one that an attempt began from always does."""
 
-    last: PositiveCount = Field(description="So many of the newest.")
+    last: PositiveCount = Field(description="Number of newest ones that stay.")
     every: PositiveCount | None = Field(
-        default=None, description="And those whose step is a multiple of this; default none."
+        default=None, description="Also those whose step is a multiple of this; default none."
     )
 
 
 class Checkpoint(Spec):
-    """Where progress is kept, so that a restart goes on from there."""
+    """Keeps progress on a volume, so that a restart goes on from there."""
 
     path: SandboxPath = Field(description="Absolute directory inside the sandbox, on a volume.")
     format: CheckpointFormat = Field(
         default="auto",
-        description="Whose files these are, or none; default auto: the first with a complete one.",
+        description="Library that writes them, or none; default auto: the first with a complete"
+        " one.",
     )
     resume: Resume = Field(
         default="Latest", description="`Latest`, `None` or `step:N`; default Latest."
@@ -86,15 +89,15 @@ class Checkpoint(Spec):
         description="Added to `command` if it resumes; `${checkpoint}` is the path; default none.",
     )
     keep: KeepCheckpoints | None = Field(
-        default=None, description="Which ones stay; default: all that the program leaves."
+        default=None, description="Which checkpoints stay; default: all that are written."
     )
     verify: Literal["Fast", "Full"] = Field(
         default="Fast",
-        description="Files whose hashes a start looks at: of 64 MiB at most, or all; default Fast.",
+        description="Hashes that a start checks: of files up to 64 MiB, or of all; default Fast.",
     )
     mirror: MirrorUrl | None = Field(
         default=None,
-        description="URL of fsspec's, such as `s3://bucket/prefix`, to which each complete one is"
+        description="URL such as `s3://bucket/prefix`, to which each complete checkpoint is"
         " copied; default none.",
     )
     signal_before_stop_seconds: Duration = Field(
@@ -108,12 +111,12 @@ class Checkpoint(Spec):
         return self
 
 
-class Progress(Spec):
-    """When an attempt counts as hung: nothing new for too long."""
+class ProgressDeadline(Spec):
+    """The time after which an attempt without anything new counts as hung."""
 
     timeout_seconds: PositiveDuration = Field(
         description="Longest time without a new step, checkpoint or line of its output."
     )
     start_seconds: PositiveDuration = Field(
-        default=3600.0, description="The same until the first step or checkpoint; default 1h."
+        default=3600.0, description="Longest time until the first step or checkpoint; default 1h."
     )

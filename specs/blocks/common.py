@@ -1,4 +1,6 @@
-"""What kinds share: names and labels, where work may run, and the fields of every running kind."""
+"""The fields that kinds share: names and labels, where work may run, and the fields of every
+running kind.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fleetctl.specs.blocks.cache import CachePolicy
+from fleetctl.specs.blocks.cache_policy import CachePolicy
 from fleetctl.specs.blocks.depends import DEPENDENCIES_MAX, Dependencies
 from fleetctl.specs.blocks.notify import WorkNotices
-from fleetctl.specs.blocks.placement import Candidate, Placement
+from fleetctl.specs.blocks.placement import PlacementCandidate, PlacementSpec
 from fleetctl.specs.blocks.policies import (
     Backoff,
     FailurePolicy,
-    FailureRule,
+    FailurePolicyRule,
     OwnBudget,
-    Retry,
+    RetryPolicy,
     SandboxPolicy,
     SuccessPolicy,
     SuccessRule,
@@ -27,23 +29,32 @@ from fleetctl.specs.blocks.priority import Priority, rank_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.specs.values.scalars import Bool, Count, Duration, Name, PositiveDuration, Spec, Text
+from fleetctl.specs.values.scalars import (
+    EXACT_INT_MAX,
+    Bool,
+    Count,
+    Duration,
+    Name,
+    PositiveDuration,
+    Spec,
+    Text,
+)
 
 __all__ = [
     "Backoff",
-    "Candidate",
-    "Execution",
     "FailurePolicy",
-    "FailureRule",
+    "FailurePolicyRule",
     "Metadata",
     "OwnBudget",
     "ParamsFrom",
-    "Part",
-    "Placement",
-    "Retry",
+    "PlacementCandidate",
+    "PlacementSpec",
+    "RetryPolicy",
     "SandboxPolicy",
     "SuccessPolicy",
     "SuccessRule",
+    "WorkPart",
+    "WorkSpec",
     "work_in",
 ]
 
@@ -69,7 +80,7 @@ def _label_value(value: str) -> str:
     return value
 
 
-def _annotations(value: dict[str, str]) -> dict[str, str]:
+def _check_annotations(value: dict[str, str]) -> dict[str, str]:
     if sum(len(key) + len(text) for key, text in value.items()) > ANNOTATIONS_BYTES_MAX:
         raise ValueError("all annotations together must be at most 256 KiB")
     return value
@@ -80,18 +91,19 @@ LabelValue = Annotated[str, AfterValidator(_label_value)]
 
 
 class Metadata(Spec):
-    """Who a resource is."""
+    """Name, namespace, labels and annotations of an object."""
 
     name: Name = Field(description="Unique among the resources of its kind and namespace.")
     labels: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="For selecting with `-l`; default none."
     )
-    annotations: Annotated[dict[LabelKey, Text], AfterValidator(_annotations)] = Field(
-        default_factory=dict, description="Notes that nothing selects by; default none."
+    annotations: Annotated[dict[LabelKey, Text], AfterValidator(_check_annotations)] = Field(
+        default_factory=dict,
+        description="Notes for people and programs; selectors do not read them. Default none.",
     )
     namespace: Name = Field(
         default=DEFAULT_NAMESPACE,
-        description="Keeps names of different teams apart; default: what `-n` says, or `default`.",
+        description="Keeps names of different teams apart; default: that of `-n`, or `default`.",
     )
 
 
@@ -100,7 +112,8 @@ class ParamsFrom(Spec):
 
     sweep: Name = Field(description="A Sweep of the same namespace; it must have a `metric`.")
     best: Literal[True] = Field(
-        default=True, description="Those of its best trial, once it is over; always true."
+        default=True,
+        description="Parameters of the sweep's best trial, once it is finished; always true.",
     )
 
 
@@ -109,23 +122,25 @@ BESIDE_TEMPLATE = ("nodes", "ray", "rdma")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What some units of an object run and where: kinds whose units differ have several.
+class WorkPart:
+    """The template and placement of some units of an object: kinds whose units differ have several.
 
-    path: where in the spec it is said; own: the template's fields that stand there, where the
+    path: path of the part in the spec; own: the template's fields that stand there, where the
     others stand in `template`.
     """
 
     path: tuple[str | int, ...]
     template: Template
-    placement: Placement
+    placement: PlacementSpec
     own: tuple[str, ...] = ()
 
     def at(self, field: str) -> tuple[str | int, ...]:
         """The path in a manifest of a field of its template, by the model's name for it."""
         if field in self.own:
             return ("spec", *self.path, field)
-        return ("spec", field) if field in BESIDE_TEMPLATE else ("spec", "template", field)
+        if field in BESIDE_TEMPLATE:
+            return ("spec", field)
+        return ("spec", "template", field)
 
     @property
     def placement_at(self) -> tuple[str | int, ...]:
@@ -134,11 +149,11 @@ class Part:
 
 
 def work_in(spec: Any) -> Any:
-    """What is to be done: the spec itself, or that of the objects which it makes."""
+    """Returns the spec of the work: the spec itself, or that of the objects which it makes."""
     return getattr(spec, "makes", spec)
 
 
-class Execution(Spec):
+class WorkSpec(Spec):
     """The fields that BatchJob, Sweep and TrainingRun share, named and meant as in batch/v1 Job."""
 
     parallelism: Count | None = Field(
@@ -152,7 +167,8 @@ class Execution(Spec):
     )
     ttl_seconds_after_finished: Duration | None = Field(
         default=None,
-        description="Seconds or `7d` until work directories of a finished one go; default: never.",
+        description="Seconds or `7d` after its end until its work directories are deleted;"
+        " default: never.",
     )
     backoff_limit_per_index: Count = Field(
         default=0, description="Failures of one unit that are retried; default 0."
@@ -162,21 +178,30 @@ class Execution(Spec):
         description="Failures of all units together that are retried; default: no limit.",
     )
     max_infra_retries: Count = Field(
-        default=5, description="Attempts of one unit that the infrastructure may lose; default 5."
+        default=5,
+        description="Attempts of a unit that may be lost, and lives of sandboxes without progress;"
+        " default 5.",
     )
     max_failed_indexes: Count | None = Field(
         default=None, description="Failed units above which the whole fails; default: run them all."
     )
-    retry: Retry = Field(default_factory=Retry, description="The wait between attempts.")
-    seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
-        default=0, description="Fixes everything random, such as drawn points; default 0."
+    retry: RetryPolicy = Field(
+        default_factory=RetryPolicy, description="The wait between attempts."
     )
-    placement: Placement = Field(
-        default_factory=Placement, description="Where the work may run; default `local`."
+    seed: Annotated[
+        int,
+        Field(
+            strict=True,
+            ge=0,
+            le=EXACT_INT_MAX,
+        ),
+    ] = Field(default=0, description="Fixes everything random, such as drawn points; default 0.")
+    placement: PlacementSpec = Field(
+        default_factory=PlacementSpec, description="Where the work may run; default `local`."
     )
     rollout: Literal["Replace", "FinishRunning"] = Field(
         default="Replace",
-        description="What a changed template or a lower parallelism does to live runs; default"
+        description="Effect of a changed template or a lower parallelism on live runs; default"
         " Replace.",
     )
     on_change: Literal["Rerun", "Keep"] = Field(
@@ -196,22 +221,22 @@ class Execution(Spec):
         default=None, description="When the whole succeeds early; default: when all units did."
     )
     failure_policy: FailurePolicy | None = Field(
-        default=None, description="What failures lead to; default: they count."
+        default=None, description="How failures are treated; default: each counts."
     )
     sandbox: SandboxPolicy = Field(
         default_factory=SandboxPolicy, description="How many tasks a sandbox runs; default one."
     )
     budget: OwnBudget | None = Field(
-        default=None, description="What all its runs may cost; default: no limit of its own."
+        default=None, description="Most that all its runs may cost; default: no limit of its own."
     )
     cache: CachePolicy | None = Field(
         default=None,
-        description="Whose results are taken in place of running; default: its own.",
+        description="Which results are reused instead of running; default: its own.",
     )
     depends_on: Dependencies = Field(
         default=(),
         max_length=DEPENDENCIES_MAX,
-        description="Objects that must have ended before any of it begins; default none.",
+        description="Objects that must end before its first unit begins; default none.",
     )
     on_dependency_failed: Literal["Fail", "Skip"] | None = Field(
         default=None,
@@ -224,7 +249,7 @@ class Execution(Spec):
     @model_validator(mode="before")
     @classmethod
     def _asks_prompts_at_their_endpoint(cls, value: Any) -> Any:
-        """A prompt has one place, which nobody needs to name."""
+        """Sets the one provider of a prompt, which users need not name."""
         template = value.get("template") if isinstance(value, dict) else None
         asks = template.get("prompt") if isinstance(template, dict) else None
         if asks is None or "placement" in value:
@@ -232,9 +257,9 @@ class Execution(Spec):
         return {**value, "placement": {"provider": PROMPT_PROVIDER}}
 
     @model_validator(mode="after")
-    def _has_a_queue_to_go_first_in(self) -> Execution:
+    def _has_a_queue_to_go_first_in(self) -> WorkSpec:
         if self.rank and self.queue is None:
-            raise ValueError("`priority` orders the work of a queue: say `queue: NAME` as well")
+            raise ValueError("`priority` orders the work of a queue: write `queue: NAME` as well")
         return self
 
     @property
@@ -242,12 +267,14 @@ class Execution(Spec):
         """Its priority as a number."""
         return rank_of(self.priority)
 
-    def parts(self) -> Iterator[Part]:
-        """What its units run and where; a sweep may say what to run in `search` alone."""
+    def parts(self) -> Iterator[WorkPart]:
+        """Yields the parts of the work; a sweep may have its command in `search` alone."""
         template = getattr(self, "template", None) or Template(command=("true",))
-        yield Part(("template",), template, self.placement)
+        yield WorkPart(("template",), template, self.placement)
 
     def providers(self) -> tuple[str, ...]:
-        """Names of all places where any of it may run, first to be named first."""
+        """Returns the names of all providers where any part may run, in the order of
+        the manifest.
+        """
         names = (it.provider for part in self.parts() for it in part.placement.candidates)
         return tuple(dict.fromkeys(names))

@@ -1,4 +1,6 @@
-"""What work waits for before any of it begins: `dependsOn` of BatchJob, Sweep and TrainingRun."""
+"""The objects that work waits for before any unit begins: `dependsOn` of BatchJob, Sweep and
+TrainingRun.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from fleetctl.specs.values.dependencies import KIND_OF
 from fleetctl.specs.values.scalars import Name, Spec
 
-DEPENDENCIES_MAX = 100  # people read them all; a list beyond it wants one object that gathers
+DEPENDENCIES_MAX = 100  # users read the whole list; a list beyond it wants one object that gathers
 
 
 class Dependency(Spec):
@@ -22,7 +24,7 @@ class Dependency(Spec):
     )
     condition: Literal["Succeeded", "Complete", "Failed", "Finished"] = Field(
         default="Succeeded",
-        description="Succeeded, or Complete, Kubernetes' word for it; Failed; Finished is any end;"
+        description="Succeeded (Complete in Kubernetes), Failed, or Finished, which is any end;"
         " default Succeeded.",
     )
 

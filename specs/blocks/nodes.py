@@ -1,4 +1,4 @@
-"""Several machines that work as one attempt, and a Ray cluster over them."""
+"""Nodes of a run: several machines that work as one attempt, and a Ray cluster over them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,31 @@ _FORM = "a number from 1, or `{min: 2, max: 4}`"
 # Without a user and password: a manifest is stored and shown.
 _ADDRESS = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[^\s?#@]*)?")
 
-Port = Annotated[int, Field(strict=True, ge=1024, le=65535)]
-NodeCount = Annotated[int, Field(strict=True, ge=1, le=NODES_MAX)]
+Port = Annotated[
+    int,
+    Field(
+        strict=True,
+        ge=1024,
+        le=65535,
+    ),
+]
+NodeCount = Annotated[
+    int,
+    Field(
+        strict=True,
+        ge=1,
+        le=NODES_MAX,
+    ),
+]
 
 
-class Nodes(Spec):
+class NodeRange(Spec):
     """How many machines an attempt has: a number; or the fewest and the most, of which each attempt
     gets as many as can be had when it starts.
     """
 
-    min: NodeCount = Field(description="The fewest that will do.")
-    max: NodeCount = Field(description="The most that are of use.")
+    min: NodeCount = Field(description="Fewest nodes to begin with.")
+    max: NodeCount = Field(description="Most nodes that it can use.")
 
     @model_validator(mode="before")
     @classmethod
@@ -42,17 +56,21 @@ class Nodes(Spec):
         return value
 
     @model_validator(mode="after")
-    def _rises(self) -> Nodes:
+    def _rises(self) -> NodeRange:
         if self.max < self.min:
             raise ValueError("`max` must be at least `min`")
         return self
 
     @model_serializer
     def _to_number(self) -> int | dict[str, int]:
-        return self.max if self.min == self.max else {"min": self.min, "max": self.max}
+        if self.min == self.max:
+            return self.max
+        return {"min": self.min, "max": self.max}
 
     def __str__(self) -> str:
-        return str(self.max) if self.min == self.max else f"{self.min} to {self.max}"
+        if self.min == self.max:
+            return str(self.max)
+        return f"{self.min} to {self.max}"
 
 
 class Ray(Spec):
@@ -68,11 +86,11 @@ class Ray(Spec):
         default=False, description="Whether the head has its dashboard, 1 GB more; default false."
     )
     port: Port | None = Field(
-        default=None, description="Where the head listens; default 6379, on `local` a free one."
+        default=None, description="Port of the head; default 6379, on `local` a free one."
     )
     address: NonEmptyText | None = Field(
         default=None,
-        description="Dashboard of a cluster that is there, `http://HOST:8265`; default: its own.",
+        description="Dashboard of an existing cluster, `http://HOST:8265`; default: its own.",
     )
 
     @field_validator("address")
@@ -116,51 +134,71 @@ class Ray(Spec):
             "address": self.address,
         }
         values = {name: it for name, it in fields.items() if it is not None}
-        return values if self.enabled and values else self.enabled
+        if self.enabled and values:
+            return values
+        return self.enabled
 
 
-ONE, NO_RAY = Nodes(min=1, max=1), Ray(enabled=False)
+ONE = NodeRange(min=1, max=1)
+NO_RAY = Ray(enabled=False)
 
 
 class GangTemplate(Template):
-    """What several nodes run. Made of a template and of what its run and stage say beside it."""
+    """The template of several nodes, made of a template and the fields of its run and stage."""
 
-    nodes: Nodes = Field(default=ONE, description="Machines of an attempt; default 1.")
+    nodes: NodeRange = Field(default=ONE, description="Machines of an attempt; default 1.")
     proc_per_node: PositiveCount | None = Field(
-        default=None, description="Of a launcher; default: one for each GPU, else one."
+        default=None, description="Processes of a launcher; default: one for each GPU, else one."
     )
     ray: Ray = Field(default=NO_RAY, description="Its Ray cluster; default none.")
     rdma: Bool = Field(default=False, description="Whether RDMA joins the nodes; default false.")
 
     @property
     def needs_python(self) -> bool:
-        """Ray is Python."""
+        """Returns True for a Ray cluster: Ray is Python."""
         return super().needs_python or self.ray.enabled
 
 
 def with_nodes(
-    template: Template, nodes: Nodes, procs: int | None, ray: Ray, *, rdma: bool = False
+    template: Template,
+    nodes: NodeRange,
+    procs: int | None,
+    ray: Ray,
+    *,
+    rdma: bool = False,
 ) -> Template:
-    """The template for so many nodes; as it is where there is nothing to say of them."""
+    """Returns the template for this number of nodes; unchanged if the nodes need no setting."""
     if nodes == ONE and not ray.enabled:
         return template
     values = {name: getattr(template, name) for name in type(template).model_fields}
     return GangTemplate.model_construct(
-        **values, nodes=nodes, proc_per_node=procs, ray=ray, rdma=rdma
+        **values,
+        nodes=nodes,
+        proc_per_node=procs,
+        ray=ray,
+        rdma=rdma,
     )
 
 
-def nodes_of(template: Template) -> Nodes:
-    return template.nodes if isinstance(template, GangTemplate) else ONE
+def nodes_of(template: Template) -> NodeRange:
+    if isinstance(template, GangTemplate):
+        return template.nodes
+    return ONE
 
 
 def ray_of(template: Template) -> Ray:
-    return template.ray if isinstance(template, GangTemplate) else NO_RAY
+    if isinstance(template, GangTemplate):
+        return template.ray
+    return NO_RAY
 
 
-def ray_job_of(template: Template, names: Iterable[str], unit: str) -> dict[str, Any] | None:
-    """As guest/nodes/rayjob.py reads it. names: of further variables that go along with the job;
-    unit: which all attempts at the same work have in common.
+def ray_job_of(
+    template: Template,
+    names: Iterable[str],
+    unit: str,
+) -> dict[str, Any] | None:
+    """Returns the job as guest/nodes/rayjob.py reads it. names: names of further variables that go
+    along with the job; unit: name that all attempts at the same work have in common.
     """
     address = ray_of(template).address
     if address is None:
@@ -169,7 +207,7 @@ def ray_job_of(template: Template, names: Iterable[str], unit: str) -> dict[str,
 
 
 def unfit_for_address(template: Template) -> str:
-    """What of it a job at a cluster that is there cannot have, and why; or empty."""
+    """Returns the field that a job at an existing cluster cannot have, and the reason; or empty."""
     if ray_of(template).address is None:
         return ""
     rules = (
@@ -183,18 +221,23 @@ def unfit_for_address(template: Template) -> str:
         (bool(template.volumes), "the cluster's machines mount no volume; leave `volumes` out"),
         (template.source is not None, "the cluster's machines have no copy of the `source`"),
         (bool(template.services), "they would run here, beside nothing; leave `services` out"),
-        (template.workdir is not None, "a job begins where the cluster says; leave `workdir` out"),
+        (
+            template.workdir is not None,
+            "the cluster chooses its directory; leave `workdir` out",
+        ),
     )
     return next((why for fails, why in rules if fails), "")
 
 
 def rdma_of(template: Template) -> bool:
-    """Of one node there is nothing to join."""
+    """Returns True if nodes are joined by RDMA; a single node has no other to join."""
     return isinstance(template, GangTemplate) and template.rdma and template.nodes.max > 1
 
 
 def procs_of(template: Template) -> int:
-    """Processes of a launcher on each node: as asked for, else one for each GPU, else one."""
+    """Returns the processes of a launcher on each node: the given number, else one for each GPU,
+    else one.
+    """
     asked = template.proc_per_node if isinstance(template, GangTemplate) else None
     gpu = template.resources.gpu
     return asked or (gpu.count if gpu is not None else 1)

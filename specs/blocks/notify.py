@@ -1,21 +1,24 @@
-"""`notify`: who gets notices of an object, and how. Addresses that are secrets, passwords
-and keys stand in Secrets; a manifest names those.
+"""`notify`: the receivers of notices of an object, and the ways. Addresses that are secrets,
+passwords and keys stand in Secrets; a manifest names those.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from fleetctl.specs.blocks.renamed import OLD_NAME, WhenSpec
 from fleetctl.specs.values.scalars import Name, NonEmptyText, Spec
 
-SINKS_MAX = 20  # of one object; each of its ends writes a row for each of them
+SINKS_MAX = 20  # per object; each end of the object writes a row for each sink
 # Variables of the Secret that a sink names.
-WEBHOOK_URL, WEBHOOK_KEY = "WEBHOOK_URL", "WEBHOOK_SECRET"
+WEBHOOK_URL = "WEBHOOK_URL"
+WEBHOOK_KEY = "WEBHOOK_SECRET"
 SLACK_URL = "SLACK_WEBHOOK_URL"
 SMTP_URL = "SMTP_URL"
+GITHUB_TOKEN, GITLAB_TOKEN = "GITHUB_TOKEN", "GITLAB_TOKEN"
 
 _ADDRESS = re.compile(r"[^@\s,;<>\"()]+@[^@\s,;<>\"()]+")
 
@@ -43,11 +46,12 @@ class Webhook(Spec):
 
     url: Annotated[str, AfterValidator(_is_url), Field(max_length=2048)] | None = Field(
         default=None,
-        description=f"Where to; default: what the secret has as `{WEBHOOK_URL}`.",
+        description=f"Address of the webhook; default: the secret's `{WEBHOOK_URL}`.",
     )
     secret: Name | None = Field(
         default=None,
-        description=f"A Secret with `{WEBHOOK_KEY}`, which signs, or `{WEBHOOK_URL}`; default: no.",
+        description=f"A Secret with `{WEBHOOK_KEY}`, which signs, or `{WEBHOOK_URL}`; default"
+        " none.",
     )
 
     @model_validator(mode="after")
@@ -66,25 +70,62 @@ class Slack(Spec):
 class Email(Spec):
     """A mail."""
 
-    to: tuple[Address, ...] = Field(min_length=1, max_length=20, description="Who gets it.")
+    to: tuple[Address, ...] = Field(
+        min_length=1,
+        max_length=20,
+        description="Addresses of the recipients.",
+    )
     secret: Name = Field(
         description=f"A Secret with `{SMTP_URL}`, such as `smtp://user:password@example.org:587`."
     )
     sender: Address | None = Field(
-        default=None, alias="from", description="Who sends it; default: the first of `to`."
+        default=None,
+        alias="from",
+        description="Address of the sender; default: the first of `to`.",
     )
 
 
-class Notify(Spec):
+class CommitStatus(Spec):
+    """What became of a Source's commit, beside it at GitHub or GitLab."""
+
+    secret: Name = Field(description=f"A Secret with `{GITHUB_TOKEN}` or `{GITLAB_TOKEN}`.")
+    url: Annotated[str, AfterValidator(_is_url), Field(max_length=2048)] | None = Field(
+        default=None,
+        description="URL of the API, such as `https://git.example.org/api/v4`; default: by the"
+        " repository's host.",
+    )
+
+
+AnyEvent = Literal["Failed", "Succeeded", "Skipped", "BudgetLow", "SourceFailed", "SourceApplied"]
+WorkEvent = Literal["Failed", "Succeeded", "Skipped", "BudgetLow"]
+BudgetEvent = Literal["BudgetLow"]
+SourceEvent = Literal["SourceFailed", "SourceApplied"]
+_OF_COMMITS: tuple[SourceEvent, ...] = ("SourceFailed", "SourceApplied")
+
+
+class Notify(WhenSpec):
     """A sink, and the events that it gets; which there are depends on the kind."""
 
-    on: tuple[Literal["Failed", "Succeeded", "Skipped", "BudgetLow", "SourceFailed"], ...] = Field(
+    when_needed: ClassVar[bool] = True
+
+    when: tuple[AnyEvent, ...] | None = Field(
+        default=None,
         min_length=1,
-        description="Events: Failed, Succeeded, Skipped, BudgetLow or SourceFailed.",
+        description="Events: Failed, Succeeded, Skipped, BudgetLow, SourceFailed or SourceApplied;"
+        " required.",
+    )
+    on: tuple[AnyEvent, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description=OLD_NAME,
     )
     webhook: Webhook | None = Field(default=None, description="A request; default none.")
     slack: Slack | None = Field(default=None, description="A line in Slack; default none.")
     email: Email | None = Field(default=None, description="A mail; default none.")
+    commit_status: CommitStatus | None = Field(
+        default=None,
+        description="The state of a Source's commit at its forge; default none.",
+    )
     command: tuple[NonEmptyText, ...] | None = Field(
         default=None,
         min_length=1,
@@ -96,58 +137,88 @@ class Notify(Spec):
     @model_validator(mode="after")
     def _tells_one(self) -> Notify:
         if len(self.sink) != 1:
-            raise ValueError("it needs one of `webhook`, `slack`, `email` and `command`")
+            ways = "`webhook`, `slack`, `email`, `commitStatus` and `command`"
+            raise ValueError(f"it needs one of {ways}")
+        if self.commit_status is not None and set(self.named_when or ()) - set(_OF_COMMITS):
+            raise ValueError("`commitStatus` reports `SourceApplied` and `SourceFailed` alone")
         return self
 
     @property
     def sink(self) -> dict[str, Any]:
-        """Where notices go, as JSON: its one field, without the events."""
+        """Returns the target of notices, as JSON: its one field, without the events."""
         return self.model_dump(
-            mode="json", by_alias=True, exclude={"on"}, exclude_defaults=True, exclude_none=True
+            mode="json",
+            by_alias=True,
+            exclude={"on", "when"},
+            exclude_defaults=True,
+            exclude_none=True,
         )
 
 
 class WorkNotify(Notify):
     """A sink, and the events that it gets."""
 
-    on: tuple[Literal["Failed", "Succeeded", "Skipped", "BudgetLow"], ...] = Field(
-        min_length=1, description="Events: Failed, Succeeded, Skipped or BudgetLow."
+    when: tuple[WorkEvent, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Events: Failed, Succeeded, Skipped or BudgetLow; required.",
+    )
+    on: tuple[WorkEvent, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description=OLD_NAME,
     )
 
 
 class BudgetNotify(Notify):
     """A sink that gets a notice when a level of `warnAt` is crossed."""
 
-    on: tuple[Literal["BudgetLow"], ...] = Field(
-        min_length=1, description="Events: BudgetLow, at each level of `warnAt`."
+    when: tuple[BudgetEvent, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Events: BudgetLow, at each level of `warnAt`; required.",
+    )
+    on: tuple[BudgetEvent, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description=OLD_NAME,
     )
 
 
 class SourceNotify(Notify):
-    """A sink that gets a notice when a commit cannot be read or applied."""
+    """A sink that gets a notice when a commit is applied, or cannot be."""
 
-    on: tuple[Literal["SourceFailed"], ...] = Field(
-        min_length=1, description="Events: SourceFailed."
+    when: tuple[SourceEvent, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Events: SourceFailed or SourceApplied; required.",
+    )
+    on: tuple[SourceEvent, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description=OLD_NAME,
     )
 
 
 WorkNotices = Annotated[
     tuple[WorkNotify, ...],
-    Field(max_length=SINKS_MAX, description="Who gets notices of its end; default nobody."),
+    Field(max_length=SINKS_MAX, description="Recipients of notices of its end; default none."),
 ]
 BudgetNotices = Annotated[
     tuple[BudgetNotify, ...],
-    Field(max_length=SINKS_MAX, description="Who gets a notice when it runs low; default nobody."),
+    Field(
+        max_length=SINKS_MAX, description="Recipients of a notice when it runs low; default none."
+    ),
 ]
 SourceNotices = Annotated[
     tuple[SourceNotify, ...],
-    Field(max_length=SINKS_MAX, description="Who gets a notice when it fails; default nobody."),
+    Field(max_length=SINKS_MAX, description="Recipients of a notice when it fails; default none."),
 ]
 
 
 def secrets_in(notify: tuple[Notify, ...]) -> tuple[tuple[int, str, str], ...]:
-    """(position, field, name) of each Secret that is named there."""
-    ways = ("webhook", "slack", "email")
+    """Returns (position, field, name) of each Secret that is named there."""
+    ways = ("webhook", "slack", "email", "commit_status")
     named = (
         (number, way, getattr(getattr(rule, way), "secret", None))
         for number, rule in enumerate(notify)

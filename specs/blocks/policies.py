@@ -18,24 +18,33 @@ from fleetctl.specs.values.scalars import (
 )
 
 
-def _indexes(value: str) -> str:
+def _check_indexes(value: str) -> str:
     parse_indexes(value)
     return value
 
 
-IndexSet = Annotated[str, AfterValidator(_indexes)]
+IndexSet = Annotated[str, AfterValidator(_check_indexes)]
 
 
 class Backoff(Spec):
     """Waiting before the next attempt of a unit that failed; doubles by default."""
 
     initial_s: PositiveDuration = Field(
-        default=1.0, alias="initial", description="Seconds or `5s` before attempt 2; default 1."
+        default=1.0,
+        alias="initial",
+        description="Seconds or `5s` before attempt 2; default 1.",
     )
     max_s: PositiveDuration = Field(
-        default=300.0, alias="max", description="Seconds or `5m`, the longest wait; default 300."
+        default=300.0,
+        alias="max",
+        description="Seconds or `5m`, the longest wait; default 300.",
     )
-    factor: Float = Field(default=2.0, ge=1, le=100, description="Growth per failure; default 2.")
+    factor: Float = Field(
+        default=2.0,
+        ge=1,
+        le=100,
+        description="Growth per failure; default 2.",
+    )
 
     @model_validator(mode="after")
     def _rises(self) -> Backoff:
@@ -44,7 +53,7 @@ class Backoff(Spec):
         return self
 
 
-class Retry(Spec):
+class RetryPolicy(Spec):
     """How attempts follow each other. How many there are is `backoffLimitPerIndex`."""
 
     backoff: Backoff = Field(default_factory=Backoff, description="The wait between attempts.")
@@ -54,7 +63,7 @@ class SuccessRule(Spec):
     """Met when both conditions that are set hold."""
 
     succeeded_count: PositiveCount | None = Field(
-        default=None, description="Enough units succeeded; default: no such condition."
+        default=None, description="So many units succeeded; default: no such condition."
     )
     succeeded_indexes: IndexSet | None = Field(
         default=None, description="Units such as `0-2,5` succeeded; default: no such condition."
@@ -68,10 +77,12 @@ class SuccessRule(Spec):
 
 
 class SuccessPolicy(Spec):
-    """When the whole counts as succeeded although units are left."""
+    """A condition under which the whole counts as succeeded although units are left."""
 
     rules: tuple[SuccessRule, ...] = Field(
-        min_length=1, max_length=20, description="The first rule that is met ends the whole."
+        min_length=1,
+        max_length=20,
+        description="The first rule that is met ends the whole.",
     )
 
 
@@ -82,7 +93,9 @@ class ExitCodes(Spec):
         description="Whether the code must be among the values."
     )
     values: tuple[Annotated[Int, Field(ge=0, le=255)], ...] = Field(
-        min_length=1, max_length=255, description="Exit codes from 0 to 255; `In` cannot hold 0."
+        min_length=1,
+        max_length=255,
+        description="Exit codes from 0 to 255; `In` cannot hold 0.",
     )
 
     @model_validator(mode="after")
@@ -94,11 +107,13 @@ class ExitCodes(Spec):
         return self
 
 
-class FailureRule(Spec):
-    """What a failed attempt leads to, when it matches."""
+class FailurePolicyRule(Spec):
+    """The effect of a failed attempt that matches."""
 
     name: NonEmptyText | None = Field(
-        default=None, max_length=63, description="For messages; default: the rule's position."
+        default=None,
+        max_length=63,
+        description="Name in messages; default: the rule's position.",
     )
     action: Literal["FailJob", "FailIndex", "Ignore", "Count"] = Field(
         description="FailJob ends all, FailIndex the unit, Ignore retries uncounted, Count retries."
@@ -111,7 +126,7 @@ class FailureRule(Spec):
     )
 
     @model_validator(mode="after")
-    def _matches_something(self) -> FailureRule:
+    def _matches_something(self) -> FailurePolicyRule:
         if self.on_exit_codes is None and not self.on_reasons:
             raise ValueError("a rule needs `onExitCodes` or `onReasons`")
         return self
@@ -120,8 +135,10 @@ class FailureRule(Spec):
 class FailurePolicy(Spec):
     """Rules for failed attempts; an attempt that none matches counts against the limits."""
 
-    rules: tuple[FailureRule, ...] = Field(
-        min_length=1, max_length=20, description="Tried in order; the first that matches decides."
+    rules: tuple[FailurePolicyRule, ...] = Field(
+        min_length=1,
+        max_length=20,
+        description="Tried in order; the first that matches decides.",
     )
 
 
@@ -140,23 +157,25 @@ class SandboxPolicy(Spec):
     @field_validator("reuse", mode="before")
     @classmethod
     def _is_a_count_or_all(cls, value: Any) -> Any:
-        # One message in place of one for each side of the union.
+        # A single message instead of a message for each side of the union.
         if value != "all" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ValueError("it must be a number from 1, or `all`")
         return value
 
 
-def _usd(value: Any) -> Any:
+def _parse_usd(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("it must be a number of US dollars, such as `25` or `0.5`")
     return float(value)
 
 
-def _levels(value: Any) -> Any:
-    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+def _as_levels(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value]
+    return value
 
 
-def _rise(value: tuple[int, ...]) -> tuple[int, ...]:
+def _check_rising(value: tuple[int, ...]) -> tuple[int, ...]:
     if any(second <= first for first, second in pairwise(value)):
         raise ValueError("the percentages must rise, each given once")
     return value
@@ -164,29 +183,29 @@ def _rise(value: tuple[int, ...]) -> tuple[int, ...]:
 
 # Above it a number is a slip of the pen, and cents are lost in the digits of a float.
 USD_MAX = 1e9
-Usd = Annotated[float, BeforeValidator(_usd), Field(gt=0, le=USD_MAX)]
+Usd = Annotated[float, BeforeValidator(_parse_usd), Field(gt=0, le=USD_MAX)]
 WarnLevels = Annotated[
     tuple[Annotated[Int, Field(ge=1, le=100)], ...],
     Field(
         max_length=10,
         description="Percent at which an event warns, as `80` or `[50, 80]`; default 80.",
     ),
-    BeforeValidator(_levels),
-    AfterValidator(_rise),
+    BeforeValidator(_as_levels),
+    AfterValidator(_check_rising),
 ]
 Currency = Annotated[Literal["USD"], Field(description="Always `USD`.")]
 OnExceeded = Annotated[
     Literal["Suspend", "Cancel", "Warn"],
     Field(
-        description="Suspend starts nothing more, Cancel fails the object, Warn only says so;"
+        description="Suspend starts nothing more, Cancel fails the object, Warn only reports it;"
         " default Suspend."
     ),
 ]
 
 
 class OwnBudget(Spec):
-    """What one object may cost, over all its runs and changes. A run starts only when its worst
-    case still fits.
+    """A cap on the cost of one object, over all its runs and changes. A run starts only when its
+    worst case still fits.
     """
 
     max_cost: Usd = Field(description="US dollars that all runs together may cost.")

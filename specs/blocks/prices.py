@@ -1,6 +1,6 @@
-"""What sandboxes cost at a provider, as a person says it: the `prices` of a Provider object.
+"""Prices of sandboxes at a provider, as users write them: the `prices` of a Provider object.
 
-Read by providers/prices/own.py, which makes one price of it. All in USD an hour.
+Read by providers/prices/own_prices.py, which makes one price of the block. All in USD an hour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PART = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_PART}")
 
 
-def _label(value: str) -> str:
+def _check_label(value: str) -> str:
     if not _KEY.fullmatch(value):
         raise ValueError("it must be a label of nodes such as `karpenter.sh/capacity-type`")
     return value
@@ -31,12 +31,12 @@ def _label_value(value: str) -> str:
     return value
 
 
-NodeLabel = Annotated[str, AfterValidator(_label)]
+NodeLabel = Annotated[str, AfterValidator(_check_label)]
 NodeLabelValue = Annotated[str, AfterValidator(_label_value)]
 
 
-class Rates(Spec):
-    """What a sandbox costs on one sort of machine."""
+class MachinePrices(Spec):
+    """The price of a sandbox on one sort of machine."""
 
     per_hour: UsdPerHour = Field(default=0.0, description="USD an hour of a sandbox; default 0.")
     gpu: Annotated[dict[NonEmptyText, UsdPerHour], Field(max_length=RATES_MAX)] = Field(
@@ -53,15 +53,15 @@ class Rates(Spec):
         return bool(self.per_hour or self.gpu or self.cpu or self.memory)
 
 
-class Prices(Rates):
-    """What a sandbox costs here, in place of what the provider itself says."""
+class Prices(MachinePrices):
+    """Prices of sandboxes, in place of the provider's own."""
 
     node_label: NodeLabel | None = Field(
-        default=None, description="Kubernetes: the label of nodes that `nodes` goes by."
+        default=None, description="Kubernetes: the label of nodes that `nodes` refers to."
     )
-    nodes: Annotated[dict[NodeLabelValue, Rates], Field(max_length=RATES_MAX)] = Field(
+    nodes: Annotated[dict[NodeLabelValue, MachinePrices], Field(max_length=RATES_MAX)] = Field(
         default_factory=dict,
-        description="Kubernetes: prices by the label's value; what stands beside is for others.",
+        description="Kubernetes: prices by the label's value; other nodes have the prices beside.",
     )
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
-"""What a unit asks of a model: `template.prompt`, in place of a program and its sandbox.
+"""The request of a unit to a model: `template.prompt`, which replaces a program and its sandbox.
 
-Read by controllers as part of a template, and by provider `endpoint`, which asks. Pure.
+Read by controllers as part of a template, and by provider `endpoint`, which sends the request.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ STOPS_MAX = 16  # servers take 4 to 16
 _NAMED = re.compile(r"\$?\$\{([^{}]*)\}")
 
 
-class Message(Spec):
+class PromptMessage(Spec):
     """One message of a conversation."""
 
-    role: Literal["system", "user", "assistant"] = Field(description="Who speaks.")
-    content: Text = Field(description="What is said; `${name}` is a parameter.")
+    role: Literal["system", "user", "assistant"] = Field(description="Role of the speaker.")
+    content: Text = Field(description="Text of the message; `${name}` is a parameter.")
 
 
 class PromptParameters(Spec):
@@ -39,15 +40,17 @@ class PromptParameters(Spec):
     max_tokens: PositiveCount | None = Field(
         default=None, description="Tokens of an answer at most; default: the server's."
     )
-    seed: Int | None = Field(default=None, description="Of the model's draws; default none.")
+    seed: Int | None = Field(default=None, description="Seed of the draws; default none.")
     stop: tuple[NonEmptyText, ...] = Field(
-        default=(), max_length=STOPS_MAX, description="Texts that end an answer; default none."
+        default=(),
+        max_length=STOPS_MAX,
+        description="Texts that end an answer; default none.",
     )
     frequency_penalty: Annotated[Float, Field(ge=-2, le=2)] | None = Field(
-        default=None, description="Against words already said; default: the server's."
+        default=None, description="Penalty for repeated words; default: the server's."
     )
     presence_penalty: Annotated[Float, Field(ge=-2, le=2)] | None = Field(
-        default=None, description="Against subjects already met; default: the server's."
+        default=None, description="Penalty for known subjects; default: the server's."
     )
     extra: dict[NonEmptyText, JsonValue] = Field(
         default_factory=dict,
@@ -63,8 +66,12 @@ class PromptParameters(Spec):
         return self
 
     def body(self) -> dict[str, Any]:
-        """As fields of a request, named as servers name them."""
-        given = self.model_dump(mode="json", exclude={"extra"}, exclude_defaults=True)
+        """Returns the fields of a request, named as servers name them."""
+        given = self.model_dump(
+            mode="json",
+            exclude={"extra"},
+            exclude_defaults=True,
+        )
         return {**self.extra, **given}
 
 
@@ -76,26 +83,27 @@ _OWN -= {"extra"}
 class Prompt(Spec):
     """One call of a model: exactly one of `text` and `messages`."""
 
-    endpoint: Name = Field(description="Name of an Endpoint object, which is asked.")
+    endpoint: Name = Field(description="Name of the Endpoint object to ask.")
     model: NonEmptyText | None = Field(
         default=None, description="One of the endpoint's `models`; default: its first."
     )
     text: NonEmptyText | None = Field(
         default=None, description="The user's message; `${name}` is a parameter of the row."
     )
-    messages: tuple[Message, ...] | None = Field(
+    messages: tuple[PromptMessage, ...] | None = Field(
         default=None,
         min_length=1,
         max_length=MESSAGES_MAX,
         description="A whole conversation in place of `text`.",
     )
     system: NonEmptyText | None = Field(
-        default=None, description="What is said before, as the system's message; default none."
+        default=None, description="System message before it; default none."
     )
     answer: dict[str, JsonValue] | None = Field(
         default=None,
         alias="schema",
-        description="JSON Schema that the answer matches, asked once more if not; default: text.",
+        description="JSON Schema of the answer, which is asked for once more if it differs;"
+        " default: text.",
     )
     parameters: PromptParameters = Field(
         default_factory=PromptParameters, description="How the model answers."
@@ -115,7 +123,7 @@ class Prompt(Spec):
         return self
 
     def texts(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Each text that is said, with its path in the prompt."""
+        """Yields each text of the messages, with its path in the prompt."""
         if self.system is not None:
             yield ("system",), self.system
         if self.text is not None:
@@ -124,12 +132,14 @@ class Prompt(Spec):
             yield ("messages", number, "content"), message.content
 
     def said(self, params: Mapping[str, object]) -> list[dict[str, str]]:
-        """The conversation with the parameters in it. Raises KeyError for a name that none has."""
+        """Returns the conversation with the parameters in it. Raises KeyError for an
+        unknown name.
+        """
         told = [] if self.system is None else [("system", self.system)]
         told += [(it.role, it.content) for it in self.messages or ()]
         if self.text is not None:
             told.append(("user", self.text))
-        return [{"role": role, "content": filled(text, params)} for role, text in told]
+        return [{"role": role, "content": fill_text(text, params)} for role, text in told]
 
 
 def names_in(text: str) -> Iterator[str]:
@@ -139,13 +149,15 @@ def names_in(text: str) -> Iterator[str]:
             yield match[1]
 
 
-def filled(text: str, params: Mapping[str, object]) -> str:
-    """`text` with each `${name}` replaced: by a text as it is, by anything else as JSON."""
+def fill_text(text: str, params: Mapping[str, object]) -> str:
+    """Returns `text` with each `${name}` replaced: by a text as it is, by anything else as JSON."""
 
     def value(match: re.Match[str]) -> str:
         if match[0].startswith("$$"):
             return match[0][1:]
         found = params[match[1]]
-        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        if isinstance(found, str):
+            return found
+        return json.dumps(found, ensure_ascii=False)
 
     return _NAMED.sub(value, text)

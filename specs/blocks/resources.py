@@ -1,4 +1,4 @@
-"""What one sandbox may use: cores, memory, disk and GPUs."""
+"""The resources of a sandbox: cores, memory, disk and GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class Gpu(Spec):
     name: NonEmptyText = Field(description="Model such as `A100`, or `any`.")
     count: PositiveCount = Field(default=1, description="How many; default 1.")
     otherwise: tuple[Gpu, ...] = Field(
-        default=(), max_length=GPUS_MAX, description="What will do as well, best first."
+        default=(),
+        max_length=GPUS_MAX,
+        description="GPUs that will do as well, best first.",
     )
 
     @model_validator(mode="before")
@@ -42,7 +44,9 @@ class Gpu(Spec):
     @model_serializer
     def _to_text(self) -> str | list[str]:
         texts = [str(it) for it in self.choices]
-        return texts if self.otherwise else texts[0]
+        if self.otherwise:
+            return texts
+        return texts[0]
 
     @property
     def choices(self) -> tuple[Gpu, ...]:
@@ -66,7 +70,7 @@ def _first_and_others(value: Sequence[Any]) -> Any:
 
 
 class Resources(Spec):
-    """What one sandbox may use."""
+    """Limits of one sandbox."""
 
     cpu: Cpu | None = Field(
         default=None, description="Cores; `500m` is half a core; default: no limit."

@@ -1,4 +1,4 @@
-"""The block that says what runs beside the work, in its sandbox or in the container of a function:
+"""The block of programs that run beside the work, in its sandbox or in the container of a function:
 a model server, a database.
 
 Read by providers through the template, and by `describe`.
@@ -31,13 +31,14 @@ from fleetctl.specs.values.scalars import (
 
 SERVICES_MAX = 8  # beside one work; more is a cluster of its own
 AUTO = "auto"
-READY_S, ASK_EVERY_S = 120.0, 0.5
+READY_S = 120.0
+ASK_EVERY_S = 0.5
 
 PORT_MAX = 65535
 _WHOLE = {"gpu": "GPU", "disk": "disk"}
 
 
-def _port(value: Any) -> int | str:
+def _check_port(value: Any) -> int | str:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not (value == AUTO or (whole and 1 <= value <= PORT_MAX)):
         raise ValueError("it must be a number from 1 to 65535, without quotes, or `auto`")
@@ -46,15 +47,15 @@ def _port(value: Any) -> int | str:
 
 Port = Annotated[
     int | str,
-    BeforeValidator(_port),
+    BeforeValidator(_check_port),
     WithJsonSchema(
         {"anyOf": [{"type": "integer", "minimum": 1, "maximum": PORT_MAX}, {"const": AUTO}]}
     ),
 ]
 
 
-class Ready(Spec):
-    """When a service counts as ready: exactly one of `http`, `tcp` and `command`."""
+class ReadinessCheck(Spec):
+    """The check that a service is ready: exactly one of `http`, `tcp` and `command`."""
 
     http: NonEmptyText | None = Field(
         default=None, description="Path that answers with status 200 to 399, such as `/health`."
@@ -67,14 +68,16 @@ class Ready(Spec):
         default=None, description="Port that takes connections; `auto` as of `port`."
     )
     command: tuple[Text, ...] | None = Field(
-        default=None, min_length=1, description="Program that ends with exit code 0."
+        default=None,
+        min_length=1,
+        description="Program that exits with code 0.",
     )
     timeout_seconds: PositiveDuration = Field(
         default=READY_S, description="Seconds or `5m` until it must be ready; default 120."
     )
     interval_seconds: PositiveDuration = Field(
         default=ASK_EVERY_S,
-        description="Seconds between two looks, fewer at first; default 0.5.",
+        description="Seconds between two checks, fewer at first; default 0.5.",
     )
 
     @field_validator("http")
@@ -87,7 +90,7 @@ class Ready(Spec):
         return value
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Ready:
+    def _says_one_thing(self) -> ReadinessCheck:
         given = [it for it in ("http", "tcp", "command") if getattr(self, it) is not None]
         if len(given) != 1:
             raise ValueError("`ready` needs exactly one of `http`, `tcp` and `command`")
@@ -102,11 +105,13 @@ class Ready(Spec):
 
     @property
     def listens(self) -> Port | None:
-        """Where it is asked."""
-        return self.port if self.http is not None else self.tcp
+        """Returns the port to which the probe connects."""
+        if self.http is not None:
+            return self.port
+        return self.tcp
 
     def order(self) -> dict[str, Any]:
-        """As the guest reads it; see guest/supervision/services/process.py."""
+        """Returns the probe as the guest reads it; see guest/supervision/services/process.py."""
         made: dict[str, Any] = {
             "timeout_s": self.timeout_seconds,
             "every_s": self.interval_seconds,
@@ -120,11 +125,13 @@ class Ready(Spec):
         if self.command is not None:
             return f"`{' '.join(self.command)}`"
         port = "a free port" if self.listens == AUTO else f"port {self.listens}"
-        return f"{self.http} at {port}" if self.http is not None else port
+        if self.http is not None:
+            return f"{self.http} at {port}"
+        return port
 
 
-class Share(Spec):
-    """What a service needs of the sandbox, beside what the work asks for."""
+class ServiceResources(Spec):
+    """Resources of a service in the sandbox, beside those of the work."""
 
     cpu: Cpu | None = Field(default=None, description="Cores; `500m` is half a core.")
     memory: Size | None = Field(default=None, description="Bytes or `4Gi`.")
@@ -141,28 +148,30 @@ class Share(Spec):
         return value
 
 
-class Service(Spec):
+class ServiceSpec(Spec):
     """A program beside the work, in its sandbox: exactly one of `command` and `script`."""
 
     name: Name = Field(description="Unique among the services.")
     command: tuple[Text, ...] | None = Field(
-        default=None, min_length=1, description="A program and its arguments; no shell reads it."
+        default=None,
+        min_length=1,
+        description="A program and its arguments; no shell reads it.",
     )
     script: NonEmptyText | None = Field(default=None, description="Text that a POSIX shell runs.")
     env: dict[EnvName, Text] = Field(
         default_factory=dict, description="Variables added to the template's; default none."
     )
-    ready: Ready | None = Field(
+    ready: ReadinessCheck | None = Field(
         default=None, description="When the work may begin; default: as soon as it is started."
     )
-    resources: Share | None = Field(
+    resources: ServiceResources | None = Field(
         default=None,
         description="`cpu` and `memory` that the sandbox has beside `template.resources`; default"
         " none.",
     )
     on_exit: Literal["Fail", "Restart", "Ignore"] = Field(
         default="Fail",
-        description="What its end means while the work runs; default Fail, of the attempt.",
+        description="Effect of its end while the work runs; default Fail, of the attempt.",
     )
 
     @field_validator("env", mode="before")
@@ -171,13 +180,13 @@ class Service(Spec):
         return env_of(value)
 
     @model_validator(mode="after")
-    def _has_one_program(self) -> Service:
+    def _has_one_program(self) -> ServiceSpec:
         if (self.command is None) == (self.script is None):
             raise ValueError("a service needs exactly one of `command` and `script`")
         return self
 
     def order(self) -> dict[str, Any]:
-        """As the guest reads it; see guest/supervision/services/process.py."""
+        """Returns the service as the guest reads it; see guest/supervision/services/process.py."""
         command = self.command
         argv = list(command) if command is not None else ["/bin/sh", "-c", self.script]
         return {
@@ -189,7 +198,7 @@ class Service(Spec):
         }
 
 
-def _are_apart(value: tuple[Service, ...]) -> tuple[Service, ...]:
+def _are_apart(value: tuple[ServiceSpec, ...]) -> tuple[ServiceSpec, ...]:
     names = [it.name for it in value]
     for at, name in enumerate(names):
         if (first := names.index(name)) != at:
@@ -204,7 +213,7 @@ def _are_apart(value: tuple[Service, ...]) -> tuple[Service, ...]:
 
 
 Services = Annotated[
-    tuple[Service, ...],
+    tuple[ServiceSpec, ...],
     Field(
         max_length=SERVICES_MAX,
         description="Programs beside the work, ready before it begins and ended after it;"

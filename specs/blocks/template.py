@@ -1,4 +1,4 @@
-"""The block that says what one unit runs and in what sandbox; the same in every running kind.
+"""The block with the program and the sandbox of a unit; the same in every running kind.
 
 Read by providers (through RunRequest) and by controllers. Secrets are here by name, never by value.
 """
@@ -19,9 +19,11 @@ from pydantic import (
     model_validator,
 )
 
+from fleetctl.specs.blocks.kubernetes import PodSettings
+from fleetctl.specs.blocks.network import Network
 from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.blocks.resources import Gpu, Resources
-from fleetctl.specs.blocks.services import Services, Share
+from fleetctl.specs.blocks.services import ServiceResources, Services
 from fleetctl.specs.values.cluster_rules import at_most_one
 from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.metrics import Metrics
@@ -40,11 +42,12 @@ from fleetctl.specs.values.scalars import (
 
 WORK_FIELDS = ("python", "command", "script")
 ENDPOINTS_MAX = 16
+OUTPUT_PATTERNS_MAX = 64
 ONE_WORK = "a template needs exactly one of `python`, `command`, `script` and `prompt`"
 ONE_ORIGIN = "a source needs exactly one of `git` and `path`"
-# What a template may say beside `prompt`: there is no sandbox.
+# Fields of a template that may stand beside `prompt`: there is no sandbox.
 BESIDE_PROMPT = frozenset({"prompt", "timeout_seconds"})
-# What a Function says for all tasks that call it, and no template beside it.
+# Fields of a Function that hold for all tasks that call it, and may not be in their templates.
 FUNCTION_FIELDS = ("image", "source", "resources", "secrets", "volumes")
 
 # `ext::` and its like name a program for git to run.
@@ -65,7 +68,9 @@ def _is_address(value: str) -> str:
 
 
 def _is_place(value: str) -> str:
-    return value if value.startswith("/") else _is_address(value)
+    if value.startswith("/"):
+        return value
+    return _is_address(value)
 
 
 IndexAddress = Annotated[NonEmptyText, AfterValidator(_is_address)]
@@ -92,15 +97,22 @@ class PipIndex(Spec):
     )
 
     _login: dict[str, str] | None = PrivateAttr(default=None)
+    _kept: str = PrivateAttr(default="")
 
     @property
     def login(self) -> dict[str, str] | None:
         """Values of the Secret, which are in no document."""
         return self._login
 
-    def with_login(self, values: dict[str, str]) -> PipIndex:
+    @property
+    def kept(self) -> str:
+        """The name that the provider has for the Secret, where it keeps the values itself."""
+        return self._kept
+
+    def with_login(self, values: dict[str, str], kept: str = "") -> PipIndex:
         made = self.model_copy()
         made._login = values
+        made._kept = kept
         return made
 
     @model_validator(mode="after")
@@ -150,7 +162,9 @@ class Image(Spec):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        return {"registry": value} if isinstance(value, str) else value
+        if isinstance(value, str):
+            return {"registry": value}
+        return value
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Image:
@@ -194,7 +208,8 @@ class GitSource(Spec):
         default=False, description="Whether to fetch submodules; default false."
     )
     lfs: Bool = Field(
-        default=False, description="Whether to fetch files of Git LFS; default false."
+        default=False,
+        description="Whether to fetch files of Git LFS; default: to be given where there are any.",
     )
 
     @field_validator("url")
@@ -295,6 +310,30 @@ VolumeMounts = Annotated[
 ]
 
 
+def _name_outputs(value: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in value:
+        text = pattern.removeprefix("!")
+        if not _INSIDE.fullmatch(text) or text in (".", "./"):
+            raise ValueError(
+                f"`{pattern}` must be a path or pattern below the directory that the work begins"
+                " in, such as `out/**` or `model.pt`"
+            )
+    if value and all(it.startswith("!") for it in value):
+        raise ValueError("a pattern with `!` takes out of those before it, and there is none")
+    return _names_are_apart(value)
+
+
+OutputGlobs = Annotated[
+    tuple[NonEmptyText, ...],
+    Field(
+        max_length=OUTPUT_PATTERNS_MAX,
+        description="Files it writes that are kept with its run: `out/**`, `model.pt`; default"
+        " none.",
+    ),
+    AfterValidator(_name_outputs),
+]
+
+
 class Template(Spec):
     """What one unit runs: at most one of `python`, `command`, `script` and `prompt`."""
 
@@ -305,11 +344,13 @@ class Template(Spec):
         description="Python source; parameters are its variables, `SUBMIT` its result.",
     )
     command: tuple[Text, ...] | None = Field(
-        default=None, min_length=1, description="A program and its arguments; no shell reads it."
+        default=None,
+        min_length=1,
+        description="A program and its arguments; no shell reads it.",
     )
     script: NonEmptyText | None = Field(default=None, description="Text that a POSIX shell runs.")
     prompt: Prompt | None = Field(
-        default=None, description="What is asked of a model, without a sandbox; default none."
+        default=None, description="Question to a model, without a sandbox; default none."
     )
     runtime: Literal["sandbox", "function"] = Field(
         default="sandbox",
@@ -322,13 +363,14 @@ class Template(Spec):
     )
     image: Image | None = Field(
         default=None,
-        description="What to install, or a registry reference; default: plain Python, no packages.",
+        description="Packages to install, or a registry reference; default: plain Python, no"
+        " packages.",
     )
     source: Source | None = Field(
         default=None, description="Code to put into the sandbox; default none."
     )
     resources: Resources = Field(
-        default_factory=Resources, description="What one sandbox may use; default: no limit."
+        default_factory=Resources, description="Limits of one sandbox; default: no limit."
     )
     env: dict[EnvName, Text] = Field(
         default_factory=dict,
@@ -337,6 +379,9 @@ class Template(Spec):
     secrets: SecretNames = ()
     endpoints: EndpointNames = ()
     volumes: VolumeMounts = ()
+    network: Network | None = Field(
+        default=None, description="Hosts that its sandbox may reach; default: all."
+    )
     timeout_seconds: PositiveDuration | None = Field(
         default=None, description="Seconds or `5m` that one attempt may take; default: no limit."
     )
@@ -352,21 +397,26 @@ class Template(Spec):
         " what it reports.",
     )
     services: Services = ()
+    outputs: OutputGlobs = ()
+    kubernetes: PodSettings | None = Field(
+        default=None,
+        description="Settings of its pods in a cluster; default: those of the Provider object.",
+    )
 
     @property
     def is_function(self) -> bool:
-        """Whether its tasks run in the containers of a function."""
+        """Returns True if its tasks run in the containers of a function."""
         return self.runtime == "function" or self.function is not None
 
     @property
     def sandbox_resources(self) -> Resources:
-        """What one sandbox is asked for: what the work may use, and the shares of its services.
-        Where the work has no limit, the sandbox has room for the services at least.
+        """Returns the request of a sandbox: the work's limits, and the shares of its services. If
+        the work has no limit, the sandbox has room for the services at least.
         """
         shares = [it.resources for it in self.services if it.resources is not None]
         if not shares:
             return self.resources
-        asked: list[Resources | Share] = [self.resources, *shares]
+        asked: list[Resources | ServiceResources] = [self.resources, *shares]
         cpu = [it.cpu for it in asked if it.cpu is not None]
         memory = [it.memory for it in asked if it.memory is not None]
         more = {"cpu": sum(cpu) if cpu else None, "memory": sum(memory) if memory else None}
@@ -380,7 +430,9 @@ class Template(Spec):
     _observed: bool = PrivateAttr(default=False)
 
     def observed(self) -> Template:
-        """The same, of a run whose program tells wandb what Python beside it reads."""
+        """Returns the template of a run whose program logs to wandb, where Python beside it reads
+        along.
+        """
         made = self.model_copy()
         made._observed = True
         return made
@@ -388,27 +440,33 @@ class Template(Spec):
     _carried: bool = PrivateAttr(default=False)
 
     def carried(self) -> Template:
-        """The same, of a run whose calls of endpoints are carried by what needs Python."""
+        """Returns the template of a run whose calls of endpoints are carried by a helper that needs
+        Python.
+        """
         made = self.model_copy()
         made._carried = True
         return made
 
     @property
     def needs_python(self) -> bool:
-        """Whether its image must have Python: for its work, or for what goes on beside it, where
-        metrics are read, services looked after and calls of endpoints carried.
+        """Returns True if its image must have Python: for its work, or for the parts beside it,
+        where metrics are read, services looked after, outputs kept and calls of endpoints carried.
         """
-        beside = self.metrics is not None or bool(self.services) or self._carried
+        beside = self.metrics is not None or bool(self.services or self.outputs) or self._carried
         return self.python is not None or beside or self._observed
 
     @property
     def asks(self) -> tuple[str, ...]:
         """Names of the Endpoint objects that it may call."""
-        return self.endpoints if self.prompt is None else (self.prompt.endpoint,)
+        if self.prompt is None:
+            return self.endpoints
+        return (self.prompt.endpoint,)
 
     @property
     def work(self) -> str | None:
-        """Which of WORK_FIELDS and `prompt` is set; None where another block holds the work."""
+        """Returns the field among WORK_FIELDS and `prompt` that is set; None if another block holds
+        the work.
+        """
         fields = (*WORK_FIELDS, "prompt")
         return next((name for name in fields if getattr(self, name) is not None), None)
 
@@ -451,8 +509,8 @@ class Template(Spec):
 
 
 def check_requirements(image: Image | None, source: Source | None) -> None:
-    """Those of a directory are read before, with the manifest, and are entries of `pip` by now.
-    Raises ValueError.
+    """Checks the requirements. A directory's requirements are read before, with the manifest, and
+    are entries of `pip` by now. Raises ValueError.
     """
     named = image.requirements if image is not None else None
     if named is None:
@@ -463,6 +521,6 @@ def check_requirements(image: Image | None, source: Source | None) -> None:
             f" the manifest is `pip: [-r {named}]`"
         )
     if source.git is None:
-        raise ValueError("`image.requirements` is read at apply; list what it says in `pip`")
+        raise ValueError("`image.requirements` is read at apply; list its lines in `pip`")
     if not is_inside(named):
         raise ValueError(f"`image.requirements` {OUTSIDE}")

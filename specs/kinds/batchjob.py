@@ -8,21 +8,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from fleetctl.specs.blocks.common import Execution, ParamsFrom
-from fleetctl.specs.blocks.results import FromResults, ParameterName
+from fleetctl.specs.blocks.common import ParamsFrom, WorkSpec
+from fleetctl.specs.blocks.file_tasks import FileTasks, FromFiles
+from fleetctl.specs.blocks.from_results import FromResults, ParameterName
 from fleetctl.specs.blocks.template import ONE_WORK, Template
 from fleetctl.specs.values.cluster_rules import at_most_one
 from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
 
 WRONG_ITEMS_MAX = 100
 ONE_OF_TASKS = (
-    "`tasks` needs exactly one of `items`, `matrix`, `fromFile`, `fromResults` and `completions`"
+    "`tasks` needs exactly one of `items`, `matrix`, `fromFile`, `fromFiles`, `fromResults` and"
+    " `completions`"
 )
-COUNTED_TWICE = "`tasks` already says how many there are; leave `completions` out"
+COUNTED_TWICE = "`tasks` already gives their number; leave `completions` out"
 
 
 def _mostly_mappings(value: Any) -> Any:
-    """Say it once when a long list has the wrong form; a model would say it of every entry."""
+    """Reports a long list of a wrong form once; a model would report every entry."""
     if isinstance(value, list) and len(value) > WRONG_ITEMS_MAX:
         wrong = sum(1 for it in value if not isinstance(it, dict) or not all(it))
         if wrong > WRONG_ITEMS_MAX:
@@ -43,11 +45,15 @@ class FromFile(Spec):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
+        if isinstance(value, str):
+            return {"path": value}
+        return value
 
 
 class Tasks(Spec):
-    """The parameters of each task: exactly one of the fields. A stored one never has `fromFile`."""
+    """The parameters of each task: exactly one of the fields. A stored one never has `fromFile`,
+    and has `files` in place of `fromFiles`.
+    """
 
     model_config = ConfigDict(
         json_schema_extra=at_most_one("items", "matrix", "completions", message=ONE_OF_TASKS)
@@ -55,7 +61,11 @@ class Tasks(Spec):
 
     items: Annotated[
         tuple[dict[ParameterName, JsonValue], ...] | None, BeforeValidator(_mostly_mappings)
-    ] = Field(default=None, min_length=1, description="One mapping of parameters a task.")
+    ] = Field(
+        default=None,
+        min_length=1,
+        description="One mapping of parameters a task.",
+    )
     matrix: dict[ParameterName, Annotated[tuple[JsonValue, ...], Field(min_length=1)]] | None = (
         Field(
             default=None,
@@ -64,19 +74,26 @@ class Tasks(Spec):
         )
     )
     completions: PositiveCount | None = Field(
-        default=None, description="That many tasks, told apart by their index alone."
+        default=None, description="Number of tasks that differ by index alone."
     )
     from_results: FromResults | None = Field(
-        default=None, description="A task for every result of another job, once that is over."
+        default=None, description="A task for every result of another job, after its end."
     )
     from_file: FromFile | None = Field(default=None, description="A task for every row of a file.")
+    from_files: FromFiles | None = Field(
+        default=None, description="A task for every file that matches; it gets that file alone."
+    )
+    files: FileTasks | None = Field(
+        default=None, description="Files that `fromFiles` has found, in an object that is stored."
+    )
     chunk: PositiveCount | None = Field(
         default=None, description="Rows per task, beside `fromFile`; default: a task a row."
     )
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Tasks:
-        given = (self.items, self.matrix, self.completions, self.from_file, self.from_results)
+        rows = (self.items, self.matrix, self.completions, self.from_file, self.from_results)
+        given = (*rows, self.from_files, self.files)
         if sum(it is not None for it in given) != 1:
             raise ValueError(ONE_OF_TASKS)
         if self.chunk is not None and self.from_file is None:
@@ -86,21 +103,25 @@ class Tasks(Spec):
         return self
 
     def count(self) -> int | None:
-        """None while it is not known."""
+        """Returns the number of rows; None while it is not known: of results, and of a volume."""
         if self.from_results is not None:
             return None
         if self.items is not None:
             return len(self.items)
+        if self.files is not None:
+            return self.files.count()
         if self.matrix is not None:
             return prod(len(values) for values in self.matrix.values())
-        assert self.completions is not None, "the loader turns fromFile into items"
+        assert self.completions is not None, "the loader reads fromFile and fromFiles"
         return self.completions
 
     def params(self, index: int) -> Mapping[str, JsonValue]:
-        """The parameters of task `index`, from 0; computed without making the other ones."""
+        """Returns the parameters of task `index`, from 0, without computing those of others."""
         assert 0 <= index < (self.count() or 0)
         if self.items is not None:
             return self.items[index]
+        if self.files is not None:
+            return self.files.params(index)
         if self.matrix is None:
             return {}
         chosen: dict[str, JsonValue] = {}
@@ -110,15 +131,15 @@ class Tasks(Spec):
         return {name: chosen[name] for name in self.matrix}
 
 
-class BatchJobSpec(Execution):
-    """Many independent tasks with one template."""
+class BatchJobSpec(WorkSpec):
+    """Each task is a row of `tasks`, and has an index."""
 
     model_config = ConfigDict(
         json_schema_extra=at_most_one("tasks", "completions", message=COUNTED_TWICE)
     )
 
     template: Template = Field(
-        description="What each task runs and in what sandbox; work may be the `paramsFrom` sweep's."
+        description="Program and sandbox of each task; the program may be the `paramsFrom` sweep's."
     )
     completions: PositiveCount | None = Field(
         default=None, description="Number of tasks that differ by index alone; default 1."
@@ -141,10 +162,14 @@ class BatchJobSpec(Execution):
         return self
 
     def count(self) -> int | None:
-        """Number of tasks; their indexes are 0 to count - 1. None where results of another job say
-        how many there are.
+        """Returns the number of tasks; their indexes are 0 to count - 1. None if results of another
+        job decide the number, or the files of a volume that has not been listed.
         """
-        return self.tasks.count() if self.tasks is not None else self.completions or 1
+        if self.tasks is not None:
+            return self.tasks.count()
+        return self.completions or 1
 
     def params(self, index: int) -> Mapping[str, JsonValue]:
-        return self.tasks.params(index) if self.tasks is not None else {}
+        if self.tasks is not None:
+            return self.tasks.params(index)
+        return {}

@@ -1,4 +1,6 @@
-"""Budget: what all objects with certain labels may cost in a day, a week, a month, or ever."""
+"""Budget: the money that all objects with certain labels may cost in a day, a week, a month, or
+ever.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class BudgetSpec(Spec):
     )
     period: Literal["day", "week", "month", "total"] = Field(
         default="month",
-        description="When counting begins anew, in UTC; a week begins on Monday; default month.",
+        description="When counting starts at 0 again, in UTC; a week begins on Monday; default"
+        " month.",
     )
     max_cost: Usd = Field(description="US dollars that the runs of a period may cost.")
     currency: Currency = "USD"

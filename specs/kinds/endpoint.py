@@ -1,4 +1,4 @@
-"""Endpoint: model servers that tasks may ask, with the limits, prices and keys of asking."""
+"""Endpoint: model servers that tasks may call, with the limits, prices and keys of the calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from fleetctl.specs.blocks.renamed import OLD_NAME, WhenSpec
+from fleetctl.specs.values.model_urls import base_of
 from fleetctl.specs.values.scalars import (
     Duration,
     EnvName,
@@ -21,23 +23,41 @@ from fleetctl.specs.values.scalars import (
 )
 
 OPENAI_KEY = "OPENAI_API_KEY"
+AUTHORIZATION = "Authorization"
+KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie")
+OWN_HEADERS = (
+    *("host", "content-type", "content-length", "transfer-encoding", "connection"),
+    *("accept-encoding", "expect", "upgrade"),
+)
+OTHERS_MAX = 32  # headers or parameters; more is a mistake in the file
 SERVERS_MAX = 64
-SLOTS_MAX = 4096  # of one server; more is a mistake in the file
-# What only the gateway does.
+SLOTS_MAX = 4096  # per server; more is a mistake in the file
+# Fields that need the gateway.
 DIRECT_WITHOUT = (
     *("concurrency", "limits", "retry", "cache", "prices", "max_fallback_share", "batch"),
+    *("headers", "query"),
 )
-BATCH_ROWS_MAX = 50_000  # of one batch at OpenAI
+BATCH_ROWS_MAX = 50_000  # per batch at OpenAI
 Api = Literal["openai", "ollama"]
 Alias = Annotated[NonEmptyText, Field(max_length=200)]
-UsdPerMillion = Annotated[Float | Int, Field(ge=0, le=1e6, allow_inf_nan=False)]
+HeaderName = Annotated[NonEmptyText, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")]
+UsdPerMillion = Annotated[
+    Float | Int,
+    Field(
+        ge=0,
+        le=1e6,
+        allow_inf_nan=False,
+    ),
+]
 
 
-class Server(Spec):
+class EndpointServer(Spec):
     """One model server, as this machine reaches it: exactly one of `url` and `function`."""
 
     url: NonEmptyText | None = Field(
-        default=None, description="`http` or `https` URL, with or without `/v1`."
+        default=None,
+        description="`http` or `https` URL that clients add `/chat/completions` to; a bare host has"
+        " `/v1`.",
     )
     function: Name | None = Field(
         default=None,
@@ -70,7 +90,7 @@ class Server(Spec):
         return value
 
     @model_validator(mode="after")
-    def _is_one(self) -> Server:
+    def _is_one(self) -> EndpointServer:
         if (self.url is None) == (self.function is None):
             raise ValueError(
                 "a server needs one of `url` and `function`, such as"
@@ -80,16 +100,20 @@ class Server(Spec):
 
     @property
     def base(self) -> str:
-        """Its URL without `/v1`; empty of a Function's."""
-        return (self.url or "").rstrip("/").removesuffix("/v1")
+        """One spelling of its URL; empty of a Function's."""
+        return base_of(self.url or "")
 
 
 class ApiKey(Spec):
-    """Where the servers' key is: one variable of a Secret. It never enters a sandbox."""
+    """The servers' key: one variable of a Secret. It never enters a sandbox."""
 
     secret: Name = Field(description="Name of a Secret object.")
     name: EnvName = Field(
         default=OPENAI_KEY, description=f"Its variable that is the key; default `{OPENAI_KEY}`."
+    )
+    header: HeaderName = Field(
+        default=AUTHORIZATION,
+        description="Header that carries it, such as `api-key`; default `Authorization` (Bearer).",
     )
 
 
@@ -119,31 +143,33 @@ class CallBackoff(Spec):
     """How long a request waits before it is tried again; doubled each time."""
 
     initial_seconds: Duration = Field(
-        default=0.5, description="Before the second try; default 0.5."
+        default=0.5, description="Seconds before the second try; default 0.5."
     )
-    max_seconds: PositiveDuration = Field(default=30.0, description="At most; default 30.")
+    max_seconds: PositiveDuration = Field(
+        default=30.0, description="Longest wait in seconds; default 30."
+    )
 
 
 RetryOn = Annotated[Int, Field(ge=400, le=599)] | Literal["4xx", "5xx", "connection"]
 RETRY_WORDS = ("4xx", "5xx", "connection")
-RETRY_ON: tuple[RetryOn, ...] = (408, 429, "5xx", "connection")
 
 
-class CallRetry(Spec):
-    """Which requests are tried again: only such whose answer had not begun."""
+class CallRetry(WhenSpec):
+    """The requests that are tried again: only those whose answer had not begun."""
 
     attempts: Annotated[PositiveCount, Field(le=100)] = Field(
         default=4, description="Tries of a request; default 4."
     )
-    on: tuple[RetryOn, ...] = Field(
-        default=RETRY_ON,
+    when: tuple[RetryOn, ...] | None = Field(
+        default=None,
         description="Status codes, `5xx`, or `connection`; default 408, 429, 5xx and connection.",
     )
+    on: tuple[RetryOn, ...] | None = Field(default=None, description=OLD_NAME)
     backoff: CallBackoff = Field(
         default_factory=CallBackoff, description="Waiting between tries; default 0.5 s to 30 s."
     )
 
-    @field_validator("on", mode="before")
+    @field_validator("when", "on", mode="before")
     @classmethod
     def _are_statuses(cls, value: Any) -> Any:
         for one in value if isinstance(value, list | tuple) else ():
@@ -167,10 +193,12 @@ class CallCache(Spec):
 
 
 class ModelPrice(Spec):
-    """What a model's tokens cost, in US dollars a million."""
+    """The price of a model's tokens, in US dollars a million."""
 
-    input_per_million: UsdPerMillion = Field(default=0.0, description="Of a prompt; default 0.")
-    output_per_million: UsdPerMillion = Field(default=0.0, description="Of an answer; default 0.")
+    input_per_million: UsdPerMillion = Field(default=0.0, description="USD for prompts; default 0.")
+    output_per_million: UsdPerMillion = Field(
+        default=0.0, description="USD for answers; default 0."
+    )
 
 
 class Batching(Spec):
@@ -181,14 +209,14 @@ class Batching(Spec):
     )
     linger_seconds: Duration = Field(
         default=5.0,
-        description="A batch is sent when no row has come for so long; default 5.",
+        description="Seconds without a further row until a batch is sent; default 5.",
     )
     poll_seconds: PositiveDuration = Field(
         default=30.0,
-        description="Seconds or `5m` between two looks at a batch at most; default 30.",
+        description="Seconds or `5m` between two checks of a batch at most; default 30.",
     )
     price_share: Annotated[Float | Int, Field(ge=0, le=1)] = Field(
-        default=0.5, description="Of `prices`, what a row in a batch costs; default 0.5."
+        default=0.5, description="Share of `prices` that a row in a batch costs; default 0.5."
     )
 
 
@@ -198,41 +226,72 @@ class EndpointSpec(Spec):
     """
 
     api: Api = Field(default="openai", description="Protocol of its servers; default openai.")
-    servers: tuple[Server, ...] = Field(
-        min_length=1, max_length=SERVERS_MAX, description="Where it is served, at least once."
+    servers: tuple[EndpointServer, ...] = Field(
+        min_length=1,
+        max_length=SERVERS_MAX,
+        description="Servers of the models, at least one.",
     )
     models: dict[Alias, NonEmptyText] = Field(
         default_factory=dict,
         max_length=100,
-        description="What tasks call a model -> what servers do, the first is usual; default: any.",
+        description="Models: the tasks' name to the servers', the usual one first; default: any.",
     )
-    api_key: ApiKey | None = Field(default=None, description="Their key; default: they need none.")
+    api_key: ApiKey | None = Field(
+        default=None, description="Key of the servers; default: they need none."
+    )
+    headers: dict[HeaderName, NonEmptyText] = Field(
+        default_factory=dict,
+        max_length=OTHERS_MAX,
+        description="Sent with each request, such as `{X-Title: mine}`; no secrets; default none.",
+    )
+    query: dict[Alias, NonEmptyText] = Field(
+        default_factory=dict,
+        max_length=OTHERS_MAX,
+        description="Added to each URL, such as `{api-version: 2024-10-21}`; default none.",
+    )
     concurrency: Annotated[PositiveCount, Field(le=SLOTS_MAX)] | Literal["auto"] | None = Field(
         default=None,
         description="Requests at once over all tasks; `auto`: found by trying; default: all slots.",
     )
-    limits: CallLimits = Field(default_factory=CallLimits, description="How much may be asked.")
+    limits: CallLimits = Field(
+        default_factory=CallLimits, description="Limits of calls and tokens."
+    )
     timeout_seconds: PositiveDuration = Field(
         default=60.0, description="Seconds or `2m` that one try of a request may take; default 60."
     )
-    retry: CallRetry = Field(default_factory=CallRetry, description="What is tried again.")
-    cache: CallCache = Field(default_factory=CallCache, description="What answers are kept.")
+    retry: CallRetry = Field(default_factory=CallRetry, description="Which calls are tried again.")
+    cache: CallCache = Field(default_factory=CallCache, description="Which answers are kept.")
     prices: dict[Alias, ModelPrice] = Field(
         default_factory=dict,
         max_length=100,
-        description="By what tasks ask for; default: unknown, and counted so, never 0.",
+        description="By the tasks' name of a model; default: unknown, and counted so, never 0.",
     )
     batch: Batching = Field(
-        default_factory=Batching, description="How rows of `mode: batch` are put together."
+        default_factory=Batching, description="How rows of `mode: batch` are grouped into batches."
     )
     reach: Literal["Gateway", "Direct"] = Field(
         default="Gateway",
-        description="`Direct`: tasks get the URL and the key, and nobody counts; default Gateway.",
+        description="`Direct`: tasks get the URL and the key, and no call is counted; default"
+        " Gateway.",
     )
     max_fallback_share: Annotated[Float | Int, Field(ge=0, le=1)] = Field(
         default=0.05,
         description="Share of a task's calls, of at least 20, that may fall back; default 0.05.",
     )
+
+    @field_validator("headers")
+    @classmethod
+    def _hold_no_key(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if name.lower() in KEY_HEADERS:
+                raise ValueError(
+                    f"a manifest is stored and shown: give the key by `apiKey: {{header: {name}}}`"
+                )
+            if name.lower() in OWN_HEADERS:
+                raise ValueError(f"`{name}` is of each request itself, and cannot be given")
+            if not text.isprintable():
+                raise ValueError(f"`{name}` must be one line of printable characters")
+        return value
 
     @field_validator("concurrency", mode="before")
     @classmethod
@@ -252,9 +311,9 @@ class EndpointSpec(Spec):
             for name in DIRECT_WITHOUT:
                 if name in self.model_fields_set:
                     said = to_camel(name)
-                    raise ValueError(f"with `reach: Direct` nobody sees the calls; drop `{said}`")
+                    raise ValueError(f"with `reach: Direct` no call is seen; drop `{said}`")
             if any(server.function for server in self.servers):
-                raise ValueError("with `reach: Direct` nobody starts a Function's containers")
+                raise ValueError("with `reach: Direct` no container of a Function is started")
         names = [server.base or f"function/{server.function}" for server in self.servers]
         for name in names:
             if names.count(name) > 1:
@@ -263,5 +322,5 @@ class EndpointSpec(Spec):
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Names of those that serve it."""
+        """Returns the names of the Functions that serve the endpoint."""
         return tuple(it.function for it in self.servers if it.function is not None)

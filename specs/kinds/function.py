@@ -1,5 +1,5 @@
 """Function: containers that stay warm between the tasks that call them, or, with a `port`, that
-answer HTTP for an Endpoint and are there only while it is asked.
+answer HTTP for an Endpoint and are there only while it is called.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from fleetctl.specs.values.scalars import (
     Text,
 )
 
-SCALEDOWN_S = 60.0  # so long an idle container waits for a next task
-SCALEDOWN_S_MIN, SCALEDOWN_S_MAX = 2.0, 3600.0  # what Modal takes
+SCALEDOWN_S = 60.0  # how long an idle container waits for a next task
+SCALEDOWN_S_MIN, SCALEDOWN_S_MAX = 2.0, 3600.0  # the range of Modal
 STARTUP_S = 600.0  # for a container to load a model
 STARTUP_S_MAX = 3600.0
 REQUESTS, REQUESTS_MAX = 32, 1000  # at once in one container; Modal takes no more
-# What only a server has.
+# Fields that only a server has.
 SERVERS_OWN = ("command", "ready", "startup_timeout_seconds", "concurrency")
 
 
 class ServerReady(Spec):
-    """When a container's server takes requests."""
+    """The check that a container's server takes requests."""
 
     http: NonEmptyText = Field(
         description="Path that answers with status 200 to 399, such as `/health`."
@@ -57,8 +57,8 @@ class ServerReady(Spec):
 
 
 class FunctionSpec(Spec):
-    """What the tasks have in common that name it in `template.function`. Its containers start when
-    a task comes, and end when none came for a while; retries are the job's.
+    """Image, code and machine of the tasks that name it in `template.function`. Its containers
+    start when a task arrives, and end when none has arrived for a while; retries are the job's.
     """
 
     provider: Name = Field(
@@ -66,14 +66,14 @@ class FunctionSpec(Spec):
     )
     image: Image | None = Field(
         default=None,
-        description="What to install, or a registry reference; default: the provider's own.",
+        description="Packages to install, or a registry reference; default: the provider's own.",
     )
     source: Source | None = Field(
         default=None, description="Code to put into each container; default none."
     )
     resources: Resources = Field(
         default_factory=Resources,
-        description="What one container may use; `gpu` may be a list, best first.",
+        description="Limits of one container; `gpu` may be a list, best first.",
     )
     env: dict[EnvName, Text] = Field(
         default_factory=dict,
@@ -94,10 +94,12 @@ class FunctionSpec(Spec):
     )
     port: Annotated[Int, Field(ge=1, le=PORT_MAX)] | None = Field(
         default=None,
-        description="Where `command` answers HTTP: an Endpoint asks it, and no task calls it.",
+        description="Port of `command`, which serves HTTP: an Endpoint calls it, and no task does.",
     )
     command: tuple[Text, ...] | None = Field(
-        default=None, min_length=1, description="Server that a container runs; with `port`."
+        default=None,
+        min_length=1,
+        description="Server that a container runs; with `port`.",
     )
     ready: ServerReady | None = Field(
         default=None, description="When it takes requests; default: once `port` takes connections."
@@ -113,7 +115,9 @@ class FunctionSpec(Spec):
     @field_validator("env", mode="before")
     @classmethod
     def _env_from_list(cls, value: Any) -> Any:
-        return Template.model_validate({"env": value}).env if isinstance(value, list) else value
+        if isinstance(value, list):
+            return Template.model_validate({"env": value}).env
+        return value
 
     @model_validator(mode="after")
     def _has_its_requirements(self) -> FunctionSpec:
@@ -137,7 +141,9 @@ class FunctionSpec(Spec):
         return self
 
     def applied_to(self, template: Template) -> Template:
-        """What a task of `template` runs in; what the template adds to the environment wins."""
+        """Returns the sandbox of a task of `template`; the template's additions to the environment
+        win.
+        """
         return template.model_copy(
             update={
                 "runtime": "function",

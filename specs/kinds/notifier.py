@@ -1,4 +1,4 @@
-"""Notifier: who gets notices of the objects of a namespace, beside their own `notify`."""
+"""Notifier: receivers of notices of the objects of a namespace, beside their own `notify`."""
 
 from __future__ import annotations
 
@@ -17,5 +17,7 @@ class NotifierSpec(Spec):
         description="Labels that an object must have, all of them; default: every object.",
     )
     notify: tuple[Notify, ...] = Field(
-        min_length=1, max_length=SINKS_MAX, description="Who gets notices, and of which events."
+        min_length=1,
+        max_length=SINKS_MAX,
+        description="Recipients of notices, each with its events.",
     )

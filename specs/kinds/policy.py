@@ -1,4 +1,4 @@
-"""Policy: what objects must be like before they are stored, as expressions of CEL."""
+"""Policy: conditions on objects before they are stored, as expressions of CEL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleetctl.specs.values.exempt import EXEMPT
 from fleetctl.specs.values.scalars import Bool, Name, NonEmptyText, PositiveCount, Spec
 
 RULES_MAX = 50
-# More is a program; and what is parsed is bounded with it.
+# A longer one is a program; and the parsed text is bounded with it.
 EXPRESSION_CHARS_MAX = 4096
 
 
@@ -28,10 +28,11 @@ Expression = Annotated[NonEmptyText, Field(max_length=EXPRESSION_CHARS_MAX)]
 
 
 class PolicyMatch(Spec):
-    """Which objects; each field narrows it."""
+    """The objects that a policy is about; each field narrows the choice."""
 
     kinds: tuple[Annotated[str, AfterValidator(_is_kind)], ...] = Field(
-        default=(), description="Of these kinds, such as BatchJob; default: every kind but Policy."
+        default=(),
+        description="Kinds of the objects, such as BatchJob; default: every kind but Policy.",
     )
     namespaces: tuple[Name, ...] = Field(
         default=(), description="In these namespaces; default: all."
@@ -45,17 +46,16 @@ class PolicyRule(Spec):
     """One thing that must hold."""
 
     expression: Expression = Field(
-        description="CEL that is true where all is well, over `object`, `old`, `plan`, `cost` and"
-        " `namespace`."
+        description="CEL that must be true, over `object`, `old`, `plan`, `cost` and `namespace`."
     )
     message: NonEmptyText | None = Field(
-        default=None, description="What to say where it does not hold; default: the expression."
+        default=None, description="Message where it does not hold; default: the expression."
     )
     message_expression: Expression | None = Field(
         default=None, description="CEL that gives the message instead, a string; default none."
     )
     action: Literal["Deny", "Warn"] = Field(
-        default="Deny", description="Refuse the object, or only tell; default Deny."
+        default="Deny", description="Refuse the object, or only warn; default Deny."
     )
 
     @model_validator(mode="after")
@@ -68,20 +68,21 @@ class PolicyRule(Spec):
 class PolicyExemptions(Spec):
     """Whether an object may be left out, by an annotation that says until when and why."""
 
-    allowed: Bool = Field(default=True, description="Whether there may be any; default true.")
+    allowed: Bool = Field(default=True, description="Whether exceptions are allowed; default true.")
     max_days: PositiveCount = Field(
-        default=90, description="How far ahead one may end, in days; default 90."
+        default=90, description="Days from now in which an exception must end; default 90."
     )
 
 
 class PolicySpec(Spec):
-    """What objects must be like before they are stored. What is stored already stays as it is."""
+    """Rules that objects must meet before they are stored. Stored objects stay as they are."""
 
     match: PolicyMatch = Field(
-        default_factory=PolicyMatch, description="Which objects; default: all of every kind."
+        default_factory=PolicyMatch,
+        description="Objects that it checks; default: all of every kind.",
     )
     rules: Annotated[tuple[PolicyRule, ...], Field(min_length=1, max_length=RULES_MAX)] = Field(
-        description="What must hold; each is looked at."
+        description="Rules; each of them must hold."
     )
     exemptions: PolicyExemptions = Field(
         default_factory=PolicyExemptions,

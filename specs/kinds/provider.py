@@ -1,4 +1,4 @@
-"""Provider: one account at a provider, with what a person sets for it: limits, breaker, prices."""
+"""Provider: one account at a provider, with its user's settings: limits, breaker, prices."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
+from fleetctl.specs.blocks.machines import SlurmSettings, SshSettings
 from fleetctl.specs.blocks.placement import UsdPerHour
 from fleetctl.specs.blocks.prices import Prices
 from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
@@ -36,7 +37,7 @@ class ProviderLimits(Spec):
 
 
 class Breaker(Spec):
-    """What stops new starts before a mistake gets dear. What runs goes on."""
+    """A limit that stops new starts before a mistake gets expensive. Live work goes on."""
 
     max_spend_per_hour: UsdPerHour | None = Field(
         default=None,
@@ -45,7 +46,7 @@ class Breaker(Spec):
 
 
 class ProviderAccount(Spec):
-    """Whose account: where its credentials are. They themselves are never part of it."""
+    """The account to use, by where its credentials are; a manifest never has them."""
 
     profile: NonEmptyText | None = Field(
         default=None, description="Modal: a profile of `~/.modal.toml`; default: the active one."
@@ -88,28 +89,41 @@ class ProviderSpec(Spec):
     """One account at a provider. Of each type there is one without an object, named as the type."""
 
     type: ProviderType | None = Field(
-        default=None, description="What provides it; default: the type that the object is named as."
+        default=None, description="Type of provider; default: the object's name."
     )
     account: ProviderAccount | None = Field(
-        default=None, description="Whose account; default: the one that the type's own tools use."
+        default=None, description="Account to use; default: the one that the type's own tools use."
     )
     limits: ProviderLimits = Field(
-        default_factory=ProviderLimits, description="How much may run there; default: its own."
+        default_factory=ProviderLimits,
+        description="How much may run there; default: the provider's limits.",
     )
     breaker: Breaker = Field(
-        default_factory=Breaker, description="What stops new starts; default: nothing."
+        default_factory=Breaker, description="Condition that stops new starts; default none."
     )
     prices: Prices | None = Field(
-        default=None, description="What you want charged; default: what the provider says."
+        default=None, description="Prices to count with; default: the provider's own."
     )
     kubernetes: ClusterSettings | None = Field(
         default=None, description="Kubernetes: where in the cluster, and as what; default: its own."
+    )
+    ssh: SshSettings | None = Field(
+        default=None, description="SSH: the machines, and how they are reached; default: none."
+    )
+    slurm: SlurmSettings | None = Field(
+        default=None,
+        description="Slurm: the cluster's login, partition and shared directory. Default: none.",
     )
 
     @model_validator(mode="after")
     def _settings_fit_its_type(self) -> ProviderSpec:
         if self.kubernetes is not None and self.type not in (None, CLUSTER):
             raise ValueError(f"type `{self.type}` is no cluster, so leave `kubernetes` out")
+        for sort, block in (("ssh", self.ssh), ("slurm", self.slurm)):
+            if block is not None and self.type not in (None, sort):
+                raise ValueError(f"type `{self.type}` is not `{sort}`, so leave `{sort}` out")
+            if block is None and self.type == sort:
+                raise ValueError(f"type `{sort}` needs a block `{sort}`, which says where it is")
         return self
 
     @model_validator(mode="after")
@@ -135,8 +149,9 @@ class ProviderSpec(Spec):
             return self
         if self.type is None:
             raise ValueError("an `account` needs a `type` beside it")
-        given, sort = set(self.account.declared), SORTS[self.type]
-        if not sort.accounts:
+        given = set(self.account.declared)
+        sort = SORTS[self.type]
+        if not any(sort.accounts):
             raise ValueError(f"type `{self.type}` has no accounts")
         own = given - set(sort.extras)
         if not any(own == set(way) for way in sort.accounts):

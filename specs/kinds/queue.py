@@ -1,6 +1,6 @@
-"""Queue: how much many objects may run at once together, and who of them goes first.
+"""Queue: how much many objects may run at once together, and their order.
 
-Fields are named and meant as in Kueue's ClusterQueue where it has the same.
+Fields are named and meant as in Kueue's ClusterQueue if it has the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from fleetctl.specs.values.hints import with_hint
 from fleetctl.specs.values.scalars import Bool, Name, PositiveDuration, Spec
 
-QUOTAS_MAX = 64  # people read them all
+QUOTAS_MAX = 64  # users read the whole list
 RESOURCES = ("sandboxes", "cpus", "gpus", "usdPerHour")
 # As `resources` of a template and other tools have them.
 _NEAR = {"cpu": "cpus", "gpu": "gpus", "sandbox": "sandboxes", "usd": "usdPerHour"}
@@ -31,7 +31,7 @@ def _is_resource(value: str) -> str:
     return value
 
 
-class Quota(Spec):
+class QueueQuota(Spec):
     """How much of one thing all runs of the queue may take together. What no quota names is not
     limited.
     """
@@ -42,22 +42,22 @@ class Quota(Spec):
         " default sandboxes.",
     )
     provider: Name | None = Field(
-        default=None, description="Of this provider alone; default: wherever it runs."
+        default=None, description="Runs at this provider alone; default: wherever it runs."
     )
-    nominal: Amount = Field(description="So much is the queue's own.")
+    nominal: Amount = Field(description="Amount that is always this queue's.")
     borrowing_limit: Amount | None = Field(
         default=None,
-        description="So much more of what its `cohort` leaves unused; default: all of that.",
+        description="Amount to borrow of what its `cohort` leaves unused; default: all of that.",
     )
     lending_limit: Amount | None = Field(
         default=None,
-        description="So much of its own others of the `cohort` may use; default: all of it.",
+        description="Amount of `nominal` that queues of the `cohort` may borrow; default: all.",
     )
 
 
 class QueuePreemption(Spec):
-    """Whom the queue may stop for who waits. Stopped work has its grace time for a checkpoint, goes
-    back to its queue, and no attempt of it is used up.
+    """The runs that the queue may stop for waiting work. Stopped work has its grace time for a
+    checkpoint, goes back to its queue, and no attempt of it is used up.
     """
 
     within_queue: Literal["Never", "LowerPriority"] = Field(
@@ -81,8 +81,10 @@ class FairShare(Spec):
 class QueueSpec(Spec):
     """Work with `queue:` starts as far as these quotas allow, in an order that everybody sees."""
 
-    quotas: tuple[Quota, ...] = Field(
-        min_length=1, max_length=QUOTAS_MAX, description="What the queue may use."
+    quotas: tuple[QueueQuota, ...] = Field(
+        min_length=1,
+        max_length=QUOTAS_MAX,
+        description="Amounts that the queue may use.",
     )
     strategy: Literal["StrictFIFO", "BestEffortFIFO"] = Field(
         default="BestEffortFIFO",
@@ -90,14 +92,14 @@ class QueueSpec(Spec):
     )
     overtake_seconds: PositiveDuration = Field(
         default=600.0,
-        description="Seconds or `1h` that somebody may be overtaken for, then nobody starts before"
+        description="Seconds or `1h` that an object may be overtaken for, then none starts before"
         " it; default 10m.",
     )
     cohort: Name | None = Field(
-        default=None, description="Queues with the same one lend each other; default: nobody."
+        default=None, description="Queues with the same one lend to each other; default none."
     )
     preemption: QueuePreemption = Field(
-        default_factory=QueuePreemption, description="Whom it may stop; default nobody."
+        default_factory=QueuePreemption, description="Whose runs it may stop; default none."
     )
     fair_share: FairShare | None = Field(
         default=None, description="Turns of namespaces; default: by priority and time alone."

@@ -1,4 +1,4 @@
-"""The registry of kinds: one line a kind.
+"""The registry of kinds: one row a kind, with all that screens, clients and pages know of it.
 
 Models are imported when first asked for, and a row is a named tuple: the CLI's read paths come
 through here.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.specs.kinds.shown import PLAIN, Columns, DescribeField, ListColumn
 
 if TYPE_CHECKING:
     from fleetctl.specs.values.scalars import Spec
@@ -20,27 +23,34 @@ class Kind(NamedTuple):
     plural: str
     short: tuple[str, ...]
     model: str  # module:class
-    unit: str = ""  # what people call one piece of its work; empty: objects of it run nothing
+    unit: str = ""  # the users' name for one piece of its work; empty: its objects run no work
     namespaced: bool = True  # False: one of a name in the whole store
     files: tuple[str, ...] = ()  # fields that name a file, which is read before the spec is checked
     # Of kinds that run.
     counted: str = ""  # heads the count of its units that are done; empty: their plural
     shows: tuple[tuple[str, str], ...] = ()  # columns of its own: title, key of its status
     named: bool = False  # each unit has a name: its parameter that is called like the unit
-    lasting: bool = False  # a unit without a limit of time is taken for long
+    lasting: bool = False  # a unit without a time limit counts as long
     # Units are points of a search: told apart by their parameters and compared by a metric.
     searches: bool = False
     starts: bool = False  # makes objects by itself: somebody must be there for it
     holds: bool = False  # objects of other kinds wait for it
+    part: str = ""  # module:class of the engine's part that carries it out; empty: needs none
+    # Shown to users.
+    summary: str = ""  # a sentence: in help, the docstring of its Python class, its CRD, the pages
+    page: str = ""  # below docs/, on its use
+    columns: Columns = ("NAME", "STATUS", "AGE", *PLAIN)  # of kinds that run: see views/columns.py
+    fields: tuple[DescribeField, ...] = ()  # of `describe`, for kinds that run nothing
+    lines: str = ""  # module:function with further lines of `describe`
 
     @property
     def runs(self) -> bool:
-        """Whether objects of this kind do work and can end."""
+        """Returns True if objects of this kind do work and can end."""
         return bool(self.unit)
 
     @property
     def suspends(self) -> bool:
-        """Whether `suspend` means something to its objects."""
+        """Returns True if its objects can be suspended."""
         return self.runs or self.starts or self.holds
 
     @property
@@ -58,8 +68,10 @@ KINDS: dict[str, Kind] = {
         ("job", "jobs", "bj"),
         "fleetctl.specs.kinds.batchjob:BatchJobSpec",
         "task",
-        files=("tasks.fromFile",),
+        files=("tasks.fromFile", "tasks.fromFiles", "tasks.files"),
         counted="DONE",
+        summary="Many independent tasks from one template: of items, a matrix, files or results.",
+        page="how-to/process-a-folder.md",
     ),
     "Sweep": Kind(
         "Sweep",
@@ -69,6 +81,8 @@ KINDS: dict[str, Kind] = {
         "trial",
         files=("searchFrom",),
         searches=True,
+        summary="A search over parameters; `search` is a W&B sweep configuration.",
+        page="how-to/from-wandb-sweeps.md",
     ),
     "TrainingRun": Kind(
         "TrainingRun",
@@ -79,6 +93,8 @@ KINDS: dict[str, Kind] = {
         shows=(("STAGE", "stage"),),
         named=True,
         lasting=True,
+        summary="One long job in stages, which goes on from its checkpoint.",
+        page="how-to/train-in-stages.md",
     ),
     "Schedule": Kind(
         "Schedule",
@@ -86,6 +102,30 @@ KINDS: dict[str, Kind] = {
         ("sched", "cronjob", "cronjobs", "cj"),
         "fleetctl.specs.kinds.schedule:ScheduleSpec",
         starts=True,
+        part="fleetctl.engine.kinds.schedules.schedules:Schedules",
+        summary="Makes objects at the times of a line of cron.",
+        page="how-to/run-on-a-schedule.md",
+        columns=(
+            "NAME",
+            ListColumn("SCHEDULE", "schedules:line_cell"),
+            ListColumn("TIMEZONE", "schedules:zone_cell"),
+            ListColumn("SUSPEND", "schedules:suspend_cell"),
+            "ACTIVE",
+            ListColumn("LAST", "schedules:last_cell"),
+            ListColumn("NEXT", "schedules:next_cell"),
+            "AGE",
+            *PLAIN,
+        ),
+        fields=(
+            DescribeField("Schedule", "schedule", default=""),
+            DescribeField("Time zone", "timeZone", default="UTC"),
+            DescribeField("Concurrency", "concurrencyPolicy", default="Allow"),
+            DescribeField("Kept", "successfulJobsHistoryLimit", default=3),
+            DescribeField("Kept failed", "failedJobsHistoryLimit", default=1),
+            DescribeField("May be late", "startingDeadlineSeconds", "duration"),
+            DescribeField("", "template"),
+        ),
+        lines="fleetctl.views.sections.schedules:schedule_lines",
     ),
     "Queue": Kind(
         "Queue",
@@ -94,23 +134,194 @@ KINDS: dict[str, Kind] = {
         "fleetctl.specs.kinds.queue:QueueSpec",
         namespaced=False,
         holds=True,
+        part="fleetctl.engine.kinds.queues.queues:Queues",
+        summary="Quotas that many objects share, and their order.",
+        page="how-to/share-gpus-with-queues.md",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("USED", "queues:used_cell"),
+            ListColumn("BORROWED", "queues:borrowed_cell", sparse=True),
+            ListColumn("RUNNING", "status.running"),
+            ListColumn("WAITING", "status.waiting"),
+            ListColumn("COHORT", "queues:cohort_cell", sparse=True),
+            "AGE",
+            ListColumn("STRATEGY", "queues:strategy_cell", wide=True),
+            *PLAIN,
+        ),
+        fields=(
+            DescribeField("Strategy", "strategy", default="BestEffortFIFO"),
+            DescribeField("Overtaken for", "overtakeSeconds", "duration"),
+            DescribeField("Fair share", "fairShare"),
+            DescribeField("", "quotas"),
+        ),
+        lines="fleetctl.views.sections.queues:queue_lines",
     ),
     "Source": Kind(
-        "Source", "sources", ("src",), "fleetctl.specs.kinds.source:SourceSpec", starts=True
+        "Source",
+        "sources",
+        ("src",),
+        "fleetctl.specs.kinds.source:SourceSpec",
+        starts=True,
+        part="fleetctl.engine.kinds.gitops.source_pass:SourcePasses",
+        summary="A git repository whose manifests are kept applied.",
+        page="how-to/keep-a-repository-applied.md",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("REF", "source_section:ref_cell"),
+            ListColumn("REVISION", "source_section:revision_cell"),
+            ListColumn("OBJECTS", "source_section:objects_cell"),
+            ListColumn("DRIFT", "source_section:drift_cell", sparse=True),
+            ListColumn("APPLIED", "source_section:applied_cell"),
+            "AGE",
+            ListColumn("URL", "source_section:url_cell", wide=True),
+            "LABELS",
+            ListColumn("WHY", "assets:why_cell", sparse=True),
+        ),
+        fields=(
+            DescribeField("Prune", "prune", default=False),
+            DescribeField("Drift", "drift", default="Repair"),
+            DescribeField("Disruption", "onDisruption", default="Wait"),
+            DescribeField("Max prune", "maxPrune"),
+        ),
+        lines="fleetctl.views.sections.source_section:source_lines",
     ),
-    "Volume": Kind("Volume", "volumes", ("vol",), "fleetctl.specs.kinds.volume:VolumeSpec"),
+    "Volume": Kind(
+        "Volume",
+        "volumes",
+        ("vol",),
+        "fleetctl.specs.kinds.volume:VolumeSpec",
+        summary="A directory that outlives sandboxes.",
+        page="how-to/copy-files-to-volumes.md",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("PROVIDER", "assets:provider_cell"),
+            ListColumn("DELETION", "assets:deletion_cell"),
+            "AGE",
+            *PLAIN,
+        ),
+        fields=(
+            DescribeField("Provider", "provider", default=DEFAULT_PROVIDER),
+            DescribeField("On delete", "deletionPolicy", default="Retain"),
+        ),
+        lines="fleetctl.cli.show.lists.volume_size:volume_lines",
+    ),
     "Function": Kind(
-        "Function", "functions", ("fn",), "fleetctl.specs.kinds.function:FunctionSpec"
+        "Function",
+        "functions",
+        ("fn",),
+        "fleetctl.specs.kinds.function:FunctionSpec",
+        part="fleetctl.engine.money.function_objects:FunctionObjects",
+        summary="Containers that stay warm between the tasks that call them, or serve an Endpoint.",
+        page="how-to/serve-a-model-on-gpus.md",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("PROVIDER", "assets:provider_cell"),
+            ListColumn("GPU", "assets:gpu_cell"),
+            ListColumn("CONTAINERS", "assets:containers_cell"),
+            ListColumn("$/H", "assets:warm_cell", sparse=True),
+            "AGE",
+            *PLAIN,
+        ),
+        fields=(
+            DescribeField("Provider", "provider", default=DEFAULT_PROVIDER),
+            DescribeField("Kept warm", "minContainers", default=0),
+            DescribeField("Scaledown", "scaledownSeconds", "duration", default=60),
+        ),
+        lines="fleetctl.cli.show.function_lines:function_lines",
     ),
     "Endpoint": Kind(
-        "Endpoint", "endpoints", ("ep",), "fleetctl.specs.kinds.endpoint:EndpointSpec"
+        "Endpoint",
+        "endpoints",
+        ("ep",),
+        "fleetctl.specs.kinds.endpoint:EndpointSpec",
+        part="fleetctl.engine.kinds.endpoints.endpoints:Endpoints",
+        summary="Model servers that tasks may call, with limits, prices and keys.",
+        page="how-to/ask-models-from-tasks.md",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("SERVERS", "assets:servers_cell"),
+            ListColumn("SLOTS", "status.concurrency"),
+            ListColumn("IN FLIGHT", "status.inFlight"),
+            ListColumn("QUEUE", "status.queue"),
+            ListColumn("CALLS", "status.calls"),
+            ListColumn("TOKENS", "status.tokens"),
+            "COST",
+            ListColumn("P95", "assets:answered_cell"),
+            "AGE",
+            ListColumn("TRIES", "status.tries", wide=True),
+            ListColumn("CACHED", "status.cacheHits", wide=True),
+            ListColumn("FALLBACKS", "status.fallbacks", wide=True),
+            ListColumn("REFUSED", "status.refusedCalls", wide=True),
+            *PLAIN,
+        ),
+        fields=(
+            DescribeField("Key", "apiKey"),
+            DescribeField("Timeout", "timeoutSeconds"),
+            DescribeField("", "servers"),
+        ),
+        lines="fleetctl.cli.show.endpoint_lines:endpoint_lines",
     ),
-    "Budget": Kind("Budget", "budgets", ("bud",), "fleetctl.specs.kinds.budget:BudgetSpec"),
+    "Budget": Kind(
+        "Budget",
+        "budgets",
+        ("bud",),
+        "fleetctl.specs.kinds.budget:BudgetSpec",
+        part="fleetctl.engine.money.budgets:Budgets",
+        summary="The maximal cost of all objects with certain labels in a period.",
+        page="explanation/cost-estimates-and-budgets.md",
+        columns=(
+            "NAME",
+            ListColumn("USED", "status.used", "money"),
+            ListColumn("RESERVED", "status.reserved", "money"),
+            ListColumn("MAX", "assets:cap_cell"),
+            ListColumn("PERIOD", "assets:period_cell"),
+            ListColumn("STATUS", "assets:state_cell"),
+            "AGE",
+            ListColumn("SELECTS", "assets:selector_cell", wide=True),
+            "LABELS",
+        ),
+        fields=(
+            DescribeField("Period", "period", default="month"),
+            DescribeField("When over", "onExceeded", default="Suspend"),
+            DescribeField("Max cost", "maxCost", "money"),
+            DescribeField("Selects", "selector"),
+            DescribeField("Warn at", "warnAt"),
+        ),
+        lines="fleetctl.cli.show.description.budget_lines:budget_lines",
+    ),
     "Notifier": Kind(
-        "Notifier", "notifiers", ("nt",), "fleetctl.specs.kinds.notifier:NotifierSpec"
+        "Notifier",
+        "notifiers",
+        ("nt",),
+        "fleetctl.specs.kinds.notifier:NotifierSpec",
+        part="fleetctl.engine.kinds.notices.notice_outbox:NoticeOutbox",
+        summary="Receivers of notices about a namespace's objects.",
+        page="how-to/be-notified.md",
+        fields=(DescribeField("Selects", "selector"),),
     ),
     "Secret": Kind(
-        "Secret", "secrets", (), "fleetctl.specs.kinds.secret:SecretSpec", files=("fromFile",)
+        "Secret",
+        "secrets",
+        (),
+        "fleetctl.specs.kinds.secret:SecretSpec",
+        files=("fromFile",),
+        summary="The source of values that a run gets at its start; they are never stored.",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("SOURCE", "assets:secret_cell"),
+            "AGE",
+            *PLAIN,
+        ),
+        fields=(
+            DescribeField("From env", "fromEnv", "sources"),
+            DescribeField("From file", "fromFile", "sources"),
+        ),
     ),
     "Policy": Kind(
         "Policy",
@@ -118,6 +329,16 @@ KINDS: dict[str, Kind] = {
         ("pol",),
         "fleetctl.specs.kinds.policy:PolicySpec",
         namespaced=False,
+        summary="Rules of CEL that each applied object has to keep.",
+        page="how-to/policies.md",
+        columns=(
+            "NAME",
+            ListColumn("KINDS", "policies:kinds_cell"),
+            ListColumn("NAMESPACES", "policies:namespaces_cell"),
+            ListColumn("RULES", "policies:rules_cell"),
+            "AGE",
+            "LABELS",
+        ),
     ),
     "Provider": Kind(
         "Provider",
@@ -125,6 +346,20 @@ KINDS: dict[str, Kind] = {
         ("prov",),
         "fleetctl.specs.kinds.provider:ProviderSpec",
         namespaced=False,
+        part="fleetctl.engine.capacity.provider_objects:ProviderObjects",
+        summary="Limits, prices and the account of `local`, `modal`, `daytona` or `kubernetes`.",
+        page="how-to/use-several-providers.md",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("SLOTS", "assets:slots_cell"),
+            ListColumn("CREATES", "assets:creates_cell", sparse=True),
+            ListColumn("$/H", "assets:spend_cell"),
+            "AGE",
+            ListColumn("FULL", "assets:full_cell", sparse=True),
+            "LABELS",
+        ),
+        lines="fleetctl.views.sections.assets:provider_lines",
     ),
     "Settings": Kind(
         "Settings",
@@ -132,13 +367,36 @@ KINDS: dict[str, Kind] = {
         ("setting",),
         "fleetctl.specs.kinds.settings:SettingsSpec",
         namespaced=False,
+        part="fleetctl.engine.kinds.backups.backups:Backups",
+        summary="Limits of what is kept, and backups; one a store, `default`.",
+        page="how-to/keep-the-disk-in-bounds.md",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("BACKUP", "settings_section:schedule_cell"),
+            ListColumn("LAST", "settings_section:last_cell"),
+            ListColumn("NEXT", "settings_section:next_cell"),
+            "AGE",
+            *PLAIN,
+        ),
+        fields=(
+            DescribeField("", "backup"),
+            DescribeField("", "retention"),
+        ),
+        lines="fleetctl.views.sections.settings_section:settings_lines",
     ),
 }
 
 
-def unit_called(kind: str, index: int, params: str) -> str:
-    """One piece of an object's work, for people: `task 3`, `stage train`. params: JSON."""
-    import json  # `--help` lists the kinds, and needs nothing of it
+def unit_called(
+    kind: str,
+    index: int,
+    params: str,
+) -> str:
+    """Returns the name of a piece of an object's work, for users: `task 3`, `stage train`.
+    params: JSON.
+    """
+    import json  # `--help` lists the kinds, and needs no JSON
 
     row = KINDS.get(kind)
     if row is None or not row.named:
@@ -147,7 +405,7 @@ def unit_called(kind: str, index: int, params: str) -> str:
 
 
 def find_kind(word: str) -> Kind | None:
-    """The kind that a person means by `BatchJob`, `batchjobs` or `job`, in any case."""
+    """Returns the kind that a user means by `BatchJob`, `batchjobs` or `job`, in any case."""
     lower = word.lower()
     for kind in KINDS.values():
         if lower in (kind.name.lower(), kind.plural, *kind.short):
@@ -156,8 +414,10 @@ def find_kind(word: str) -> Kind | None:
 
 
 def kind_called(name: object) -> Kind | None:
-    """The kind of this very name; None for whatever else stands in its place."""
-    return KINDS.get(name) if isinstance(name, str) else None
+    """Returns the kind with exactly this name; None for any other value."""
+    if isinstance(name, str):
+        return KINDS.get(name)
+    return None
 
 
 def dump_spec(spec: Spec) -> str:
@@ -167,7 +427,11 @@ def dump_spec(spec: Spec) -> str:
     """
     import json
 
-    data = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    data = spec.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude_defaults=True,
+    )
     return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""Schedule: makes an object of a running kind whenever a line of cron says so.
+"""Schedule: makes an object of a running kind at the times of a line of cron.
 
 Fields are named and meant as in Kubernetes' batch/v1 CronJob.
 """
@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
-from fleetctl.specs.blocks.common import ANNOTATIONS_BYTES_MAX, Execution, LabelKey, LabelValue
+from fleetctl.specs.blocks.common import ANNOTATIONS_BYTES_MAX, LabelKey, LabelValue, WorkSpec
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.specs.values.cron import Times, times_of, zone_of
+from fleetctl.specs.values.cron import CronSchedule, times_of, zone_of
 from fleetctl.specs.values.scalars import Bool, Count, PositiveDuration, Spec, Text
 
 # `-` and minutes since the epoch come after it, and names have at most 63 characters.
@@ -43,7 +43,7 @@ def _is_zone(value: str) -> str:
 
 
 class ScheduledMetadata(Spec):
-    """What the objects that it makes are labelled with; their names come from the schedule."""
+    """Labels and annotations of the objects that are made; their names come from the schedule."""
 
     labels: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="Labels of each object that is made; default none."
@@ -77,22 +77,22 @@ class ScheduledTemplate(Spec):
         return self
 
     @cached_property
-    def work(self) -> Execution:
+    def work(self) -> WorkSpec:
         """The spec by its model. Raises pydantic's ValidationError."""
         found = KINDS[self.kind].spec.model_validate(self.spec, by_alias=True, by_name=False)
-        assert isinstance(found, Execution)
+        assert isinstance(found, WorkSpec)
         return found
 
 
 class ScheduleSpec(Spec):
-    """Makes objects at the times that a line of cron names, one object each time."""
+    """Each time makes one object of the template."""
 
     schedule: Annotated[str, AfterValidator(_is_line)] = Field(
         description='When: five fields of cron, `"0 3 * * *"`, or `@hourly`, `@daily` ...'
     )
     time_zone: Annotated[str, AfterValidator(_is_zone)] = Field(
         default="UTC",
-        description="Where the hours are those of, such as Europe/Berlin; default UTC.",
+        description="Time zone of the hours, such as Europe/Berlin; default UTC.",
     )
     concurrency_policy: Literal["Allow", "Forbid", "Replace"] = Field(
         default="Allow",
@@ -104,21 +104,21 @@ class ScheduleSpec(Spec):
         description="Seconds or `2h` by which a start may be late; default: any time.",
     )
     successful_jobs_history_limit: Count = Field(
-        default=3, description="Finished objects that succeeded which are kept; default 3."
+        default=3, description="Number of succeeded objects that are kept; default 3."
     )
     failed_jobs_history_limit: Count = Field(
-        default=1, description="Finished objects that failed which are kept; default 1."
+        default=1, description="Number of failed objects that are kept; default 1."
     )
     suspend: Bool = Field(
         default=False, description="Whether to start nothing; what runs goes on; default false."
     )
-    template: ScheduledTemplate = Field(description="What is made each time.")
+    template: ScheduledTemplate = Field(description="The object that is made each time.")
 
     @property
-    def times(self) -> Times:
+    def times(self) -> CronSchedule:
         return times_of(self.schedule, self.time_zone)
 
     @property
-    def makes(self) -> Execution:
+    def makes(self) -> WorkSpec:
         """The spec of each object that it makes."""
         return self.template.work

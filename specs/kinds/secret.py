@@ -1,4 +1,6 @@
-"""Secret: where values are found when a run starts. The values themselves are never part of it."""
+"""Secret: the sources of values at the start of a run. A Secret never contains the
+values themselves.
+"""
 
 from __future__ import annotations
 

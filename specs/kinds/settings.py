@@ -1,14 +1,14 @@
-"""Settings: how much of what is over stays on this machine, and for how long; and when the state is
-backed up. There is one object of it in a store, `default`.
+"""Settings: how much of the finished work stays on this machine, and for how long; and when the
+state is backed up. A store has one Settings object, `default`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from fleetctl.specs.values.cron import Times, times_of, zone_of
+from fleetctl.specs.values.cron import CronSchedule, times_of, zone_of
 from fleetctl.specs.values.hints import with_hint
 from fleetctl.specs.values.scalars import (
     Bool,
@@ -47,64 +47,63 @@ def _is_directory(value: str) -> str:
     return value
 
 
-class Limit(Spec):
-    """What stays of one sort of thing. What is in use, or is needed, stays whatever is said."""
+class RetentionBudget(Spec):
+    """How much of a group stays. Items in use, or needed, stay whatever the limits are."""
 
     max_age: Duration | None = Field(
-        default=None, description="Seconds or `30d` since its last use; default as told above."
+        default=None, description="Seconds or `30d` since its last use; default: that of its sort."
     )
     max_size: Size | None = Field(
         default=None,
-        description="Bytes or `2Gi` of all of it, the oldest go first; default as told above.",
+        description="Bytes or `2Gi` of all together, the oldest go first; default: that of each"
+        " sort.",
     )
+
+
+class RetentionLimit(RetentionBudget):
+    """The limits of one sort, an old form."""
+
     keep_last: Count | None = Field(
-        default=None, description="So many of the newest stay, old or large; default as told above."
+        default=None, description="Old form: the number of newest that always stay."
     )
+
+
+# The sorts of each group, as fields of the old form, which are still read.
+FINISHED_WORK = ("runs", "logs", "outputs", "work_directories", "deleted")
+CACHES = ("environments", "sources", "repositories", "reuse")
+
+
+def _old(group: str) -> Any:
+    return Field(default_factory=RetentionLimit, description=f"Old form: {group}.")
 
 
 class RetentionSettings(Spec):
-    """Limits of each sort. A field that is left out has the default of its sort."""
+    """Limits of three groups. A field that is left out has the default of each of its sorts."""
 
-    objects: Limit = Field(
-        default_factory=Limit,
-        description="Objects that are over, deleted as by `delete`; default: all stay.",
+    finished_work: RetentionBudget = Field(
+        default_factory=RetentionBudget,
+        description="Logs, metrics, outputs, work directories of finished work; records of deleted"
+        " objects.",
     )
-    runs: Limit = Field(
-        default_factory=Limit,
-        description="Metrics over steps of what is over; default 512Mi, the last of each stays.",
+    caches: RetentionBudget = Field(
+        default_factory=RetentionBudget,
+        description="Environments, copies of sources and inputs, repositories, results for equal"
+        " work.",
     )
-    logs: Limit = Field(
-        default_factory=Limit,
-        description="What runs printed that are over; default 30d and 1Gi, the last 10 stay.",
+    events: RetentionLimit = Field(
+        default_factory=RetentionLimit,
+        description="Events of finished objects; default 90d and 256Mi.",
     )
-    events: Limit = Field(
-        default_factory=Limit,
-        description="Events of what is over; default 90d and 256Mi, those of the last 10 stay.",
-    )
-    work_directories: Limit = Field(
-        default_factory=Limit,
-        description="What tasks left on this machine's disk; default 14d and 2Gi, the last stays.",
-    )
-    environments: Limit = Field(
-        default_factory=Limit,
-        description="Python environments of images; default 60d and 4Gi, the last 2 stay.",
-    )
-    sources: Limit = Field(
-        default_factory=Limit,
-        description="Copies of `source.path`; default 180d and 512Mi, the last stays.",
-    )
-    repositories: Limit = Field(
-        default_factory=Limit,
-        description="Checkouts of `source.git`; default 30d and 512Mi, the last stays.",
-    )
-    reuse: Limit = Field(
-        default_factory=Limit,
-        description="Results that serve equal work again; default 180d and 256Mi.",
-    )
-    deleted: Limit = Field(
-        default_factory=Limit,
-        description="What is known of deleted objects: cost, outcomes; default 90d and 512Mi.",
-    )
+    objects: RetentionLimit = _old("finished objects; give each `ttlSecondsAfterFinished`")
+    runs: RetentionLimit = _old("metrics, of `finishedWork`")
+    logs: RetentionLimit = _old("of `finishedWork`")
+    outputs: RetentionLimit = _old("of `finishedWork`")
+    work_directories: RetentionLimit = _old("of `finishedWork`")
+    environments: RetentionLimit = _old("of `caches`")
+    sources: RetentionLimit = _old("of `caches`")
+    repositories: RetentionLimit = _old("of `caches`")
+    reuse: RetentionLimit = _old("results for equal work, of `caches`")
+    deleted: RetentionLimit = _old("records of deleted objects, of `finishedWork`")
 
 
 class BackupSettings(Spec):
@@ -115,13 +114,13 @@ class BackupSettings(Spec):
     )
     time_zone: Annotated[str, AfterValidator(_is_zone)] = Field(
         default="UTC",
-        description="Where the hours are those of, such as Europe/Berlin; default UTC.",
+        description="Time zone of the hours, such as Europe/Berlin; default UTC.",
     )
     to: Annotated[NonEmptyText, AfterValidator(_is_directory)] = Field(
         description="An absolute directory, or a URL that fsspec reaches: `s3://bucket/backups`."
     )
     keep: PositiveCount = Field(
-        default=14, description="So many of this store's backups stay there; default 14."
+        default=14, description="Number of this store's backups that stay there; default 14."
     )
     secret: Name | None = Field(
         default=None,
@@ -130,16 +129,16 @@ class BackupSettings(Spec):
     suspend: Bool = Field(default=False, description="Whether to make none; default false.")
 
     @property
-    def times(self) -> Times:
+    def times(self) -> CronSchedule:
         return times_of(self.schedule, self.time_zone)
 
 
 class SettingsSpec(Spec):
-    """What holds for the whole store."""
+    """Settings of the whole store: how much of the past stays, and backups."""
 
     retention: RetentionSettings = Field(
         default_factory=RetentionSettings,
-        description="How much of what is over stays, how long; default as each sort says.",
+        description="How much finished work stays, and how long; default: see each sort.",
     )
     backup: BackupSettings | None = Field(
         default=None, description="When and where the state is backed up; default: never."

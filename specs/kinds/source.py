@@ -12,16 +12,20 @@ from fleetctl.specs.blocks.template import GitSource, InsideRepository
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Bool, Duration, Name, NonEmptyText, PositiveCount, Spec
 
-INTERVAL_S, INTERVAL_S_MIN = 60.0, 1.0
-WAIT, FINISH_RUNNING, REPLACE = "Wait", "FinishRunning", "Replace"
-REPAIR, REPORT = "Repair", "Report"
-# An archive of millions of commits is nobody's source of manifests.
+INTERVAL_S = 60.0
+INTERVAL_S_MIN = 1.0
+WAIT = "Wait"
+FINISH_RUNNING = "FinishRunning"
+REPLACE = "Replace"
+REPAIR = "Repair"
+REPORT = "Report"
+# An archive of millions of commits is not a source of manifests.
 DEPTH_MAX = 100_000
 
 _LIMIT = re.compile(r"\d{1,9}|(\d{1,2}|100)%")
 
 
-def _limit(value: Any) -> Any:
+def _check_limit(value: Any) -> Any:
     text = str(value)
     if isinstance(value, bool) or not isinstance(value, int | str) or not _LIMIT.fullmatch(text):
         raise ValueError("it must be a number of objects, or a share such as `20%`")
@@ -31,13 +35,13 @@ def _limit(value: Any) -> Any:
 Interval = Annotated[Duration, Field(ge=INTERVAL_S_MIN)]
 Limit = Annotated[
     str,
-    BeforeValidator(_limit),
+    BeforeValidator(_check_limit),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
 ]
 
 
-class Verify(Spec):
-    """Whose signature the commit must bear; exactly one of `gpg` and `ssh`."""
+class SignatureCheck(Spec):
+    """The signers, one of whom must have signed the commit; exactly one of `gpg` and `ssh`."""
 
     gpg: tuple[NonEmptyText, ...] = Field(
         default=(), description="Public keys, as `gpg --export --armor` writes them; default none."
@@ -49,13 +53,13 @@ class Verify(Spec):
     )
 
     @model_validator(mode="after")
-    def _names_somebody(self) -> Verify:
+    def _names_somebody(self) -> SignatureCheck:
         if bool(self.gpg) == bool(self.ssh):
             raise ValueError("exactly one of `gpg` and `ssh` must name who may sign")
         return self
 
 
-class Repository(GitSource):
+class SourceRepository(GitSource):
     """A repository that holds manifests, and how often it is looked at."""
 
     path: InsideRepository = Field(
@@ -63,7 +67,7 @@ class Repository(GitSource):
         description="Directory of the manifests, with all below it; default: the whole repository.",
     )
     interval: Interval = Field(
-        default=INTERVAL_S, description="Seconds or `5m` between two looks; default 60."
+        default=INTERVAL_S, description="Seconds or `5m` between two checks; default 60."
     )
     secret: Name | None = Field(
         default=None,
@@ -72,24 +76,24 @@ class Repository(GitSource):
     )
     known_hosts: tuple[NonEmptyText, ...] = Field(
         default=(),
-        description="Lines of a known_hosts file, whom ssh trusts alone; default: the user's own.",
+        description="Lines of a known_hosts file, all that ssh trusts; default: the user's own.",
     )
     depth: Annotated[PositiveCount, Field(le=DEPTH_MAX)] = Field(
         default=1, description="Commits that are fetched; default 1."
     )
-    verify: Verify | None = Field(
-        default=None, description="Whose signature a commit must bear; default: nobody's."
+    verify: SignatureCheck | None = Field(
+        default=None, description="Signers, one of whom must have signed the commit; default none."
     )
 
 
 class SourceSpec(Spec):
     """Keeps objects equal to the manifests of a repository."""
 
-    git: Repository = Field(description="The repository.")
+    git: SourceRepository = Field(description="The repository.")
     prune: Bool = Field(
         default=False,
-        description="Whether objects go whose manifest went, and all of them with the Source;"
-        " default false.",
+        description="Whether objects without a manifest are deleted, and all of them with the"
+        " Source; default false.",
     )
     max_prune: Limit | None = Field(
         default=None,
@@ -100,7 +104,7 @@ class SourceSpec(Spec):
     )
     namespace: Name = Field(
         default=DEFAULT_NAMESPACE,
-        description="Where manifests go that name none; default: default.",
+        description="Namespace of manifests that name none; default: default.",
     )
     variables: dict[NonEmptyText, JsonValue] = Field(
         default_factory=dict,
@@ -108,10 +112,10 @@ class SourceSpec(Spec):
     )
     drift: Literal["Repair", "Report"] = Field(
         default="Repair",
-        description="Objects changed by hand: made equal again, or only told of; default Repair.",
+        description="Objects changed by hand: made equal again, or only reported; default Repair.",
     )
     on_disruption: Literal["Wait", "FinishRunning", "Replace"] = Field(
         default="Wait",
-        description="What a commit that would end running work does to it; default Wait.",
+        description="Effect of a commit that would end running work; default Wait.",
     )
     notify: SourceNotices = ()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.search.config import Search, SearchMetric
 from fleetctl.specs.values.scalars import NonEmptyText, PositiveCount, Spec
@@ -37,22 +37,22 @@ def _path_part(value: str) -> str:
     return value
 
 
-def _address(value: str) -> str:
+def _check_address(value: str) -> str:
     if not _ADDRESS.fullmatch(value):
         raise ValueError("it is an address with `https://` or `http://`, and no name or key in it")
     return value
 
 
 PathPart = Annotated[NonEmptyText, AfterValidator(_path_part)]
-Address = Annotated[NonEmptyText, AfterValidator(_address)]
+Address = Annotated[NonEmptyText, AfterValidator(_check_address)]
 
 
 class Wandb(Spec):
-    """Which sweep at W&B a `backend: wandb` stands for, and where that is."""
+    """The sweep at W&B of a `backend: wandb`, and its server."""
 
     sweep_id: PathPart | None = Field(
         default=None,
-        description="One that is there already; default: one is created from `search`.",
+        description="ID of an existing sweep; default: one is created from `search`.",
     )
     entity: PathPart | None = Field(
         default=None,
@@ -64,22 +64,24 @@ class Wandb(Spec):
     )
     base_url: Address | None = Field(
         default=None,
-        description="Of a server of your own; default: `WANDB_BASE_URL` of `env`, then W&B's.",
+        description="URL of a server of your own; default: `WANDB_BASE_URL` of `env`, then W&B's.",
     )
 
 
 def _without_default(schema: dict[str, Any]) -> None:
-    """It stands for what is at W&B, and is not a search that people could write."""
+    """Removes the default, which stands for the search at W&B, and is not a search that users could
+    write.
+    """
     schema.pop("default", None)
 
 
-class SweepSpec(Execution):
+class SweepSpec(WorkSpec):
     """Trials of one program over points of a search space. A stored one never has `searchFrom`."""
 
     search: Search = Field(
         default=AT_WANDB,
         json_schema_extra=_without_default,
-        description="The space and the method; default, of `wandb.sweepId` alone: as it is there.",
+        description="Parameters and method; default, with `wandb.sweepId` alone: as it is there.",
     )
     trials: PositiveCount | None = Field(
         default=None, description="Trials in all; default: `run_cap`, or every point of a grid."
@@ -88,13 +90,13 @@ class SweepSpec(Execution):
         default=1, description="Trials that one sandbox runs in turn; default 1."
     )
     backend: Literal["builtin", "wandb"] = Field(
-        default="builtin", description="Who draws the points; default builtin."
+        default="builtin", description="What draws the points; default builtin."
     )
     wandb: Wandb | None = Field(
-        default=None, description="Of `backend: wandb`: which sweep; default: a new one."
+        default=None, description="Sweep at W&B, with `backend: wandb`; default: a new one."
     )
     template: Template | None = Field(
-        default=None, description="What each trial runs; default: the search's own command."
+        default=None, description="Program of each trial; default: the search's own command."
     )
     metrics: tuple[SearchMetric, ...] | None = Field(
         default=None,
@@ -106,7 +108,9 @@ class SweepSpec(Execution):
     @model_validator(mode="before")
     @classmethod
     def _has_one_aim(cls, value: Any) -> Any:
-        """Before the search is looked at, which wants a `metric` for what goes with one alone."""
+        """Refuses `metrics` beside fields that need a single `metric`, before the search is
+        checked.
+        """
         search = value.get("search") if isinstance(value, dict) else None
         if not isinstance(search, dict) or not value.get("metrics"):
             return value
@@ -115,7 +119,7 @@ class SweepSpec(Execution):
         if search.get("early_terminate") is not None:
             raise ValueError("`early_terminate` compares trials by one `metric`, not by `metrics`")
         if search.get("metric") is not None:
-            raise ValueError("`metrics` take the place of `search.metric`; leave one of them out")
+            raise ValueError("`metrics` replace `search.metric`; leave one of them out")
         return value
 
     @model_validator(mode="after")
@@ -132,7 +136,14 @@ class SweepSpec(Execution):
     def _has_a_search(self) -> SweepSpec:
         if "search" not in self.model_fields_set and not self.attaches:
             raise ValidationError.from_exception_data(
-                "SweepSpec", [InitErrorDetails(type="missing", loc=("search",), input=None)]
+                "SweepSpec",
+                [
+                    InitErrorDetails(
+                        type="missing",
+                        loc=("search",),
+                        input=None,
+                    )
+                ],
             )
         return self
 
@@ -142,7 +153,8 @@ class SweepSpec(Execution):
             if self.wandb is not None:
                 raise ValueError("`wandb` goes with `backend: wandb` alone")
             return self
-        search, template = self.search, self.template
+        search = self.search
+        template = self.template
         for name in ("sampler", "prior_trials"):
             if getattr(search, name) is not None:
                 alias = type(search).model_fields[name].alias or name
@@ -183,12 +195,14 @@ class SweepSpec(Execution):
 
     @property
     def attaches(self) -> bool:
-        """To a sweep that is at W&B already."""
+        """Returns True if the sweep attaches to one that is at W&B already."""
         wandb = self.wandb if self.backend == "wandb" else None
         return wandb is not None and wandb.sweep_id is not None
 
     @property
     def trial_limit(self) -> int | None:
-        """Trials in all; None means every point of the grid."""
+        """Returns the number of trials in all; None means every point of the grid."""
         limits = [it for it in (self.trials, self.search.run_cap) if it is not None]
-        return min(limits) if limits else None
+        if limits:
+            return min(limits)
+        return None

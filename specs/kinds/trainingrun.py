@@ -7,18 +7,19 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from fleetctl.specs.blocks.checkpoint import Checkpoint, Progress, name_it
-from fleetctl.specs.blocks.common import Execution, ParamsFrom, Part
+from fleetctl.specs.blocks.checkpoint import Checkpoint, ProgressDeadline, name_it
+from fleetctl.specs.blocks.common import ParamsFrom, WorkPart, WorkSpec
+from fleetctl.specs.blocks.kubernetes import PodSettings
 from fleetctl.specs.blocks.nodes import (
     NO_RAY,
     ONE,
-    Nodes,
+    NodeRange,
     Ray,
     ray_of,
     unfit_for_address,
     with_nodes,
 )
-from fleetctl.specs.blocks.placement import Placement
+from fleetctl.specs.blocks.placement import PlacementSpec
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.services import Services
 from fleetctl.specs.blocks.template import (
@@ -43,8 +44,8 @@ from fleetctl.specs.values.scalars import (
 )
 
 ONE_AT_MOST = "a stage takes at most one of `python`, `command` and `script`"
-STAGE = "stage"  # the parameter that names the stage that is on
-# What a stage says in place of the template.
+STAGE = "stage"  # the parameter that names the current stage
+# Fields of a stage that replace the template's.
 _IN_PLACE = (
     "image",
     "resources",
@@ -66,7 +67,9 @@ class Stage(Spec):
         default=None, description="Python source in place of the template's."
     )
     command: tuple[Text, ...] | None = Field(
-        default=None, min_length=1, description="Program and arguments in place of the template's."
+        default=None,
+        min_length=1,
+        description="Program and arguments in place of the template's.",
     )
     script: NonEmptyText | None = Field(
         default=None, description="Shell text in place of the template's."
@@ -91,10 +94,14 @@ class Stage(Spec):
     services: Services | None = Field(
         default=None, description="In place of the template's; `[]` starts none."
     )
-    placement: Placement | None = Field(
+    kubernetes: PodSettings | None = Field(
+        default=None,
+        description="What its pods look like, laid over the template's block; default: as that.",
+    )
+    placement: PlacementSpec | None = Field(
         default=None, description="Where this stage may run; default: as the others."
     )
-    nodes: Nodes | None = Field(default=None, description="In place of the run's.")
+    nodes: NodeRange | None = Field(default=None, description="In place of the run's.")
     ray: Ray | None = Field(default=None, description="In place of the run's.")
     resume_args: tuple[Text, ...] | None = Field(
         default=None, description="In place of the checkpoint's; `[]` adds none."
@@ -119,23 +126,25 @@ class Stage(Spec):
             changes = {name: getattr(self, name) for name in WORK_FIELDS}
         if self.env:
             changes["env"] = {**template.env, **self.env}
+        if self.kubernetes is not None:
+            changes["kubernetes"] = (template.kubernetes or PodSettings()).shaped(self.kubernetes)
         changes |= {name: it for name in _IN_PLACE if (it := getattr(self, name)) is not None}
         return template.model_copy(update=changes)
 
     def work_fields(self) -> tuple[str, ...]:
-        """Of the fields that stand in place of the template's, and of the run's, those it has."""
-        beside = ("placement", "nodes", "ray")
+        """Returns the fields it has among those that replace the template's, and the run's."""
+        beside = ("kubernetes", "placement", "nodes", "ray")
         return tuple(it for it in (*_IN_PLACE, *beside) if getattr(self, it) is not None)
 
 
-class TrainingRunSpec(Execution):
+class TrainingRunSpec(WorkSpec):
     """One long job; its units are its stages, one after the other."""
 
     template: Template = Field(
         default_factory=Template,
-        description="What each stage runs unless it says otherwise; default: what they say.",
+        description="Program and sandbox of stages without their own; default: the stages'.",
     )
-    nodes: Nodes = Field(
+    nodes: NodeRange = Field(
         default=ONE,
         description="Machines that work together, or `{min: 2, max: 4}` of them; default 1.",
     )
@@ -154,10 +163,12 @@ class TrainingRunSpec(Execution):
         " other; default false.",
     )
     stages: tuple[Stage, ...] = Field(
-        default=(), max_length=1000, description="Steps in order; default: the template alone."
+        default=(),
+        max_length=1000,
+        description="Steps in order; default: the template alone.",
     )
     checkpoint: Checkpoint | None = Field(
-        default=None, description="Where progress is kept; default: a restart begins anew."
+        default=None, description="Where progress is kept; default: a restart begins at the start."
     )
     params_from: ParamsFrom | None = Field(
         default=None, description="Parameters of all stages, from a sweep's best trial."
@@ -167,7 +178,7 @@ class TrainingRunSpec(Execution):
         description="Failures of one stage since its last new checkpoint that are restarted;"
         " default 0.",
     )
-    progress: Progress | None = Field(
+    progress: ProgressDeadline | None = Field(
         default=None, description="When an attempt counts as hung; default: never."
     )
 
@@ -198,17 +209,19 @@ class TrainingRunSpec(Execution):
         return self
 
     def _is_fit_for_ray(self, template: Template, where: str) -> None:
-        """Raises ValueError for what a job at a cluster that is there cannot have."""
+        """Raises ValueError for a field that a job at an existing cluster cannot have."""
         if why := unfit_for_address(template):
             raise ValueError(f"`ray.address` makes {where} a job of a cluster that is there: {why}")
         if ray_of(template).address is not None and self.checkpoint is not None:
             raise ValueError(
-                f"`ray.address` makes {where} a job of a cluster that is there, whose files nobody"
-                " here sees: `checkpoint` cannot look after them; leave it out"
+                f"`ray.address` makes {where} a job of a cluster that is there, whose files"
+                " fleetctl does not see: `checkpoint` cannot look after them; leave it out"
             )
 
     def _is_fit(self, stage: Stage) -> None:
-        """Raises ValueError for what goes together with nothing that the template says."""
+        """Raises ValueError for a stage whose fields and the template's are no valid
+        work together.
+        """
         function = self.template.function
         for name in stage.work_fields():
             if function is not None and name in FUNCTION_FIELDS:
@@ -216,38 +229,54 @@ class TrainingRunSpec(Execution):
                 raise ValueError(f"{message}; give it there")
         if stage.image is not None and stage.image.requirements is not None:
             message = f"`image.requirements` of stage `{stage.name}` is read of the template alone"
-            raise ValueError(f"{message}; list what it says in `pip`")
+            raise ValueError(f"{message}; list its lines in `pip`")
         gpu = stage.resources.gpu if stage.resources is not None else None
         if gpu is not None and gpu.otherwise and not self.template.is_function:
             message = f"stage `{stage.name}` lists GPUs, which goes with `runtime: function`"
             raise ValueError(f"{message}; name one sort")
 
     def count(self) -> int:
-        """Number of stages; at least 1."""
+        """Returns the number of stages; at least 1."""
         return len(self.stages) or 1
 
     def template_of(self, at: int) -> Template:
-        """The template of the stage at place `at` of the list, from 0."""
-        nodes, ray = self.nodes, self.ray
+        """Returns the template of the stage at position `at` of the list, from 0."""
+        nodes = self.nodes
+        ray = self.ray
         if not self.stages:
             return self._joined(self.template, nodes, ray)
         stage = self.stages[at]
         own = stage.applied_to(self.template)
         return self._joined(own, stage.nodes or nodes, stage.ray or ray)
 
-    def _joined(self, template: Template, nodes: Nodes, ray: Ray) -> Template:
-        return with_nodes(template, nodes, self.proc_per_node, ray, rdma=self.rdma)
+    def _joined(
+        self,
+        template: Template,
+        nodes: NodeRange,
+        ray: Ray,
+    ) -> Template:
+        return with_nodes(
+            template,
+            nodes,
+            self.proc_per_node,
+            ray,
+            rdma=self.rdma,
+        )
 
-    def placement_of(self, at: int) -> Placement:
-        """Where that stage may run."""
+    def placement_of(self, at: int) -> PlacementSpec:
+        """Returns the placement of the stage at position `at`."""
         own = self.stages[at].placement if self.stages else None
-        return own if own is not None else self.placement
+        if own is not None:
+            return own
+        return self.placement
 
-    def parts(self) -> Iterator[Part]:
-        """The template, where a stage leaves it as it is, and each stage that does not."""
+    def parts(self) -> Iterator[WorkPart]:
+        """Yields the template, if some stage leaves it unchanged, and each stage with work of its
+        own.
+        """
         if not self.stages or not all(stage.work_fields() for stage in self.stages):
             template = self._joined(self.template, self.nodes, self.ray)
-            yield Part(("template",), template, self.placement)
+            yield WorkPart(("template",), template, self.placement)
         for at, stage in enumerate(self.stages):
             if own := stage.work_fields():
-                yield Part(("stages", at), self.template_of(at), self.placement_of(at), own)
+                yield WorkPart(("stages", at), self.template_of(at), self.placement_of(at), own)

@@ -18,5 +18,6 @@ class VolumeSpec(Spec):
     )
     size: Size | None = Field(default=None, description="Bytes or `100Gi`; default: no limit.")
     deletion_policy: Literal["Retain", "Delete"] = Field(
-        default="Retain", description="What deleting the object does to its data; default Retain."
+        default="Retain",
+        description="Whether deleting the object deletes its data; default Retain.",
     )

@@ -1,1 +1,1 @@
-"""Documents that are never stored: what they say goes into the manifests beside or below them."""
+"""Documents that are never stored: their content goes into the manifests beside or below them."""

@@ -1,6 +1,6 @@
-"""Overlay: what an environment has otherwise than the manifests that it is made of.
+"""Overlay: the differences of an environment from the manifests that it is made of.
 
-A document of this kind is no object: what is applied are the manifests of its base, changed.
+A document of this kind is no object: the applied manifests are those of its base, changed.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ from fleetctl.specs.blocks.common import LabelKey, LabelValue
 from fleetctl.specs.rendering.variables import VariableName
 from fleetctl.specs.values.scalars import Name, NonEmptyText, Spec
 
-BASES_MAX, PATCHES_MAX = 100, 1_000
+BASES_MAX = 100
+PATCHES_MAX = 1_000
 
 
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+def _as_list(value: Any) -> Any:
+    if isinstance(value, str):
+        return [value]
+    return value
 
 
 class Overlay(Spec):
-    """What an environment has otherwise than the manifests that it is made of."""
+    """The differences of an environment from the manifests that it is made of."""
 
     api_version: Literal["fleetctl.dev/v1alpha1"] = Field(description="The form of this document.")
-    kind: Literal["Overlay"] = Field(description="What it is.")
+    kind: Literal["Overlay"] = Field(description="Kind of this document.")
     base: Annotated[
         tuple[NonEmptyText, ...],
-        BeforeValidator(_listed),
+        BeforeValidator(_as_list),
         Field(
             min_length=1,
             max_length=BASES_MAX,
@@ -38,7 +41,7 @@ class Overlay(Spec):
         default_factory=dict, description="Values of variables that the base declares."
     )
     namespace: Name | None = Field(
-        default=None, description="Where the objects go, whatever they say; default as they say."
+        default=None, description="Namespace of all the objects; default: their own."
     )
     labels: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="Added to the labels of each object; default none."
@@ -46,5 +49,5 @@ class Overlay(Spec):
     patches: tuple[dict[str, Any], ...] = Field(
         default=(),
         max_length=PATCHES_MAX,
-        description="Parts of manifests: `kind` and `metadata.name` say of which object.",
+        description="Parts of manifests: `kind` and `metadata.name` name the object.",
     )

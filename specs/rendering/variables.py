@@ -1,6 +1,6 @@
-"""Variables: what differs from one use of a file to the next, declared with a type.
+"""Variables: the values that differ from one use of a file to the next, declared with a type.
 
-A document of this kind is no object: its values are put in where manifests say `${{ name }}`.
+A document of this kind is no object: its values replace `${{ name }}` in manifests.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pydantic_core import SchemaError
 
 from fleetctl.specs.values.scalars import Float, Int, NonEmptyText, Spec, Text
 
-VARIABLES_MAX = 1_000  # of one document
+VARIABLES_MAX = 1_000  # per document
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
 
-def _name(value: str) -> str:
+def _check_name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise ValueError(
             "a variable's name must be at most 63 letters, digits, `_` and `-`, and begin with a"
@@ -34,7 +34,7 @@ def _name(value: str) -> str:
     return value
 
 
-VariableName = Annotated[str, AfterValidator(_name)]
+VariableName = Annotated[str, AfterValidator(_check_name)]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -54,9 +54,9 @@ _WORDS = {
 }
 
 
-def _matches(pattern: str, text: str) -> bool:
-    """Of the whole text. By pydantic's engine, whose time is linear: Python's own can be made to
-    search for ever, and the controller with it. Raises SchemaError.
+def _matches_pattern(pattern: str, text: str) -> bool:
+    """Returns True if the whole text matches. By pydantic's engine, whose time is linear: Python's
+    own can be made to search for ever, and the controller with it. Raises SchemaError.
     """
     whole = TypeAdapter(Annotated[str, StringConstraints(pattern=f"^(?:{pattern})$")])
     try:
@@ -70,14 +70,16 @@ class Variable(Spec):
     """One declaration. Without a default it must be given a value."""
 
     type: Literal["string", "integer", "number", "boolean", "list", "map"] = Field(
-        description="What its value is."
+        description="Type of its value."
     )
     default: Any = Field(
         default=None, description="Its value where none is given; without one it must be given."
     )
-    description: Text = Field(default="", description="What it is for; default nothing.")
+    description: Text = Field(default="", description="Its purpose; default none.")
     enum: tuple[Any, ...] | None = Field(
-        default=None, min_length=1, description="The values that it may have; default any."
+        default=None,
+        min_length=1,
+        description="The values that it may have; default any.",
     )
     pattern: NonEmptyText | None = Field(
         default=None,
@@ -95,13 +97,13 @@ class Variable(Spec):
         return "default" not in self.model_fields_set
 
     def wrong(self, value: Any) -> str:
-        """What a value must be, as a clause, where it is something else; empty where it will do."""
+        """Describes the right value, as a clause; empty if `value` is right."""
         sorts = _TYPES[self.type]
         if not isinstance(value, sorts) or (isinstance(value, bool) and bool not in sorts):
             return f"it must be {_WORDS[self.type]}"
         if self.enum is not None and value not in self.enum:
             return f"it must be one of {', '.join(f'`{it}`' for it in self.enum)}"
-        if self.pattern is not None and not _matches(self.pattern, str(value)):
+        if self.pattern is not None and not _matches_pattern(self.pattern, str(value)):
             return f"it must match `{self.pattern}`"
         if isinstance(value, int | float):
             if self.minimum is not None and value < self.minimum:
@@ -117,7 +119,7 @@ class Variable(Spec):
             if self.type != "string":
                 raise ValueError("`pattern` is for strings")
             try:
-                _matches(self.pattern, "")
+                _matches_pattern(self.pattern, "")
             except SchemaError:
                 raise ValueError(
                     "its `pattern` must be a regular expression, without looking around or back"
@@ -136,10 +138,12 @@ class Variable(Spec):
 
 
 class Variables(Spec):
-    """What differs from one use of these files to the next; values stand at `${{ name }}`."""
+    """Values that differ from one use of these files to the next, each at `${{ name }}`."""
 
     api_version: Literal["fleetctl.dev/v1alpha1"] = Field(description="The form of this document.")
-    kind: Literal["Variables"] = Field(description="What it is.")
+    kind: Literal["Variables"] = Field(description="Kind of this document.")
     variables: dict[VariableName, Variable] = Field(
-        min_length=1, max_length=VARIABLES_MAX, description="Each by its name."
+        min_length=1,
+        max_length=VARIABLES_MAX,
+        description="Each by its name.",
     )

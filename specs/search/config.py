@@ -20,7 +20,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
 from fleetctl.specs.search.distributions import DISTRIBUTIONS
 from fleetctl.specs.search.early_terminate import EarlyTerminate
-from fleetctl.specs.search.parameters import Problem, problems
+from fleetctl.specs.search.parameters import ParameterProblem, find_problems
 from fleetctl.specs.search.wandb_spec import WandbSpec
 from fleetctl.specs.values.scalars import (
     Bool,
@@ -36,28 +36,32 @@ from fleetctl.specs.values.scalars import (
 _WORD = {"type": ["string", "number", "boolean"]}
 
 
-def _whole(value: Any) -> Any:
-    """JSON Schema, by which W&B checks, takes 3.0 for a whole number."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _as_whole(value: Any) -> Any:
+    """Converts 3.0 to a whole number, as JSON Schema, by which W&B checks, does."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _as_text(value: Any) -> Any:
-    """W&B's agent makes texts of numbers and booleans, by Python's `str`."""
-    return str(value) if isinstance(value, bool | int | float) else value
+    """Makes texts of numbers and booleans, by Python's `str`, as W&B's agent does."""
+    if isinstance(value, bool | int | float):
+        return str(value)
+    return value
 
 
-WholeCount = Annotated[PositiveCount, BeforeValidator(_whole)]
+WholeCount = Annotated[PositiveCount, BeforeValidator(_as_whole)]
 Word = Annotated[Text, BeforeValidator(_as_text), WithJsonSchema(_WORD)]
 
 
-class Controller(WandbSpec):
-    """Who would run the search at W&B; carries no meaning here."""
+class WandbController(WandbSpec):
+    """Launcher of the search at W&B; carries no meaning here."""
 
     type: Literal["local", "cloud"] = Field(description="`local` or `cloud`.")
 
 
 class SearchMetric(WandbSpec):
-    """What the search optimises: a name that the program reports."""
+    """The metric that the search optimises, by the name that the program reports."""
 
     name: NonEmptyText = Field(description="Name in `report(...)`; it may hold slashes.")
     goal: Literal["minimize", "maximize"] = Field(
@@ -67,10 +71,10 @@ class SearchMetric(WandbSpec):
         default=None, description="No new trials once one is this good; default: none."
     )
     impute: Literal["latest", "best", "worst"] = Field(
-        default="worst", description="What a failed trial counts as in bayes; default worst."
+        default="worst", description="Value of a failed trial in bayes; default worst."
     )
     impute_while_running: Literal["latest", "best", "worst", "false"] | Literal[False] = Field(
-        default="false", description="What a running trial counts as in bayes; default false."
+        default="false", description="Value of a running trial in bayes; default false."
     )
 
 
@@ -83,7 +87,7 @@ class PriorTrials(Spec):
 
 
 class Sampler(Spec):
-    """Who suggests the points of a bayes search in place of the Gaussian process."""
+    """Suggests the points of a bayes search in place of the Gaussian process."""
 
     name: Literal["tpe"] = Field(
         description="`tpe`: optuna's Tree-structured Parzen Estimator (`fleetctl[optuna]`)."
@@ -99,7 +103,7 @@ class Sampler(Spec):
     )
 
 
-class Scheduler(WandbSpec):
+class WandbScheduler(WandbSpec):
     """An optimiser from elsewhere, for method `custom`."""
 
     engine: Literal["optuna", "ax", "wandb"] | None = Field(default=None, description="Which one.")
@@ -109,7 +113,9 @@ class Scheduler(WandbSpec):
 
 
 def _parameters_schema() -> dict[str, Any]:
-    """JSON Schema of a `parameters` block, from the same table that it is checked by."""
+    """Returns the JSON Schema of a `parameters` block, from the same table that the block is
+    checked by.
+    """
     shapes: list[dict[str, Any]] = [
         {
             "type": "object",
@@ -165,8 +171,12 @@ _KEY_SCHEMAS: dict[str, Any] = {
 }
 
 
-def _raise(title: str, found: Sequence[Problem], value: Any) -> None:
-    """Report each problem at its own place, as a model's own fields would."""
+def _raise_problems(
+    title: str,
+    found: Sequence[ParameterProblem],
+    value: Any,
+) -> None:
+    """Reports each problem at its own path, as a model's own fields would."""
     if not found:
         return
     raise ValidationError.from_exception_data(
@@ -191,7 +201,7 @@ def _input_at(value: Any, path: Sequence[str | int]) -> Any:
 
 
 def _checked_parameters(value: Any) -> Any:
-    _raise("parameters", list(problems(value, grid=False)), value)
+    _raise_problems("parameters", list(find_problems(value, grid=False)), value)
     return value
 
 
@@ -215,7 +225,9 @@ class Search(WandbSpec):
         default=None, description="What is optimised; default: nothing."
     )
     metrics: tuple[SearchMetric, ...] | None = Field(
-        default=None, min_length=2, description="Several metrics, for method `custom` alone."
+        default=None,
+        min_length=2,
+        description="Several metrics, for method `custom` alone.",
     )
     run_cap: WholeCount | None = Field(
         default=None, description="Trials in all; default: no limit."
@@ -240,22 +252,27 @@ class Search(WandbSpec):
         default=None, description="W&B entity; `WANDB_ENTITY` of the trials."
     )
     api_version: Text | None = Field(
-        default=None, alias="apiVersion", description="W&B's own; carries no meaning here."
+        default=None,
+        alias="apiVersion",
+        description="W&B's own; carries no meaning here.",
     )
     kind: Literal["sweep"] | None = Field(default=None, description="W&B's own; `sweep`.")
-    controller: Controller | None = Field(
-        default=None, description="Who would run it at W&B; carries no meaning here."
+    controller: WandbController | None = Field(
+        default=None, description="Launcher of W&B; carries no meaning here."
     )
     job: NonEmptyText | None = Field(default=None, description="A W&B Launch job.")
     image_uri: NonEmptyText | None = Field(default=None, description="A W&B Launch image.")
-    scheduler: Scheduler | None = Field(default=None, description="An optimiser from elsewhere.")
+    scheduler: WandbScheduler | None = Field(
+        default=None, description="An optimiser from elsewhere."
+    )
     prior_trials: PriorTrials | None = Field(
         default=None,
         alias="priorTrials",
-        description="Ours, of bayes: the ended trials of another Sweep warm the search.",
+        description="fleetctl's own, of bayes: the search learns from another Sweep's trials.",
     )
     sampler: Sampler | None = Field(
-        default=None, description="Ours, of bayes: who suggests; default: a Gaussian process."
+        default=None,
+        description="fleetctl's own, of bayes: what suggests trials; default: a Gaussian process.",
     )
 
     @model_validator(mode="after")
@@ -274,8 +291,8 @@ class Search(WandbSpec):
             raise ValueError("`early_terminate` needs a `metric` to compare trials by")
         if self.method == "grid" and self.parameters is not None:
             found = [
-                Problem(("parameters", *it.path), it.message)
-                for it in problems(self.parameters, grid=True)
+                ParameterProblem(("parameters", *it.path), it.message)
+                for it in find_problems(self.parameters, grid=True)
             ]
-            _raise("search", found, {"parameters": self.parameters})
+            _raise_problems("search", found, {"parameters": self.parameters})
         return self

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """needs: keys without a default. defaults: the optional keys. grid: points can be counted."""
+    """A distribution of W&B. needs: keys without a default. defaults: the optional keys. grid:
+    points can be counted.
+    """
 
     name: str
     needs: tuple[str, ...] = ()
@@ -61,10 +63,14 @@ _INFERRED = (  # the keys that are given -> the distribution they mean, first ma
 
 
 def distribution_of(parameter: Mapping[str, object]) -> Distribution | None:
-    """The distribution that a parameter names or means; None when that is not one."""
+    """Returns the distribution that a parameter names or means; None if there is no such
+    distribution.
+    """
     named = parameter.get("distribution")
     if named is not None:
-        return DISTRIBUTIONS.get(named) if isinstance(named, str) else None
+        if isinstance(named, str):
+            return DISTRIBUTIONS.get(named)
+        return None
     for keys, name in _INFERRED:
         if all(key in parameter for key in keys):
             return DISTRIBUTIONS[name]

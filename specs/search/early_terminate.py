@@ -15,7 +15,7 @@ BANDS_MAX = 100  # of `min_iter`; the last is beyond what any program reports
 
 
 class EarlyTerminate(WandbSpec):
-    """When to stop a trial that does badly: Hyperband, by `min_iter` or by `max_iter` and `s`."""
+    """Stops trials that do badly: Hyperband, by `min_iter` or by `max_iter` and `s`."""
 
     type: Literal["hyperband"] = Field(description="`hyperband`, the only one there is.")
     min_iter: PositiveCount | None = Field(
@@ -27,7 +27,11 @@ class EarlyTerminate(WandbSpec):
     s: PositiveCount | None = Field(
         default=None, description="How many times it is compared, with `max_iter`."
     )
-    eta: Float = Field(default=3.0, gt=1, description="One in `eta` trials goes on; default 3.")
+    eta: Float = Field(
+        default=3.0,
+        gt=1,
+        description="One in `eta` trials goes on; default 3.",
+    )
     strict: Bool = Field(
         default=True,
         description="Compare the value of that moment; false: the best so far. Default true.",
@@ -48,8 +52,8 @@ class EarlyTerminate(WandbSpec):
 
     @property
     def bands(self) -> tuple[int, ...]:
-        """How many reports a trial has made when it is looked at, ascending; `max_iter` wins. Found
-        by repeated division and multiplication, whose rounding is that of the library.
+        """Returns the numbers of reports after which a trial is looked at, ascending; `max_iter`
+        wins. Found by repeated division and multiplication, whose rounding is that of the library.
         """
         if self.max_iter is not None:
             return tuple(reversed(list(self._downwards(self.max_iter, self.s or 0))))

@@ -1,4 +1,4 @@
-"""What differs between two JSON documents, field by field. Pure; called by engine and cli."""
+"""Compares two JSON documents, field by field. Pure; called by engine and cli."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """`before` or `after` is UNSET where the field is not there. difference: what differs, where
-    neither value tells it.
+    """The change of a field. `before` or `after` is UNSET if the field is absent. difference: the
+    difference, if the values alone do not show it.
     """
 
     path: str
@@ -38,30 +38,42 @@ class FieldChange:
 
     @property
     def short(self) -> str:
-        """`parallelism 8 -> 16`; the path alone where a value is too long for a line."""
+        """Returns `parallelism 8 -> 16`; the path alone if a value is too long for a line."""
         if self.difference:
             return f"{self.path} {self.difference}"
-        old, new = value_text(self.before), value_text(self.after)
-        return f"{self.path} {old} -> {new}" if old and new else self.path
+        old = value_text(self.before)
+        new = value_text(self.after)
+        if old and new:
+            return f"{self.path} {old} -> {new}"
+        return self.path
 
 
-def field_changes(before: object, after: object, path: str = "") -> list[FieldChange]:
-    """Every field that differs, in the order of the newer document, then what it lost.
+def field_changes(
+    before: object,
+    after: object,
+    path: str = "",
+) -> list[FieldChange]:
+    """Returns every field that differs, in the order of the newer document, then the fields that it
+    lost.
 
-    Lists of one length differ entry by entry; otherwise as a whole.
+    Lists of equal length differ entry by entry; otherwise as a whole.
     """
-    return list(_changes(before, after, path))
+    return list(_list_changes(before, after, path))
 
 
-def same(before: object, after: object) -> bool:
-    """Equal as JSON: `1`, `1.0` and `true` are three values, though Python calls them equal."""
+def is_same_json(before: object, after: object) -> bool:
+    """Returns True for equal JSON: `1`, `1.0` and `true` are three values, though Python calls them
+    equal.
+    """
     if UNSET in (before, after):
         return before is after
     return before == after and canonical_json(before) == canonical_json(after)
 
 
 def value_text(value: object) -> str:
-    """The value as one line of JSON; `[24 items]` for a long list, empty for what is too long."""
+    """Returns the value as one line of JSON; `[24 items]` for a long list, empty for a value that
+    is too long.
+    """
     if value is UNSET:
         return "unset"
     if isinstance(value, float) and value.is_integer():
@@ -69,32 +81,43 @@ def value_text(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if len(text) <= VALUE_CHARS_MAX:
         return text
-    return f"[{len(value)} items]" if isinstance(value, list) else ""
+    if isinstance(value, list):
+        return f"[{len(value)} items]"
+    return ""
 
 
 def line_text(value: object) -> str:
-    """As value_text, on a line for itself: cut where it is too long, empty where it is unset."""
+    """Returns value_text on a line for itself: cut if it is too long, empty if it is unset."""
     if value is UNSET:
         return ""
     text = value_text(value) or json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LINE_CHARS_MAX else text[: LINE_CHARS_MAX - 1] + "…"
+    if len(text) <= LINE_CHARS_MAX:
+        return text
+    return text[: LINE_CHARS_MAX - 1] + "…"
 
 
-def _changes(before: object, after: object, path: str) -> Iterator[FieldChange]:
-    if same(before, after):
+def _list_changes(
+    before: object,
+    after: object,
+    path: str,
+) -> Iterator[FieldChange]:
+    if is_same_json(before, after):
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for name in [*after, *(name for name in before if name not in after)]:
-            old, new = before.get(name, UNSET), after.get(name, UNSET)
-            yield from _changes(old, new, _below(path, name))
+            old = before.get(name, UNSET)
+            new = after.get(name, UNSET)
+            yield from _list_changes(old, new, _join_path(path, name))
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for at, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _changes(old, new, f"{path}[{at}]")
+            yield from _list_changes(old, new, f"{path}[{at}]")
     else:
         yield FieldChange(path, before, after)
 
 
-def _below(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     if not _PLAIN_KEY.fullmatch(name):
         return f"{path}[{json.dumps(name, ensure_ascii=False)}]"
-    return f"{path}.{name}" if path else name
+    if path:
+        return f"{path}.{name}"
+    return name

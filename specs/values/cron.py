@@ -24,8 +24,8 @@ MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-COUNTED_MAX = 1000  # missed moments that are counted one by one
-# From here one is looked for that fires at all: any day of it and of a leap year are ahead.
+COUNTED_MAX = 1000  # limit of missed moments that are counted one by one
+# From here one is looked for that fires at all: any day of a year and of a leap year are ahead.
 _BEGIN_S = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
 # Windows in which the last moment before a given one is looked for, shortest first. A line fires
 # so often in the first that matters that going through it is cheap.
@@ -33,35 +33,38 @@ _WINDOWS_S = (3600.0, 86_400.0, 32 * 86_400.0, 367 * 86_400.0, 9 * 366 * 86_400.
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """Moments of a span: the last of them, and how many there are, at most COUNTED_MAX + 1."""
+class MissedTimes:
+    """Moments of a span: the last one, and how many there are, at most COUNTED_MAX + 1."""
 
     last_s: float
     count: int
 
 
-class Times:
-    """line: five fields, or a macro. Raises ValueError, perhaps with a hint, for what is no line,
-    no zone, or never fires.
+class CronSchedule:
+    """A line of cron in a time zone. line: five fields, or a macro. Raises ValueError, perhaps with
+    a hint, for an invalid line or zone, or a line that never fires.
     """
 
     def __init__(self, line: str, zone: str = "") -> None:
         self._line, self._zone = _fields_of(line), zone_of(zone)
         minute, hour, day, _, weekday = self._line.split()
-        fields, self._line = self._line, f"{minute} {hour} {day} * {weekday}"
+        fields = self._line
+        self._line = f"{minute} {hour} {day} * {weekday}"
         try:
             self.next_s(_BEGIN_S)  # the library takes a day that no such month has for a bad one
             self._line = fields
             fires = _day_comes(fields) and self.next_s(_BEGIN_S) is not None
         except ValueError as error:
-            raise ValueError(with_hint(str(error), _hint(line))) from error
+            raise ValueError(with_hint(str(error), _suggest_fix(line))) from error
         if not fires:
             raise ValueError(
                 with_hint("it never fires: no month has such a day", "correct the day or the month")
             )
 
     def next_s(self, after_s: float) -> float | None:
-        """The first moment later than `after_s`; None where none comes in 50 years."""
+        """Returns the first moment later than `after_s`; None if there is no such moment in 50
+        years.
+        """
         from cronsim import CronSim, CronSimError
 
         begin = datetime.fromtimestamp(after_s, self._zone)
@@ -73,20 +76,28 @@ class Times:
             word = str(error).removeprefix("Bad ").replace("-", " ")
             raise ValueError(f"its {word} cannot be read") from error
 
-    def between(self, after_s: float, until_s: float) -> Missed | None:
-        """Those later than `after_s` and not later than `until_s`; None where there are none."""
-        count, at_s, last_s = 0, self.next_s(after_s), after_s
+    def between(self, after_s: float, until_s: float) -> MissedTimes | None:
+        """Returns the moments later than `after_s` and not later than `until_s`; None if there are
+        none.
+        """
+        count = 0
+        at_s = self.next_s(after_s)
+        last_s = after_s
         while at_s is not None and at_s <= until_s:
-            count, last_s = count + 1, at_s
+            count = count + 1
+            last_s = at_s
             if count > COUNTED_MAX:
-                return Missed(self._last_s(until_s), count)
+                return MissedTimes(self._last_s(until_s), count)
             at_s = self.next_s(at_s)
-        return Missed(last_s, count) if count else None
+        if count:
+            return MissedTimes(last_s, count)
+        return None
 
     def _last_s(self, until_s: float) -> float:
         """The last moment that is not later than `until_s`."""
         for window_s in _WINDOWS_S:
-            at_s, last_s = self.next_s(until_s - window_s), None
+            at_s = self.next_s(until_s - window_s)
+            last_s = None
             while at_s is not None and at_s <= until_s:
                 at_s, last_s = self.next_s(at_s), at_s
             if last_s is not None:
@@ -94,14 +105,14 @@ class Times:
         raise AssertionError("a line that fired so often fires in nine years")
 
     def text(self, at_s: float) -> str:
-        """`2026-03-29 03:00 CEST`, as the zone writes it."""
+        """Returns `2026-03-29 03:00 CEST`, as the zone writes it."""
         return datetime.fromtimestamp(at_s, self._zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
 @lru_cache(maxsize=256)
-def times_of(line: str, zone: str) -> Times:
-    """As Times; each line and zone is read once."""
-    return Times(line, zone)
+def times_of(line: str, zone: str) -> CronSchedule:
+    """Returns a schedule; each line and zone is read once."""
+    return CronSchedule(line, zone)
 
 
 def _fields_of(line: str) -> str:
@@ -127,7 +138,9 @@ def _fields_of(line: str) -> str:
 
 
 def _day_comes(line: str) -> bool:
-    """Whether any of the months has one of the days; the line's other fields can be read."""
+    """Returns True if any of the months has one of the days; the line's other fields
+    can be read.
+    """
     from cronsim import CronSim, CronSimError
 
     month = line.split()[3]
@@ -142,14 +155,14 @@ def _day_comes(line: str) -> bool:
     return True
 
 
-def _hint(line: str) -> str:
+def _suggest_fix(line: str) -> str:
     if "?" in line:
         return "write `*` in place of `?`"
     return f"the fields are {FIELDS}, such as `30 6 * * MON-FRI`"
 
 
 def zone_of(name: str) -> tzinfo:
-    """Raises ValueError, with a hint, for what is none."""
+    """Returns the zone. Raises ValueError, with a hint, for an unknown name."""
     from zoneinfo import ZoneInfo, available_timezones
 
     if name in ("", "UTC"):

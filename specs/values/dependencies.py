@@ -4,5 +4,5 @@ CLI's read paths come through here.
 
 from __future__ import annotations
 
-# The fields of a dependency that name an object, each with the kind of it.
+# The fields of a dependency that name an object, each with the object's kind.
 KIND_OF = {"job": "BatchJob", "sweep": "Sweep", "trainingrun": "TrainingRun"}

@@ -1,4 +1,4 @@
-"""The other form in which people write variables: a list, as Kubernetes has it."""
+"""The other form of variables: a list, as Kubernetes has it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 
 def env_of(value: Any) -> Any:
-    """A list of {name, value} as a mapping; anything else as it is. Raises ValueError."""
-    return _of_list(value) if isinstance(value, list) else value
+    """Returns a list of {name, value} as a mapping; anything else as it is. Raises ValueError."""
+    if isinstance(value, list):
+        return _of_list(value)
+    return value
 
 
 def _of_list(entries: list[Any]) -> dict[str, Any]:

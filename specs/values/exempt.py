@@ -1,5 +1,5 @@
-"""Exceptions from policies, as an annotation says them: `NAME until 2026-12-31 because REASON`,
-several with `;` between them. Pure.
+"""Exceptions from policies, as an annotation: `NAME until 2026-12-31 because REASON`, several with
+`;` between them. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ONE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Exemption:
-    """day: the last on which it holds, in UTC."""
+    """An exception from a policy. day: the last day on which it holds, in UTC."""
 
     policy: str
     day: date
@@ -38,7 +38,7 @@ class Exemption:
 
 
 def exemptions_of(annotations: Mapping[str, str]) -> dict[str, Exemption]:
-    """By policy. Raises ValueError for a part that cannot be read."""
+    """Returns the exceptions by policy. Raises ValueError for a part that cannot be read."""
     found: dict[str, Exemption] = {}
     for part in annotations.get(EXEMPT, "").split(";"):
         if not part.strip():

@@ -1,4 +1,4 @@
-"""What is wrong and what would help, in one text: a run, a wait and an event keep one text each.
+"""Joins an error and its hint in one text: a run, a wait and an event keep one text each.
 
 Joined where an error becomes such a text, parted where it is shown.
 """
@@ -9,19 +9,21 @@ _BETWEEN = "; hint: "
 
 
 def with_hint(message: str, hint: str) -> str:
-    return f"{message}{_BETWEEN}{hint}" if hint else message
+    if hint:
+        return f"{message}{_BETWEEN}{hint}"
+    return message
 
 
 def words_of(error: Exception) -> str:
-    """What an error says, with its hint where it has one; its type where it says nothing."""
+    """Returns an error's message, with its hint if it has one; its type if the message is empty."""
     return with_hint(str(error) or type(error).__name__, getattr(error, "hint", ""))
 
 
-def parted(text: str) -> tuple[str, str]:
-    """(message, hint); the hint is empty where none was joined."""
+def split_hint(text: str) -> tuple[str, str]:
+    """Returns (message, hint); the hint is empty if the text was not joined."""
     message, _, hint = text.partition(_BETWEEN)
     return message, hint
 
 
 def message_of(text: str) -> str:
-    return parted(text)[0]
+    return split_hint(text)[0]

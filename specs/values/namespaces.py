@@ -1,34 +1,41 @@
-"""Namespaces: how an object is named among others, by people and at providers. Pure, and without a
+"""Namespaces: the name of an object among others, for users and at providers. Pure, and without a
 model: the CLI's read paths come through here.
 """
 
 from __future__ import annotations
 
 DEFAULT_NAMESPACE = "default"
-# What the shortest limit of a provider leaves for the names of a volume or a function.
+# The characters that the shortest limit of a provider leaves for the names of a volume or a
+# function.
 ASSET_CHARS_MAX = 63
 
 _FLAG = " -n "
 
 
-def object_key(kind: str, name: str, namespace: str = DEFAULT_NAMESPACE) -> str:
-    """`batchjob/x`, or `batchjob/x -n team`: as one writes it behind a verb."""
+def object_key(
+    kind: str,
+    name: str,
+    namespace: str = DEFAULT_NAMESPACE,
+) -> str:
+    """Returns `batchjob/x`, or `batchjob/x -n team`: as a user writes it behind a verb."""
     flag = "" if namespace == DEFAULT_NAMESPACE else f"{_FLAG}{namespace}"
     return f"{kind.lower()}/{name}{flag}"
 
 
 def split_key(key: str) -> tuple[str, str, str]:
-    """The word for the kind, the name and the namespace of what object_key made."""
+    """Splits a key of object_key into the word for the kind, the name and the namespace."""
     named, _, namespace = key.partition(_FLAG)
     word, _, name = named.partition("/")
     return word, name, namespace or DEFAULT_NAMESPACE
 
 
 def asset_name(name: str, namespace: str) -> str:
-    """What a volume or a function is called at its provider. No name has a dot in it, so that no
-    two objects share one.
+    """Returns the name of a volume or a function at its provider. No name has a dot in it, so that
+    no two objects share one.
     """
-    return name if namespace == DEFAULT_NAMESPACE else f"{namespace}.{name}"
+    if namespace == DEFAULT_NAMESPACE:
+        return name
+    return f"{namespace}.{name}"
 
 
 def own_name(asset: str) -> str:

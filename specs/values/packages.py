@@ -1,6 +1,6 @@
-"""What `image.pip` may hold beside names: a file of requirements that its source has, and packages
-of this machine among the entries of `image.pip`, and the digest by which an apply tells
-one from the next that lies at the same path: `/a/b.whl#sha256=HEX`, as pip writes it. Pure.
+"""Entries of `image.pip` that are not names: a file of requirements that its source has, and
+packages of this machine, with the digest by which an apply distinguishes one from the next at the
+same path: `/a/b.whl#sha256=HEX`, as pip writes it. Pure.
 
 A file of its own: the manifest writes the digest, and each provider reads it.
 """
@@ -18,7 +18,7 @@ LOCAL = re.compile(
 )
 
 
-# `--index-url URL` and its like, with the field of `image.pipIndex` that says the same.
+# `--index-url URL` and its like, with the field of `image.pipIndex` that means the same.
 INDEX_FIELDS = {
     "-i": "url",
     "--index-url": "url",
@@ -34,7 +34,7 @@ OUTSIDE = "must be a file inside the source, named from its top; any other is `p
 
 
 def split_options(entries: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """(packages, fields of `image.pipIndex`) of what a requirements file lists."""
+    """Returns (packages, fields of `image.pipIndex`) from the entries of a requirements file."""
     packages: list[str] = []
     index: dict[str, Any] = {}
     for entry in entries:
@@ -49,8 +49,8 @@ def split_options(entries: list[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def with_options(index: Any, found: dict[str, Any]) -> Any:
-    """What a manifest gives as `image.pipIndex`, and what files add to it. What is no mapping is
-    left for the model to refuse.
+    """Merges `image.pipIndex` of a manifest with the additions of files. Leaves a value that is not
+    a mapping for the model to refuse.
     """
     if not found or not isinstance(index, dict | None):
         return index
@@ -63,16 +63,18 @@ def with_options(index: Any, found: dict[str, Any]) -> Any:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path stays below the directory that it begins in."""
+    """Returns True if a path stays below the directory that it begins in."""
     return not path.startswith(("/", "~")) and ".." not in path.split("/")
 
 
 def with_digest(entry: str, digest: str) -> str:
-    """digest: 64 hex digits of SHA-256."""
+    """Returns the entry with its digest. digest: 64 hex digits of SHA-256."""
     return f"{entry}{_MARK}{digest}"
 
 
 def without_digest(entry: str) -> str:
-    """What installs the package; other entries as they are."""
+    """Returns the entry that installs the package; other entries as they are."""
     match = LOCAL.fullmatch(entry)
-    return entry[: match.start("digest") - len(_MARK)] if match and match["digest"] else entry
+    if match and match["digest"]:
+        return entry[: match.start("digest") - len(_MARK)]
+    return entry

@@ -1,7 +1,7 @@
-"""Durations, byte quantities, CPU counts and index sets, as people write them.
+"""Durations, byte quantities, CPU counts and index sets, in the form of manifests.
 
 Used by the models in specs/ and by command line flags. Standard library only, so that read paths
-may import it. Every function raises ValueError with a sentence that says what would be right.
+may import it. Every function raises ValueError with a sentence that describes the right form.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INDEXES = re.compile(r"[0-9]{1,10}(?:-[0-9]{1,10})?(?:,[0-9]{1,10}(?:-[0-9]{1,1
 
 
 def parse_duration(value: str | float) -> float:
-    """Seconds. `90`, `"90"`, `"90s"` and `"1m30s"` are equal."""
+    """Returns seconds. `90`, `"90"`, `"90s"` and `"1m30s"` are equal."""
     if isinstance(value, str):
         value = _duration_of_text(value)
     if not 0 <= value <= DURATION_MAX_S:
@@ -45,7 +45,7 @@ def parse_duration(value: str | float) -> float:
 
 
 def parse_bytes(value: str | int) -> int:
-    """Bytes, by the Kubernetes suffixes: `4Gi` is 4 * 1024**3, `4G` is 4 * 1000**3."""
+    """Returns bytes, by the Kubernetes suffixes: `4Gi` is 4 * 1024**3, `4G` is 4 * 1000**3."""
     if isinstance(value, str):
         match = _BYTES.fullmatch(value)
         if match is None and _BYTES.fullmatch(value.removeprefix("-")):
@@ -59,7 +59,7 @@ def parse_bytes(value: str | int) -> int:
 
 
 def parse_cpu(value: str | float) -> float:
-    """Cores. `"500m"` is half a core."""
+    """Returns cores. `"500m"` is half a core."""
     if isinstance(value, str):
         match = _CPU.fullmatch(value)
         if match is None and _CPU.fullmatch(value.removeprefix("-")):
@@ -73,10 +73,12 @@ def parse_cpu(value: str | float) -> float:
 
 
 def parse_indexes(text: str) -> tuple[range, ...]:
-    """`"0-2,5"` as ranges, rising and apart, in the form of a Kubernetes Job's completedIndexes."""
+    """Returns `"0-2,5"` as ranges, rising and apart, in the form of a Kubernetes Job's
+    completedIndexes.
+    """
     if not _INDEXES.fullmatch(text):
         raise ValueError(f"indexes must be {INDEXES_FORM}")
-    ranges = tuple(_ranges(text))
+    ranges = tuple(_parse_ranges(text))
     for before, after in pairwise(ranges):
         if after.start < before.stop:
             raise ValueError(f"indexes must be {INDEXES_FORM}, each number once")
@@ -93,7 +95,7 @@ def _duration_of_text(text: str) -> float:
     return sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION_PART.findall(text))
 
 
-def _ranges(text: str) -> Iterator[range]:
+def _parse_ranges(text: str) -> Iterator[range]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if int(last or first) < int(first):

@@ -31,6 +31,8 @@ from fleetctl.specs.values.quantities import (
 
 # Counts end up in 32-bit columns of displays and in ranges; more tasks than this is a typing error.
 COUNT_MAX = 2**31 - 1
+# Beyond it numbers in JSON are no exact ones, and an API server refuses a field with such a limit.
+EXACT_INT_MAX = 2**53 - 1
 PATH_LENGTH_MAX = 4096  # PATH_MAX on Linux
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -53,13 +55,18 @@ class Spec(BaseModel):
     )
 
 
-def _text(value: str) -> str:
+def _check_text(value: str) -> str:
     if "\0" in value:
         raise ValueError("a text must not hold the NUL character")
     return value
 
 
-def _matching(pattern: re.Pattern[str], must: str, *, chars_max: int = COUNT_MAX) -> AfterValidator:
+def _match_pattern(
+    pattern: re.Pattern[str],
+    must: str,
+    *,
+    chars_max: int = COUNT_MAX,
+) -> AfterValidator:
     def check(value: str) -> str:
         if len(value) > chars_max or not pattern.fullmatch(value):
             raise ValueError(must)
@@ -69,7 +76,7 @@ def _matching(pattern: re.Pattern[str], must: str, *, chars_max: int = COUNT_MAX
 
 
 def _absolute_path(value: str) -> str:
-    _text(value)
+    _check_text(value)
     plain = "/" + "/".join(part for part in value.split("/") if part)
     if not value.startswith("/") or ".." in value.split("/") or "." in value.split("/"):
         raise ValueError("a path inside the sandbox must be absolute, without `.` and `..`")
@@ -80,23 +87,27 @@ def _absolute_path(value: str) -> str:
     return plain
 
 
-def _number_or_text(value: Any, parse: Any, form: str) -> Any:
+def _number_or_text(
+    value: Any,
+    parse: Any,
+    form: str,
+) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"it must be {form}")
     return parse(value)
 
 
-def _duration(value: Any) -> Any:
+def _read_duration(value: Any) -> Any:
     return _number_or_text(value, parse_duration, DURATION_FORM)
 
 
-def _size(value: Any) -> Any:
+def _read_size(value: Any) -> Any:
     if isinstance(value, float):
         raise ValueError(f"it must be {BYTES_FORM}")
     return _number_or_text(value, parse_bytes, BYTES_FORM)
 
 
-def _cpu(value: Any) -> Any:
+def _read_cpu(value: Any) -> Any:
     return _number_or_text(value, parse_cpu, CPU_FORM)
 
 
@@ -105,11 +116,11 @@ Int = Annotated[int, Strict()]
 Float = Annotated[float, Strict()]
 Count = Annotated[int, Strict(), Field(ge=0, le=COUNT_MAX)]
 PositiveCount = Annotated[int, Strict(), Field(ge=1, le=COUNT_MAX)]
-Text = Annotated[str, AfterValidator(_text)]
-NonEmptyText = Annotated[str, AfterValidator(_text), Field(min_length=1)]
+Text = Annotated[str, AfterValidator(_check_text)]
+NonEmptyText = Annotated[str, AfterValidator(_check_text), Field(min_length=1)]
 Name = Annotated[
     str,
-    _matching(
+    _match_pattern(
         _NAME,
         "a name must be 1 to 63 lower case letters, digits and `-`, "
         "and begin and end with a letter or digit",
@@ -119,7 +130,7 @@ Name = Annotated[
 ]
 EnvName = Annotated[
     str,
-    _matching(
+    _match_pattern(
         _ENV_NAME,
         "an environment variable's name must be letters, digits and `_`, "
         "and not begin with a digit",
@@ -128,7 +139,7 @@ EnvName = Annotated[
 ]
 CredentialVariable = Annotated[
     str,
-    _matching(
+    _match_pattern(
         _CREDENTIAL_VARIABLE,
         "it must be the name of an environment variable in capital letters, never the "
         "credential itself",
@@ -142,7 +153,7 @@ SandboxPath = Annotated[
 ]
 Duration = Annotated[
     float,
-    BeforeValidator(_duration),
+    BeforeValidator(_read_duration),
     WithJsonSchema(
         {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}, mode="validation"
     ),
@@ -150,14 +161,14 @@ Duration = Annotated[
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 Size = Annotated[
     int,
-    BeforeValidator(_size),
+    BeforeValidator(_read_size),
     WithJsonSchema(
         {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}, mode="validation"
     ),
 ]
 Cpu = Annotated[
     float,
-    BeforeValidator(_cpu),
+    BeforeValidator(_read_cpu),
     WithJsonSchema(
         {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]},
         mode="validation",

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from fleetctl.controllers.history.metrics.curves import Curves
+from fleetctl.controllers.history.metrics.curves import MetricCurves
 from fleetctl.controllers.model import Metric
-from fleetctl.controllers.trials.axes import Trial
-from fleetctl.controllers.trials.bayes import suggest
+from fleetctl.controllers.trials.axes import SearchTrial
+from fleetctl.controllers.trials.bayes import suggest_point
 from fleetctl.controllers.trials.early_terminate import early_end
 from fleetctl.controllers.trials.points import random_point
 from fleetctl.specs.search.config import Search
@@ -25,7 +25,7 @@ from tests.bench.harness import Figure
 SEEDS, TRIALS = 20, 30
 ROUNDS = 5
 Point = Mapping[str, Any]
-Suggest = Callable[[dict[str, Any], int, int, Sequence[Trial]], Point | None]
+Suggest = Callable[[dict[str, Any], int, int, Sequence[SearchTrial]], Point | None]
 
 _SCALES = [
     [10, 3, 17, 3.5, 1.7, 8],
@@ -140,7 +140,7 @@ def _regrets() -> list[Figure]:
     as_library, as_tpe = 0, 0
     for name, case in FUNCTIONS.items():
         for at, running in enumerate((1, 8)):
-            found = [searched(case, seed, running, suggest) for seed in range(SEEDS)]
+            found = [searched(case, seed, running, suggest_point) for seed in range(SEEDS)]
             regret = statistics.median(it for it, _ in found)
             cost_ms = 1000 * statistics.median(cost for _, cost in found)
             as_library += regret <= case.library[at]
@@ -168,8 +168,8 @@ def searched(case: Case, seed: int, running: int, ask: Suggest) -> tuple[float, 
             over.append(live.pop(0))
         point: Point | None = None
         if index >= drawn:
-            trials = [Trial(it, value) for it, value in over]
-            trials += [Trial(it, None) for it, _ in live]
+            trials = [SearchTrial(it, value) for it, value in over]
+            trials += [SearchTrial(it, None) for it, _ in live]
             begin_s = time.process_time()
             point = ask(parameters, seed, index, trials)
             spent_s += time.process_time() - begin_s
@@ -185,11 +185,11 @@ def _many() -> Figure:
     value, parameters = FUNCTIONS["Hartmann-6"].value, FUNCTIONS["Hartmann-6"].parameters
     search = Search(method="random", parameters=parameters)
     points = [random_point(search, 0, index) for index in range(1000)]
-    trials = [Trial(it, value(it)) for it in points]
+    trials = [SearchTrial(it, value(it)) for it in points]
     took: list[float] = []
     for seed in range(ROUNDS):
         begin_s = time.process_time()
-        suggest(parameters, seed, 1000, trials)
+        suggest_point(parameters, seed, 1000, trials)
         took.append(1000 * (time.process_time() - begin_s))
     took_ms = statistics.median(took)
     return Figure(
@@ -199,7 +199,7 @@ def _many() -> Figure:
 
 def _reports() -> Figure:
     early = EarlyTerminate(type="hyperband", min_iter=3, eta=3)
-    curves = Curves("loss", maximize=False, bands=early.bands)
+    curves = MetricCurves("loss", maximize=False, bands=early.bands)
     trials, reports = 1000, 81
     begin_s = time.process_time()
     for seq in range(reports):

@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from fleetctl.daemon.reach.client import ask
+from fleetctl.daemon.client.socket_client import send_request
 from tests.bench import manyobjects
 from tests.bench.harness import (
     BIN,
@@ -83,7 +83,7 @@ def while_many_run() -> list[Figure]:
         with subprocess.Popen(words, env=at.env, stdout=subprocess.DEVNULL) as waiting:
             while waiting.poll() is None:
                 with timed(asked):
-                    ask(where, {"verb": "ping"})
+                    send_request(where, {"verb": "ping"})
                 time.sleep(ASK_EVERY_S)
         at.run("delete", *_keys())
     worst, middle = max(asked), median(asked)

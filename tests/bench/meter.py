@@ -70,10 +70,10 @@ def meter_kubernetes() -> None:
     """Its HTTP client is aiohttp; JSON, and TLS on asyncio's own loop, are counted with it."""
     from asyncio.sslproto import SSLProtocol
 
-    from fleetctl.kubernetes.connection import Connection
+    from fleetctl.kubernetes.connection import ApiConnection
 
-    meter(Connection, "request")
-    meter_each(Connection, "watch")
+    meter(ApiConnection, "request")
+    meter_each(ApiConnection, "watch")
     for name in ("buffer_updated", "_write_appdata"):
         meter_plain(SSLProtocol, name)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fleetctl.controllers.model import Ended
 from fleetctl.providers.contract.base import RunRef, RunRequest
-from fleetctl.providers.local.provider import LocalProvider
+from fleetctl.providers.local.local_provider import LocalProvider
 from fleetctl.specs.blocks.template import Template
 
 UID = f"bench-{os.getpid()}"  # ext4 places directories by their names: not the same place each time

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from fleetctl.apply.write import commit
+from fleetctl.engine.kinds.queues.queues import Queues
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
@@ -51,7 +52,7 @@ async def _measure() -> tuple[float, float, float]:
             fleet.engine.ticks.make()
             await asyncio.sleep(0)
         await fleet.settle()
-        queues = fleet.engine._queues
+        queues = fleet.engine.parts.get(Queues)
         waiting = sum(it.waiting for it in queues._lines.lines.values())
         assert waiting > OBJECTS * 0.9, waiting
         spent: list[float] = []
@@ -98,7 +99,7 @@ def _declare(fleet: Fleet) -> None:
             "template": {"command": ["work"], "resources": {"gpu": f"A100:{gpus}"}},
         }
         manifests.append(_manifest("BatchJob", f"job-{number}", spec))
-    commit.apply(fleet.store, manifests, fleet.clock.now_s())
+    commit.apply_manifests(fleet.store, manifests, fleet.clock.now_s())
 
 
 def _manifest(kind: str, name: str, spec: dict[str, object]) -> Manifest:

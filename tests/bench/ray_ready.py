@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from fleetctl.guest.nodes.ray import kill_session
-from fleetctl.specs.blocks.nodes import Nodes, Ray, with_nodes
+from fleetctl.specs.blocks.nodes import NodeRange, Ray, with_nodes
 from tests.bench.harness import Figure
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_worlds import script
@@ -110,7 +110,7 @@ async def _attempt(place: Path) -> float:
     world = LocalWorld(place)
     made = script("date +%s.%N", env={"PATH": f"{BIN}:/usr/bin:/bin"}, resources={"cpu": 1})
     ray = Ray.model_validate({"objectStoreMemory": f"{STORE_MIB}Mi"})
-    template = with_nodes(made, Nodes(min=2, max=2), None, ray)
+    template = with_nodes(made, NodeRange(min=2, max=2), None, ray)
     begun_s = time.time()
     try:
         ref = await world.start(template)

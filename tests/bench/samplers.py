@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fleetctl.controllers.trials.axes import Trial
+from fleetctl.controllers.trials.axes import SearchTrial
 from tests.bench.bayes import FUNCTIONS, Point, Suggest, searched
 
 Parameters = dict[str, Any]
@@ -31,7 +31,7 @@ def _is_whole(parameter: Mapping[str, Any]) -> bool:
     return isinstance(parameter.get("min"), int)
 
 
-def _values(trials: Sequence[Trial]) -> list[float]:
+def _values(trials: Sequence[SearchTrial]) -> list[float]:
     """Lower is better; [] while no trial has ended."""
     ended = [it.value for it in trials if it.value is not None]
     best = min(ended, default=None)
@@ -39,7 +39,7 @@ def _values(trials: Sequence[Trial]) -> list[float]:
 
 
 def scikit_optimize(
-    parameters: Parameters, seed: int, index: int, trials: Sequence[Trial]
+    parameters: Parameters, seed: int, index: int, trials: Sequence[SearchTrial]
 ) -> Point | None:
     from skopt import Optimizer
     from skopt.space import Categorical, Integer, Real
@@ -66,7 +66,7 @@ def scikit_optimize(
 
 
 def bayesian_optimization(
-    parameters: Parameters, seed: int, index: int, trials: Sequence[Trial]
+    parameters: Parameters, seed: int, index: int, trials: Sequence[SearchTrial]
 ) -> Point | None:
     """It knows no logarithms, so it is given those."""
     from bayes_opt import BayesianOptimization

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from fleetctl.providers.local import locks
+from fleetctl.providers.local import supervisor_locks
 from tests.bench.harness import Figure, Home, home, job, median
 
 FEW, MANY = 200, 2000
@@ -87,7 +87,7 @@ class _Watch:
         supervisors = Path(self._at.env["FLEETCTL_HOME"]) / "local" / "keepers"
         while not self._over.wait(LOOK_S):
             serving = [one.parent for one in supervisors.glob("*/sock")]
-            living = sum(not locks.lock_is_free(one) for one in serving)
+            living = sum(not supervisor_locks.lock_is_free(one) for one in serving)
             self.supervisors_max = max(self.supervisors_max, living)
 
 

@@ -6,23 +6,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 from fleetctl.providers.contract.base import Backend, RunRef
-from fleetctl.providers.daytona.provider import DaytonaProvider
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.daytona.daytona_provider import DaytonaProvider
+from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.contracts.provider_answers import WORDS, SpoiltWorld
 from tests.emulators.daytona.running import DaytonaEmulator
 
-QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
+QUICK = FollowPace(retry_initial_s=0.05, retry_max_s=0.5)
 SETTINGS = {
     "FLEETCTL_DAYTONA_QUICK_S": "0.3",
     "FLEETCTL_DAYTONA_CREATES_PER_S": "100",
 }
+SNAPSHOTS = 1_000  # many worlds share one organization, and each test has images of its own
 
 
 @contextmanager
@@ -33,6 +34,7 @@ def emulated() -> Iterator[DaytonaEmulator]:
         for name in [name for name in os.environ if name.startswith("DAYTONA_")]:
             del os.environ[name]
         os.environ.update(emulator.env | SETTINGS)
+        emulator.set(quota={"snapshots": SNAPSHOTS})
         try:
             yield emulator
         finally:
@@ -62,7 +64,7 @@ def played(directory: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
         yield told
     finally:
         emulator.remove_faults()
-        emulator.set(quota={"snapshots": 100})
+        emulator.set(quota={"snapshots": SNAPSHOTS})
 
 
 QUESTIONS = {
@@ -89,6 +91,16 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 
 class DaytonaWorld(SpoiltWorld):
+    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+        size = self._box(ref)["resources"]
+        return {"cpu": size["cpu"], "memory": size["memory"] * 1024**3}
+
+    def allowed_hosts(self, ref: RunRef) -> list[str]:
+        return str(self._box(ref)["network"]["allow_list"]).split(",")
+
+    def _box(self, ref: RunRef) -> dict[str, Any]:
+        return next(it for it in self.made() if it["id"] == ref.handle)
+
     def __init__(self, directory: Path, emulator: DaytonaEmulator) -> None:
         self.emulator = emulator
         self.salt = token_hex(4)

@@ -6,7 +6,7 @@ store of its own, in a namespace of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -14,13 +14,14 @@ from typing import Any
 
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend, RunRef
-from fleetctl.providers.kubernetes.provider import KubernetesProvider
-from fleetctl.providers.kubernetes.runs.handles import parts
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
+from fleetctl.providers.kubernetes.runs.job_handles import split_handle
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.specs.blocks.resources import Resources
 from tests.contracts.provider_answers import WORDS, SpoiltWorld
 from tests.emulators.kubernetes.running import KubernetesEmulator
 
-QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
+QUICK = FollowPace(retry_initial_s=0.05, retry_max_s=0.5)
 NAMESPACES = 400  # that are there: a world takes one, and none is used twice
 QUESTIONS = {
     "create": [{"verb": "create", "resource": "jobs"}],
@@ -57,6 +58,13 @@ class KubernetesWorld(SpoiltWorld):
         self.settings = {"namespace": self.namespace, **settings}
         super().__init__(directory)
 
+    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+        _, name = split_handle(ref.handle)
+        pod = next(it for it in self.pods() if it["metadata"]["name"] == name)
+        limits = pod["spec"]["containers"][0]["resources"]["limits"]
+        found = Resources.model_validate({"cpu": limits["cpu"], "memory": limits["memory"]})
+        return {"cpu": found.cpu, "memory": found.memory}
+
     @property
     def account(self) -> Account:
         declared = {"kubeconfig": str(self.kubeconfig)}
@@ -73,7 +81,7 @@ class KubernetesWorld(SpoiltWorld):
 
     async def lose(self, ref: RunRef) -> None:
         """Its node takes the pod away, if it is there at all."""
-        _, pod = parts(ref.handle)
+        _, pod = split_handle(ref.handle)
         if any(it["pod"] == pod for it in self.emulator.processes()):
             self.emulator.evict(self.namespace, pod)
 
@@ -88,7 +96,7 @@ class KubernetesWorld(SpoiltWorld):
         return sum(int(it["met"]) for it in self.emulator.faults())
 
     def cut(self, ref: RunRef) -> None:
-        self.emulator.cut_streams(parts(ref.handle)[1])
+        self.emulator.cut_streams(split_handle(ref.handle)[1])
 
     def living(self) -> int:
         return len(self.jobs())

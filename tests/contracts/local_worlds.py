@@ -10,17 +10,24 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fleetctl.providers.contract.base import Backend, RunRef
-from fleetctl.providers.local import locks
-from fleetctl.providers.local.provider import LocalProvider
+from fleetctl.providers.local import supervisor_locks
+from fleetctl.providers.local.local_provider import LocalProvider
 from fleetctl.providers.local.supervisor.run import procs
 from tests.contracts.provider_worlds import World
 
 
 class LocalWorld(World):
+    # Of a file, which is the limit that a task itself can read.
+    resources: Mapping[str, Any] = {"cpu": 2, "disk": 3 * 1024**3}
+
+    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+        return {"cpu": int(printed["threads"] or 0), "disk": printed["file"]}
+
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
         return LocalProvider(self.directory / "home", store_id=store_id, notify=notify)
 
@@ -31,7 +38,7 @@ class LocalWorld(World):
 
 def stop_supervisors(home: Path) -> None:
     for directory in (home / "local" / "keepers").glob("*"):
-        while not locks.lock_is_free(directory):
+        while not supervisor_locks.lock_is_free(directory):
             try:
                 os.kill(_pid_of(directory), signal.SIGTERM)
                 break
@@ -45,7 +52,10 @@ def supervisor_pid(home: Path, ref: RunRef) -> int:
 
 def _pid_of(directory: Path) -> int:
     """Who listens on the supervisor's socket, in our own process numbers."""
-    with socket.socket(socket.AF_UNIX) as probe, locks.short_path(directory / "sock") as path:
+    with (
+        socket.socket(socket.AF_UNIX) as probe,
+        supervisor_locks.short_path(directory / "sock") as path,
+    ):
         probe.connect(path)
         about = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     return int(struct.unpack("3i", about)[0])
@@ -56,5 +66,5 @@ def processes_of(home: Path) -> list[int]:
     found = []
     for lock in (home / "local" / "keepers").glob("*/lock"):
         base = json.loads(lock.read_text())["mark_base"]
-        found += procs.marked(base, base + procs.RUNS_PER_SUPERVISOR)
+        found += procs.find_marked(base, base + procs.RUNS_PER_SUPERVISOR)
     return found

@@ -8,7 +8,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +17,15 @@ from typing import Any
 
 from fleetctl.controllers.model import Alive
 from fleetctl.providers.contract.base import Backend, FunctionRequest, RunRef, RunRequest
-from fleetctl.providers.modal.provider import ModalProvider
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.modal.modal_provider import ModalProvider
+from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_answers import WORDS, SpoiltWorld
 from tests.contracts.provider_worlds import PAUSE_S
 from tests.emulators.modal.running import ModalEmulator
 
 CUT_AGAIN_S = 3.0
-QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
+QUICK = FollowPace(retry_initial_s=0.05, retry_max_s=0.5)
 
 
 @contextmanager
@@ -63,6 +63,18 @@ ANSWERS = {
 
 
 class ModalWorld(SpoiltWorld):
+    resources: Mapping[str, Any] = {"gpu": "T4:1"}
+
+    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+        return {"gpu": f"{self._box(ref)['gpu']}"}
+
+    def allowed_hosts(self, ref: RunRef) -> list[str]:
+        return list(self._box(ref)["network"]["allowed"])
+
+    def _box(self, ref: RunRef) -> dict[str, Any]:
+        boxes: list[dict[str, Any]] = self.emulator.state()["sandboxes"]
+        return next(it for it in boxes if it["sandbox_id"] == ref.handle)
+
     def __init__(self, directory: Path, emulator: ModalEmulator) -> None:
         self.emulator = emulator
         self.salt = token_hex(4)

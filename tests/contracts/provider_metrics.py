@@ -91,3 +91,23 @@ class ProviderMetrics:
         assert told(await world.ended(first)) == [(0, "loss", 1)]
         second = await world.start(template, run="run-1", sandbox="run-0", params={"x": 2})
         assert told(await world.ended(second)) == [(0, "loss", 2)]
+
+    @story
+    async def test_an_expression_that_tries_for_ever_holds_nothing_up(self, world: World) -> None:
+        """Not the lines after it, nor a time limit, nor a stop."""
+        regex = r"(?P<loss>(a+)+)$|loss=(?P<other>\S+)"
+        begin = "import time\nprint('a' * 60 + '!', 'loss=0.5', sep='\\n', flush=True)\n"
+        seen = await world.run(program(begin, form="stdout", regex=regex))
+        assert (seen.ok, told(seen)) == (True, [(0, "other", 0.5)])
+        (remark,) = seen.remarks
+        assert remark.startswith(f"line 1 of what it printed, `{'a' * 60}…`, is not looked at")
+        lasting = program(begin + "time.sleep(600)", form="stdout", regex=regex)
+        limited = lasting.model_copy(update={"timeout_seconds": 2})
+        ref = await world.start(limited, run="run-1")
+        assert (await world.ended(ref)).reason == "Timeout"
+        ref = await world.start(lasting, run="run-2")
+        await world.until(
+            ref, lambda seen: isinstance(seen, Alive) and bool(seen.metrics), "told its metrics"
+        )
+        await world.provider.stop(ref, grace_s=0)
+        assert not (await world.ended(ref)).ok

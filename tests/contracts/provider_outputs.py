@@ -15,9 +15,47 @@ from fleetctl.controllers.model import Alive, Ended, Gone
 from fleetctl.providers.contract.base import SANDBOX_CLOSED, RunRef
 from tests.contracts.provider_worlds import World, python, script, story
 
+VALUE = "hunter2-canary-5f1c"
+TELLS = """
+import os, sys, time
+value = os.environ["TOKEN"]
+print("key", value, flush=True)
+for letter in value + "\\n":
+    sys.stdout.write(letter)
+    sys.stdout.flush()
+report(step=1, **{f"of {value}": 1.0})
+"""
+WRITES = """
+echo "key $TOKEN"
+echo "$TOKEN"
+echo "{\\"key\\":\\"$TOKEN\\"}" >"$FLEETCTL_RESULT"
+"""
+
 
 class ProviderOutputs:
     """Mixed into ProviderSuite."""
+
+    # Secrets
+
+    @story
+    async def test_a_task_that_tells_its_own_secret_stores_none_of_it(self, world: World) -> None:
+        works = {
+            "returns": python(f"{TELLS}SUBMIT(key=value, keys=[value])"),
+            "raises": python(f"{TELLS}raise RuntimeError(f'cannot log in with {{value}}')"),
+            "writes": script(WRITES),
+        }
+        for name, work in works.items():
+            ref = await world.start(work, run=name, template_hash=name, secrets={"TOKEN": VALUE})
+            seen = await world.ended(ref)
+            log = await world.log(ref)
+            assert log.startswith(b"key ***\n***\n"), name
+            assert VALUE not in f"{seen}{log.decode()}", name
+            if name == "raises":
+                assert "cannot log in with ***" in seen.message
+            else:
+                assert "***" in (seen.result or "")
+        kept = [it for it in world.directory.rglob("*") if it.is_file() and not it.is_symlink()]
+        assert [it for it in kept if VALUE.encode() in it.read_bytes()] == []
 
     # Journal
 

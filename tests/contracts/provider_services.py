@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.supervision.services.names import service_name
-from fleetctl.providers.rundir.logs import LogReader
-from tests.contracts.provider_worlds import World, python, story
+from fleetctl.providers.rundir.run_log_reader import RunLogReader
+from tests.contracts.provider_worlds import World, python, script, story
 
 SERVES = """
 import http.server, os
@@ -55,6 +55,27 @@ class ProviderServices:
         with socket.socket() as line:
             assert line.connect_ex(("127.0.0.1", result["port"])) != 0
 
+    @story
+    async def test_the_end_of_a_service_has_the_effect_that_is_given(self, world: World) -> None:
+        ends = {"name": "ends", "script": "exit 3", "onExit": "Ignore"}
+        work = script("sleep 600", services=[{**ends, "onExit": "Fail"}])
+        failed = await world.run(work, run="fails")
+        assert (failed.ok, "ends" in failed.message) == (False, True), failed
+        ref = await world.start(
+            script("sleep 1; echo over", services=[ends]), run="goes-on", template_hash="hash-2"
+        )
+        seen = await world.ended(ref)
+        assert (seen.ok, b"over\n" in await world.log(ref)) == (True, True), seen
+
+    @story
+    async def test_a_machine_has_room_for_its_services(self, world: World) -> None:
+        half = {name: int(it) // 2 for name, it in world.resources.items()}
+        service = {"name": "db", "script": "sleep 600", "resources": half}
+        ref = await world.start(script("sleep 600", resources=half, services=[service]))
+        await world.alive(ref)
+        assert world.machine(ref, {}) == world.resources
+        await world.provider.stop(ref, grace_s=0)
+
 
 def _log(runs: Path, run: str) -> str:
-    return LogReader(runs, service_name(run, "model-server")).read(0)[0].decode()
+    return RunLogReader(runs, service_name(run, "model-server")).read(0)[0].decode()

@@ -33,6 +33,16 @@ y
 """
 
 
+# A task finds the source as it is, and leaves it and its home as different as it can.
+SPOIL = """\
+find . -type f ! -name "*.tmp" -exec cat {} + | cksum; find . | LC_ALL=C sort | cksum; ls -A "$HOME"
+before=$(stat -c %y data/a.txt 2>/dev/null || echo 2001-01-01)
+printf y >data/a.txt; touch -d "$before" data/a.txt 2>/dev/null
+rm -rf empty; mkdir new; echo more >new/file; mv bin bin2; ln -sf /etc latest; echo x >"$HOME/left"
+chmod 700 data; true
+"""
+
+
 class ProviderSources:
     @story
     async def test_all_that_a_directory_holds_comes_to_the_task(self, world: World) -> None:
@@ -41,6 +51,33 @@ class ProviderSources:
         ref = await world.start(script(LISTED, source={"path": str(code)}))
         seen = await world.ended(ref)
         assert (seen.ok, await world.log(ref)) == (True, SEEN), seen.message
+
+    @story
+    async def test_a_task_finds_the_source_as_it_is_whatever_the_one_before_did(
+        self, world: World
+    ) -> None:
+        code = odd_tree(world.directory / "proj")
+        seen = []
+        for number in range(4):
+            template = script(SPOIL, source={"path": str(code)})
+            ref = await world.start(template, run=f"run-{number}", index=number)
+            ended = await world.ended(ref)
+            assert ended.ok, ended.message
+            seen.append(await world.log(ref))
+        assert seen == seen[:1] * 4
+        assert (code / "data/a.txt").read_text() == "x"
+
+    @story
+    async def test_a_task_has_no_metrics_of_the_one_before_in_its_copy_of_the_source(
+        self, world: World
+    ) -> None:
+        code = odd_tree(world.directory / "proj")
+        fields = {"source": {"path": str(code)}, "metrics": {"from": "jsonl", "path": "m.jsonl"}}
+        first = script('echo \'{"step": 1, "loss": 0.5}\' >m.jsonl', **fields)
+        seen = await world.run(first, run="run-0")
+        assert [(it.name, it.value) for it in seen.metrics] == [("loss", 0.5)], seen.message
+        after = await world.run(script("sleep 3", **fields), run="run-1", template_hash="hash-1")
+        assert after.metrics == ()
 
 
 def odd_tree(place: Path) -> Path:

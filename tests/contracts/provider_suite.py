@@ -17,11 +17,15 @@ from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_checkpoints import ProviderCheckpoints
+from tests.contracts.provider_fields import ProviderFields
+from tests.contracts.provider_inputs import ProviderInputs
+from tests.contracts.provider_kept_files import ProviderKeptFiles
 from tests.contracts.provider_metrics import ProviderMetrics
 from tests.contracts.provider_outputs import ProviderOutputs
 from tests.contracts.provider_services import ProviderServices
 from tests.contracts.provider_sharing import ProviderSharing
 from tests.contracts.provider_sources import ProviderSources
+from tests.contracts.provider_volume_tasks import ProviderVolumeTasks
 from tests.contracts.provider_wandb import ProviderWandb
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
@@ -39,7 +43,11 @@ class ProviderSuite(
     ProviderWandb,
     ProviderCheckpoints,
     ProviderServices,
+    ProviderKeptFiles,
+    ProviderVolumeTasks,
     ProviderSources,
+    ProviderInputs,
+    ProviderFields,
 ):
     """`world` builds the provider; nothing else is asked of a subclass.
 
@@ -80,6 +88,22 @@ class ProviderSuite(
         assert await world.begin(order, world.again()) == ref
         assert (await world.ended(ref)).ok
         assert await world.log(ref) == b"once\n"
+
+    @story
+    async def test_who_orders_a_run_that_ended_while_nobody_listened_hears_of_it(
+        self, world: World
+    ) -> None:
+        order = world.order(python("print('once', flush=True)"))
+        await world.ended(await world.begin(order))
+        await world.provider.close()
+        world.told.clear()
+        world.provider = world.again()
+        await world.begin(order)
+
+        async def told() -> bool:
+            return order.run in world.told
+
+        await eventually(told, f"{order.run} was named")
 
     @story
     async def test_the_next_controller_adopts_a_living_run(self, world: World) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
@@ -32,6 +33,8 @@ class World:
     """One store's view of one provider. `again()` is the next controller of the same store."""
 
     store_id = "store-a"
+    # Of a template; `machine` returns the same of the machine that was got.
+    resources: Mapping[str, Any] = {"cpu": 2, "memory": 2 * 1024**3}
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -47,6 +50,14 @@ class World:
 
     async def lose(self, ref: RunRef) -> None:
         """Make the run and its sandbox vanish without an end record, as a dying machine does."""
+        raise NotImplementedError
+
+    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+        """Returns the resources of a run's machine, those in `resources`. printed: by the run."""
+        raise NotImplementedError
+
+    def allowed_hosts(self, ref: RunRef) -> list[str]:
+        """Returns the hosts that a run's machine may reach."""
         raise NotImplementedError
 
     def again(self, store_id: str | None = None) -> Backend:
@@ -142,6 +153,11 @@ class World:
         return await self.ended(await self.start(template, **changes))
 
     async def log(self, ref: RunRef, *, offset: int = 0, follow: bool = False) -> bytes:
+        """What it printed, without our remark on files that nobody keeps."""
+        text = await self.whole_log(ref, offset=offset, follow=follow)
+        return _NOT_KEPT.sub(b"", text)
+
+    async def whole_log(self, ref: RunRef, *, offset: int = 0, follow: bool = False) -> bytes:
         chunks = self.provider.logs(ref, offset=offset, follow=follow)
         return b"".join([chunk.data async for chunk in chunks])
 
@@ -150,6 +166,9 @@ class World:
 
     async def _log_holds(self, ref: RunRef, text: bytes) -> bool:
         return text in await self.log(ref)
+
+
+_NOT_KEPT = re.compile(rb"(?m)^fleetctl: [^\n]* not kept, [^\n]*template\.outputs[^\n]*\n")
 
 
 def _is_lost(seen: Observation) -> bool:

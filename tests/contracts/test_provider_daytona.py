@@ -10,6 +10,7 @@ import pytest
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.daytona_worlds import DaytonaWorld, emulated
 from tests.contracts.provider_answers import ProviderAnswers
+from tests.contracts.provider_bare import WithoutPython, without_python
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command
 from tests.emulators.daytona.running import DaytonaEmulator
@@ -22,6 +23,8 @@ def emulator() -> Iterator[DaytonaEmulator]:
 
 
 class TestDaytona(ProviderAnswers, ProviderSuite):
+    sort = "daytona"
+
     @pytest.fixture(autouse=True)
     def _emulator(self, emulator: DaytonaEmulator) -> None:
         self.emulator = emulator
@@ -31,3 +34,12 @@ class TestDaytona(ProviderAnswers, ProviderSuite):
 
     def refused(self) -> Template:
         return command("true", resources={"gpu": "NoSuchGpu:1"})
+
+
+class TestDaytonaWithoutPython(WithoutPython):
+    @pytest.fixture(autouse=True)
+    def _emulator(self, emulator: DaytonaEmulator) -> None:
+        self.emulator = emulator
+
+    def world(self, tmp_path: Path) -> World:
+        return without_python(DaytonaWorld)(tmp_path, self.emulator)

@@ -9,12 +9,13 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive
-from fleetctl.providers.kubernetes.provider import KubernetesProvider
+from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
 from tests.contracts.provider_answers import ProviderAnswers
+from tests.contracts.provider_bare import WithoutPython, without_python
 from tests.contracts.provider_suite import ProviderSuite
-from tests.contracts.provider_worlds import World, command, python, story
+from tests.contracts.provider_worlds import World, command, python, script, story
 from tests.emulators.kubernetes.running import KubernetesEmulator
 
 
@@ -25,7 +26,10 @@ def emulator() -> Iterator[KubernetesEmulator]:
 
 
 class TestKubernetes(ProviderAnswers, ProviderSuite):
+    sort = "kubernetes"
     whole = False
+
+    test_a_task_reaches_the_hosts_of_its_network_alone = None  # refused
 
     @pytest.fixture(autouse=True)
     def _emulator(self, emulator: KubernetesEmulator) -> None:
@@ -36,6 +40,17 @@ class TestKubernetes(ProviderAnswers, ProviderSuite):
 
     def refused(self) -> Template:
         return command("true", image={"apt": ["git"]})
+
+    @story
+    async def test_a_pod_has_the_settings_of_its_template(self, world: World) -> None:
+        assert isinstance(world, KubernetesWorld)
+        settings = {"podLabels": {"team": "vision"}, "nodeSelector": {"kubernetes.io/os": "linux"}}
+        ref = await world.start(script("sleep 600", kubernetes=settings))
+        await world.alive(ref)
+        [pod] = world.pods()
+        assert pod["metadata"]["labels"]["team"] == "vision"
+        assert pod["spec"]["nodeSelector"]["kubernetes.io/os"] == "linux"
+        await world.provider.stop(ref, grace_s=0)
 
     # A stream that broke is opened anew before anybody asks what became of its pod. So the question
     # itself is asked here.
@@ -67,3 +82,12 @@ class TestKubernetes(ProviderAnswers, ProviderSuite):
             assert world.living() == 0
 
         story(told)(self, tmp_path)
+
+
+class TestKubernetesWithoutPython(WithoutPython):
+    @pytest.fixture(autouse=True)
+    def _emulator(self, emulator: KubernetesEmulator) -> None:
+        self.emulator = emulator
+
+    def world(self, tmp_path: Path) -> World:
+        return without_python(KubernetesWorld)(tmp_path, self.emulator)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER
-from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors
+from tests.contracts.provider_fields import answering
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command, python, story
 
 
 class TestNamespaces(ProviderSuite):
+    sort = "local"
     tier = "namespaces"
+
+    test_a_task_reaches_the_hosts_of_its_network_alone = None  # refused
+    test_a_machine_has_room_for_its_services = None  # no task can read it
 
     @pytest.fixture(autouse=True)
     def _tier(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +118,22 @@ class TestEndpoints:
         assert len(asked) == 4
 
     @story
+    async def test_launchers_of_one_node_meet_at_a_port_of_their_own(self, world: World) -> None:
+        code = "import os, socket\nport = int(os.environ['MASTER_PORT'])\n"
+        code += "assert os.environ['PET_MASTER_PORT'] == str(port)\n"
+        code += "assert not os.environ.keys() & {'WORLD_SIZE', 'RANK', 'MASTER_ADDR'}\n"
+        code += "socket.socket().bind(('127.0.0.1', port))\nSUBMIT(port=port)"
+        ports = set()
+        for run in ("one", "two"):
+            ended = await world.run(python(code), run=run)
+            assert ended.exit_code == 0, ended
+            ports.add(ended.result)
+        assert len(ports) == 2
+        given = python("import os\nassert os.environ['MASTER_PORT'] == '29511'")
+        ended = await world.run(given.model_copy(update={"env": {"MASTER_PORT": "29511"}}), run="x")
+        assert ended.exit_code == 0, ended
+
+    @story
     async def test_programs_ask_by_the_helper_and_a_dead_model_ends_them(
         self, world: World
     ) -> None:
@@ -139,40 +157,6 @@ for _ in range(25):
 def shell(program: str) -> Template:
     """The same program as a command."""
     return command("python3", "-c", program)
-
-
-@contextmanager
-def answering() -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
-    """A server on this machine: its address, and the path and bearer of what it was asked."""
-    asked: list[tuple[str, str | None]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append((self.path, self.headers["Authorization"]))
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def do_POST(self) -> None:
-            dead = b'"dead"' in self.rfile.read(int(self.headers["Content-Length"]))
-            data = b'{"choices": [{"message": {"content": "yes"}}]}'
-            self.send_response(503 if dead else 200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing: what pytest shows is of the tests."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 class TestRestored:

@@ -9,10 +9,11 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive
-from fleetctl.providers.modal.provider import ModalProvider
+from fleetctl.providers.modal.modal_provider import ModalProvider
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.modal_worlds import ModalWorld, emulated
 from tests.contracts.provider_answers import ProviderAnswers
+from tests.contracts.provider_bare import WithoutPython, without_python
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command, python, story
 from tests.emulators.modal.running import ModalEmulator
@@ -25,7 +26,10 @@ def emulator() -> Iterator[ModalEmulator]:
 
 
 class OnModal(ProviderSuite):
+    sort = "modal"
     whole = False
+
+    test_a_machine_has_room_for_its_services = None  # the emulator does not report it
 
     @pytest.fixture(autouse=True)
     def _emulator(self, emulator: ModalEmulator) -> None:
@@ -64,3 +68,12 @@ class TestOlderBackend(OnModal):
     @pytest.fixture(autouse=True)
     def _older(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MODAL_SANDBOX_V2", "0")
+
+
+class TestModalWithoutPython(WithoutPython):
+    @pytest.fixture(autouse=True)
+    def _emulator(self, emulator: ModalEmulator) -> None:
+        self.emulator = emulator
+
+    def world(self, tmp_path: Path) -> World:
+        return without_python(ModalWorld)(tmp_path, self.emulator)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from store_worlds import WORLDS, FixedClock, World, begin, job, put, run
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.common.errors import Conflict, NotFound, StoreError
 from fleetctl.controllers.model import Metric, RunState
-from fleetctl.stores.base import Asked, Calls, EventRow, Remembered, Reusable
+from fleetctl.stores.base import CachedSuccess, CallSums, EndpointUsage, EventRow, ReuseScope
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store, open_store
 
@@ -79,23 +79,25 @@ def test_what_was_asked_of_an_endpoint_adds_up_once(store: SqliteStore) -> None:
     begin(store, run())
 
     def hear(calls: int, usd: float, name: str = run().name) -> list[float]:
-        total = Calls(calls=calls, tries=calls, tokens_in=10 * calls, usd=usd)
+        total = CallSums(calls=calls, tries=calls, tokens_in=10 * calls, usd=usd)
         with store.transaction():
-            return store.calls.keep([Asked(name, "small", "e1", total, (1.0, 2.0, 3.0, 4.0))])
+            return store.calls.keep(
+                [EndpointUsage(name, "small", "e1", total, (1.0, 2.0, 3.0, 4.0))]
+            )
 
     assert hear(3, 0.5) == [0.5]
     assert hear(3, 0.5) == [0.0]  # heard twice
     assert hear(5, 0.75) == [0.25]
     assert hear(9, 9.0, "nobody's") == [0.0]
     assert store.runs.calls_usd_of("u1") == 0.75
-    assert store.calls.sum_of("e1") == Calls(calls=5, tries=5, tokens_in=50, usd=0.75)
-    assert store.calls.sum_of("e2") == Calls()
+    assert store.calls.sum_of("e1") == CallSums(calls=5, tries=5, tokens_in=50, usd=0.75)
+    assert store.calls.sum_of("e2") == CallSums()
     with store.transaction():
         store.resources.delete("u1")
     assert store.calls.sum_of("e1").calls == 5  # the sums outlive the runs
     with store.transaction():
         store.calls.forget("e1")
-    assert store.calls.sum_of("e1") == Calls()
+    assert store.calls.sum_of("e1") == CallSums()
 
 
 def test_a_replacement_keeps_the_status_and_raises_the_version(store: SqliteStore) -> None:
@@ -115,6 +117,17 @@ def test_a_replacement_of_an_older_version_is_a_conflict_and_changes_nothing(
     with pytest.raises(Conflict, match="changed after you read it"), store.transaction():
         store.resources.put(job(spec="{}"), expected_version=7)
     assert store.resources.get("BatchJob", "chunks") == first
+
+
+def test_a_replacement_may_have_another_name_that_is_free(store: SqliteStore) -> None:
+    first = put(store, job(uid="u1"))
+    with store.transaction():
+        again = store.resources.put(replace(first, name="new"), expected_version=first.version)
+    assert store.resources.get("BatchJob", "new") == again
+    assert store.resources.get("BatchJob", first.name) is None
+    put(store, job(uid="u2"))
+    with pytest.raises(Conflict, match="exists already"), store.transaction():
+        store.resources.put(replace(again, name=first.name), expected_version=again.version)
 
 
 def test_a_replacement_of_a_dropped_resource_is_a_conflict(store: SqliteStore) -> None:
@@ -559,14 +572,14 @@ def test_a_store_keeps_its_id_over_restarts_and_no_two_stores_share_one(world: W
 # Successes by content
 
 
-OWN = Reusable(("u1",))
+OWN = ReuseScope(("u1",))
 
 
 def success(
     unit: str, *, result: str | None = '{"x":1}', owner: str = "u1", ended_at_s: float = 9.0
-) -> Remembered:
+) -> CachedSuccess:
     run = f"run-{owner}-{unit}"
-    return Remembered("t", unit, result, "{}", run, "batchjob/a", 3, 2.5, 0.1, ended_at_s, owner)
+    return CachedSuccess("t", unit, result, "{}", run, "batchjob/a", 3, 2.5, 0.1, ended_at_s, owner)
 
 
 def test_a_success_is_known_by_its_keys_after_a_crash_and_without_its_object(world: World) -> None:
@@ -601,9 +614,9 @@ def test_each_object_has_its_own_success_of_a_content(store: SqliteStore) -> Non
         store.cache.remember([mine, other, success("b", owner="u2")])
     assert store.cache.get("t", "a", OWN) == mine
     assert set(store.cache.recall("t", OWN)) == {"a"}
-    shared = Reusable(("u1",), shared=True)
+    shared = ReuseScope(("u1",), shared=True)
     assert store.cache.get("t", "a", shared) == mine
-    assert store.cache.get("t", "a", Reusable(("u3",), shared=True)) == other
+    assert store.cache.get("t", "a", ReuseScope(("u3",), shared=True)) == other
     assert set(store.cache.recall("t", shared)) == {"a", "b"}
     with store.transaction():
         store.cache.forget("u1")
@@ -614,7 +627,7 @@ def test_each_object_has_its_own_success_of_a_content(store: SqliteStore) -> Non
 def test_what_ended_before_a_moment_is_not_taken(store: SqliteStore) -> None:
     with store.transaction():
         store.cache.remember([success("a", ended_at_s=9.0), success("b", ended_at_s=10.0)])
-    later = Reusable(("u1",), shared=True, after_s=9.0)
+    later = ReuseScope(("u1",), shared=True, after_s=9.0)
     assert set(store.cache.recall("t", later)) == {"b"}
     assert store.cache.get("t", "a", later) is None
 
@@ -624,7 +637,7 @@ def test_an_heir_has_what_the_object_had_whose_place_it_takes(store: SqliteStore
         store.cache.remember([success("a"), success("b")])
         store.cache.hand_on("u1", "u2")
         store.cache.forget("u1")
-    heir = Reusable(("u2",))
+    heir = ReuseScope(("u2",))
     assert set(store.cache.recall("t", heir)) == {"a", "b"}
     assert store.cache.get("t", "a", heir) == replace(success("a"), owner="u2")
 

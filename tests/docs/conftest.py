@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.daemon.client import spawn
 from tests.docs.fleet import Fleet, of_all_workers
 from tests.docs.screens import variables_for
 from tests.emulators.modal.running import ModalEmulator
 from tests.emulators.wandb.running import WandbEmulator
+from tests.servers import forked
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _controllers_are_forks() -> Iterator[None]:
+    """Those that a command in this process starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spawn, "_spawn_controller", forked.start_controller)
+        yield
 
 
 @pytest.fixture(scope="session")

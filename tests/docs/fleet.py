@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.living import alive
 from tests.servers import forked
+from tests.servers.forked_program import make_program_directory
 
 if TYPE_CHECKING:
     import pytest
@@ -72,14 +73,14 @@ class Fleet:
         self.env = {**kept, "PATH": path, "FLEETCTL_HOME": str(home), "NO_COLOR": "1"}
         self.env |= more or {}
 
-    def shell(self, line: str) -> Answer:
-        """A line as a person types it."""
-        return self._run(["sh", "-c", line], stdin=None)
+    def shell(self, line: str, *, installed: bool = False) -> Answer:
+        """A line as a person types it. installed: with the program that is installed, in ten times
+        the CPU of one that is forked.
+        """
+        return self._run(["sh", "-c", line], stdin=None, forks=not installed)
 
     def run(self, *words: str, stdin: str | None = None) -> Answer:
-        """A command that is forked from a process which has imported what it needs; `shell` starts
-        them as a person does, in ten times the CPU.
-        """
+        """A command that is forked from a process which has imported what it needs."""
         if self._own_code:
             return self._run([str(BIN / "fleetctl"), *words], stdin=stdin)
         done = forked.run(words, env=self.env, stdin=stdin or "", directory=ROOT, hang_s=HANG_S)
@@ -93,6 +94,13 @@ class Fleet:
 
     def json(self, *words: str) -> Any:
         return json.loads(self.ok(*words, "-o", "json"))
+
+    def start_controller(self) -> None:
+        """Returns once a controller is ready: on a busy machine that takes longer than a client
+        waits for it."""
+        deadline_s = time.monotonic() + HANG_S
+        while (answer := self.run("up", "--detach")).code != 0:
+            assert time.monotonic() < deadline_s, self._failure(("up", "--detach"), answer)
 
     def kill_controller(self) -> None:
         """kill -9, until it is gone: a dying one may still take a request that it never answers."""
@@ -172,11 +180,14 @@ class Fleet:
         log = self.home / "controller.log"
         return log.read_text("utf-8", "replace")[-4000:] if log.exists() else "no controller.log"
 
-    def _run(self, argv: list[str], *, stdin: str | None) -> Answer:
+    def _run(self, argv: list[str], *, stdin: str | None, forks: bool = False) -> Answer:
+        env = dict(self.env)
+        if forks:
+            env["PATH"] = f"{make_program_directory()}{os.pathsep}{env['PATH']}"
         done = subprocess.run(
             argv,
             cwd=ROOT,
-            env=self.env,
+            env=env,
             input=stdin if stdin is not None else "",
             capture_output=True,
             text=True,

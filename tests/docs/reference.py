@@ -15,9 +15,11 @@ from unittest.mock import patch
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.verbs import EXIT_CODES, VERBS
 from fleetctl.controllers.vocabulary import reasons
-from fleetctl.controllers.vocabulary.status_keys import sentences
-from fleetctl.manifest.hints.fields import Field, manifest_field
+from fleetctl.controllers.vocabulary.status_keys import describe_keys
+from fleetctl.manifest.hints.fields import SchemaField, manifest_field
 from fleetctl.manifest.schemas import DOCUMENTS
+from fleetctl.specs.kinds.registry import KINDS
+from tests.docs import python_client, server_api
 from tests.docs.fleet import ROOT
 from tests.record.page import render_page
 from tests.record.parts import parts
@@ -26,6 +28,7 @@ from tests.record.results import PAGE, load_record
 HOME = ROOT / "docs" / "reference"
 NOTE = "<!-- Written by `make reference`; edit the code, not this page. -->"
 DEPTH_MAX = 5
+_HEADER = ("| field | type | default | meaning |", "| --- | --- | --- | --- |")
 
 
 def pages() -> dict[Path, str]:
@@ -35,29 +38,61 @@ def pages() -> dict[Path, str]:
     found[HOME / "reasons.md"] = _reasons()
     found[HOME / "status.md"] = _status()
     found[PAGE] = render_page(load_record(), parts(lives=0))
+    found[server_api.PAGE] = server_api.render_page()
+    found[python_client.PAGE] = python_client.render_page()
+    found[python_client.TWIN] = python_client.render_twin()
+    found[python_client.MANIFESTS] = python_client.render_manifests()
+    found[HOME / "kinds.md"] = render_kinds((HOME / "kinds.md").read_text("utf-8"))
     return found
 
 
+def render_kinds(page: str) -> str:
+    """The page with its table of kinds as their rows have them; the prose below is written."""
+    head = ("| kind | short | its units | what it is |", "| --- | --- | --- | --- |")
+    rows = []
+    for kind in KINDS.values():
+        short = ", ".join(f"`{it}`" for it in kind.short)
+        units = f"{kind.unit}s" if kind.unit else ""
+        text = f"[{kind.summary}](../{kind.page})" if kind.page else kind.summary
+        rows.append(
+            f"| [`{kind.name}`](fields/{kind.name.lower()}.md) | {short} | {units} | {text} |"
+        )
+    start = page.index(head[0])
+    end = page.index("\n\n", start)
+    return page[:start] + "\n".join([*head, *rows]) + page[end:]
+
+
 def _fields(kind: str) -> str:
+    """The fields to the second level in one table, then a section for each that has more."""
     top = manifest_field(kind)
-    lines = [f"# Fields of `{kind}`", "", NOTE, "", top.description, ""]
-    lines += ["| field | type | default | what it is |", "| --- | --- | --- | --- |"]
-    lines += _rows(top, ())
+    tops = [it for it in top.children() if it.name not in ("status", "apiVersion", "kind")]
+    lines = [f"# Fields of `{kind}`", "", NOTE, "", top.description, "", *_HEADER]
+    for field in tops:
+        lines += (_row(field, (field.name,)), *_rows(field, (field.name,), depth_max=2))
+    for field in tops:
+        for child in field.children():
+            path = (field.name, child.name)
+            if rows := list(_rows(child, path, depth_max=DEPTH_MAX)):
+                lines += ["", f"## `{'.'.join(path)}`", "", *_HEADER, *rows]
     return "\n".join(lines) + "\n"
 
 
-def _rows(field: Field, path: tuple[str, ...]) -> Iterator[str]:
+def _rows(field: SchemaField, path: tuple[str, ...], *, depth_max: int) -> Iterator[str]:
     for child in field.children():
-        if child.name in ("status", "apiVersion", "kind") and not path:
-            continue
         here = (*path, child.name)
-        message = " ".join((child.description, *(f"({_code(it)})" for it in child.allowed))).strip()
-        default = f"`{child.default}`" if child.default else "required" if child.required else ""
-        kind = f"`{child.type.replace(' | ', ' or ')}`"
-        cells = (f"`{'.'.join(here)}`", kind, default, message)
-        yield f"| {' | '.join(' '.join(it.replace('|', '&#124;').split()) for it in cells)} |"
-        if len(here) < DEPTH_MAX:
-            yield from _rows(child, here)
+        yield _row(child, here)
+        if len(here) < depth_max:
+            yield from _rows(child, here, depth_max=depth_max)
+
+
+def _row(field: SchemaField, path: tuple[str, ...]) -> str:
+    """A row of a table, which links reach by the path of its field."""
+    name = ".".join(path)
+    message = " ".join((field.description, *(f"({_code(it)})" for it in field.allowed))).strip()
+    default = f"`{field.default}`" if field.default else "required" if field.required else ""
+    kind = f"`{field.type.replace(' | ', ' or ')}`"
+    cells = (f'<a id="{name}"></a>`{name}`', kind, default, message)
+    return f"| {' | '.join(' '.join(it.replace('|', '&#124;').split()) for it in cells)} |"
 
 
 def _code(said: str) -> str:
@@ -82,12 +117,12 @@ def _verb(name: str) -> Iterator[str]:
 
 
 def _reasons() -> str:
-    lines = ["# Reasons", "", NOTE, "", "`fleetctl explain REASON` tells the same.", ""]
+    lines = ["# Reasons", "", NOTE, "", "`fleetctl explain REASON` shows the same.", ""]
     for title, table in (
-        ("Why an object stands as it does", reasons.OF_OBJECTS),
-        ("Why a start waits", reasons.OF_WAITS),
-        ("How an attempt ended", reasons.OF_ATTEMPTS),
-        ("What else is told as an event", reasons.OF_EVENTS),
+        ("Reasons of objects", reasons.OF_OBJECTS),
+        ("Reasons of waiting starts", reasons.OF_WAITS),
+        ("Reasons of attempts", reasons.OF_ATTEMPTS),
+        ("Reasons of events", reasons.OF_EVENTS),
     ):
         lines += [f"## {title}", "", "| reason | means |", "| --- | --- |"]
         lines += [f"| `{word}` | {said} |" for word, said in sorted(table.items())]
@@ -98,8 +133,8 @@ def _reasons() -> str:
 def _status() -> str:
     lines = ["# Keys of `status`", "", NOTE, ""]
     lines += ["Any key may be missing; a time is written as RFC 3339 says.", ""]
-    lines += ["| key | what it says |", "| --- | --- |"]
-    lines += [f"| `{key}` | {said} |" for key, said in sentences().items()]
+    lines += ["| key | meaning |", "| --- | --- |"]
+    lines += [f"| `{key}` | {said} |" for key, said in describe_keys().items()]
     return "\n".join(lines) + "\n"
 
 

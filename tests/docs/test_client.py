@@ -20,6 +20,7 @@ PAGE = ROOT / "docs" / "how-to" / "use-python.md"
 
 @pytest.fixture
 def client(empty: Fleet) -> Client:
+    empty.start_controller()
     return Client(empty.home)
 
 
@@ -43,6 +44,10 @@ def test_the_examples_of_the_page_print_what_they_should(
         "140",
         "['squares']",
         "Completed",
+        "create 2 new $0.00",
+        "FailedIndexes [1]",
+        "0.0",
+        "['Succeeded', 'Succeeded', 'Succeeded']",
     ]
     assert empty.ok("get", "all", "-o", "name") == ""
 
@@ -179,3 +184,55 @@ def test_reading_needs_no_controller(tmp_path: Path) -> None:
     client = Client(tmp_path / "home")
     assert client.list() == [] and client.events() == []
     assert not (tmp_path / "home").exists()
+
+
+def test_a_sweep_is_changed_and_asked_about_as_by_the_command_line(
+    empty: Fleet, client: Client
+) -> None:
+    reports = "for step in range(3): report(loss=x + step, step=step)\nSUBMIT(y=x)"
+    client.apply(job("ask", reports, tasks={"items": [{"x": 1}, {"x": 2}]}))
+    client.wait("job/ask", timeout_s=600)
+    losses = client.metrics("job/ask", "loss", index=1)
+    assert [(it.step, it.value) for it in losses] == [(0, 2.0), (1, 3.0), (2, 4.0)]
+    found = client.query("select name, phase from objects where name = ?", ["ask"])
+    assert (found.columns, list(found)) == (("name", "phase"), [("ask", "Succeeded")])
+
+    (suspended,) = client.suspend("job/ask")
+    assert (suspended.key, suspended.outcome) == ("batchjob/ask", "suspended")
+    assert client.get("job/ask").spec["suspend"] is True
+    client.resume("job/ask")
+    assert client.retry("job/ask", failed=True) == 0
+    assert client.retry("job/ask", indexes=[1]) == 1
+    client.wait("job/ask", timeout_s=600)
+    assert client.rerun("job/ask") == 2
+    client.wait("job/ask", timeout_s=600)
+    assert [row.attempts for row in client.results("job/ask")] == [2, 3]
+
+    client.scale("job/ask", 1)
+    client.set("job/ask", {"budget.maxCost": 4, "backoffLimitPerIndex": 2})
+    spec = client.get("job/ask").spec
+    assert (spec["parallelism"], spec["budget"]["maxCost"]) == (1, 4)
+    assert spec["backoffLimitPerIndex"] == 2
+    client.set("job/ask", {"budget": None})
+    assert "budget" not in client.get("job/ask").spec
+
+
+def test_what_cannot_be_asked_is_refused_with_the_right_words(client: Client) -> None:
+    with pytest.raises(UsageError, match="one of failed, indexes, stage"):
+        client.retry("job/none")
+    with pytest.raises(UsageError, match="runs nothing"):
+        client.suspend("vol/none")
+    with pytest.raises(NotFound):
+        client.suspend("job/none")
+    with pytest.raises(UsageError, match="no such column"):
+        client.query("select absent from objects")
+
+
+def test_a_notebook_shows_tables_whose_texts_are_no_markup(client: Client) -> None:
+    applied = client.apply(job("shown", "raise ValueError('<b>')", parallelism=0))
+    assert repr(applied) == "AppliedObjects(1 object)"
+    assert "<td>batchjob/shown</td><td>created</td>" in applied._repr_html_()
+    assert repr(client.get("job/shown")).startswith("<batchjob/shown ")
+    rows = client.query("select '<script>' as text")
+    assert "<td>&lt;script&gt;</td>" in rows._repr_html_()
+    assert repr(client.list("jobs")) == "FleetObjects(1 object)"

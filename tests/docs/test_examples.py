@@ -48,6 +48,8 @@ RUN_BY_A_TEST = {
     "sweep.yaml",
     "cartpole.yaml",
     "training.yaml",
+    "folder.yaml",  # test_folder.py
+    "outputs.yaml",  # the screen of docs/how-to/bring-results-back.md
     "function.yaml",
     "placement.yaml",
     "rl-batched.yaml",
@@ -163,7 +165,9 @@ def test_settings_hold_for_what_is_over_and_for_backups(fleet: Fleet) -> None:
     limits = {
         it["sort"]: it["limits"] for it in json.loads(fleet.ok("gc", "--dry-run", "-o", "json"))
     }
-    assert limits["logs"] == {"maxAge": 14 * 86_400.0, "maxSize": 2 << 30, "keepLast": 10}
+    assert limits["logs"] == {"maxAge": 14 * 86_400.0, "maxSize": 1 << 30, "keepLast": 10}
+    assert limits["environments"]["groupSize"] == limits["reuse"]["groupSize"] == 12 << 30
+    assert limits["environments"]["maxSize"] is None
     assert "0 3 * * *" in fleet.ok("get", "settings")
     fleet.ok("gc")
     fleet.ok("delete", "settings/default")
@@ -289,7 +293,7 @@ def test_a_search_ends_the_trials_that_do_badly_and_keeps_its_best(fleet: Fleet)
     described = fleet.ok("describe", "sweep/early")
     stopped = next(row["index"] for row in rows if row["state"] == "Stopped")
     assert f"Stopped:     trial {stopped}: value " in described
-    assert "Importance:  lr " in described
+    assert "Importance:" not in described  # of twelve trials it would be a guess
     assert fleet.ok("get", "sweep/early").split()[6] == "STOPPED"
     drawn = " ".join(fleet.ok("plot", "sweep/early", "--kind", "rungs").split())
     assert "came so far: 12 trials at 3" in drawn and "stopped: trial " in drawn

@@ -1,5 +1,6 @@
-"""What CONTRIBUTING.md promises of a change: in a copy of the source, a kind and a provider are
-added by the files that it names and no other, and every verb knows them.
+"""What CONTRIBUTING.md promises of a change: in a copy of the source, a kind, a provider, a field
+of the template and a verb are added by the files that it names and no other, and every verb knows
+them.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ KIND = {
     "specs/kinds/dice.py": """
         from pydantic import Field
 
-        from fleetctl.specs.blocks.common import Execution
+        from fleetctl.specs.blocks.common import WorkSpec
         from fleetctl.specs.blocks.template import Template
         from fleetctl.specs.values.scalars import PositiveCount
 
 
-        class DiceSpec(Execution):
+        class DiceSpec(WorkSpec):
             \"\"\"Rolls dice.\"\"\"
 
             template: Template = Field(description="How one is rolled.")
             rolls: PositiveCount = Field(default=1, description="How often; default 1.")
     """,
     "controllers/dice.py": """
-        from fleetctl.controllers.planning.kind import KindController, Unit, Verdict
-        from fleetctl.controllers.planning.kind import limits_of, policy_of
+        from fleetctl.controllers.planning.kind_controller import KindController, ObjectVerdict
+        from fleetctl.controllers.planning.kind_controller import Unit, limits_of, policy_of
         from fleetctl.specs.content import NO_PINS, content_of, template_hash
         from fleetctl.specs.values.hashing import params_hash
 
@@ -61,18 +62,109 @@ KIND = {
 
             def verdict(self, history):
                 over = len(history.succeeded) == self.total
-                return Verdict(True, "Completed", "all rolled") if over else None
+                return ObjectVerdict(True, "Completed", "all rolled") if over else None
     """,
 }
+# A kind with behavior of its own: at its time it changes another object.
+BEHAVIOR = {
+    "specs/kinds/reminder.py": """
+        \"\"\"Reminder: at a time, resumes a job that is suspended.\"\"\"
+
+        from __future__ import annotations
+
+        from pydantic import Field
+
+        from fleetctl.specs.values.scalars import Name, Spec
+
+
+        class ReminderSpec(Spec):
+            \"\"\"Resumes a job after some seconds.\"\"\"
+
+            job: Name = Field(description="The BatchJob to resume.")
+            after_seconds: float = Field(ge=0, description="Counted from the reminder's creation.")
+    """,
+    "fleetctl/engine/kinds/reminders.py": """
+        \"\"\"Reminders: each resumes its job at its time, and its status shows when.\"\"\"
+
+        from __future__ import annotations
+
+        import json
+        from dataclasses import replace
+        from typing import TYPE_CHECKING, Self
+
+        from fleetctl.controllers.vocabulary.status_keys import Status
+        from fleetctl.engine.shared.part import EnginePart, PartWiring
+        from fleetctl.specs.kinds.reminder import ReminderSpec
+
+        if TYPE_CHECKING:
+            from fleetctl.engine.shared.engine_state import EngineState
+            from fleetctl.tracking.track import Track
+
+
+        class Reminders(EnginePart):
+            kind = "Reminder"
+            makes_passes = True
+
+            def __init__(self, state: EngineState) -> None:
+                self._state = state
+
+            @classmethod
+            def build(cls, wiring: PartWiring) -> Self:
+                return cls(wiring.state)
+
+            def run_pass(self, track: Track, now_s: float) -> Status:
+                assert isinstance(track.spec, ReminderSpec)
+                resource, state = track.resource, self._state
+                due_s = resource.created_at_s + track.spec.after_seconds
+                status: Status = {
+                    "phase": "Ready",
+                    "reason": "Waiting",
+                    "message": "",
+                    "observedGeneration": resource.generation,
+                }
+                if track.status.get("reason") == "Reminded":
+                    return {**status, "reason": "Reminded"}
+                if now_s < due_s:
+                    state.queue.add(resource.uid, due_s)
+                    return status
+
+                job = state.store.resources.get("BatchJob", track.spec.job, resource.namespace)
+                if job is None:
+                    return {**status, "phase": "Pending", "message": "its job is not there"}
+                spec = json.dumps({**json.loads(job.spec), "suspend": False})
+                changed = replace(job, spec=spec, generation=job.generation + 1)
+                state.store.resources.put(changed, expected_version=job.version)
+                state.queue.add(job.uid)
+                state.say(resource.uid, "Reminded", f"{job.key} goes on")
+                return {**status, "reason": "Reminded"}
+    """,
+}
+BEHAVIOR_ROW = """
+    "Reminder": Kind(
+        "Reminder",
+        "reminders",
+        ("rem",),
+        "fleetctl.specs.kinds.reminder:ReminderSpec",
+        starts=True,
+        part="fleetctl.engine.kinds.reminders:Reminders",
+    ),"""
 KIND_ROWS = {
     "specs/kinds/registry.py": (
         "KINDS: dict[str, Kind] = {",
-        ' "Dice": Kind("Dice", "dices", ("die",), "fleetctl.specs.kinds.dice:DiceSpec", "roll"),',
+        ' "Dice": Kind("Dice", "dices", ("die",), "fleetctl.specs.kinds.dice:DiceSpec", "roll"),'
+        + BEHAVIOR_ROW,
     ),
     "controllers/kinds/registry.py": (
         "CONTROLLERS: dict[str, type[KindController]] = {",
         ' "Dice": __import__("fleetctl.controllers.dice", fromlist=["Dice"]).Dice,',
     ),
+}
+# Another look of a kind: words in its row alone.
+SHOWN_ROW = {
+    '("vol",)': '("disk", "vol")',
+    "A directory that outlives sandboxes.": "A disk that outlives sandboxes.",
+    'ListColumn("DELETION", ': 'ListColumn("WHEN GONE", ',
+    'DescribeField("On delete", ': 'DescribeField("When gone", ',
 }
 # A provider that leans upon another, so that what is tried is the way in and not the work.
 PROVIDER = {
@@ -82,16 +174,16 @@ PROVIDER = {
 
         PLUGIN = Plugin(
             backend="fleetctl.providers.toy.provider:ToyProvider",
-            volume_files="fleetctl.providers.local.assets.volume_files:LocalFiles",
-            orphans="fleetctl.providers.local.orphans:LocalOrphans",
-            exec="fleetctl.providers.local.runs.exec:LocalEntering",
+            volume_files="fleetctl.providers.local.assets.local_files:LocalFiles",
+            orphans="fleetctl.providers.local.local_orphans:LocalOrphans",
+            exec="fleetctl.providers.local.runs.local_exec:LocalEntering",
             check="fleetctl.providers.toy.provider:check",
-            session="fleetctl.providers.local.interpreter.session:open_session",
+            session="fleetctl.providers.local.interpreter.local_session:open_session",
         )
     """,
     "fleetctl/providers/toy/provider.py": """
-        from fleetctl.providers.contract.diagnostics import Finding
-        from fleetctl.providers.local.provider import LocalProvider
+        from fleetctl.providers.contract.diagnostics import CheckResult
+        from fleetctl.providers.local.local_provider import LocalProvider
 
 
         class ToyProvider(LocalProvider):
@@ -103,10 +195,58 @@ PROVIDER = {
 
 
         async def check(home, account):
-            return [Finding(account.name, "greeting", True, "is well")]
+            return [CheckResult(account.name, "greeting", True, "is well")]
     """,
 }
-PROVIDER_ROWS = {"specs/builtin.py": ("SORTS = {", ' "toy": Sort(),')}
+# A field that reaches the work as a variable, by each guest and provider.
+FIELD_ROWS = {
+    "specs/blocks/template.py": (
+        "    services: Services = ()",
+        '    motto: Text = Field(default="", description="Said to the work as MOTTO.")',
+    ),
+    "specs/content.py": ("TEMPLATE: Mapping[str, FieldRole] = {", '    "motto": WORK,'),
+    "fleetctl/providers/local/runs/supervisor_messages.py": (
+        '    base = {**python.variables, "PYTHONUNBUFFERED": "1"}',
+        '    base["MOTTO"] = template.motto',
+    ),
+}
+VERB = {
+    "fleetctl/cli/learn/greet.py": """
+        from argparse import Namespace
+
+        from fleetctl.cli.command.flags import Parser
+        from fleetctl.cli.output.screen import Screen
+
+        PAGE = \"\"\"\\
+        NAME
+
+        Greets.
+
+        examples:
+          fleetctl greet Ann
+
+        exit codes:
+          0 ok, 2 wrong usage
+        \"\"\"
+
+
+        def parser(verb: str) -> Parser:
+            made = Parser(verb, PAGE)
+            made.add_argument("name", metavar="NAME")
+            return made
+
+
+        def run(args: Namespace, screen: Screen) -> int:
+            screen.data(f"hello {args.name}")
+            return 0
+    """,
+}
+# Its row, and its place in the help.
+VERB_ROWS = (
+    ("VERBS = {", '    "greet": CommandVerb("learn.greet", "say hello to somebody"),'),
+    ('    "write files, and apply them": (', '        "greet",'),
+)
+PROVIDER_ROWS = {"specs/builtin.py": ("SORTS = {", ' "toy": BuiltInProvider(),')}
 
 DICE = """
 apiVersion: fleetctl.dev/v1alpha1
@@ -115,6 +255,26 @@ metadata: {name: d6}
 spec:
   rolls: 2
   template: {python: 'print("rolled"); SUBMIT(n=roll + 1)'}
+"""
+REMINDED = """
+apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {name: sums}
+spec: {suspend: true, template: {command: ["true"]}}
+---
+apiVersion: fleetctl.dev/v1alpha1
+kind: Reminder
+metadata: {name: later}
+spec: {job: sums, afterSeconds: 1}
+"""
+SAYS = """
+apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {name: says}
+spec:
+  template:
+    script: echo "$MOTTO"
+    motto: onwards
 """
 TOYS = """
 apiVersion: fleetctl.dev/v1alpha1
@@ -141,13 +301,21 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     for name in ("fleetctl", "specs", "controllers"):
         # With what is compiled, which stays good as the times of the files do.
         shutil.copytree(ROOT / name, place / name, symlinks=True)
-    for path, text in (KIND | PROVIDER).items():
+    for path, text in (KIND | BEHAVIOR | PROVIDER | VERB).items():
         (place / path).parent.mkdir(exist_ok=True)
         (place / path).write_text(dedent(text))
-    for path, (line, row) in (KIND_ROWS | PROVIDER_ROWS).items():
+    rows = [(path, *it) for path, it in (KIND_ROWS | PROVIDER_ROWS | FIELD_ROWS).items()]
+    rows += [("fleetctl/cli/command/verbs.py", *it) for it in VERB_ROWS]
+    for path, line, row in rows:
         text = (place / path).read_text()
         assert line in text
         (place / path).write_text(text.replace(line, f"{line}\n{row}"))
+    registry = place / "specs/kinds/registry.py"
+    text = registry.read_text()
+    for before, after in SHOWN_ROW.items():
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    registry.write_text(text)
     made = Fleet(tmp_path_factory.mktemp("home"), {"PYTHONPATH": str(place)}, own_code=True)
     written = made.shell(
         f"cd {place} && python -m fleetctl.manifest.schemas"
@@ -176,6 +344,19 @@ def test_a_kind_is_two_files_and_two_rows(fleet: Fleet, tmp_path: Path) -> None:
     assert (wrong.code, "did you mean `rolls`" in wrong.talk) == (2, True), wrong
 
 
+def test_a_kind_with_behavior_is_its_fields_a_part_and_a_row(fleet: Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "reminder.yaml"
+    path.write_text(REMINDED)
+    fleet.ok("apply", "-f", str(path))
+    fleet.ok("wait", "job/sums", "--for=condition=Complete", "--timeout", "400s")
+    assert fleet.status("reminder/later")["reason"] == "Reminded"
+    assert "batchjob/sums goes on" in fleet.ok("events", "rem/later")
+    assert "afterSeconds" in fleet.ok("explain", "reminder.spec")
+    assert "Reminded" in fleet.ok("describe", "reminder/later")
+    fleet.ok("delete", "reminder/later", "--yes")
+    assert "later" not in fleet.run("get", "reminders").out
+
+
 def test_a_provider_is_a_package_and_a_row(fleet: Fleet, tmp_path: Path) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text(TOYS)
@@ -193,3 +374,57 @@ def test_a_provider_is_a_package_and_a_row(fleet: Fleet, tmp_path: Path) -> None
     assert {"/go", "/here"} <= set(fleet.ok("ls", "vol/box").split())
     assert "no orphans" in fleet.run("orphans").talk + fleet.run("orphans").out
     assert "is well" in fleet.run("doctor").out
+
+
+def test_what_is_known_of_a_kind_is_its_row(fleet: Fleet, tmp_path: Path) -> None:
+    """Each screen, the client, the CRD and the page show the changed row of Volume."""
+    source = fleet.env["PYTHONPATH"]
+    named = "apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: shown}\n"
+    fleet.ok("apply", "-f", "-", stdin=f"{named}spec: {{}}\n")
+    header, line = fleet.ok("get", "disk/shown").splitlines()
+    assert header.split() == ["NAME", "STATUS", "PROVIDER", "SIZE", "WHEN", "GONE", "AGE"]
+    assert "Retain" in line
+    assert "When gone:   Retain" in fleet.ok("describe", "disk/shown")
+    assert "volumes (disk)" in fleet.ok("--help")
+    explained = fleet.ok("explain", "disk")
+    assert "SHORT:    disk, vol" in explained and "A disk that outlives sandboxes." in explained
+    assert "A disk that outlives" in fleet.ok("api-resources", "-o", "wide")
+
+    written = fleet.shell(f"cd {source} && python -m fleetctl.operator.crds.write {tmp_path}")
+    assert written.code == 0, written
+    crd = (tmp_path / "crds" / "fleetctl.dev_volumes.yaml").read_text()
+    assert all(it in crd for it in ("- disk", "name: WHEN GONE", "A disk that outlives sandboxes."))
+
+    client = "from fleetctl import Volume; print(Volume.__doc__, Volume('v').manifest()['kind'])"
+    shown = fleet.shell(f'cd {source} && python -c "{client}"').out
+    assert shown == "A disk that outlives sandboxes. Volume\n"
+    page = (
+        "from tests.docs.reference import HOME, render_kinds; "
+        "print(render_kinds((HOME / 'kinds.md').read_text()))"
+    )
+    shown = fleet.shell(f'cd {source} && PYTHONPATH={source}:{ROOT} python -c "{page}"').out
+    assert "`disk`, `vol` |  | [A disk that outlives sandboxes.]" in shown
+    fleet.ok("delete", "disk/shown", "--yes")
+
+
+def test_a_field_of_the_template_is_known_to_all_and_changes_the_work(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    path = tmp_path / "motto.yaml"
+    path.write_text(SAYS)
+    assert "motto" in fleet.ok("explain", "job.spec.template")
+    fleet.ok("apply", "-f", str(path), "--wait")
+    assert "onwards" in fleet.ok("logs", "job/says")
+    path.write_text(SAYS.replace("onwards", "upwards"))
+    assert "motto" in fleet.run("diff", "-f", str(path)).out
+    assert "1 task" in fleet.run("plan", "-f", str(path)).out
+    wrong = fleet.run("validate", "-f", "-", stdin=SAYS.replace("motto", "mottoe"))
+    assert (wrong.code, "did you mean `motto`" in wrong.talk) == (2, True), wrong
+
+
+def test_a_verb_is_a_module_and_a_row(fleet: Fleet) -> None:
+    assert "say hello to somebody" in fleet.ok("--help")
+    assert "Greets." in fleet.ok("greet", "--help")
+    assert fleet.ok("greet", "Ann") == "hello Ann\n"
+    assert fleet.run("greet").code == 2
+    assert "greet" in fleet.run("great", "Ann").talk

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from fleetctl.cli.command.verbs import EXIT_CODES, VERBS
-from fleetctl.controllers.history.retries.retry import Limits
-from fleetctl.daemon.reach.spawn import IDLE_EXIT_S
+from fleetctl.controllers.history.retries.retry_limits import RetryLimits
+from fleetctl.daemon.client.spawn import IDLE_EXIT_S
 from fleetctl.guest.task.task import RESULT_BYTES_MAX, Sandbox
 from fleetctl.manifest.hints.fields import look_up, manifest_field
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.views import kinds as cli_kinds
@@ -23,7 +23,28 @@ from tests.docs.fleet import EXAMPLES, ROOT, Fleet
 from tests.docs.screens import PAGES, README, blocks, comparable, played, screen_of, shown
 
 TEXTS = {page: page.read_text("utf-8") for page in PAGES}
-README_BYTES_MAX = 8192
+README_BYTES_MAX = 6 * 1024
+PAGE_WORDS_MAX = 1500
+# Longer pages, each with its reason.
+LONG_PAGES = {
+    "docs/reference/fields": "made from the kinds, and read by their anchors",
+    "docs/reference/verbs.md": "made from the help of all verbs, and read by its anchors",
+    "docs/reference/reasons.md": "a table of all reasons, made from the code",
+    "docs/reference/status.md": "a table of all keys, made from the code",
+    "docs/reference/python.md": "made from the methods of the client, and read by its anchors",
+    "docs/reference/server-api.md": "made from the routes, and read by their anchors",
+    "docs/reference/figures.md": "a table of measurements, made by `make bench`",
+}
+# What users search for, and the page whose headings have it.
+SEARCHED = {
+    "cost": "docs/explanation/cost-estimates-and-budgets.md",
+    "artifact": "docs/faq.md",
+    "exit code": "docs/reference/scripts.md",
+    "glob": "docs/faq.md",
+    "glossary": "docs/reference/glossary.md",
+    "troubleshoot": "docs/how-to/troubleshooting.md",
+}
+OPENING_WORDS_MAX = 100
 
 
 def page(path: str) -> str:
@@ -50,10 +71,32 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"`([^`\n]+)`", text))
 
 
+def test_a_page_has_at_most_1500_words_or_a_reason() -> None:
+    words_in = {
+        path: len(text.split()) for path, text in TEXTS.items() if ROOT / "docs" in path.parents
+    }
+    long = {str(it.relative_to(ROOT)) for it, count in words_in.items() if count > PAGE_WORDS_MAX}
+    assert [it for it in sorted(long) if not it.startswith(tuple(LONG_PAGES))] == []
+    assert [it for it in LONG_PAGES if not any(name.startswith(it) for name in long)] == []
+
+
+@pytest.mark.parametrize("term", SEARCHED)
+def test_a_search_finds_its_page_by_a_heading(term: str) -> None:
+    headings = re.findall(r"^#+ (.*)$", page(SEARCHED[term]), re.MULTILINE)
+    assert any(re.search(rf"\b{term}", it, re.IGNORECASE) for it in headings), headings
+
+
+def test_a_how_to_begins_with_what_is_copied() -> None:
+    for path in PAGES:
+        if path.parent.name == "how-to":
+            opening = TEXTS[path].partition("\n```")
+            assert opening[1] and len(opening[0].split()) <= OPENING_WORDS_MAX, path.name
+
+
 @pytest.mark.parametrize("shows", played(), ids=lambda it: it.name)
 def test_every_command_prints_what_the_page_shows(tour: Fleet, shows: Path) -> None:
     for one in shown(TEXTS[shows]):
-        printed = screen_of(tour.shell(one.command))
+        printed = screen_of(tour.shell(one.command, installed=shows == README))
         message = f"$ {one.command}\n{printed}\n(`python -m tests.docs.screens` records anew)"
         assert comparable(printed) == comparable(one.screen), message
 
@@ -168,7 +211,7 @@ def test_the_table_of_kinds_is_the_registry() -> None:
 
 def test_the_fields_that_kinds_share_are_all_named() -> None:
     named = words(page("docs/reference/kinds.md"))
-    for model in (Execution, Template):
+    for model in (WorkSpec, Template):
         fields = {str(field.alias) for field in model.model_fields.values()}
         assert fields - named <= {"terminationGracePeriodSeconds", "workdir"}
 
@@ -186,7 +229,7 @@ def test_the_table_of_exit_codes_is_that_of_the_help() -> None:
 
 
 def test_the_numbers_in_the_decisions_are_those_of_the_code() -> None:
-    limits = Limits()
+    limits = RetryLimits()
     assert (limits.backoff_limit_per_index, limits.max_infra_retries) == (0, 5)
     assert (limits.backoff_initial_s, limits.backoff_max_s, limits.backoff_factor) == (1, 300, 2)
     assert IDLE_EXIT_S == 600
@@ -200,7 +243,7 @@ def test_the_numbers_in_the_decisions_are_those_of_the_code() -> None:
 
 def test_what_the_page_on_wandb_names_as_ours_is_there() -> None:
     """Its first table: fields of a Sweep, verbs and their options, examples."""
-    table = page("docs/how-to/from-wandb-sweeps.md").partition("## What is what")[2]
+    table = page("docs/how-to/from-wandb-sweeps.md").partition("## W&B terms in fleetctl")[2]
     ours = [right for _, right in rows(table.partition("\n## ")[0])]
     assert len(ours) >= 19
     top = manifest_field("Sweep")

@@ -4,6 +4,7 @@ does, against a forge on loopback: what counts is which comments are there.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 from tests.docs.fleet import EXAMPLES, ROOT, Answer
 from tests.docs.fleet import Fleet as Shell
 from tests.docs.forges import TOKEN, Forge, forge
+from tests.servers.forked_program import make_program_directory
 from tests.unit.planning.repositories import commit, git, job, repository, volume
 
 SCRIPT = EXAMPLES / "ci" / "pull-request.sh"
@@ -38,6 +40,7 @@ def run(place: Path, argv: list[str], more: Mapping[str, str]) -> Answer:
     kept = Shell(place.parent / "home").env
     left = {name: text for name, text in kept.items() if not name.startswith(("GITHUB_", "CI_"))}
     env = {**left, **more, "PLAN": str(place.parent / "plan.md")}
+    env["PATH"] = f"{make_program_directory()}{os.pathsep}{env['PATH']}"
     done = subprocess.run(argv, cwd=place, env=env, capture_output=True, text=True, timeout=300)
     return Answer(done.returncode, done.stdout, done.stderr)
 

@@ -140,20 +140,22 @@ def ppo(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def test_its_learner_finds_the_action_that_pays(ppo: ModuleType) -> None:
     """Of five actions each of three situations pays one; a step that was no choice pays most."""
     random = np.random.default_rng(0)
-    weights = ppo.fresh(3, 5, seed=0)
-    settings = ppo.Settings(lr=0.01)
+    weights = ppo.init_weights(3, 5, seed=0)
+    settings = ppo.PpoSettings(lr=0.01)
     paid = []
     for _ in range(40):
         situations = random.integers(3, size=(17, 8))
         seen = np.eye(3)[situations]
-        rows: list[Any] = [ppo.choose(weights, seen[step], random) for step in range(16)]
+        rows: list[Any] = [ppo.choose_actions(weights, seen[step], random) for step in range(16)]
         actions = np.stack([actions for actions, _ in rows])
         logs = np.stack([logs for _, logs in rows])
         valid = np.broadcast_to((np.arange(16) % 4 != 3)[:, None], (16, 8))
         right = (actions == situations[:16]).astype(float)
         reward = np.where(valid, right, 5.0 * (actions == 4))
         over = np.ones((16, 8), bool)
-        rollout = ppo.Rollout(seen, actions, logs, reward, over, np.zeros((16, 8), bool), valid)
-        ppo.improve(weights, rollout, settings, random)
+        rollout = ppo.RolloutBatch(
+            seen, actions, logs, reward, over, np.zeros((16, 8), bool), valid
+        )
+        ppo.improve_policy(weights, rollout, settings, random)
         paid.append(right[valid].mean())
     assert paid[0] < 0.5 < 0.9 < np.mean(paid[-5:])

@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EMULATORS = tuple(
     f"tests.emulators.{it}.__main__" for it in ("modal", "daytona", "wandb", "kubernetes")
 )
+FREEZES = "tests.emulators.frozen"
 # Modules that others add before the first start, for what they fork from the same process.
 imported_too: list[str] = []
 STOP_S_MAX = 120.0  # against a hang alone: what is killed leaves its files
@@ -63,7 +64,7 @@ class Program:
 
 def preload(context: ForkServerContext) -> None:
     """Says what the one process imports that all are forked from; it starts with the first."""
-    context.set_forkserver_preload([*EMULATORS, *imported_too])
+    context.set_forkserver_preload([*EMULATORS, *imported_too, FREEZES])
 
 
 def _run(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.specs.blocks.nodes import Nodes, Ray, with_nodes
+from fleetctl.specs.blocks.nodes import NodeRange, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_worlds import World, eventually, script, story
@@ -33,7 +33,7 @@ print(len(alive), len(ray.get([where.remote()])), flush=True)
 def ray_job(text: str, nodes: int) -> Template:
     made = script(text, env={"PATH": f"{BIN}:/usr/bin:/bin"}, resources={"cpu": 1})
     ray = Ray.model_validate({"objectStoreMemory": "100Mi"})
-    return with_nodes(made, Nodes(min=nodes, max=nodes), None, ray)
+    return with_nodes(made, NodeRange(min=nodes, max=nodes), None, ray)
 
 
 class TestRealRay:

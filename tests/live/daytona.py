@@ -17,9 +17,14 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.providers.daytona.assets.snapshots import PREFIX
-from fleetctl.providers.daytona.connection.errors import KEY_HINT, asking, is_conflict, is_not_found
-from fleetctl.providers.daytona.provider import CONTRACT
+from fleetctl.providers.daytona.assets.daytona_snapshots import PREFIX
+from fleetctl.providers.daytona.connection.daytona_errors import (
+    KEY_HINT,
+    is_conflict,
+    is_not_found,
+    retryable_call,
+)
+from fleetctl.providers.daytona.daytona_provider import CONTRACT
 from tests.live.limits import Limits
 
 if TYPE_CHECKING:
@@ -109,7 +114,7 @@ async def _delete_sandbox(client: daytona.AsyncDaytona, sandbox_id: str) -> bool
         async with asyncio.timeout(DELETE_S):
             while True:
                 try:
-                    async with asking("a sandbox cannot be deleted", deadline_s=DELETE_S):
+                    async with retryable_call("a sandbox cannot be deleted", deadline_s=DELETE_S):
                         sandbox = await client.get(sandbox_id)
                         if sandbox.state == "destroyed":
                             return there
@@ -130,7 +135,7 @@ async def _delete_volume(client: daytona.AsyncDaytona, volume: daytona.Volume) -
     async with asyncio.timeout(DELETE_S):
         while True:
             try:
-                async with asking("a volume cannot be deleted", deadline_s=DELETE_S):
+                async with retryable_call("a volume cannot be deleted", deadline_s=DELETE_S):
                     await client.volume.delete(volume)
                 return
             except Exception as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from fleetctl.providers.contract.base import Backend, RunRef
-from fleetctl.providers.daytona.provider import DaytonaProvider
+from fleetctl.providers.daytona.daytona_provider import DaytonaProvider
 from tests.contracts.provider_worlds import World
 from tests.live.daytona import NAME_VARIABLE
 from tests.live.live_world import LiveSuite, LiveWorld

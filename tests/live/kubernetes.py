@@ -2,7 +2,7 @@
 
 Everything is made in a namespace of its own, which is deleted at the end with all that is in it;
 nothing that was there before is looked at or touched. Volumes are claims of the cluster's own
-storage class.
+storage class. With `--emulated` the cluster is the one of tests/emulators.
 """
 
 from __future__ import annotations
@@ -14,21 +14,32 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from secrets import token_hex
+from unittest import mock
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.kubernetes.answers import ApiError
-from fleetctl.kubernetes.connection import connect
+from fleetctl.kubernetes.connection import connect_cluster
+from tests.emulators.kubernetes.running import KubernetesEmulator
 from tests.guards import BEYOND
 
 SUITE = "tests/live/kubernetes_suite.py"
 SUITE_S = 3600.0  # a cluster may have to pull images and to add nodes
 DELETE_S = 300.0
 LOOK_S = 1.0
+EMULATED = "--emulated"
 NAMESPACE_VARIABLE = "FLEETCTL_LIVE_NAMESPACE"
 
 
 def main(words: list[str]) -> int:
     """The exit code. words: handed on to pytest."""
+    if EMULATED not in words:
+        return _play(words)
+    with KubernetesEmulator() as emulator, mock.patch.dict(os.environ, emulator.env):
+        print("cluster: the emulated one", flush=True)
+        return _play([it for it in words if it != EMULATED])
+
+
+def _play(words: list[str]) -> int:
     try:
         with namespace() as name:
             variables = {**os.environ, NAMESPACE_VARIABLE: name}
@@ -58,7 +69,7 @@ def namespace() -> Iterator[str]:
 
 
 async def _made(name: str) -> None:
-    connection = await connect()
+    connection = await connect_cluster()
     try:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         await connection.request("POST", "/api/v1/namespaces", body=body)
@@ -68,7 +79,7 @@ async def _made(name: str) -> None:
 
 async def _deleted(name: str) -> None:
     """Once the cluster says that it is gone. Raises TimeoutError."""
-    connection, path = await connect(), f"/api/v1/namespaces/{name}"
+    connection, path = await connect_cluster(), f"/api/v1/namespaces/{name}"
     try:
         async with asyncio.timeout(DELETE_S):
             await connection.request("DELETE", path)

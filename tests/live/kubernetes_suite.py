@@ -13,8 +13,8 @@ from secrets import token_hex
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend, RunRef
-from fleetctl.providers.kubernetes.provider import KubernetesProvider
-from fleetctl.providers.kubernetes.runs.handles import parts
+from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
+from fleetctl.providers.kubernetes.runs.job_handles import split_handle
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_worlds import World, command
 from tests.live.kubernetes import NAMESPACE_VARIABLE
@@ -42,7 +42,7 @@ class KubernetesWorld(LiveWorld):
         assert isinstance(provider, KubernetesProvider)
         link = await provider._connection.link()
         try:
-            await link.delete("pods", parts(ref.handle)[1], {})
+            await link.delete("pods", split_handle(ref.handle)[1], {})
         except ApiError as error:
             if not error.not_found:
                 raise

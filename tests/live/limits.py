@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.providers.prices.table import load
+from fleetctl.providers.prices.price_table import load_prices
 from fleetctl.specs.blocks.resources import Resources
 from tests.guards import BEYOND
 
@@ -31,7 +31,7 @@ class Limits:
     after_s: float = 0.0
 
     def worst_case_usd(self) -> float:
-        price = load(self.provider).usd_per_s(Resources())
+        price = load_prices(self.provider).usd_per_s(Resources())
         assert price is not None
         return self.at_once * self._lasts_s() * price * self.above_asked
 
@@ -44,7 +44,8 @@ class Limits:
         assert most_usd <= self.usd
         return (
             f"at most {self.at_once} sandboxes at once for {self._lasts_s():.0f} s,"
-            f" at the prices of {load(self.provider).updated}: never more than ${most_usd:.3f}"
+            f" at the prices of {load_prices(self.provider).updated}: never more than "
+            f"${most_usd:.3f}"
         )
 
     def run(self, suite: str, words: list[str], variables: Mapping[str, str]) -> int:

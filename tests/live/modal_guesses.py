@@ -14,7 +14,7 @@ from typing import Any
 import modal
 from modal_proto import api_pb2
 
-from fleetctl.providers.prices.devices import possible
+from fleetctl.providers.prices.gpu_devices import possible_gpus
 from fleetctl.specs.blocks.resources import Gpu
 
 APP = "guesses"
@@ -176,7 +176,7 @@ class Service:
             names = asked.stdout.read().splitlines()
         finally:
             sandbox.terminate(wait=True)
-        left = ", ".join(str(it) for it in possible(LISTED, names).each)
+        left = ", ".join(str(it) for it in possible_gpus(LISTED, names).each)
         return f"the driver of a T4 says {names}, which of `T4, H100:8, L4` leaves {left}"
 
     def a_reload_with_open_files(self) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from fleetctl.providers.contract.base import Backend, RunRef
-from fleetctl.providers.modal.provider import ModalProvider
+from fleetctl.providers.modal.modal_provider import ModalProvider
 from tests.contracts.provider_worlds import World
 from tests.live.live_world import LiveSuite, LiveWorld
 

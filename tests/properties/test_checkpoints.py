@@ -6,6 +6,7 @@ import errno
 import os
 import tempfile
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -92,19 +93,22 @@ def refuse(*_: object) -> None:
 def attempt(top: Path, runs: Path, asked: dict[str, Any], wrote: dict[str, bytes | str]) -> None:
     """One attempt: what is there is looked at, the program writes, and is killed."""
     disk = Disk(str(top))
-    journal = Journal(os.open(runs, os.O_RDONLY), f"run-{len(os.listdir(runs))}")
-    watch = Watch(asked, disk, path="/c", commit=None, say=lambda _: None)
-    try:
-        prepare(asked, disk)
-    except Missing:
-        return
-    watch.take(journal, whole=True)
-    taken = set(os.listdir(top))
-    write(top, {path: it for path, it in wrote.items() if path.partition("/")[0] not in taken})
-    watch.take(journal, whole=True)
+    directory = os.open(runs, os.O_RDONLY)
+    journal = Journal(directory, f"run-{len(os.listdir(runs))}")
+    os.close(directory)
+    with closing(journal):
+        watch = Watch(asked, disk, path="/c", commit=None, say=lambda _: None)
+        try:
+            prepare(asked, disk)
+        except Missing:
+            return
+        watch.take(journal, whole=True)
+        taken = set(os.listdir(top))
+        write(top, {path: it for path, it in wrote.items() if path.partition("/")[0] not in taken})
+        watch.take(journal, whole=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     directories(),
     st.lists(st.tuples(ASKED, directories()), min_size=1, max_size=4),

@@ -8,13 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.cli.output.live import progress_text
-from fleetctl.cli.show.summary import best_line, took
-from fleetctl.common.text import safe
+from fleetctl.cli.show.summary import best_line, format_work_time
+from fleetctl.common.text import escape_line
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.rows import ResourceRow
-from fleetctl.views.columns import columns
-from fleetctl.views.goals import WORDS, Goal, answer, tally
-from fleetctl.views.objects import document, fix, stands_still, view, why
+from fleetctl.views.columns import choose_columns
+from fleetctl.views.goals import WORDS, WaitGoal, check_goal, format_tally
+from fleetctl.views.objects import (
+    build_document,
+    build_view,
+    explain_status,
+    stands_still,
+    suggest_fix,
+)
 
 KEYS = (
     "phase", "reason", "message", "observedGeneration", "total", "active", "succeeded", "failed",
@@ -57,15 +63,15 @@ def test_any_status_can_be_shown_and_nothing_shown_drives_a_terminal(
         deleted_at_s=1.0 if deleted else None, labels={label: label}, annotations={},
         status=json.dumps(status),
     )  # fmt: skip
-    seen = view(row, lambda: json.dumps(spec))
+    seen = build_view(row, lambda: json.dumps(spec))
     for chosen in (seen.kind, None):
-        for column in columns(chosen, wide=True):
+        for column in choose_columns(chosen, wide=True):
             cell = column.cell(seen, 10.0)
-            assert cell and cell == safe(cell), column.title
-    for text in (best_line(seen), progress_text(seen, 40), took(seen)):
-        assert text == safe(text)
-    assert json.loads(json.dumps(document(seen, 10.0)))["metadata"]["name"] == "x"
+            assert cell and cell == escape_line(cell), column.title
+    for text in (best_line(seen), progress_text(seen, 40), format_work_time(seen)):
+        assert text == escape_line(text)
+    assert json.loads(json.dumps(build_document(seen, 10.0)))["metadata"]["name"] == "x"
     for word in WORDS:
-        assert answer(Goal(word), seen).outcome
+        assert check_goal(WaitGoal(word), seen).outcome
     assert isinstance(stands_still(seen), bool)
-    assert isinstance(why(seen) + fix(seen) + tally(seen), str)
+    assert isinstance(explain_status(seen) + suggest_fix(seen) + format_tally(seen), str)

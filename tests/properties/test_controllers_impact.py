@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.plan import Start, Stop
-from fleetctl.controllers.reuse.impact import impact
+from fleetctl.controllers.reuse.impact import estimate_impact
 from tests.properties.test_controllers_lives import TEMPLATES, events, fields, items, live_through
 from tests.unit.controllers.play import LOCAL, Play
 
@@ -35,13 +35,13 @@ def changed(play: Play, desired: dict[str, Any], tasks: list[int] | int) -> None
 
 
 @given(fields, events, plain, counts | items)
-@settings(max_examples=150)
+@settings(max_examples=70)
 def test_what_would_be_stopped_and_run_is_what_the_passes_stop_and_run(
     spec: dict[str, Any], lived: Any, desired: dict[str, Any], tasks: Any
 ) -> None:
     play = live_through(spec, lived)
     changed(play, desired, tasks)
-    told = impact(play.controller, play.history, parallelism=sum(LOCAL.values()))
+    told = estimate_impact(play.controller, play.history, parallelism=sum(LOCAL.values()))
     stops = {it.run: it.reason for it in play.look().actions if isinstance(it, Stop)}
     if told.over:
         assert told.to_run == 0

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.sandboxes import Place
+from fleetctl.controllers.history.open_sandboxes import SandboxCountKey
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.plan import Phase, Start
 from tests.unit.controllers.play import Play, job
@@ -130,11 +130,12 @@ def facts(history: History) -> dict[str, object]:
         "first_result": history.first_result_at_s,
         "ends": [it and it.name for it in (history.failed_job, history.refused)],
         "last_failure": history.last_failure and history.last_failure.name,
+        "first_failures": [it.name for it in history.first_failures],
         "providers": history.providers,
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(fields, events)
 def test_a_restart_at_any_moment_knows_what_was_known_before(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -145,7 +146,7 @@ def test_a_restart_at_any_moment_knows_what_was_known_before(
     assert facts(play.history) == before
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(fields, events)
 def test_what_is_held_is_what_counting_all_sandboxes_gives(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -153,7 +154,7 @@ def test_what_is_held_is_what_counting_all_sandboxes_gives(
     history = live_through(spec, lived).history
     stopping = {run.name for run in history.live.values() if run.state is RunState.STOPPING}
     assert history.sandboxes.held.counts == Counter(
-        Place(
+        SandboxCountKey(
             box.provider,
             box.last.usd_per_s,
             stopping=box.closing or box.last.name in stopping,
@@ -163,7 +164,7 @@ def test_what_is_held_is_what_counting_all_sandboxes_gives(
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(fields, events)
 def test_starts_never_exceed_parallelism_and_every_count_adds_up(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -188,7 +189,7 @@ def test_starts_never_exceed_parallelism_and_every_count_adds_up(
         assert play.status["active"] == len(history.live)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(fields, events)
 def test_an_object_that_waits_for_time_says_when_to_look_again(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -204,7 +205,7 @@ def test_an_object_that_waits_for_time_says_when_to_look_again(
         assert plan.wake_at_s is not None and plan.wake_at_s <= due_s
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(fields, events)
 def test_every_life_comes_to_an_end_once_nothing_disturbs_it(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -224,7 +225,7 @@ def test_every_life_comes_to_an_end_once_nothing_disturbs_it(
     assert not play.active
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(fields, events)
 def test_deletion_ends_every_life_with_nothing_left(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.intervals import IntervalSet
-from fleetctl.controllers.history.retries.retry import Limits, due_at_s
-from fleetctl.controllers.kinds.batchjob import BatchJob
+from fleetctl.controllers.history.retries.retry_limits import RetryLimits, due_at_s
+from fleetctl.controllers.kinds.batchjob import BatchJobController
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.planning.kind import Unit
-from fleetctl.controllers.reconcile import reconcile
+from fleetctl.controllers.planning.kind_controller import Unit
+from fleetctl.controllers.reconcile import reconcile_object
 from tests.unit.controllers.play import Play, job
 
 indexes = st.integers(0, 30)
@@ -63,7 +63,7 @@ def test_intervals_never_touch_and_their_text_tells_all(model: set[int]) -> None
 def test_a_backoff_stays_within_its_bounds_and_is_the_same_every_time(
     failures: int, initial_s: float, more_s: float, factor: float, seed: int, index: int
 ) -> None:
-    limits = Limits(
+    limits = RetryLimits(
         backoff_initial_s=initial_s,
         backoff_max_s=initial_s + more_s,
         backoff_factor=factor,
@@ -77,7 +77,7 @@ def test_a_backoff_stays_within_its_bounds_and_is_the_same_every_time(
     assert wait_s == due_at_s(limits, ended, failures=failures)
 
 
-class Counted(BatchJob):
+class Counted(BatchJobController):
     """Counts what a pass asks of the kind."""
 
     calls: Counter[str]
@@ -98,7 +98,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tasks: int, finished: int) -> tuple[i
     play.turn()
     play.succeed(*play.active[:3])
     Counted.calls.clear()
-    reconcile(play.desired(), play.history, play.now_s)
+    reconcile_object(play.desired(), play.history, play.now_s)
     return Counted.calls["unit"], sizes(play.history)
 
 

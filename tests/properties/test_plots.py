@@ -7,13 +7,20 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.report.plotting.charts import KINDS, Chart, Nothing, Parallel, Plane, charts_of
-from fleetctl.cli.report.plotting.curves import Curve, metric_chart
-from fleetctl.cli.report.plotting.trials import Study, trial
-from fleetctl.cli.report.plotting.writers.page import html_page
-from fleetctl.cli.report.plotting.writers.svg import svg_file
-from fleetctl.cli.report.plotting.writers.terminal import draw, look
-from fleetctl.common.text import safe, width
+from fleetctl.common.text import cell_width, escape_line
+from fleetctl.views.plotting.charts import (
+    KINDS,
+    Chart,
+    EmptyChart,
+    ParallelChart,
+    PlaneChart,
+    charts_of,
+)
+from fleetctl.views.plotting.curves import TaskCurve, metric_chart
+from fleetctl.views.plotting.trials import Study, build_trial
+from fleetctl.views.plotting.writers.page import html_page
+from fleetctl.views.plotting.writers.svg import svg_file
+from fleetctl.views.plotting.writers.terminal import draw_charts, make_style
 
 names = st.sampled_from(["lr", "batch", "net", "a b"]) | st.text(max_size=6)
 numbers = st.integers() | st.floats() | st.sampled_from([0.0, 1e-300, 1e308, -1e308, 10**400])
@@ -33,9 +40,9 @@ def studies(draw_from: st.DrawFn) -> Study:
     found = draw_from(st.lists(st.tuples(params, scores), max_size=14))
     names_of = frozenset(draw_from(st.sets(names, max_size=2)))
     return Study(
-        safe(draw_from(st.text(max_size=8))),
+        escape_line(draw_from(st.text(max_size=8))),
         draw_from(st.sampled_from(["minimize", "maximize"])),
-        tuple(trial(n, float(n % 3), given, score) for n, (given, score) in enumerate(found)),
+        tuple(build_trial(n, float(n % 3), given, score) for n, (given, score) in enumerate(found)),
         logs=names_of,
         evens=frozenset(draw_from(st.sets(names, max_size=2))),
     )
@@ -43,9 +50,9 @@ def studies(draw_from: st.DrawFn) -> Study:
 
 def shown(charts: list[Chart], columns: int) -> None:
     for fine in (False, True):
-        lines = draw(charts, look(columns, fine=fine, colour=False))
-        assert all(width(line) <= max(columns, 40) for line in lines)
-        assert all(safe(line) == line for line in lines)
+        lines = draw_charts(charts, make_style(columns, fine=fine, colour=False))
+        assert all(cell_width(line) <= max(columns, 40) for line in lines)
+        assert all(escape_line(line) == line for line in lines)
         assert fine or "".join(lines).isascii()
     ElementTree.fromstring(svg_file(charts, "x"))
     assert html_page(charts, "x", "").endswith("</html>\n")
@@ -55,13 +62,13 @@ def shown(charts: list[Chart], columns: int) -> None:
 def test_any_study_is_drawn_or_says_why_not(found: Study, columns: int) -> None:
     charts = charts_of(found, KINDS)
     for chart in charts:
-        if isinstance(chart, Plane):
+        if isinstance(chart, PlaneChart):
             assert len(chart.dots) == len(found.scored)
             assert sum(dot.best for dot in chart.dots) == 1
-        elif isinstance(chart, Parallel):
+        elif isinstance(chart, ParallelChart):
             places = [p for row in chart.rows for p in row.places if p is not None]
             assert places and all(-1e-9 <= p <= 1 + 1e-9 for p in places)
-        elif isinstance(chart, Nothing):
+        elif isinstance(chart, EmptyChart):
             assert chart.why
     shown(charts, columns)
 
@@ -70,7 +77,7 @@ def test_any_study_is_drawn_or_says_why_not(found: Study, columns: int) -> None:
 def test_any_reports_are_drawn_or_say_why_not(
     attempts: list[list[list[tuple[int, float | None]]]],
 ) -> None:
-    curves = {f"task {n}": Curve() for n in range(len(attempts))}
+    curves = {f"task {n}": TaskCurve() for n in range(len(attempts))}
     for n, runs in enumerate(attempts):
         for run in runs:
             curves[f"task {n}"].add((step, value, 0.0) for step, value in run)

@@ -12,11 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.controllers.queues.decide import Running, evictions, next_up
-from fleetctl.controllers.queues.lines import Ask, Line, Lines, Rules, Vector, Waiter
-from fleetctl.controllers.queues.standing import in_order, standing_of
-from fleetctl.controllers.queues.takes import Quota, Takes, read, text_of
-from fleetctl.controllers.queues.turn import Turn
+from fleetctl.controllers.queues.preemption import PreemptableRun, choose_evictions, next_up
+from fleetctl.controllers.queues.queue_admission import QueueAdmission
+from fleetctl.controllers.queues.queue_position import find_position, in_order
+from fleetctl.controllers.queues.queue_state import (
+    QueueAsk,
+    QueuedObject,
+    QueueRules,
+    QueueState,
+    QueueStates,
+    Vector,
+)
+from fleetctl.controllers.queues.queue_usage import QueueUsage, Quota, parse_usage, text_of
 
 LONGEST_S = 10.0
 OVERTAKE_S = 30.0
@@ -45,9 +52,9 @@ class Played:
     together: float = 0.0
 
 
-def play(rules: list[Rules], jobs: list[Job]) -> Played:
+def play(rules: list[QueueRules], jobs: list[Job]) -> Played:
     """Until nothing is left; every end and every arrival is a tick, as in the engine."""
-    lines, played = Lines(), Played()
+    lines, played = QueueStates(), Played()
     lines.declare(rules)
     left = {it.name: it.runs for it in jobs}
     stands = {it.name: it.at_s for it in jobs}
@@ -88,23 +95,23 @@ def play(rules: list[Rules], jobs: list[Job]) -> Played:
     return played
 
 
-def ask_of(job: Job) -> Ask:
-    return Ask("local", Takes(1, 1.0, (("A100", job.gpus),)), 0.0)
+def ask_of(job: Job) -> QueueAsk:
+    return QueueAsk("local", QueueUsage(1, 1.0, (("A100", job.gpus),)), 0.0)
 
 
 def _starts(
-    lines: Lines, job: Job, left: dict[str, int], stands: dict[str, float], now_s: float
+    lines: QueueStates, job: Job, left: dict[str, int], stands: dict[str, float], now_s: float
 ) -> Iterator[Job]:
     """One pass over a job."""
-    me = Waiter(
+    me = QueuedObject(
         job.name, job.name, job.queue, job.namespace, job.priority, job.at_s, stands[job.name]
     )
-    turn = Turn(lines, me, now_s)
+    turn = QueueAdmission(lines, me, now_s)
     while left[job.name]:
         if turn.refusal(ask_of(job)) is not None:
             asks = (ask_of(job),)
             lines.put(
-                Waiter(
+                QueuedObject(
                     job.name, job.name, job.queue, job.namespace, job.priority, job.at_s,
                     stands[job.name], asks,
                 )
@@ -117,11 +124,11 @@ def _starts(
     lines.drop(job.name)
 
 
-def rules(most: int = 4, *, name: str = "q", **more: object) -> Rules:
+def rules(most: int = 4, *, name: str = "q", **more: object) -> QueueRules:
     borrowing = more.pop("borrowing", None)
     lending = more.pop("lending", None)
     quota = Quota("gpus", most, "", borrowing, lending)  # type: ignore[arg-type]
-    return Rules(name, (quota,), overtake_s=OVERTAKE_S, **more)  # type: ignore[arg-type]
+    return QueueRules(name, (quota,), overtake_s=OVERTAKE_S, **more)  # type: ignore[arg-type]
 
 
 JOBS = st.lists(
@@ -201,25 +208,29 @@ def test_within_a_namespace_nobody_is_overtaken_by_a_lower_priority_that_fits_as
 
 def test_positions_follow_priority_and_turns_and_are_all_different() -> None:
     waiters = [
-        Waiter(name, name, "q", space, rank, since_s, since_s, (ask_of(Job(name, 0, 1, 2, 1)),))
+        QueuedObject(
+            name, name, "q", space, rank, since_s, since_s, (ask_of(Job(name, 0, 1, 2, 1)),)
+        )
         for name, space, rank, since_s in (
-            ("old", "a", 0, 1.0), ("new", "a", 0, 9.0), ("high", "a", 5, 8.0),
+            ("old", "a", 0, 1.0),
+            ("new", "a", 0, 9.0),
+            ("high", "a", 5, 8.0),
             ("other", "b", 0, 7.0),
         )
-    ]  # fmt: skip
+    ]
     assert [it.uid for it in in_order(rules(), {}, waiters)] == ["high", "old", "other", "new"]
     fair = in_order(rules(weights={}), {"a": [2.0]}, waiters)
     assert [it.uid for it in fair] == ["other", "high", "old", "new"]
-    standing = standing_of(fair, "old", {"other": 3})
+    standing = find_position(fair, "old", {"other": 3})
     assert standing is not None
     assert (standing.position, standing.of, standing.ahead) == (3, 4, 4)
 
 
 def test_what_a_run_takes_is_kept_as_it_was() -> None:
-    takes = Takes(2, 8.0, (("H100!", 16), ("A100", 16)))
+    takes = QueueUsage(2, 8.0, (("H100!", 16), ("A100", 16)))
     text = text_of("gpu", takes)
     assert text.startswith('{"queue":"gpu",')  # as reader.sql looks for it
-    assert read(text) == ("gpu", takes)
+    assert parse_usage(text) == ("gpu", takes)
     of = {name: Quota(name, 1).amount(takes, "modal", 2.0) for name in ("gpu/h100", "gpu/A100")}
     assert of == {"gpu/h100": 16, "gpu/A100": 16}
     assert Quota("gpu/T4", 1).amount(takes, "modal", 2.0) == 0
@@ -233,24 +244,24 @@ def test_waiters_whom_nobody_makes_room_for_cost_no_look_at_every_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     many = 100
-    looked: list[Ask] = []
-    lines = Lines()
-    lines.declare([Rules("q", (Quota("cpus", many),), within_queue=True)])
-    one = Ask("local", Takes(cpus=1.0), None)
+    looked: list[QueueAsk] = []
+    lines = QueueStates()
+    lines.declare([QueueRules("q", (Quota("cpus", many),), within_queue=True)])
+    one = QueueAsk("local", QueueUsage(cpus=1.0), None)
     lines.use("q", "a", one, count=many)
     for number in range(many):
-        ask = Ask("local", Takes(cpus=1.0 + number / many), None)
-        lines.put(Waiter(f"w{number}", "job/w", "q", "a", 0, number, number, (ask,)))
-    runs = [Running(f"r{it}", f"u{it}", "q", "a", 0, 0.0, one) for it in range(many)]
-    vector = Line.vector
+        ask = QueueAsk("local", QueueUsage(cpus=1.0 + number / many), None)
+        lines.put(QueuedObject(f"w{number}", "job/w", "q", "a", 0, number, number, (ask,)))
+    runs = [PreemptableRun(f"r{it}", f"u{it}", "q", "a", 0, 0.0, one) for it in range(many)]
+    vector = QueueState.vector
 
-    def counted(line: Line, ask: Ask) -> Vector | None:
+    def counted(line: QueueState, ask: QueueAsk) -> Vector | None:
         looked.append(ask)
         return vector(line, ask)
 
-    monkeypatch.setattr(Line, "vector", counted)
+    monkeypatch.setattr(QueueState, "vector", counted)
     cohort = lines.cohort(lines.lines["q"])
-    assert evictions(lines, cohort, lambda: runs) == []
+    assert choose_evictions(lines, cohort, lambda: runs) == []
     assert len(looked) < many
-    lines.put(Waiter("first", "job/first", "q", "a", 1, 0.0, 0.0, (one,)))
-    assert [it.run for it in evictions(lines, cohort, lambda: runs)] == ["r0"]
+    lines.put(QueuedObject("first", "job/first", "q", "a", 1, 0.0, 0.0, (one,)))
+    assert [it.run for it in choose_evictions(lines, cohort, lambda: runs)] == ["r0"]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fleetctl.manifest import Document, ManifestErrors
 from fleetctl.manifest.files.documents import VALUES
-from fleetctl.manifest.positions import Written
+from fleetctl.manifest.positions import ManifestOrigin
 from fleetctl.manifest.problems import Path
-from fleetctl.manifest.rendering.merging import MERGE_KEYS, Merge
-from fleetctl.manifest.rendering.parts import Parts
-from fleetctl.manifest.rendering.references import Filling
+from fleetctl.manifest.rendering.merge_origins import MergeOrigins
+from fleetctl.manifest.rendering.merging import MERGE_KEYS, StrategicMerge
+from fleetctl.manifest.rendering.references import VariableSubstitution
 from fleetctl.manifest.rendering.render import rendered_values
 from fleetctl.manifest.yaml.emit import to_yaml
 
@@ -64,7 +64,7 @@ def escaped(value: Any) -> Any:
 
 @given(mappings)
 def test_what_is_escaped_comes_out_as_it_was(tree: dict[str, Any]) -> None:
-    filling, data = Filling({}), escaped(tree)
+    filling, data = VariableSubstitution({}), escaped(tree)
     filling.fill(data)
     assert (data, filling.found, filling.used) == (tree, [], {})
 
@@ -81,7 +81,7 @@ def test_a_reference_becomes_its_value_and_nothing_else_changes(
         key = draw.draw(st.sampled_from(["p", "q", "r"]))
         asked.setdefault(key, []).append(f"${{{{ {name} }}}}")
         expected.setdefault(key, []).append(value)
-    filling = Filling({name: Fixed(value) for name, value in values.items()})
+    filling = VariableSubstitution({name: Fixed(value) for name, value in values.items()})
     filling.fill(asked)
     assert asked == expected
     assert filling.found == []
@@ -136,20 +136,20 @@ def at(data: Any, path: Path) -> Any:
     return data
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(mappings, st.lists(mappings, max_size=3))
 def test_a_merge_follows_its_rules_and_knows_where_each_piece_was_written(
     base: dict[str, Any], patches: list[dict[str, Any]]
 ) -> None:
-    whole = Written(Document("base", "", "/"), 0)
+    whole = ManifestOrigin(Document("base", "", "/"), 0)
     texts = {"base": deepcopy(base)}
-    tree, parts = deepcopy(base), Parts(whole)
+    tree, parts = deepcopy(base), MergeOrigins(whole)
     expected: Any = deepcopy(base)
     for number, patch in enumerate(patches):
         name = f"patch-{number}"
         texts[name] = patch
-        told = Written(Document(name, "", "/"), 0)
-        Merge(patch=told, parts=parts, found=[]).mapping(tree, deepcopy(patch), (), ())
+        told = ManifestOrigin(Document(name, "", "/"), 0)
+        StrategicMerge(patch=told, parts=parts, found=[]).mapping(tree, deepcopy(patch), (), ())
         expected = merged(expected, deepcopy(patch))
     assert tree == expected
     for path, value in leaves(tree):

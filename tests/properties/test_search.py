@@ -12,9 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.controllers.trials.points import grid_point, point, points, random_point, size
+from fleetctl.controllers.trials.points import (
+    count_points,
+    grid_point,
+    iterate_points,
+    make_point,
+    random_point,
+)
 from fleetctl.specs.search.distributions import DISTRIBUTIONS
-from fleetctl.specs.search.parameters import problems
+from fleetctl.specs.search.parameters import find_problems
 
 
 @dataclass(frozen=True)
@@ -167,19 +173,19 @@ spaces = st.dictionaries(
 @given(spaces)
 def test_a_grid_has_each_point_once_and_as_many_as_it_says(parameters: dict[str, Any]) -> None:
     space = grid(**parameters)
-    assert list(problems(parameters, grid=True)) == []
-    end = size(space)
+    assert list(find_problems(parameters, grid=True)) == []
+    end = count_points(space)
     assert end is not None
-    found = list(itertools.islice(points(space, 0), 2000))
+    found = list(itertools.islice(iterate_points(space, 0), 2000))
     assert len(found) == min(end, 2000)
     assert len({json.dumps(it, sort_keys=True) for it in found}) == len(found)
     for index in (0, len(found) // 2, len(found) - 1):
-        assert found[index] == grid_point(space, index) == point(space, seed=9, index=index)
+        assert found[index] == grid_point(space, index) == make_point(space, seed=9, index=index)
 
 
 def test_a_grid_sorts_names_and_varies_the_last_fastest() -> None:
     space = grid(lr={"values": [0.001, 0.01]}, batch_size={"values": [32, 64]}, c={"value": None})
-    assert list(points(space, 0)) == [
+    assert list(iterate_points(space, 0)) == [
         {"batch_size": 32, "c": None, "lr": 0.001},
         {"batch_size": 32, "c": None, "lr": 0.01},
         {"batch_size": 64, "c": None, "lr": 0.001},
@@ -189,7 +195,7 @@ def test_a_grid_sorts_names_and_varies_the_last_fastest() -> None:
 
 def test_a_grid_nests_as_its_parameters_do() -> None:
     space = grid(a={"value": 1}, optimizer={"parameters": {"lr": {"values": [1, 2]}}})
-    assert list(points(space, 0)) == [
+    assert list(iterate_points(space, 0)) == [
         {"a": 1, "optimizer": {"lr": 1}},
         {"a": 1, "optimizer": {"lr": 2}},
     ]
@@ -197,22 +203,22 @@ def test_a_grid_nests_as_its_parameters_do() -> None:
 
 def test_equal_values_are_one_point_but_true_is_not_one() -> None:
     space = grid(a={"values": [3e6, 3000000, True, 1, "1", [32, 32.0], [32, 32]]})
-    assert [it["a"] for it in points(space, 0)] == [3e6, True, 1, "1", [32, 32.0]]
+    assert [it["a"] for it in iterate_points(space, 0)] == [3e6, True, 1, "1", [32, 32.0]]
 
 
 def test_quantised_grids_leave_the_upper_bound_out_and_have_no_noise() -> None:
     tenths = {"distribution": "q_uniform", "min": 0.0, "max": 0.5, "q": 0.1}
-    assert [it["a"] for it in points(grid(a=tenths), 0)] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert [it["a"] for it in iterate_points(grid(a=tenths), 0)] == [0.0, 0.1, 0.2, 0.3, 0.4]
     whole = {"distribution": "q_uniform", "min": 1, "max": 8, "q": 3}
-    assert [it["a"] for it in points(grid(a=whole), 0)] == [1, 4, 7]
+    assert [it["a"] for it in iterate_points(grid(a=whole), 0)] == [1, 4, 7]
 
 
 def test_a_grid_of_a_billion_points_and_more_gives_its_first_at_once() -> None:
     space = grid(
         a={"min": 1, "max": 1000}, b={"min": 1, "max": 1000}, c={"min": -(2**63), "max": 2**63 - 1}
     )
-    assert size(space) == 10**6 * 2**64
-    assert next(points(space, 0)) == {"a": 1, "b": 1, "c": -(2**63)}
+    assert count_points(space) == 10**6 * 2**64
+    assert next(iterate_points(space, 0)) == {"a": 1, "b": 1, "c": -(2**63)}
     assert grid_point(space, 10**6 * 2**64 - 1) == {"a": 1000, "b": 1000, "c": 2**63 - 1}
 
 
@@ -223,6 +229,6 @@ def test_a_grid_has_no_point_beyond_its_end() -> None:
 
 def test_random_points_never_end() -> None:
     space = Space("random", {"a": {"min": 0.0, "max": 1.0}})
-    assert size(space) is None
-    stream = list(itertools.islice(points(space, 5), 20))
+    assert count_points(space) is None
+    stream = list(itertools.islice(iterate_points(space, 5), 20))
     assert stream == [random_point(space, 5, index) for index in range(20)]

@@ -49,7 +49,7 @@ def expected(work: list[Row]) -> list[dict[str, Any]]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(rows)
 def test_each_row_finds_its_own_parameters_and_what_programs_kept(work: list[Row]) -> None:
     assert seen(work) == expected(work)

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from tests.record.only_there import collect_only_there
 from tests.record.page import render_page
-from tests.record.parts import Part, parts
+from tests.record.parts import UNFINISHED, Part, parts
 from tests.record.results import (
     PAGE,
     ROOT,
@@ -38,12 +38,15 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help="only these; default all")
     parser.add_argument("--again", action="store_true", help="also what passed at this commit")
     parser.add_argument("--lives", type=int, default=LIVES, help=f"default {LIVES:,}")
+    parser.add_argument("--campaign", action="store_true", help="only the parts of `make campaign`")
+    parser.add_argument("--minutes", type=float, help="of each part of the campaign; then go on")
     arguments = parser.parse_args()
-    table = parts(arguments.lives)
+    table = parts(arguments.lives, arguments.minutes)
     if unknown := set(arguments.parts) - {part.name for part in table}:
         known = ", ".join(part.name for part in table)
         parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {known}")
-    chosen = [part for part in table if part.name in (arguments.parts or [it.name for it in table])]
+    default = [it.name for it in table if it.paths or not arguments.campaign]
+    chosen = [part for part in table if part.name in (arguments.parts or default)]
     record = replace(load_record(), only_there=collect_only_there())
     failed = []
     for part in chosen:
@@ -54,7 +57,7 @@ def main() -> int:
             print(f"{part.name}: left out, as no package registry was reached", flush=True)
             continue
         result = run_part(part)
-        record.results[part.name] = result
+        record = record.with_result(result, kept=bool(part.paths))
         save(record, table)
         failed += [] if result.passed else [part.name]
     save(record, table)
@@ -64,15 +67,15 @@ def main() -> int:
 
 
 def has_passed(result: Result | None, part: Part) -> bool:
-    """Whether the same command passed with the code that is there now."""
-    if result is None or not result.passed or result.command != part.command:
+    """Whether the same command passed with the code that is there now, and has no more to do."""
+    if result is None or not result.passed or not result.whole:
         return False
-    return is_same_code(result.commit)
+    return result.command == part.command and is_same_code(result.commit, part.paths)
 
 
 def run_part(part: Part) -> Result:
     print(f"== {part.name}: {part.command}", flush=True)
-    commit, began_s, before_s = find_commit(), time.monotonic(), _children_s()
+    commit, began_s, before_s = find_commit(part.paths), time.monotonic(), _children_s()
     process = subprocess.Popen(
         part.command.split(),
         cwd=ROOT,
@@ -88,16 +91,21 @@ def run_part(part: Part) -> Result:
         print(line, end="", flush=True)
         output.append(line)
     code = process.wait()
+    spent = part.spent("".join(output)) or (
+        time.monotonic() - began_s,
+        _children_s() - before_s,
+    )
     return Result(
         part=part.name,
         command=part.command,
         count=part.count("".join(output)),
-        passed=code in part.passes,
+        passed=code in (*part.passes, UNFINISHED),
         commit=commit,
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         machine=describe_machine(),
-        seconds=round(time.monotonic() - began_s, 1),
-        cpu_s=round(_children_s() - before_s, 1),
+        seconds=round(spent[0], 1),
+        cpu_s=round(spent[1], 1),
+        whole=code != UNFINISHED,
     )
 
 

@@ -14,8 +14,21 @@ What `make test-all` found when it ran last, part by part. A part that passed is
 the same commit; `make test-all AGAIN=1` runs all of them, `PARTS="lives mutants"` some. CPU is that
 of all processes that a part started and waited for.
 
+The last rows are those of `make campaign`. Each goes on where it stopped until the product's code
+changes; it has the last commit of that code, and the seconds of all its runs.
+`make campaign MINUTES=30` gives each of them half an hour. A change of the product begins a row
+anew, with seeds that no earlier commit had; what earlier commits came to is listed below.
+
 | what | command | count | result | commit | date | machine | seconds | CPU seconds |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+EARLIER = """
+## Earlier commits of the campaign
+
+Other code than today's: no proof of it, and not counted above.
+
+| what | count | result | commit | date | machine | seconds | CPU seconds |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 ONLY = """
 ## What runs there alone
@@ -29,7 +42,7 @@ FILES_SHOWN = 6
 def render_page(record: Record, parts: list[Part]) -> str:
     rows = [_row(part, record.results.get(part.name)) for part in parts]
     alone = [f"| {part.what} | {part.why} |" for part in parts if part.why]
-    lines = [*rows, *ONLY.splitlines(), *alone]
+    lines = [*rows, *_earlier_lines(record, parts), *ONLY.splitlines(), *alone]
     if record.only_there:
         lines += ["", "The tests that are marked `only_all`:", ""]
         lines += ["| tests | why | where |", "| --- | --- | --- |"]
@@ -44,15 +57,32 @@ def render_page(record: Record, parts: list[Part]) -> str:
 def _row(part: Part, result: Result | None) -> str:
     if result is None:
         return f"| {part.what} | `make test-all PARTS={part.name}` | | not run yet | | | | | |"
-    cells = (
-        part.what,
-        f"`{result.command}`",
+    return f"| {part.what} | `{result.command}` | {' | '.join(_cells(result))} |"
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    return (
         result.count,
-        "passed" if result.passed else "**failed**",
+        _outcome(result),
         result.commit,
         result.date,
         result.machine,
         f"{result.seconds:,.0f}",
         f"{result.cpu_s:,.0f}",
     )
-    return f"| {' | '.join(cells)} |"
+
+
+def _earlier_lines(record: Record, parts: list[Part]) -> list[str]:
+    names = {part.name: part.what for part in parts}
+    rows = [
+        f"| {names[it.part]} | {' | '.join(_cells(it))} |"
+        for it in record.earlier
+        if it.part in names
+    ]
+    return [*EARLIER.splitlines(), *rows] if rows else []
+
+
+def _outcome(result: Result) -> str:
+    if not result.passed:
+        return "**failed**"
+    return "passed" if result.whole else "nothing found so far"

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.daemon.client import spawn
 from fleetctl.providers.remote.assets import build_waits
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
 from tests.emulators.wandb.running import WandbEmulator
-from tests.servers import daytona_fleet, modal_fleet
+from tests.servers import daytona_fleet, forked, modal_fleet
 from tests.servers.fleets import Tally
 from tests.servers.modal_calling import look_often
 
@@ -25,6 +26,14 @@ PATIENCE_S = 120.0
 def _builds_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start waits for its image's build, however busy the machine is."""
     monkeypatch.setattr(build_waits, "PATIENCE_S", PATIENCE_S)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _controllers_are_forks() -> Iterator[None]:
+    """Those that a command in this process starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spawn, "_spawn_controller", forked.start_controller)
+        yield
 
 
 @pytest.fixture

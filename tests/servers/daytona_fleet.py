@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.providers.contract.base import Backend
-from fleetctl.providers.daytona.provider import DaytonaProvider
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.daytona.daytona_provider import DaytonaProvider
+from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers import fleets
 from tests.servers.fleets import Play, telling
@@ -26,7 +26,7 @@ class Fleet(fleets.Fleet):
         self.home, self.emulator = home, emulator
         super().__init__(home, **options)
 
-    def build(self, home: Path, pace: Pace) -> Backend:
+    def build(self, home: Path, pace: FollowPace) -> Backend:
         return DaytonaProvider(home, store_id=self.store.store_id, notify=self.told, pace=pace)
 
     def made(self) -> list[dict[str, Any]]:

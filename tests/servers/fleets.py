@@ -21,15 +21,15 @@ from fleetctl.apply.write import commit
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Run
 from fleetctl.engine.engine import Engine
-from fleetctl.engine.shared.settings import Settings
-from fleetctl.manifest import Document, load
+from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.manifest import Document, load_manifests
 from fleetctl.providers.contract.base import Backend
-from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.wiring.accounts import open_store
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.wiring.account_registry import open_store
 from tests.contracts.provider_worlds import eventually
 
-BRISK = Settings(retry_initial_s=0.05, retry_max_s=1.0, stop_again_s=1.0)
-QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
+BRISK = EngineSettings(retry_initial_s=0.05, retry_max_s=1.0, stop_again_s=1.0)
+QUICK = FollowPace(retry_initial_s=0.05, retry_max_s=0.5)
 
 Play = Callable[..., None]
 
@@ -95,7 +95,9 @@ class Fleet:
     name = ""  # of the provider
     kind = "BatchJob"  # of the objects that are asked about
 
-    def __init__(self, home: Path, *, settings: Settings = BRISK, pace: Pace = QUICK) -> None:
+    def __init__(
+        self, home: Path, *, settings: EngineSettings = BRISK, pace: FollowPace = QUICK
+    ) -> None:
         self._home, self._settings, self._pace = home, settings, pace
         self._open()
 
@@ -116,7 +118,7 @@ class Fleet:
         """What else the engine is made of."""
         return {}
 
-    def build(self, home: Path, pace: Pace) -> Backend:
+    def build(self, home: Path, pace: FollowPace) -> Backend:
         raise NotImplementedError
 
     def made(self) -> list[dict[str, Any]]:
@@ -154,8 +156,10 @@ class Fleet:
             "metadata": {"name": name},
             "spec": dict(spec),
         }
-        manifests = load([Document("test.yaml", json.dumps(manifest), "/")])
-        for outcome in commit.apply(self.store, manifests, self.engine.state.clock.now_s()):
+        manifests = load_manifests([Document("test.yaml", json.dumps(manifest), "/")])
+        for outcome in commit.apply_manifests(
+            self.store, manifests, self.engine.state.clock.now_s()
+        ):
             self.engine.state.poke(outcome.uid)
 
     def delete(self, name: str = "job") -> None:
@@ -163,12 +167,12 @@ class Fleet:
 
     def delete_kind(self, kind: str, name: str) -> None:
         self.engine.state.poke(
-            commit.delete(self.store, kind, name, self.engine.state.clock.now_s())
+            commit.delete_object(self.store, kind, name, self.engine.state.clock.now_s())
         )
 
     def suspend(self, name: str = "job", *, wanted: bool) -> None:
         now_s = self.engine.state.clock.now_s()
-        commit.suspend(self.store, self.kind, name, now_s, wanted=wanted)
+        commit.suspend_object(self.store, self.kind, name, now_s, wanted=wanted)
         self.engine.state.inbox.wake()
 
     # -- what is recorded --------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any
 
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend
-from fleetctl.providers.kubernetes.provider import KubernetesProvider
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
+from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.emulators.kubernetes.running import KubernetesEmulator
 from tests.servers import fleets
 from tests.servers.fleets import Play, telling
@@ -27,7 +27,7 @@ class Fleet(fleets.Fleet):
         self.emulator, self.namespace = emulator, namespace
         super().__init__(home, **options)
 
-    def build(self, home: Path, pace: Pace) -> Backend:
+    def build(self, home: Path, pace: FollowPace) -> Backend:
         declared = {"kubeconfig": str(self.emulator.kubeconfig)}
         account = Account(self.name, self.name, declared, settings={"namespace": self.namespace})
         return KubernetesProvider(

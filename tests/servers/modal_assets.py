@@ -12,7 +12,7 @@ from typing import Any
 import modal
 import pytest
 
-from fleetctl.providers.modal.assets.images import Images
+from fleetctl.providers.modal.assets.modal_images import ModalImages
 from fleetctl.providers.paths import jobs_dir
 from fleetctl.specs.blocks.template import Template
 from tests.emulators.modal.running import ModalEmulator
@@ -26,7 +26,7 @@ class Assets:
 
     def __init__(self, emulator: ModalEmulator, home: Path) -> None:
         self.emulator, self.home = emulator, home
-        self.images = Images(home / "modal")
+        self.images = ModalImages(home / "modal")
         self.client: Any = None
         self.app: Any = None
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.providers.modal.connection.client import Connection
-from fleetctl.providers.modal.functions.deployments import fleet
+from fleetctl.providers.modal.connection.modal_connection import ModalConnection
+from fleetctl.providers.modal.functions.deployments import fleet_name
 from fleetctl.providers.modal.functions.latches import Latches
 from tests.contracts.provider_worlds import eventually
 from tests.servers.modal_fleet import Fleet
@@ -33,8 +33,8 @@ class Truth:
 
     def __init__(self, fleet_: Fleet) -> None:
         self._emulator = fleet_.emulator
-        self._latches = Latches(Connection("truth"), fleet_.store.store_id)
-        self._prefix = f"fleetctl-fn-{fleet(fleet_.store.store_id)}-"
+        self._latches = Latches(ModalConnection("truth"), fleet_.store.store_id)
+        self._prefix = f"fleetctl-fn-{fleet_name(fleet_.store.store_id)}-"
 
     def apps(self, *, live: bool = True) -> list[dict[str, Any]]:
         apps = self._emulator.state()["apps"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.providers.contract.base import Backend
-from fleetctl.providers.modal.provider import ModalProvider
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.modal.modal_provider import ModalProvider
+from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers import fleets
 from tests.servers.fleets import Play, Tally, begins, telling
@@ -25,7 +25,7 @@ class Fleet(fleets.Fleet):
         self.emulator = emulator
         super().__init__(home, **options)
 
-    def build(self, home: Path, pace: Pace) -> Backend:
+    def build(self, home: Path, pace: FollowPace) -> Backend:
         return ModalProvider(home, store_id=self.store.store_id, notify=self.told, pace=pace)
 
     def made(self) -> list[dict[str, Any]]:

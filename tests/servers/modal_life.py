@@ -13,12 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fleetctl.common.errors import FleetctlError
-from fleetctl.daemon.reach.client import ping
+from fleetctl.daemon.client.socket_client import ping_controller
 from tests.emulators.driving.modal import PATIENCE_S, eventually
 from tests.servers.forked import Forked, run
 from tests.soak.killing import Life
 
+# The simulation plays deaths at every point of a start and an end; a real controller dies after
+# replies were sent, and in `make test-all` before, too.
+FURTHER_KILLS = pytest.mark.only_all(
+    reason="a controller killed amid further replies of a cloud",
+    of=("before", "SandboxTerminateV2"),
+)
 # Variables that Python or the SDK reads when it is loaded: a fork has read them before.
 READ_AT_START = {"PYTHONPATH", "MODAL_CONFIG_PATH"}
 
@@ -60,7 +68,7 @@ class ModalLife(Life):
     def ready(self) -> bool:
         """Asked as the commands ask it, without a process for each time."""
         try:
-            return bool((ping(self.root / "home") or {}).get("ready"))
+            return bool((ping_controller(self.root / "home") or {}).get("ready"))
         except FleetctlError:
             return False  # it is not there yet, or just ends
 

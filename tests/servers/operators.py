@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fleetctl.operator.crds.definition import GROUP, VERSION, definitions
+from fleetctl.operator.crds.definition import GROUP, VERSION, definition_of
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS
 from tests.emulators.kubernetes.running import KubernetesEmulator
 from tests.servers.forked import Forked
@@ -29,6 +30,9 @@ ROLES = ROOT / "deploy/kustomize/roles.yaml"
 HANG_S = 400.0
 # One that leads alone needs no other to follow it, and a busy machine keeps no short lease.
 LEASE_S = 600
+# Of two, one of which follows: as short as a busy machine can keep, mostly. An operator that cannot
+# is started again.
+SHORT_LEASE_S = 10
 LOOK_S = 0.02
 NAMESPACE = "fleetctl"
 MERGE = "application/merge-patch+json"
@@ -47,11 +51,11 @@ def until(true: Callable[[], Any], what: str, *, within_s: float = HANG_S) -> An
 
 
 class People:
-    """Whoever has kubectl, as an administrator."""
+    """Whoever has kubectl; kubeconfig: of whom, by default of an administrator."""
 
-    def __init__(self, cluster: KubernetesEmulator) -> None:
+    def __init__(self, cluster: KubernetesEmulator, kubeconfig: Path | None = None) -> None:
         self._cluster = cluster
-        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        config = yaml.safe_load((kubeconfig or cluster.kubeconfig).read_text())
         (user,) = config["users"]
         self.token = user["user"]["token"]
         self._context = ssl.create_default_context()
@@ -64,8 +68,29 @@ class People:
             {"Authorization": f"Bearer {self.token}", "Content-Type": sort},
             method=method,
         )
+        try:
+            with urllib.request.urlopen(request, timeout=HANG_S, context=self._context) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            error.msg = f"{error.msg}: {error.read().decode()}"
+            raise
+
+    def text(self, path: str) -> str:
+        """What is no object: a pod's log."""
+        request = urllib.request.Request(
+            self._cluster.url + path, headers={"Authorization": f"Bearer {self.token}"}
+        )
         with urllib.request.urlopen(request, timeout=HANG_S, context=self._context) as answer:
-            return json.load(answer)
+            text: bytes = answer.read()
+        return text.decode()
+
+    def code(self, method: str, path: str, body: Any = None, sort: str = "application/json") -> int:
+        """The status of an answer, whatever it is."""
+        try:
+            self.ask(method, path, body, sort)
+        except urllib.error.HTTPError as error:
+            return error.code
+        return 200
 
     def create(
         self, kind: str, name: str, spec: Object, namespace: str = "default", **more: Any
@@ -76,18 +101,18 @@ class People:
             "metadata": {"name": name, **more},
             "spec": spec,
         }
-        made: Object = self.ask("POST", self._path(kind, namespace), manifest)
+        made: Object = self.ask("POST", self.path(kind, namespace), manifest)
         return made
 
     def patch(self, kind: str, name: str, body: Object, namespace: str = "default") -> Object:
-        path = f"{self._path(kind, namespace)}/{name}"
+        path = f"{self.path(kind, namespace)}/{name}"
         made: Object = self.ask("PATCH", path, body, MERGE)
         return made
 
     def delete(self, kind: str, name: str, namespace: str = "default") -> None:
-        self.ask("DELETE", f"{self._path(kind, namespace)}/{name}")
+        self.ask("DELETE", f"{self.path(kind, namespace)}/{name}")
 
-    def _path(self, kind: str, namespace: str) -> str:
+    def path(self, kind: str, namespace: str) -> str:
         row = KINDS[kind]
         within = f"/namespaces/{namespace}" if row.namespaced else ""
         return f"/apis/{GROUP}/{VERSION}{within}/{row.plural}"
@@ -170,23 +195,81 @@ class Operator:
         return self.process.wait(HANG_S)
 
 
+class Pair:
+    """Replicas that share a home, as those of deploy/ share a disk. words: options of both."""
+
+    def __init__(self, cluster: KubernetesEmulator, directory: Path, *words: str) -> None:
+        self.cluster, self._directory, self._words = cluster, directory, words
+        self.people = People(cluster)
+        self.all: list[Operator] = []
+        self.gone: list[Operator] = []
+
+    def start(self) -> Operator:
+        one = Operator(
+            self.cluster,
+            self._directory / "home",
+            account_config(self.cluster),
+            self._directory / f"log-{len(self.all) + len(self.gone)}",
+            *("--lease-seconds", str(SHORT_LEASE_S), "--lease", self._directory.name),
+            *self._words,
+        )
+        self.all.append(one)
+        return one
+
+    def until(self, true: Callable[[], Any], what: str) -> Any:
+        """As the kubelet does it: who ended is started again, meanwhile."""
+
+        def holds() -> Any:
+            if found := true():
+                return found
+            for one in [it for it in self.all if it.process.poll() is not None]:
+                self.all.remove(one)
+                self.gone.append(one)
+                self.start()
+            return None
+
+        return until(holds, what)
+
+    def leader(self) -> Operator:
+        found: Operator = self.until(
+            lambda: next((it for it in self.all if it.leads() and it.process.poll() is None), None),
+            "one of them leads",
+        )
+        return found
+
+    def holder(self) -> str:
+        """The pid of who has the lease; empty while it is given back."""
+        found = self.cluster.objects("leases", "coordination.k8s.io", NAMESPACE)
+        words = found[0]["spec"]["holderIdentity"].split("_") if found else []
+        return words[-2] if len(words) > 1 else ""
+
+    def end(self) -> None:
+        for one in (*self.all, *self.gone):
+            with contextlib.suppress(ProcessLookupError):
+                one.process.send_signal(signal.SIGCONT)
+            one.stop()
+
+
 @contextlib.contextmanager
-def cluster_with_our_kinds() -> Iterator[KubernetesEmulator]:
+def cluster_with_our_kinds(
+    without: Collection[str] = (), roles: Collection[Path] = (ROLES,)
+) -> Iterator[KubernetesEmulator]:
+    """without: kinds whose definitions are not there. roles: files of the operator's rights."""
+    kinds = [it for it in KINDS.values() if it.name not in without]
     with KubernetesEmulator(namespaces=[NAMESPACE]) as cluster:
         people = People(cluster)
-        for definition in definitions():
-            people.ask(
-                "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition
-            )
+        for kind in kinds:
+            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            people.ask("POST", path, definition_of(kind))
         account = {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": {"name": "fleetctl-operator"},
         }
         people.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
-        for role in yaml.safe_load_all(ROLES.read_text()):
+        for role in (it for file in roles for it in yaml.safe_load_all(file.read_text())):
             people.ask("POST", _role_path(role), role)
-        for kind in KINDS.values():
+        for kind in kinds:
             until(lambda kind=kind: _served(people, kind.plural), f"{kind.plural} are served")
         cluster.forget_requests()
         yield cluster

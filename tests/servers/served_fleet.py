@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fleetctl.engine.outside import Outside
-from fleetctl.gateway.reach.process import GatewayProcess
-from fleetctl.gateway.serving import serving
-from fleetctl.providers.endpoint.provider import EndpointProvider
+from fleetctl.engine.engine_services import EngineServices
+from fleetctl.gateway.client.gateway_process import GatewayProcess
+from fleetctl.gateway.serving import serve_gateway
+from fleetctl.providers.endpoint.endpoint_provider import EndpointProvider
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers import modal_fleet
@@ -100,12 +100,14 @@ class Fleet(modal_fleet.Fleet):
     def parts(self) -> dict[str, Any]:
         directory = self._home / "gateway"
         directory.mkdir(mode=0o700, exist_ok=True)
-        return {"outside": Outside(gateway=GatewayProcess(directory))}
+        return {"outside": EngineServices(gateway=GatewayProcess(directory))}
 
     async def serve(self) -> None:
         """The gateway lives until the end of the test, whatever becomes of the controller."""
         directory = self._home / "gateway"
-        self.gateway = await self._life.enter_async_context(serving(directory, asyncio.Event()))
+        self.gateway = await self._life.enter_async_context(
+            serve_gateway(directory, asyncio.Event())
+        )
 
     async def restart(self) -> None:
         await super().close()

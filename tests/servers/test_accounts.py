@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.apply import propose
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.apply.local import local_proposal
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.engine.engine import Engine
-from fleetctl.engine.execute.orphan_sweep import sweep
+from fleetctl.engine.execute.orphan_sweep import sweep_orphans
 from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.specs.blocks.template import Template
-from fleetctl.wiring.accounts import Accounts, open_store
+from fleetctl.wiring.account_registry import AccountRegistry, open_store
 from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
@@ -123,7 +123,7 @@ class Fleet(fleets.Fleet):
         self.home, self.pair, self.clock = home, pair, Clock()
         self.store = open_store(home, self.clock)
         secrets = SecretValues(self.store, os.environ)
-        self.accounts = Accounts(
+        self.accounts = AccountRegistry(
             home, store_id=self.store.store_id, notify=self.told, environ=secrets.value
         )
         self.engine = Engine(
@@ -158,7 +158,7 @@ class Fleet(fleets.Fleet):
 
     async def fleetctl(self, *words: str) -> tuple[int, str, str]:
         out, talk = io.TextIOWrapper(io.BytesIO(), "utf-8", newline=""), io.StringIO()
-        code = await asyncio.to_thread(guarded, list(words), Screen(out, talk))
+        code = await asyncio.to_thread(run_guarded, list(words), Screen(out, talk))
         out.flush()
         return code, out.buffer.getvalue().decode(), talk.getvalue()  # type: ignore[attr-defined]
 
@@ -267,7 +267,7 @@ def test_a_sweep_of_one_account_never_touches_the_other(home: Path, pair: Pair) 
         told = {(one["provider"], one["run"]) for one in json.loads(out) if one["run"]}
         assert told == {("team-a", "forgotten"), ("team-b", "forgotten")}
         fleet.clock.ahead_s = OLD_S
-        assert await sweep(engine.state, "team-a", engine.rate_limiters["team-a"]) == 1
+        assert await sweep_orphans(engine.state, "team-a", engine.rate_limiters["team-a"]) == 1
         fleet.clock.ahead_s = 0.0
 
         async def gone_from_a() -> bool:
@@ -354,7 +354,7 @@ def test_a_plan_goes_by_what_each_account_charges(
 ) -> None:
     """Of Modal, that is: Daytona's accounts do not tell their prices."""
     # A person waits three seconds for them; on a busy machine they come later.
-    monkeypatch.setattr(propose, "PRICES_S", 120.0)
+    monkeypatch.setattr(local_proposal, "PRICES_S", 120.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.declare("a")

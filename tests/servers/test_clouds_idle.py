@@ -17,10 +17,10 @@ from tests.contracts.provider_worlds import World, python
 NEXT_CONTROLLER = """
 import asyncio, sys
 from pathlib import Path
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.wiring.account_registry import AccountRegistry
 
 async def sweep():
-    made = Accounts(Path(sys.argv[1]), store_id=sys.argv[3], notify=print).backends
+    made = AccountRegistry(Path(sys.argv[1]), store_id=sys.argv[3], notify=print).backends
     found = await made[sys.argv[2]].owned()
     for provider in made.values():
         await provider.close()
@@ -56,6 +56,7 @@ async def _used_and_left(world: World, store_id: str, name: str) -> None:
         await world.close()
 
 
+@pytest.mark.only_all(reason="a store that is idle, on further clouds")
 def test_a_controller_after_the_last_job_asks_no_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_controller_after_the_last_job_asks_no_cluster(
         asyncio.run(_used_and_left(world, f"{world.store_id}-{world.salt}", "kubernetes"))
 
 
+@pytest.mark.only_all(reason="a store that is idle, on further clouds", of=("modal",))
 @pytest.mark.parametrize("name", ["modal", "daytona"])
 def test_a_controller_after_the_last_job_asks_nothing(name: str, tmp_path: Path) -> None:
     if name == "modal":

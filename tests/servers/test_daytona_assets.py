@@ -13,20 +13,20 @@ import pytest
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.controllers.model import WandbTrial
-from fleetctl.controllers.wandb.program import observed
+from fleetctl.controllers.wandb.program_params import observe_template
 from fleetctl.providers.contract.account import built_in
-from fleetctl.providers.contract.volume_files import Copy
-from fleetctl.providers.daytona.assets import snapshots
-from fleetctl.providers.daytona.assets.volume_files import DaytonaFiles
+from fleetctl.providers.contract.volume_files import FileCopy
+from fleetctl.providers.daytona.assets import daytona_snapshots
+from fleetctl.providers.daytona.assets.daytona_files import DaytonaFiles
 from fleetctl.providers.remote.assets import build_waits
-from fleetctl.providers.rundir.builds import logs_of
+from fleetctl.providers.rundir.build_logs import logs_of
 from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import command, eventually, python, script
 
 
 def ours(world: DaytonaWorld) -> list[str]:
     found = world.emulator.state()["snapshots"]
-    return [one["name"] for one in found if one["name"].startswith(snapshots.PREFIX)]
+    return [one["name"] for one in found if one["name"].startswith(daytona_snapshots.PREFIX)]
 
 
 # -- images ----------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_in_an_image_of_a_registry_wandb_is_told_the_parameters_too(daytona_alon
     async def tale(world: DaytonaWorld) -> None:
         text = "import os; print(open(os.environ['WANDB_SWEEP_PARAM_PATH']).read())"
         wandb = WandbTrial("lr", "", "", only=False)
-        template = observed(command("python3", "-c", text, image="python:3.12"), wandb)
+        template = observe_template(command("python3", "-c", text, image="python:3.12"), wandb)
         ref = await world.start(template, params={"lr": 3e-05}, wandb=wandb)
         assert (await world.ended(ref)).ok
         assert b"3.0e-05" in await world.log(ref)
@@ -253,10 +253,10 @@ def test_a_volume_is_mounted_with_its_links_and_its_files_are_copied_both_ways(
         everything = await files.entries("shared", "", recursive=True)
         assert [(one.path, one.size) for one in everything] == [("a", 5), ("d e", 0), ("d e/b", 2)]
         out = tmp_path / "out"
-        await files.get("shared", [Copy(out, "d e/b", 2)], tell=told.append)
+        await files.get("shared", [FileCopy(out, "d e/b", 2)], tell=told.append)
         assert (out.read_text(), told) == ("2\n", [2])
         out.write_text("from here")
-        await files.put("shared", [Copy(out, "new/deep/c", 9)], tell=told.append)
+        await files.put("shared", [FileCopy(out, "new/deep/c", 9)], tell=told.append)
         assert [one.path for one in await files.entries("shared", "new/deep/c")] == ["new/deep/c"]
         with pytest.raises(Refused, match="is a directory"):
             await files.remove("shared", "new")
@@ -267,7 +267,7 @@ def test_a_volume_is_mounted_with_its_links_and_its_files_are_copied_both_ways(
             with pytest.raises(NotFound, match="volume/shared has no"):
                 await files.entries("shared", path)
         with pytest.raises(NotFound):
-            await files.get("shared", [Copy(out, "nope", 0)], tell=told.append)
+            await files.get("shared", [FileCopy(out, "nope", 0)], tell=told.append)
         with pytest.raises(NotFound, match="no volume `other` yet"):
             await files.entries("other", "")
         helpers = [one for one in world.emulator.state()["sandboxes"] if "files" in one["name"]]

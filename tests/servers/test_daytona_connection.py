@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.install import install_hint
-from fleetctl.providers.daytona.connection.client import Connection
-from fleetctl.providers.daytona.connection.settings import Settings, from_environment
-from fleetctl.providers.daytona.provider import DaytonaProvider
+from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
+from fleetctl.providers.daytona.connection.daytona_settings import DaytonaSettings, from_environment
+from fleetctl.providers.daytona.daytona_provider import DaytonaProvider
 from tests.contracts.daytona_worlds import emulated
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.daytona.settings import API_KEY_WITHOUT_ACCESS
@@ -39,7 +39,7 @@ def refusal(connect_s: float | None = None) -> FleetctlError:
     """What a new connection says when it is asked."""
 
     async def play() -> FleetctlError:
-        connection = Connection(connect_s=connect_s)
+        connection = DaytonaConnection(connect_s=connect_s)
         try:
             await connection.client()
         except FleetctlError as error:
@@ -85,7 +85,7 @@ def test_without_a_key_it_is_said_how_to_get_one(
 def test_a_server_that_does_not_answer_is_told_within_the_deadline(
     emulator: DaytonaEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Settings().connect_s <= 5.0  # what is left of ten seconds is the SDK's import
+    assert DaytonaSettings().connect_s <= 5.0  # what is left of ten seconds is the SDK's import
     with socket.create_server(("127.0.0.1", 0)) as silent:
         place = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
         monkeypatch.setenv("DAYTONA_API_URL", place)
@@ -114,7 +114,7 @@ def test_a_hundred_who_wait_hear_of_one_failure(
     emulator.forget_requests()
 
     async def play() -> list[object]:
-        connection = Connection()
+        connection = DaytonaConnection()
         asked = (connection.client() for _ in range(100))
         answers = await asyncio.gather(*asked, return_exceptions=True)
         await connection.close()
@@ -125,7 +125,7 @@ def test_a_hundred_who_wait_hear_of_one_failure(
 
 
 def test_a_setting_that_is_no_number_is_refused() -> None:
-    assert from_environment({"FLEETCTL_DAYTONA_CREATES_PER_S": "2.5"}) == Settings(
+    assert from_environment({"FLEETCTL_DAYTONA_CREATES_PER_S": "2.5"}) == DaytonaSettings(
         creates_per_s=2.5
     )
     for wrong in ("0", "-1", "many", "inf", "nan"):
@@ -139,9 +139,9 @@ def test_the_sdk_is_not_imported_before_something_is_asked_of_daytona(tmp_path: 
 import asyncio, sys
 from pathlib import Path
 from fleetctl.providers.contract.account import built_in
-from fleetctl.wiring.accounts import Accounts, volume_files
+from fleetctl.wiring.account_registry import AccountRegistry, volume_files
 async def play():
-    made = Accounts(Path({str(tmp_path)!r}), store_id="s", notify=print).backends
+    made = AccountRegistry(Path({str(tmp_path)!r}), store_id="s", notify=print).backends
     volume_files(built_in("daytona"), Path({str(tmp_path)!r}))
     assert await made["daytona"].owned() == []
     for provider in made.values():
@@ -225,6 +225,6 @@ def test_doctor_tells_of_a_server_that_does_not_answer(
 def doctor() -> tuple[list[dict[str, Any]], str]:
     """Its lines about Daytona, and all that it said."""
     out, talk = io.StringIO(), io.StringIO()
-    guarded(["doctor", "-o", "json"], Screen(out, talk))
+    run_guarded(["doctor", "-o", "json"], Screen(out, talk))
     lines = [one for one in json.loads(out.getvalue()) if one["topic"] == "daytona"]
     return lines, out.getvalue() + talk.getvalue()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.providers.daytona.runs import creates
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.engine.execute.orphan_sweep import sweep_orphans
+from fleetctl.providers.daytona.runs import daytona_creator
+from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.driving.daytona import wait_until
@@ -33,16 +33,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Our own deadlines, in tenths of seconds, until it is called: on a busy machine what is not
     stuck takes longer than that, too.
     """
-    usual = {name: getattr(creates, name) for name in ("SLACK_S", "OTHERS_S", "STATES_S")}
-    monkeypatch.setattr(creates, "LOOK_S", 0.1)
-    monkeypatch.setattr(creates, "SLACK_S", 0.1)
-    monkeypatch.setattr(creates, "OTHERS_S", 0.3)
-    monkeypatch.setattr(creates, "STATES_S", dict.fromkeys(creates.STATES_S, 0.3))
-    monkeypatch.setattr(creates, "FAILED_AFTER_S", 0.1)
+    usual = {name: getattr(daytona_creator, name) for name in ("SLACK_S", "OTHERS_S", "STATES_S")}
+    monkeypatch.setattr(daytona_creator, "LOOK_S", 0.1)
+    monkeypatch.setattr(daytona_creator, "SLACK_S", 0.1)
+    monkeypatch.setattr(daytona_creator, "OTHERS_S", 0.3)
+    monkeypatch.setattr(daytona_creator, "STATES_S", dict.fromkeys(daytona_creator.STATES_S, 0.3))
+    monkeypatch.setattr(daytona_creator, "FAILED_AFTER_S", 0.1)
 
     def patient_again() -> None:
         for name, value in usual.items():
-            monkeypatch.setattr(creates, name, value)
+            monkeypatch.setattr(daytona_creator, name, value)
 
     return patient_again
 
@@ -55,7 +55,7 @@ def test_1_an_index_that_lags_decides_nothing(on_daytona: Play, tally: Tally) ->
         fleet.emulator.set(list_lag_s=3600.0)
         fleet.apply({"python": tally.python()}, **FOUR)
         await fleet.phase("Succeeded")
-        await sweep(fleet.engine.state, "daytona", fleet.engine.rate_limiters["daytona"])
+        await sweep_orphans(fleet.engine.state, "daytona", fleet.engine.rate_limiters["daytona"])
         assert tally.begun == EACH_OF_FOUR_ONCE
         assert [run.attempt for run in fleet.runs()] == [1] * 4
         assert len(fleet.made()) == 4
@@ -86,13 +86,36 @@ def test_2_a_create_whose_answer_is_lost_makes_one_sandbox_and_begins_once(
 def test_3_a_create_that_is_not_answered_is_found_by_its_name(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creates, "LOOK_S", 0.1)
+    monkeypatch.setattr(daytona_creator, "LOOK_S", 0.1)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fault(operation="createSandbox", when="after", delay_s=NEVER_S, count=1)
         fleet.apply({"python": tally.python()})
         await fleet.phase("Succeeded")
         assert tally.begun == {"0/1": 1}
+        assert len(fleet.made()) == 1
+        assert fleet.live() == []
+
+    on_daytona(tale)
+
+
+def test_3_a_create_that_nobody_takes_says_so_and_is_asked_for_again_soon(
+    on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was made, so that there is nothing to be stuck, and nothing to delete."""
+    monkeypatch.setattr(daytona_creator, "LOOK_S", 0.1)
+    monkeypatch.setattr(daytona_creator, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(daytona_creator, "UNANSWERED_S", 3.0)
+    monkeypatch.setattr(daytona_creator, "FAILED_AFTER_S", 0.1)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.fault(operation="createSandbox", delay_s=NEVER_S, count=1)
+        fleet.apply({"python": tally.python()})
+        status = await fleet.waits("Unreachable")
+        assert "Daytona has not answered the create of " in str(status)
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert [run.attempt for run in fleet.runs()] == [1]
         assert len(fleet.made()) == 1
         assert fleet.live() == []
 
@@ -159,6 +182,29 @@ def test_4_a_first_command_that_ends_without_a_word_is_sent_again(
         assert fleet.live() == []
 
     on_daytona(tale)
+
+
+def test_4_a_guest_that_ends_without_a_word_is_why_nothing_begins(
+    on_daytona: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        body = {"exitCode": 127, "result": ""}
+        path = "/toolbox/*/process/execute"
+        fleet.emulator.fault(method="POST", path=path, status=200, body=body)
+        fleet.apply({"python": tally.python()})
+
+        async def says_so() -> bool:
+            return "exited with code 127" in str(fleet.status().get("message"))
+
+        await eventually(says_so, "the job said what its guest ended with")
+        assert "`python3`" in fleet.status()["message"]
+        fleet.emulator.remove_faults()
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert fleet.live() == []
+
+    # Told at the first answer, not once that has lasted.
+    on_daytona(tale, pace=FollowPace(retry_initial_s=0.05, retry_max_s=0.5, silent_s=1e6))
 
 
 # -- 5: sandboxes that are stuck -------------------------------------------------------------------
@@ -262,7 +308,7 @@ def test_6_what_sticks_in_its_deletion_says_so_until_it_is_over(
         assert fleet.results() == {0: {"n": 1}}
         assert fleet.live() == []
 
-    on_daytona(tale, pace=Pace(retry_initial_s=0.05, retry_max_s=0.5, close_s=0.3))
+    on_daytona(tale, pace=FollowPace(retry_initial_s=0.05, retry_max_s=0.5, close_s=0.3))
 
 
 # -- 7: sandboxes that fail ------------------------------------------------------------------------
@@ -271,7 +317,7 @@ def test_6_what_sticks_in_its_deletion_says_so_until_it_is_over(
 def test_7_why_a_sandbox_failed_to_start_is_told_and_it_is_deleted(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creates, "FAILED_AFTER_S", 1.0)
+    monkeypatch.setattr(daytona_creator, "FAILED_AFTER_S", 1.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fate(during="starting", outcome="error", reason="no space left", count=1)

@@ -20,9 +20,9 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Observation
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.providers.daytona.assets import volumes
-from fleetctl.providers.daytona.connection import errors
-from fleetctl.providers.daytona.runs import creates
+from fleetctl.providers.daytona.assets import daytona_volumes
+from fleetctl.providers.daytona.connection import daytona_errors
+from fleetctl.providers.daytona.runs import daytona_creator
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.daytona_fleet import Fleet, Play
@@ -50,7 +50,7 @@ async def log_of(fleet: Fleet) -> bytes:
 def test_9_a_quota_is_waited_for_with_its_reason_and_costs_no_attempt(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "QUOTA_AFTER_S", 0.1)
+    monkeypatch.setattr(daytona_errors, "QUOTA_AFTER_S", 0.1)
 
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python()}, name="warm")
@@ -73,7 +73,7 @@ def test_9_a_quota_is_waited_for_with_its_reason_and_costs_no_attempt(
 def test_9_credits_that_are_used_up_are_waited_for_and_what_runs_goes_on(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "SUSPENDED_AFTER_S", 0.1)
+    monkeypatch.setattr(daytona_errors, "SUSPENDED_AFTER_S", 0.1)
     body = {"statusCode": 403, "message": "Organization is suspended: Depleted credits"}
 
     async def tale(fleet: Fleet) -> None:
@@ -179,7 +179,7 @@ def asked_at_s(fleet: Fleet, path: str, *, method: str = "*") -> list[float]:
 def test_11_a_volume_is_waited_for_and_deleted_after_its_last_user(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(volumes, "IN_USE_AFTER_S", 0.1)
+    monkeypatch.setattr(daytona_volumes, "IN_USE_AFTER_S", 0.1)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.set(durations_s={"volume.creating": 1.0})
@@ -324,7 +324,7 @@ def test_16_a_spot_eviction_is_no_failure_and_the_next_attempt_goes_on(
 def test_16_a_queue_that_times_out_is_waited_in_again(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creates, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(daytona_creator, "PATIENCE_S", 0.1)
     monkeypatch.setenv("FLEETCTL_DAYTONA_QUEUE_S", "60")
 
     async def tale(fleet: Fleet) -> None:
@@ -384,9 +384,10 @@ def test_17_what_waits_for_sandboxes_needs_neither_a_signal_nor_the_main_thread(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The SDK without asyncio ends its waits so. Ours is the other one, and has deadlines."""
+    usual = {name: getattr(daytona_creator, name) for name in ("SLACK_S", "STATES_S")}
     for name in ("LOOK_S", "SLACK_S", "FAILED_AFTER_S"):
-        monkeypatch.setattr(creates, name, 0.1)
-    monkeypatch.setattr(creates, "STATES_S", {"starting": 0.3})
+        monkeypatch.setattr(daytona_creator, name, 0.1)
+    monkeypatch.setattr(daytona_creator, "STATES_S", {"starting": 0.3})
     heard: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
 
@@ -399,6 +400,8 @@ def test_17_what_waits_for_sandboxes_needs_neither_a_signal_nor_the_main_thread(
 
         fleet.emulator.forget_requests()
         await eventually(given_up, "its start was given up")
+        for name, value in usual.items():  # for one that is not stuck, on a busy machine
+            monkeypatch.setattr(daytona_creator, name, value)
         fleet.emulator.advance(1000.0)
         await fleet.phase("Succeeded")
         assert tally.begun == {"0/1": 1}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.model import Resource
-from fleetctl.providers.daytona.assets.volume_files import LIFE_MINUTES
+from fleetctl.providers.daytona.assets.daytona_files import LIFE_MINUTES
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.daytona_fleet import DURATIONS_S
 from tests.servers.verb_worlds import SLEEPS, VerbWorld, play, service
@@ -71,7 +71,7 @@ def test_a_command_that_is_interrupted_leaves_no_helper(
 ) -> None:
     async def tale(world: VerbWorld) -> None:
         from fleetctl.providers.contract.account import built_in
-        from fleetctl.wiring.accounts import volume_files
+        from fleetctl.wiring.account_registry import volume_files
 
         await declared(world)
         emulator.set(durations_s={"starting": 30.0})

@@ -13,8 +13,8 @@ import pytest
 
 from fleetctl import DaytonaInterpreter
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.daytona.interpreter import session
-from fleetctl.providers.daytona.interpreter.sandbox import CALL_S, START_SLACK_S
+from fleetctl.providers.daytona.interpreter import daytona_session
+from fleetctl.providers.daytona.interpreter.daytona_session_sandbox import CALL_S, START_SLACK_S
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.driving.modal import eventually
 
@@ -69,7 +69,7 @@ def test_a_stream_that_is_cut_is_opened_anew_and_tells_nothing_twice(
             third.set()
 
     def cut() -> None:
-        third.wait(60)
+        third.wait(300)
         emulator.cut(its_sandbox(emulator)["id"])
 
     with DaytonaInterpreter(timeout=600) as interpreter:
@@ -95,12 +95,12 @@ def test_a_shutdown_that_does_not_come_through_is_told_and_may_be_asked_for_agai
 ) -> None:
     interpreter = DaytonaInterpreter(timeout=600)
     interpreter.start()
-    monkeypatch.setattr(session, "CALL_S", 1.0)
+    monkeypatch.setattr(daytona_session, "CALL_S", 1.0)
     busy = emulator.fault(operation="deleteSandbox", status=409)
     with pytest.raises(Unavailable, match="cannot be ended"):
         interpreter.shutdown()
     assert its_sandbox(emulator)["state"] == "started"
     emulator.remove_faults(busy)
-    monkeypatch.setattr(session, "CALL_S", CALL_S)
+    monkeypatch.setattr(daytona_session, "CALL_S", CALL_S)
     interpreter.shutdown()
     assert emulator.state()["present"] == []

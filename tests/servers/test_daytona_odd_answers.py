@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from fleetctl.controllers.history.retries.retry_limits import MAKE_IT_FIT
+from fleetctl.providers.daytona.runs import daytona_creator
 from tests.contracts.daytona_worlds import PAGE
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.settings import API_KEY
@@ -66,6 +68,25 @@ def test_one_odd_answer_to_a_create_ends_nothing(
     on_daytona(tale)
 
 
+def test_a_create_that_is_never_answered_is_asked_for_again_where_it_made_nothing(
+    on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daytona_creator, "LOOK_S", 0.1)
+    monkeypatch.setattr(daytona_creator, "UNANSWERED_S", 5.0)
+    monkeypatch.setattr(daytona_creator, "FAILED_AFTER_S", 0.1)
+
+    async def tale(fleet: Fleet) -> None:
+        # Longer than any deadline of the test.
+        fleet.emulator.fault(operation="createSandbox", delay_s=1200.0, count=1)
+        fleet.apply({"python": tally.python()})
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert len(fleet.made()) == 1
+        assert fleet.live() == []
+
+    on_daytona(tale)
+
+
 def test_a_500_is_told_in_its_own_words(on_daytona: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         text = "the database is on holiday"
@@ -111,17 +132,64 @@ def test_an_organizations_own_limit_of_a_sandboxes_life_is_known_and_left_in_tim
         try:
             # What it has is kept where the next attempt finds it.
             code = "import pathlib, time\nplace = pathlib.Path('/data/at')\n"
-            code += "at = int(place.read_text()) if place.exists() else 0\n"
-            code += "for step in range(at, 15):\n    time.sleep(1)\n"
-            code += "    place.write_text(str(step + 1))\nSUBMIT(done=True)"
+            code += "if not place.exists():\n    place.write_text('1')\n    time.sleep(600)\n"
+            code += "SUBMIT(at=place.read_text())"
             volumes = [{"name": "kept", "mountPath": "/data"}]
             template = {"python": code, "volumes": volumes, "terminationGracePeriodSeconds": 1}
-            fleet.apply(template, maxInfraRetries=0)
+            fleet.apply(template, maxInfraRetries=1)
+
+            async def left() -> bool:
+                return any(run.reason == "MaxLifetime" for run in fleet.runs())
+
+            await eventually(left, "the first sandbox was left")
+            fleet.emulator.set(lifespan_s=1e9)
             await fleet.phase("Succeeded")
             reasons = [run.reason for run in fleet.runs()]
             assert reasons == ["MaxLifetime", "Completed"]
+            assert fleet.results() == {0: {"at": "1"}}
         finally:
             fleet.emulator.set(lifespan_s=1e9)
+
+    on_daytona(tale)
+
+
+def test_a_task_that_fits_into_no_sandbox_fails_once_they_have_brought_it_no_further(
+    on_daytona: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(lifespan_s=4.0)
+        try:
+            template = {"command": ["sleep", "600"], "terminationGracePeriodSeconds": 0}
+            fleet.apply(template, maxInfraRetries=1)
+            status = await fleet.phase("Failed")
+            assert [run.reason for run in fleet.runs()] == ["MaxLifetime", "MaxLifetime"]
+            assert status["lastFailure"]["reason"] == "MaxLifetime"
+            assert fleet.runs()[-1].message.endswith(f"hint: {MAKE_IT_FIT}")
+            assert fleet.live() == []
+        finally:
+            fleet.emulator.set(lifespan_s=1e9)
+
+    on_daytona(tale)
+
+
+@pytest.mark.parametrize(
+    ("network", "asked"),
+    [
+        ({}, {"block_all": True}),
+        (
+            {"allow": ["10.0.0.0/8", "pypi.org", "10.1.0.0/16"]},
+            {"allow_list": "10.0.0.0/8,10.1.0.0/16", "domains": "pypi.org"},
+        ),
+    ],
+)
+def test_a_sandbox_may_reach_what_its_template_says(
+    on_daytona: Play, tally: Tally, network: dict[str, object], asked: dict[str, object]
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python(), "network": network})
+        await fleet.phase("Succeeded")
+        [box] = fleet.made()
+        assert {name: box["network"][name] for name in asked} == asked
 
     on_daytona(tale)
 

@@ -9,19 +9,19 @@ from pathlib import Path
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.providers.daytona.assets import snapshots
-from fleetctl.providers.daytona.assets.snapshots import Scope
-from fleetctl.providers.daytona.orphans import DaytonaOrphans
-from fleetctl.providers.remote.sandboxes import names
+from fleetctl.providers.daytona.assets import daytona_snapshots
+from fleetctl.providers.daytona.assets.daytona_snapshots import SnapshotScope
+from fleetctl.providers.daytona.daytona_orphans import DaytonaOrphans
+from fleetctl.providers.remote.sandboxes import sandbox_names
 from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import eventually, script
 
 
 def made(world: DaytonaWorld, store: str = "") -> list[str]:
     """Names of the snapshots of this world's store, or of another."""
-    tag = names.tag_of(f"{store or world.store_id}-{world.salt}")
+    tag = sandbox_names.tag_of(f"{store or world.store_id}-{world.salt}")
     found = [one["name"] for one in world.emulator.state()["snapshots"]]
-    return [name for name in found if snapshots.store_of(name) == tag]
+    return [name for name in found if daytona_snapshots.store_of(name) == tag]
 
 
 def test_a_lost_answer_of_a_build_deletes_nothing_and_ends_no_start(daytona_alone: Play) -> None:
@@ -55,16 +55,16 @@ def test_a_lost_answer_of_a_build_deletes_nothing_and_ends_no_start(daytona_alon
 
 def test_names_keep_stores_accounts_and_targets_apart(daytona_alone: Play) -> None:
     scopes = [
-        Scope("store-a", "daytona"),
-        Scope("store-b", "daytona"),
-        Scope("store-a", "team_x"),
-        Scope("store-a", "daytona", "eu"),
+        SnapshotScope("store-a", "daytona"),
+        SnapshotScope("store-b", "daytona"),
+        SnapshotScope("store-a", "team_x"),
+        SnapshotScope("store-a", "daytona", "eu"),
     ]
     assert len({scope.name("key") for scope in scopes}) == len(scopes)
     for scope in scopes:
-        assert snapshots.store_of(scope.name("key")) == names.tag_of(scope.store)
-        assert snapshots.key_of(scope.name("key")) == "key"
-    assert snapshots.store_of("fleetctl-somebodys-own") == ""
+        assert daytona_snapshots.store_of(scope.name("key")) == sandbox_names.tag_of(scope.store)
+        assert daytona_snapshots.key_of(scope.name("key")) == "key"
+    assert daytona_snapshots.store_of("fleetctl-somebodys-own") == ""
 
     async def tale(world: DaytonaWorld) -> None:
         image = {"run": ["echo shared"]}
@@ -88,7 +88,7 @@ def test_orphans_tell_snapshots_and_who_needs_them_and_delete_one(daytona_alone:
         await world.provider.remove_scratch("uid-1", keep_logs=False)
         found = {one.handle: one for one in await orphans.found() if one.kind == "snapshot"}
         assert found[name].users == ()
-        assert found[name].store == names.tag_of(f"{world.store_id}-{world.salt}")
+        assert found[name].store == sandbox_names.tag_of(f"{world.store_id}-{world.salt}")
         await orphans.remove(found[name])
         await orphans.remove(found[name])
         assert made(world) == []
@@ -112,12 +112,12 @@ def test_what_no_object_needs_and_nothing_used_for_a_week_is_collected(
         await world.provider.remove_scratch("uid-2", keep_logs=False)
         before = set(made(world))
         client = await mine._connection.client()
-        scope = Scope(f"{world.store_id}-{world.salt}", "daytona")
+        scope = SnapshotScope(f"{world.store_id}-{world.salt}", "daytona")
         jobs = Path(world.directory / "home" / "daytona" / "jobs")
         now_s = time.time()
-        assert await snapshots.collect(client, scope, jobs, now_s=now_s) == []
-        week_s = snapshots.KEPT_UNUSED_S + 3600
-        [gone] = await snapshots.collect(client, scope, jobs, now_s=now_s + week_s)
+        assert await daytona_snapshots.collect_unused(client, scope, jobs, now_s=now_s) == []
+        week_s = daytona_snapshots.KEPT_UNUSED_S + 3600
+        [gone] = await daytona_snapshots.collect_unused(client, scope, jobs, now_s=now_s + week_s)
 
         async def is_gone() -> bool:
             return set(made(world)) == before - {gone}

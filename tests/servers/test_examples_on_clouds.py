@@ -40,6 +40,8 @@ WORK = (
     "sweep/grid",
     "sweep/short",
     "job/full",
+    "job/count",
+    "job/trains",
     "sweep/local-and-cloud",
     "sweep/digits",
     "sweep/cartpole",

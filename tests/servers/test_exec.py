@@ -20,7 +20,7 @@ import pytest
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_worlds import eventually, python, script
-from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+from tests.servers.verb_worlds import ON_TWO, PROVIDERS, VerbWorld, play, service
 from tests.unit.cli.terminals import Terminal
 
 WORK = script("echo mine > here.txt; echo begun; exec sleep 600", env={"COLOUR": "red"})
@@ -45,6 +45,7 @@ async def begun(world: VerbWorld) -> None:
     await world.log_holds(ref, b"begun")
 
 
+@ON_TWO
 def test_a_command_finds_files_and_variables_and_gives_its_exit_code(
     home: Path, provider: str
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_command_finds_files_and_variables_and_gives_its_exit_code(
     play(home, provider, tale)
 
 
+@ON_TWO
 def test_standard_input_arrives_whole(
     home: Path, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +175,7 @@ def resized(words: list[str]) -> None:
 SECRET = "line 1\nline 2 with $HOME and 'quotes'"
 
 
+@ON_TWO
 @pytest.mark.parametrize(
     "work",
     [script("echo begun; exec sleep 600"), python("import time; print('begun'); time.sleep(600)")],

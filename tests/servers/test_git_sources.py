@@ -1,6 +1,6 @@
 """Repositories as they are in life: git's own server over TLS with a token, ssh with a key and a
-pinned host, signed commits, force-pushes; read by the Keeper of a controller into a real store.
-"""
+pinned host, signed commits, force-pushes; read by the SourceKeeper of a controller into a real
+store."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import pytest
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.execute.secrets import Found
-from fleetctl.gitops.keeper import PLACE, Keeper
-from fleetctl.gitops.proposal import Proposal
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.gitops.git_keeper import PLACE, GitKeeper
+from fleetctl.gitops.proposal import CommitProposal
 from fleetctl.manifest import ManifestErrors
 from fleetctl.specs.kinds.source import SourceSpec
-from fleetctl.wiring.accounts import open_store
+from fleetctl.wiring.account_registry import open_store
 from tests.emulators.git_https import GitServer, git_server
 from tests.unit.engine.fake_remote import job
 
@@ -64,23 +64,23 @@ class Reader:
 
     def __init__(self, home: Path, values: dict[str, str]) -> None:
         self.home, self.store = home, open_store(home, SystemClock())
-        self.keeper = Keeper(home, self.store, lambda _names, _within: Found(values))
+        self.keeper = GitKeeper(home, self.store, lambda _names, _within: ResolvedSecrets(values))
         self.source = Resource("u1", "Source", "fleet", 1, 1, "{}", "", {}, {}, 1.0)
 
-    def read(self, **git: Any) -> Proposal:
+    def read(self, **git: Any) -> CommitProposal:
         return asyncio.run(self._read(**git))
 
-    async def _read(self, **git: Any) -> Proposal:
+    async def _read(self, **git: Any) -> CommitProposal:
         spec = self.spec(**git)
         commit = await self.keeper.tip(self.source, spec)
         found = await self.keeper.read(self.source, spec, commit)
-        assert isinstance(found, Proposal)
+        assert isinstance(found, CommitProposal)
         return found
 
     def spec(self, **git: Any) -> SourceSpec:
         return SourceSpec.model_validate({"git": {"secret": "key", **git}, "prune": True})
 
-    def keep(self, found: Proposal) -> list[str]:
+    def keep(self, found: CommitProposal) -> list[str]:
         with self.store.transaction():
             self.keeper.keep(found, (), approved=True, now_s=2.0)
         return sorted(it.name for it in self.store.resources.list() if it.deleted_at_s is None)
@@ -157,7 +157,7 @@ def test_files_outside_of_the_repository_are_not_read(forge: Forge, tmp_path: Pa
     image = f"image: {{pip: [-r {tmp_path}/environ]}}"
     wrong = job("a").replace("template: {", f"template: {{{image}, ")
     forge.push({"a.yaml": wrong})
-    with pytest.raises(ManifestErrors, match="it lies outside of the repository") as caught:
+    with pytest.raises(ManifestErrors, match="it is outside of the repository") as caught:
         other.read(url=url)
     assert "canary" not in str(caught.value)
     forge.push({"a.yaml": job("a")})
@@ -165,7 +165,7 @@ def test_files_outside_of_the_repository_are_not_read(forge: Forge, tmp_path: Pa
     forge.run("add", "-A")
     forge.run("commit", "-q", "-m", "link")
     forge.run("push", "-q", str(forge.bare), "HEAD:main")
-    with pytest.raises(ManifestErrors, match="it lies outside of the repository"):
+    with pytest.raises(ManifestErrors, match="it is outside of the repository"):
         other.read(url=url)
     other.store.close()
 

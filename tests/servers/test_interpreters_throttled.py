@@ -67,6 +67,7 @@ def test_an_interpreter_waits_when_modal_throttles_and_the_sdk_tells(
     assert modal_emulator.live() == []
 
 
+@pytest.mark.only_all(reason="further settings of Modal's SDK", of=("30", "throttled"))
 @pytest.mark.parametrize(("setting", "own"), [(None, "made"), ("0", "throttled"), ("30", "made")])
 def test_a_program_finds_its_own_sdk_set_as_it_was(
     home: Path, modal_emulator: ModalEmulator, setting: str | None, own: str

@@ -5,15 +5,23 @@ watches that were cut, histories that were compacted and a server that was away.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.kubernetes import informer as informers
 from fleetctl.kubernetes.answers import ApiError
-from fleetctl.kubernetes.connection import MERGE_PATCH, Connection, connect
+from fleetctl.kubernetes.connection import (
+    MERGE_PATCH,
+    ApiConnection,
+    connect_cluster,
+    find_proxy,
+)
 from fleetctl.kubernetes.informer import Informer
 from tests.emulators.kubernetes.running import KubernetesEmulator
 
@@ -30,7 +38,7 @@ def cluster() -> Iterator[KubernetesEmulator]:
 class Watched:
     """An informer of config maps with a label of its own, and all that it told."""
 
-    def __init__(self, connection: Connection, label: str) -> None:
+    def __init__(self, connection: ApiConnection, label: str) -> None:
         self.connection, self.label = connection, label
         self.told: list[tuple[str, str]] = []
         self.informer = Informer(
@@ -58,7 +66,7 @@ def played(
     cluster: KubernetesEmulator, label: str, story: Callable[[Watched], Awaitable[None]]
 ) -> Watched:
     async def play() -> Watched:
-        connection = await connect(kubeconfig=str(cluster.kubeconfig))
+        connection = await connect_cluster(kubeconfig=str(cluster.kubeconfig))
         one = Watched(connection, label)
         running = asyncio.ensure_future(one.informer.run())
         try:
@@ -160,6 +168,82 @@ def test_a_kubeconfig_that_cannot_be_used_is_refused_with_its_name(
     cluster: KubernetesEmulator,
 ) -> None:
     with pytest.raises(Refused) as refused:
-        asyncio.run(connect(kubeconfig=str(cluster.kubeconfig), context="nowhere"))
+        asyncio.run(connect_cluster(kubeconfig=str(cluster.kubeconfig), context="nowhere"))
     assert "context `nowhere`" in str(refused.value)
     assert str(cluster.kubeconfig) in str(refused.value)
+
+
+class Tunnels:
+    """An HTTP proxy that leads every tunnel to one server of this machine. asked: for which."""
+
+    def __init__(self, port: int) -> None:
+        self.asked: list[bytes] = []
+        self._port = port
+
+    async def open(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.asked.append(head.split(b"\r\n")[0])
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(_carry(reader, back), _carry(there, writer))
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+def test_requests_and_streams_go_through_the_proxy_of_the_environment(
+    cluster: KubernetesEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a password for the server in ~/.netrc is nobody's here, as with kubectl."""
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    port = int(cluster.url.rpartition(":")[2])
+    config["clusters"][0]["cluster"]["server"] = f"https://kubernetes.default.svc:{port}"
+    (tmp_path / "config").write_text(json.dumps(config))
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine kubernetes.default.svc login a password b\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+
+    async def play() -> list[bytes]:
+        tunnels = Tunnels(port)
+        async with await asyncio.start_server(tunnels.open, "127.0.0.1", 0) as server:
+            address = server.sockets[0].getsockname()
+            monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{address[1]}")
+            connection = await connect_cluster(kubeconfig=str(tmp_path / "config"))
+            try:
+                assert (await connection.request("GET", MAPS))["kind"] == "ConfigMapList"
+                with pytest.raises(ApiError) as absent:
+                    await connection.websocket(
+                        "/api/v1/namespaces/default/pods/none/exec",
+                        "command=true&stdout=true",
+                        ["v5.channel.k8s.io"],
+                    )
+                assert absent.value.not_found
+            finally:
+                await connection.close()
+        return tunnels.asked
+
+    wanted = f"CONNECT kubernetes.default.svc:{port} HTTP/1.1".encode()
+    assert set(asyncio.run(play())) == {wanted}
+
+
+@pytest.mark.parametrize(
+    ("server", "found"),
+    [
+        ("https://cluster.example.org:6443", "http://proxy.example.org:3128"),
+        ("https://near.example.org", None),
+        ("https://127.0.0.1:6443", None),
+        ("https://localhost:6443", None),
+        ("https://[::1]:6443", None),
+    ],
+)
+def test_a_server_of_this_machine_needs_no_proxy(
+    server: str, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.org:3128")
+    monkeypatch.setenv("NO_PROXY", "near.example.org")
+    assert find_proxy(server) == found

@@ -19,17 +19,19 @@ from fleetctl.controllers.model import Alive, Ended
 from fleetctl.guest.nodes import outcome
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.contract.base import RunRef, RunRequest
-from fleetctl.providers.contract.exec import Place, Streams
-from fleetctl.providers.kubernetes.connection.channel import run as run_in
+from fleetctl.providers.contract.exec import ExecStreams, ExecTarget
+from fleetctl.providers.kubernetes.connection.pod_channel import run as run_in
 from fleetctl.providers.kubernetes.gangs import conclusion
-from fleetctl.providers.kubernetes.manifests import gangs
-from fleetctl.providers.kubernetes.manifests.entry import inside
-from fleetctl.providers.kubernetes.manifests.jobs import MAIN, name_of
-from fleetctl.providers.kubernetes.provider import KubernetesProvider
-from fleetctl.providers.kubernetes.runs import creates
-from fleetctl.providers.kubernetes.runs.exec import KubernetesEntering
-from fleetctl.providers.kubernetes.runs.streams import verb
-from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, Ray, with_nodes
+from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
+from fleetctl.providers.kubernetes.manifests import gang_manifests
+from fleetctl.providers.kubernetes.manifests.entry import wrap_command
+from fleetctl.providers.kubernetes.manifests.jobs import MAIN
+from fleetctl.providers.kubernetes.manifests.labels import job_name
+from fleetctl.providers.kubernetes.runs import job_creator
+from fleetctl.providers.kubernetes.runs.kubernetes_exec import KubernetesEntering
+from fleetctl.providers.kubernetes.runs.pod_streams import guest_verb
+from fleetctl.providers.rundir.kept_outputs import find_outputs
+from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.kubernetes_worlds import KubernetesWorld, Play, emulated, playing_in
 from tests.contracts.provider_worlds import command, eventually, python, script
@@ -91,7 +93,7 @@ class NodesWorld(KubernetesWorld):
         return next(
             str(it["metadata"]["name"])
             for it in self.pods()
-            if f"-{node}-" in it["metadata"]["name"]
+            if it["metadata"]["name"].split("-")[-2] == str(node)
         )
 
 
@@ -107,7 +109,7 @@ def play(tmp_path: Path, emulator: KubernetesEmulator) -> Play:
 
 
 def gang(template: Template, nodes: Any = 3, procs: int | None = 1, ray: Ray = NO_RAY) -> Template:
-    return with_nodes(template, Nodes.model_validate(nodes), procs, ray)
+    return with_nodes(template, NodeRange.model_validate(nodes), procs, ray)
 
 
 def states(seen: Any) -> list[str]:
@@ -126,7 +128,8 @@ def test_every_node_is_told_of_the_others_and_finds_the_first_by_its_name(play: 
     says = (
         "import os, socket\n"
         "first = socket.gethostbyname(os.environ['MASTER_ADDR'])\n"
-        "print(os.environ['NODE_RANK'], first == os.environ['FLEETCTL_NODE_IPS'].split()[0])\n"
+        "rank = os.environ['JOB_COMPLETION_INDEX']\n"
+        "print(rank, first == os.environ['FLEETCTL_NODE_IPS'].split()[0])\n"
         "print(os.environ['MASTER_ADDR'], os.environ['PET_NPROC_PER_NODE'], 'RANK' in os.environ)\n"
         "print(os.environ['FLEETCTL_RUN'], os.environ['NNODES'], os.environ['MASTER_PORT'])\n"
         "SUBMIT(ok=True)"
@@ -135,10 +138,12 @@ def test_every_node_is_told_of_the_others_and_finds_the_first_by_its_name(play: 
     async def tale(world: NodesWorld) -> None:
         ref = await world.start(gang(python(says, resources={"memory": "1Gi"}), 2, procs=8))
         [job] = world.jobs()
-        [shm] = [it for it in job["spec"]["template"]["spec"]["volumes"] if "emptyDir" in it]
+        volumes = job["spec"]["template"]["spec"]["volumes"]
+        [shm] = [it for it in volumes if it["name"] == "fleetctl-shm"]
         seen = await world.ended(ref)
         assert seen.ok and seen.result == '{"ok":true}', seen
-        host = f"run-0-0.run-0.{world.namespace}.svc"
+        name = job["metadata"]["name"]
+        host = f"{name}-0.{name}.{world.namespace}.svc"
         for node in range(2):
             lines = [f"{node} True", f"{host} 8 False", "run-0 2 29500"]
             assert world.node_log(node).splitlines() == lines
@@ -147,6 +152,25 @@ def test_every_node_is_told_of_the_others_and_finds_the_first_by_its_name(play: 
         assert spec["completionMode"] == "Indexed"
         assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": str(1024**3)}
         await none_left(world)
+
+    play(tale)
+
+
+def test_the_outputs_of_several_nodes_are_those_of_node_0(play: Play) -> None:
+    async def tale(world: NodesWorld) -> None:
+        text = (
+            'echo "rank $NODE_RANK" >"out $NODE_RANK.txt"'
+            "; head -c 300000 /dev/zero >model-$NODE_RANK.pt"
+        )
+        seen = await world.run(gang(script(text, outputs=["out*", "*.pt"])))
+        assert seen.ok, seen
+        runs = world.directory / "home" / "kubernetes" / "jobs" / "uid-1" / "runs"
+        kept = find_outputs(runs, "run-0")
+        assert kept is not None
+        contents = {it.path: b"".join(kept.contents(it)) for it in kept.files}
+        assert contents == {"out 0.txt": b"rank 0\n", "model-0.pt": bytes(300_000)}
+        assert [it.name for it in runs.glob("*.outputs*")] == ["run-0.outputs"]
+        assert "not kept" not in world.node_log(1)
 
     play(tale)
 
@@ -202,9 +226,9 @@ def test_a_node_whose_machine_is_not_heard_of_holds_all(
             it["spec"]["nodeName"] for it in world.pods() if it["metadata"]["name"] == world.pod(1)
         ]
         emulator.lose_node(away)
-        held = "node 1: nothing is heard of it"
+        held = "node 1: it does not report"
         seen = await world.until(ref, lambda it: held in getattr(it, "held", ""), "was held")
-        assert isinstance(seen, Alive) and f"node `{away}` is not heard of" in seen.held
+        assert isinstance(seen, Alive) and f"node `{away}` does not report" in seen.held
         emulator.find_node(away)
         lost = await world.lost(ref)
         assert isinstance(lost, Ended) and lost.infrastructure, lost
@@ -216,7 +240,7 @@ def test_a_node_whose_machine_is_not_heard_of_holds_all(
 def test_case_4_where_not_all_have_a_place_all_are_given_back(
     play: Play, emulator: KubernetesEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creates, "SURE_AFTER_S", 0.1)
+    monkeypatch.setattr(job_creator, "SURE_AFTER_S", 0.1)
 
     async def tale(world: NodesWorld) -> None:
         order = world.order(gang(script("echo begun", **ONE_GPU), 2))
@@ -252,8 +276,8 @@ def test_a_service_of_an_earlier_job_of_the_name_is_not_taken_for_its_own(play: 
         order = world.order(gang(script("echo begun"), 2))
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "earlier"}}
         owner = await link.create("configmaps", body)
-        earlier = {"metadata": {"name": name_of(order.run), "uid": owner["metadata"]["uid"]}}
-        theirs = gangs.service(earlier)
+        earlier = {"metadata": {"name": job_name(order), "uid": owner["metadata"]["uid"]}}
+        theirs = gang_manifests.build_service(earlier)
         theirs["metadata"]["ownerReferences"][0].update(
             apiVersion="v1", kind="ConfigMap", name="earlier"
         )
@@ -325,15 +349,15 @@ def test_a_node_that_fails_while_nobody_is_there_ends_all_and_is_heard_of(
         link = await provider._connection.link()
         ended = f"until grep -q ended /tmp/.fleetctl/runs/{ref.run}.jsonl; do :; done"
         # Nobody comes for two minutes, of which this is the end.
-        for words in (["sh", "-c", f"touch /tmp/go; {ended}"], verb("python", "leave")):
-            channel = await run_in(link, world.pod(1), inside(words), container=MAIN)
+        for words in (["sh", "-c", f"touch /tmp/go; {ended}"], guest_verb("python", "leave")):
+            channel = await run_in(link, world.pod(1), wrap_command(words), container=MAIN)
             async for _ in channel.frames():
                 pass
             await channel.close()
 
         async def over() -> bool:
             here = (it for it in world.emulator.processes() if it["namespace"] == link.namespace)
-            return not [it for it in here if it["pod"].startswith("run-0-")]
+            return not [it for it in here if it["pod"].startswith("batchjob-")]
 
         await eventually(over, "the Job ended the other pod")
         seen = await world.ended(ref)
@@ -391,9 +415,9 @@ def test_a_command_joins_the_node_that_it_names(play: Play) -> None:
         entering, said = KubernetesEntering(world.directory, world.account), bytearray()
         for node in (0, 1):
             name = node_name(ref.run, node)
-            place = Place(name, name, ref.handle)
+            place = ExecTarget(name, name, ref.handle)
             words = ("sh", "-c", "echo $NODE_RANK $FLEETCTL_RUN")
-            streams = Streams(None, said.extend, said.extend)
+            streams = ExecStreams(None, said.extend, said.extend)
             assert await entering.execute(place, words, streams) == 0
         assert said.decode() == "0 run-0\n1 run-0\n"
         await entering.close()

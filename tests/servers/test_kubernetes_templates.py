@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from uv import find_uv_bin
 
+from fleetctl.controllers.model import RunState
 from fleetctl.engine.execute.secrets import SecretValues
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.kubernetes.running import KubernetesEmulator
@@ -16,6 +18,8 @@ from tests.servers import kubernetes_fleet
 from tests.servers.fleets import Play, Tally, begins, telling
 from tests.unit.providers.test_clone import Served
 from tests.unit.providers.test_gitsource import Repository
+from tests.unit.providers.test_pip_index import PASSWORD, Index
+from tests.unit.providers.test_pip_index import SECRET as LOGIN
 
 SPARE = count()
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cluster-keys"}}
@@ -38,7 +42,8 @@ class Fleet(kubernetes_fleet.Fleet):
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[KubernetesEmulator]:
     names = [f"tale-{number}" for number in range(20)]
-    with KubernetesEmulator(namespaces=names) as one:
+    images = {"ghcr.io/astral-sh/uv*": {"files": {"/usr/local/bin/uv": find_uv_bin()}}}
+    with KubernetesEmulator(namespaces=names, images=images) as one:
         yield one
 
 
@@ -102,6 +107,30 @@ def test_a_secret_of_the_cluster_is_waited_for_and_read_by_nobody_of_ours(
     play(tale)
 
 
+def test_packages_come_from_an_index_whose_password_the_cluster_keeps(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task itself does not see it."""
+    monkeypatch.setenv("FLEETCTL_KUBERNETES_PATIENCE_S", "0.5")
+    private = Index(tmp_path / "index", LOGIN[PASSWORD])
+    code = "import fleetctl_greeting as g, os\nSUBMIT(text=g.text, seen='hush' in str(os.environ))"
+    index = {"url": private.url, "secret": "corp"}
+    work = {"python": code, "image": {"pip": ["fleetctl-greeting"], "pipIndex": index}}
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply_kind("Secret", "corp", {"fromProvider": "cluster-keys"})
+        fleet.apply(work)
+        assert "has no Secret `cluster-keys`" in str(await fleet.waits("SecretMissing"))
+        await fleet.keeps(**LOGIN)
+        await fleet.phase("Succeeded")
+        assert fleet.results() == {0: {"text": "hello", "seen": False}}
+
+    try:
+        play(tale)
+    finally:
+        private.close()
+
+
 # -- sources ---------------------------------------------------------------------------------------
 
 
@@ -162,21 +191,21 @@ def test_a_directory_is_what_it_was_when_it_was_applied(
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_is_killed_for_its_memory_says_so_and_is_begun_again(
+def test_a_pod_that_is_killed_for_its_memory_has_failed_by_itself(
     play: Play, tally: Tally, emulator: KubernetesEmulator
 ) -> None:
-    waits = "\nimport time\nif os.environ['FLEETCTL_ATTEMPT'] == '1': time.sleep(600)\nSUBMIT(a=1)"
+    """At the size that it asked for, another attempt would end as this one did."""
+    waits = "\nimport time\ntime.sleep(600)"
 
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python(waits), "resources": {"memory": "64Mi"}})
         await begins(tally)
         [pod] = fleet.pods()
         emulator.kill(fleet.namespace, pod["metadata"]["name"], reason="OOMKilled")
-        await fleet.phase("Succeeded")
-        first, second = fleet.runs()
-        assert first.reason == "OOMKilled", first
-        assert second.reason == "Completed"
-        assert tally.begun == {"0/1": 1, "0/2": 1}
+        await fleet.phase("Failed")
+        [run] = fleet.runs()
+        assert (run.state, run.reason, run.exit_code) == (RunState.FAILED, "OOMKilled", 137), run
+        assert tally.begun == {"0/1": 1}
 
         async def no_pod() -> bool:
             return fleet.pods() == []

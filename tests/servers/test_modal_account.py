@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.model import RunState
-from fleetctl.engine.observe import reach
-from fleetctl.providers.modal.connection import errors
+from fleetctl.engine.observe import reachability
+from fleetctl.providers.modal.connection import modal_errors
 from fleetctl.providers.modal.runs import gpu_queue
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.driving.gates import gate
@@ -27,7 +27,7 @@ GPU = {"resources": {"gpu": "A100:1"}}
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked again in the time of a test."""
     for name in ("ACCOUNT_AFTER_S", "ASK_AGAIN_S", "LIMIT_AFTER_S", "QUOTA_AFTER_S"):
-        monkeypatch.setattr(errors, name, 0.3)
+        monkeypatch.setattr(modal_errors, name, 0.3)
     monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
 
 
@@ -165,8 +165,8 @@ def test_a_modal_that_serves_us_no_more_is_told_by_what_runs_and_by_a_deletion(
     reason: str,
     words: str,
 ) -> None:
-    monkeypatch.setattr(reach, "ASKED_EVERY_S", 0.2)
-    monkeypatch.setattr(reach, "ANSWER_S", 1.0)
+    monkeypatch.setattr(reachability, "ASKED_EVERY_S", 0.2)
+    monkeypatch.setattr(reachability, "ANSWER_S", 1.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python("\nimport time\ntime.sleep(600)")})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetctl.specs.blocks.template import Template
 from tests.servers.modal_fleet import Fleet, Play
 
-TIMEOUT_S, GRACE_S, WORK_S = 20, 5, 3.0
+TIMEOUT_S, GRACE_S, WORK_S = 200, 5, 3.0
 TEMPLATE = {
     "python": f"import time\ntime.sleep({WORK_S})\nSUBMIT(ok=True)",
     "resources": {"gpu": "A100:1"},

@@ -17,8 +17,8 @@ import pytest
 
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.common.install import install_hint
-from fleetctl.providers.modal.connection.client import Connection
-from fleetctl.providers.modal.provider import ModalProvider
+from fleetctl.providers.modal.connection.modal_connection import ModalConnection
+from fleetctl.providers.modal.modal_provider import ModalProvider
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
 from tests.emulators.modal.state import NO_ACCESS_TOKEN_ID
@@ -32,11 +32,11 @@ def emulator() -> Iterator[ModalEmulator]:
         yield one
 
 
-def refusal(ask: Callable[[Connection], Awaitable[object]], connect_s: float) -> FleetctlError:
+def refusal(ask: Callable[[ModalConnection], Awaitable[object]], connect_s: float) -> FleetctlError:
     """What a new connection says when it is asked."""
 
     async def play() -> FleetctlError:
-        connection = Connection("store-a", connect_s=connect_s)
+        connection = ModalConnection("store-a", connect_s=connect_s)
         try:
             await ask(connection)
         except FleetctlError as error:
@@ -52,7 +52,7 @@ def test_a_token_that_modal_does_not_know_is_refused(
     emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-wrong-secret")
-    error = refusal(Connection.app, connect_s=PATIENCE_S)
+    error = refusal(ModalConnection.app, connect_s=PATIENCE_S)
     assert isinstance(error, Unavailable)
     assert (error.account, error.reason) == (True, "KeyRefused")
     assert "does not accept the token" in str(error)
@@ -64,7 +64,7 @@ def test_a_token_without_access_is_refused(
     emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODAL_TOKEN_ID", NO_ACCESS_TOKEN_ID)
-    error = refusal(Connection.app, connect_s=PATIENCE_S)
+    error = refusal(ModalConnection.app, connect_s=PATIENCE_S)
     assert isinstance(error, Unavailable)
     assert (error.account, error.reason) == (True, "AccessDenied")
     assert "no access" in str(error)
@@ -75,7 +75,7 @@ def test_no_token_at_all_is_refused_with_the_way_to_get_one(
 ) -> None:
     monkeypatch.delenv("MODAL_TOKEN_ID")
     monkeypatch.delenv("MODAL_TOKEN_SECRET")
-    error = refusal(Connection.client, connect_s=PATIENCE_S)
+    error = refusal(ModalConnection.client, connect_s=PATIENCE_S)
     assert isinstance(error, Unavailable)
     assert (error.account, error.reason) == (True, "KeyMissing")
     assert "modal token new" in error.hint
@@ -90,7 +90,7 @@ def test_a_server_that_does_not_answer_is_unavailable_within_our_own_deadline(
         if listens:
             server.listen()
         monkeypatch.setenv("MODAL_SERVER_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
-        error = refusal(Connection.app, connect_s=0.5)
+        error = refusal(ModalConnection.app, connect_s=0.5)
     assert isinstance(error, Unavailable)
     assert "does not answer" in str(error)
 
@@ -103,7 +103,7 @@ def test_a_hundred_starts_that_wait_for_a_dead_server_wait_for_one_deadline(
         monkeypatch.setenv("MODAL_SERVER_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
 
         async def play() -> list[object]:
-            connection = Connection("store-a", connect_s=0.5)
+            connection = ModalConnection("store-a", connect_s=0.5)
             began_s = time.monotonic()
             answers = await asyncio.gather(
                 *(connection.app() for _ in range(100)), return_exceptions=True
@@ -120,7 +120,7 @@ def test_a_connection_that_was_refused_is_tried_again_at_once(
     emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
-        connection = Connection("store-a", connect_s=PATIENCE_S)
+        connection = ModalConnection("store-a", connect_s=PATIENCE_S)
         with monkeypatch.context() as without:
             without.delenv("MODAL_TOKEN_ID")
             with pytest.raises(Unavailable):
@@ -136,9 +136,9 @@ def test_without_the_package_the_refusal_says_how_to_install_it(tmp_path: Path) 
 import asyncio, sys
 sys.modules["modal"] = None
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.modal.connection.client import Connection
+from fleetctl.providers.modal.connection.modal_connection import ModalConnection
 try:
-    asyncio.run(Connection("store").client())
+    asyncio.run(ModalConnection("store").client())
 except Unavailable as error:
     assert error.account
     print(error.hint)
@@ -154,9 +154,10 @@ def test_a_provider_that_nothing_was_asked_of_never_imports_the_sdk(tmp_path: Pa
 import asyncio, sys
 from pathlib import Path
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.wiring.account_registry import AccountRegistry
 async def play():
-    provider = Accounts(Path({str(tmp_path)!r}), store_id="s", notify=print).backends["modal"]
+    registry = AccountRegistry(Path({str(tmp_path)!r}), store_id="s", notify=print)
+    provider = registry.backends["modal"]
     assert await provider.owned() == []
     await provider.remove_scratch("uid-1", keep_logs=False)
     await provider.close()

@@ -15,17 +15,18 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import RunState
-from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.engine.shared.settings import Settings
-from fleetctl.providers.modal.connection import errors
-from fleetctl.providers.modal.runs import creates, gpu_queue
-from fleetctl.providers.remote import provider
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.engine.execute.orphan_sweep import sweep_orphans
+from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.providers.modal.connection import modal_errors
+from fleetctl.providers.modal.runs import gpu_queue, modal_creator, modal_streams
+from fleetctl.providers.remote import remote_provider
+from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 
 WAITS = "\nimport time\nprint('begun', flush=True)\ntime.sleep(600)\n"
+CALL_S = "5"  # what is not faulted is answered by then, also on a busy machine
 SIX = {"tasks": {"completions": 6}, "parallelism": 6}
 EACH_OF_SIX_ONCE = {f"{index}/1": 1 for index in range(6)}
 GPU = {"resources": {"gpu": "A100:1"}}
@@ -47,6 +48,40 @@ def test_1_a_creation_rate_limit_costs_waiting_and_no_attempt(on_modal: Play, ta
         assert len(fleet.made()) == 6
         assert fleet.emulator.state()["faults"][0]["count"] == 0
         assert fleet.live() == []
+
+    on_modal(tale)
+
+
+def test_1_a_guest_that_ends_without_a_word_is_why_nothing_begins(
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        with monkeypatch.context() as broken:
+            lacks = ["/bin/sh", "-c", "exit 127"]
+            broken.setattr(modal_streams, "attach_command", lambda *_: lacks)
+            fleet.apply({"python": tally.python()})
+
+            async def says_so() -> bool:
+                return "exited with code 127" in str(fleet.status().get("message"))
+
+            await eventually(says_so, "the job said what its guest ended with")
+            assert "`python3`" in fleet.status()["message"]
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert fleet.live() == []
+
+    # Told at the first answer, not once that has lasted.
+    on_modal(tale, pace=FollowPace(retry_initial_s=0.05, retry_max_s=0.5, silent_s=1e6))
+
+
+@pytest.mark.parametrize("allow", [[], ["10.0.0.0/8", "pypi.org"]])
+def test_1_a_sandbox_may_reach_what_its_template_says(
+    on_modal: Play, tally: Tally, allow: list[str]
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python(), "network": {"allow": allow}})
+        await fleet.phase("Succeeded")
+        assert [one["network"] for one in fleet.made()] == [{"allowed": allow}]
 
     on_modal(tale)
 
@@ -81,7 +116,7 @@ def test_2_creates_that_hang_hold_up_no_more_than_may_start_at_once_and_no_delet
 def test_2_a_create_that_hangs_is_given_up_and_made_again_once(
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLEETCTL_MODAL_CALL_S", "1")
+    monkeypatch.setenv("FLEETCTL_MODAL_CALL_S", CALL_S)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("fault", rpc="SandboxCreateV2", delay_s=3600, count=1)
@@ -98,8 +133,8 @@ def test_2_a_create_that_hangs_is_given_up_and_made_again_once(
 def test_2_a_sandbox_whose_machine_never_starts_is_left_for_another_attempt(
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLEETCTL_MODAL_CALL_S", "1")
-    monkeypatch.setattr(provider, "BEGIN_S", 2.0)
+    monkeypatch.setenv("FLEETCTL_MODAL_CALL_S", CALL_S)
+    monkeypatch.setattr(remote_provider, "BEGIN_S", 2.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", start_delay_s=3600)
@@ -118,7 +153,7 @@ def test_2_a_sandbox_whose_machine_never_starts_is_left_for_another_attempt(
         assert fleet.live() == []
 
     # Long enough for the second one to begin on a busy machine.
-    on_modal(tale, pace=Pace(retry_initial_s=0.05, retry_max_s=0.5, begin_s=12.0))
+    on_modal(tale, pace=FollowPace(retry_initial_s=0.05, retry_max_s=0.5, begin_s=30.0))
 
 
 # -- 3: GPUs that are not free ---------------------------------------------------------------------
@@ -171,7 +206,7 @@ def test_3_an_end_of_the_queue_for_want_of_machines_costs_no_attempt_and_leaves_
 
     monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
     monkeypatch.setattr(_impl_v1, "_SANDBOX_SCHEDULING_TIMEOUT", 1.0)  # it waits 21 minutes
-    monkeypatch.setattr(errors, "NO_CAPACITY_AFTER_S", 0.5)
+    monkeypatch.setattr(modal_errors, "NO_CAPACITY_AFTER_S", 0.5)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -215,7 +250,7 @@ def test_3_who_has_waited_for_a_gpu_too_long_leaves_the_queue_and_stands_in_it_a
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(creates, "QUEUED_S", 1.0)
+    monkeypatch.setattr(modal_creator, "QUEUED_S", 1.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -238,7 +273,7 @@ def test_3_who_is_in_line_for_the_queue_is_told_when_a_place_gets_free(
 ) -> None:
     monkeypatch.setenv("FLEETCTL_MODAL_QUEUED_MAX", "2")
     monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(creates, "QUEUED_AGAIN_S", 3600.0)  # nobody asks again by itself
+    monkeypatch.setattr(modal_creator, "QUEUED_AGAIN_S", 3600.0)  # nobody asks again by itself
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -259,7 +294,7 @@ def test_3_who_is_in_line_for_the_queue_is_told_when_a_place_gets_free(
 
 # -- 5: the sweeper --------------------------------------------------------------------------------
 
-SWEEPS = Settings(retry_initial_s=0.05, retry_max_s=1.0, stop_again_s=1.0, sweep_s=0.1)
+SWEEPS = EngineSettings(retry_initial_s=0.05, retry_max_s=1.0, stop_again_s=1.0, sweep_s=0.1)
 
 
 async def stranger(fleet: Fleet, tags: dict[str, str], *, app: str = "") -> str:
@@ -316,10 +351,13 @@ def test_5_a_sweep_that_cannot_read_ends_nothing(on_modal: Play, tally: Tally, r
         orphan = await stranger(fleet, orphan_tags(fleet))
         fleet.emulator.do("fault", rpc=rpc, status="INTERNAL", count=None)
         with pytest.raises(Unavailable):
-            await sweep(fleet.engine.state, "modal", fleet.engine.rate_limiters["modal"])
+            await sweep_orphans(fleet.engine.state, "modal", fleet.engine.rate_limiters["modal"])
         assert fleet.emulator.sandbox(orphan)["live"]
         fleet.emulator.do("clear_faults")
-        assert await sweep(fleet.engine.state, "modal", fleet.engine.rate_limiters["modal"]) == 1
+        assert (
+            await sweep_orphans(fleet.engine.state, "modal", fleet.engine.rate_limiters["modal"])
+            == 1
+        )
         assert fleet.emulator.sandbox(fleet.runs()[0].handle)["live"]
 
     on_modal(tale)

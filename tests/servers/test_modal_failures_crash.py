@@ -19,7 +19,7 @@ from tests.emulators.driving.gates import gate
 from tests.emulators.driving.modal import ASKING_PAUSE_S, eventually
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_fleet import Tally
-from tests.servers.modal_life import ModalLife
+from tests.servers.modal_life import FURTHER_KILLS, ModalLife
 
 GPU = {"resources": {"gpu": "A100:1"}}
 
@@ -48,6 +48,7 @@ def life(tmp_path: Path, emulator: ModalEmulator) -> Iterator[ModalLife]:
         emulator.do("settings", gpu_capacity={})
 
 
+@FURTHER_KILLS
 @pytest.mark.parametrize(
     ("rpc", "when"),
     [
@@ -110,10 +111,10 @@ def test_4_a_controller_killed_at_random_moments_begins_no_attempt_twice_and_lea
     life: ModalLife, emulator: ModalEmulator, tally: Tally
 ) -> None:
     code = tally.python("\nimport time\ntime.sleep(0.3)\nSUBMIT(n=1)")
-    life.apply_job({"python": code}, tasks=30)
-    for _ in range(6):
+    life.apply_job({"python": code}, tasks=12)
+    for _ in range(4):
         sleep(life.random.uniform(0.8, 2.2))
         life.kill()
         life.start()
     life.succeed()
-    assert tally.begun == {f"{index}/1": 1 for index in range(30)}
+    assert tally.begun == {f"{index}/1": 1 for index in range(12)}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.model import RunState
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 from tests.servers.modal_volumes import committed
 
@@ -126,7 +126,7 @@ def test_8_a_stream_that_never_says_anything_is_left_for_another(
         assert fleet.results() == {0: {"n": 7}}
         assert fleet.live() == []
 
-    on_modal(tale, pace=Pace(silence_s=0.5, retry_initial_s=0.05, retry_max_s=0.5))
+    on_modal(tale, pace=FollowPace(silence_s=0.5, retry_initial_s=0.05, retry_max_s=0.5))
 
 
 def test_8_sandboxes_that_die_at_any_moment_never_hang_their_job(

@@ -88,7 +88,7 @@ KNOWN_WITHOUT_ASKING = ("no package", "no token", "broken file")
         ("no token", "there is no token for Modal", "modal token new", "token: there is none"),
         ("wrong token", "Modal does not accept the token", "modal token new", "access: cannot use"),
         ("no access", "the token has no access", "modal token new", "access: cannot use Modal at"),
-        ("broken file", "cannot be read: Expected ']'", "mend or remove", "token: Modal's conf"),
+        ("broken file", "cannot be read: Expected ']'", "fix or remove", "token: Modal's conf"),
     ],
 )
 def test_what_keeps_a_job_from_modal_is_told_at_once_with_its_cure(
@@ -110,7 +110,7 @@ def test_what_keeps_a_job_from_modal_is_told_at_once_with_its_cure(
     # What concerns the account ends nothing: it waits until somebody mends it.
     assert life.phases() == {"job": "Pending"}
     checked = life.command("doctor").stdout
-    assert f"bad     modal       {doctor}" in checked
+    assert f"bad         modal       {doctor}" in checked
     assert "unreachable" not in checked
     assert len(emulator.state()["sandboxes"]) == before
 
@@ -140,9 +140,9 @@ def test_a_modal_that_does_not_answer_is_told_within_ten_seconds_and_holds_up_no
 
 
 def test_our_own_deadline_leaves_room_within_the_ten_seconds() -> None:
-    from fleetctl.providers.modal.connection.settings import Settings
+    from fleetctl.providers.modal.connection.modal_settings import ModalSettings
 
-    assert Settings().connect_s <= 5.0
+    assert ModalSettings().connect_s <= 5.0
 
 
 def test_a_token_that_comes_while_the_controller_runs_is_used_by_the_next_apply(

@@ -17,7 +17,7 @@ from tests.emulators.driving.modal import ASKING_PAUSE_S, eventually
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_calling import called, look_often
 from tests.servers.modal_fleet import Tally
-from tests.servers.modal_life import ModalLife
+from tests.servers.modal_life import FURTHER_KILLS, ModalLife
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,7 @@ def life(
         emulator.do("clear_faults")
 
 
+@FURTHER_KILLS
 @pytest.mark.parametrize(
     ("rpc", "when"),
     [

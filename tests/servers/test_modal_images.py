@@ -13,9 +13,9 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.ship.assemble import posix_source, remote_source
-from fleetctl.providers.modal.assets.images import GUEST_PATH, POSIX_GUEST_PATH, Images
+from fleetctl.providers.modal.assets.modal_images import GUEST_PATH, POSIX_GUEST_PATH, ModalImages
 from fleetctl.providers.remote.assets import build_waits
-from fleetctl.providers.rundir.builds import is_building, logs_of
+from fleetctl.providers.rundir.build_logs import is_building, logs_of
 from fleetctl.specs.blocks.template import Image, PipIndex, Template
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_assets import Assets, Door, eventually, told
@@ -181,7 +181,7 @@ async def test_the_log_of_a_build_stays_when_the_next_controller_finds_it_built(
     await assets.ready(image=image)
     first = log_of(assets)
     assert "built once" in first
-    assets.images = Images(assets.home / "modal")
+    assets.images = ModalImages(assets.home / "modal")
     await assets.ready("v", image=image)
     assert log_of(assets) == log_of(assets, "v") == first
 
@@ -236,7 +236,7 @@ async def test_all_runs_of_a_template_see_the_same_directory(assets: Assets) -> 
     source = {"path": str(top)}
     await assets.ready(source=source)
     (top / "main.py").write_text("changed")
-    for again in (assets.images, Images(assets.home / "modal")):
+    for again in (assets.images, ModalImages(assets.home / "modal")):
         assets.images = again
         image = await assets.ready(source=source)
         reply = await assets.output(image, "cat", "/root/project/main.py")
@@ -250,13 +250,13 @@ async def test_all_runs_of_a_template_see_the_same_directory(assets: Assets) -> 
 async def test_after_the_scratch_space_was_freed_the_directory_is_taken_anew(
     assets: Assets,
 ) -> None:
-    from fleetctl.providers.remote.runs import scratch
+    from fleetctl.providers.remote.runs import job_cleanup
 
     top = project(assets)
     await assets.ready(source={"path": str(top)})
     (top / "main.py").write_text("changed")
     assets.images.forget(assets.job())
-    scratch.remove(assets.home, "modal", "u", keep_logs=True)
+    job_cleanup.remove_job_files(assets.home, "modal", "u", keep_logs=True)
     assert log_of(assets) != ""
     image = await assets.ready(source={"path": str(top)})
     assert await assets.output(image, "cat", "/root/project/main.py") == "changed"

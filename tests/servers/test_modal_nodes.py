@@ -16,16 +16,17 @@ import pytest
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Ended, RunState
 from fleetctl.controllers.schedule import capacity
-from fleetctl.engine.capacity.prices import charged
+from fleetctl.engine.capacity.price_book import price_attempt
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.base import RunRef, RunRequest
-from fleetctl.providers.modal import foreseen
-from fleetctl.providers.modal.provider import ModalProvider
+from fleetctl.providers.modal import modal_preflight
+from fleetctl.providers.modal.modal_provider import ModalProvider
 from fleetctl.providers.modal.runs import clusters
-from fleetctl.providers.prices.table import FUNCTION, load
-from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, Ray, with_nodes
+from fleetctl.providers.prices.price_table import FUNCTION, load_prices
+from fleetctl.providers.rundir.kept_outputs import find_outputs
+from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.modal_worlds import FunctionWorld
 from tests.contracts.provider_worlds import command, eventually, script, story
@@ -61,7 +62,7 @@ class NodesWorld(FunctionWorld):
 
 
 def gang(template: Template, nodes: Any = 3, procs: int | None = 1, **options: Any) -> Template:
-    return with_nodes(template, Nodes.model_validate(nodes), procs, NO_RAY, **options)
+    return with_nodes(template, NodeRange.model_validate(nodes), procs, NO_RAY, **options)
 
 
 def trainer(grace_s: float = 20, **env: str) -> Template:
@@ -74,6 +75,11 @@ def states(seen: Any) -> list[str]:
     return [node.state for node in seen.nodes]
 
 
+KEEPS = (
+    'echo "rank $NODE_RANK" >"out $NODE_RANK.txt"; head -c 300000 /dev/zero >model-$NODE_RANK.pt'
+)
+
+
 class TestNodes:
     @pytest.fixture(autouse=True)
     def _emulator(self, modal_emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +89,19 @@ class TestNodes:
 
     def world(self, tmp_path: Path) -> NodesWorld:
         return NodesWorld(tmp_path, self.emulator)
+
+    @story
+    async def test_the_outputs_of_several_nodes_are_those_of_node_0(
+        self, world: NodesWorld
+    ) -> None:
+        seen = await world.run(gang(script(KEEPS, outputs=["out*", "*.pt"], **HOST)))
+        assert seen.ok, seen
+        runs = world.directory / "home" / "modal" / "jobs" / "uid-1" / "runs"
+        kept = find_outputs(runs, "run-0")
+        assert kept is not None
+        contents = {it.path: b"".join(kept.contents(it)) for it in kept.files}
+        assert contents == {"out 0.txt": b"rank 0\n", "model-0.pt": bytes(300_000)}
+        assert [it.name for it in runs.glob("*.outputs*")] == ["run-0.outputs"]
 
     @story
     async def test_case_1_a_killed_rank_ends_all_and_the_next_attempt_goes_on(
@@ -221,7 +240,7 @@ class TestNodes:
             held.bind(("", 0))
             port = held.getsockname()[1]
         asked = Ray.model_validate({"port": port})
-        ref = await world.start(with_nodes(made, Nodes(min=2, max=2), None, asked))
+        ref = await world.start(with_nodes(made, NodeRange(min=2, max=2), None, asked))
         seen = await world.ended(ref)
         assert (seen.ok, seen.reason, seen.exit_code) == (False, "ExitCode:7", 7), seen
         assert await world.log(ref) == b"2\n"
@@ -247,7 +266,7 @@ class TestNodes:
 def test_what_modal_does_not_join_is_refused_with_the_reason() -> None:
     def refusal(nodes: Any, **fields: Any) -> str:
         with pytest.raises(Refused) as refused:
-            clusters.check(gang(script("true", **fields), nodes))
+            clusters.check_cluster(gang(script("true", **fields), nodes))
         return str(refused.value)
 
     assert refusal(2) == "nodes is 2, and Modal joins machines with GPUs alone"
@@ -255,18 +274,18 @@ def test_what_modal_does_not_join_is_refused_with_the_reason() -> None:
     assert half.startswith("resources.gpu is `H100:4`; where nodes work together")
     assert refusal(33, **HOST).endswith("at most 32 machines and 256 GPUs, which is 32 x H100:8")
     # Of elastic ones as many as can be.
-    assert clusters.size(gang(script("true", **HOST), {"min": 2, "max": 64})) == 32
-    assert clusters.size(gang(script("true"), {"min": 1, "max": 4})) == 1
+    assert clusters.cluster_size(gang(script("true", **HOST), {"min": 2, "max": 64})) == 32
+    assert clusters.cluster_size(gang(script("true"), {"min": 1, "max": 4})) == 1
 
 
 def test_nodes_are_refused_before_anything_is_stored_and_priced_as_containers() -> None:
-    found = foreseen.first(gang(script("true"), 2), built_in("modal"))
+    found = modal_preflight.find_obstacle(gang(script("true"), 2), built_in("modal"))
     assert found is not None and found.field == ("resources", "gpu") and not found.later
     assert found.hint == 'ask for all GPUs of a host: `resources: {gpu: "H100:8"}`'
-    table, hosts = load("modal"), gang(script("true", **HOST))
+    table, hosts = load_prices("modal"), gang(script("true", **HOST))
     provider = ModalProvider(Path("unused"), store_id="s", notify=lambda _: None)
     one = table.usd_per_s(hosts.resources, runtime=FUNCTION)
-    assert one is not None and charged(provider, None, hosts) == pytest.approx(3 * one)
+    assert one is not None and price_attempt(provider, None, hosts) == pytest.approx(3 * one)
 
 
 def test_a_training_run_of_nodes_restarts_on_all_of_them_and_costs_as_many(
@@ -287,7 +306,9 @@ def test_a_training_run_of_nodes_restarts_on_all_of_them_and_costs_as_many(
         first, second = fleet.runs("tr")
         assert (first.reason, second.reason) == ("Signal:KILL", "Completed")
         assert [it["state"] for it in status["nodes"]] == ["Succeeded"] * 3
-        one = load("modal").usd_per_s(Template.model_validate(HOST).resources, runtime=FUNCTION)
+        one = load_prices("modal").usd_per_s(
+            Template.model_validate(HOST).resources, runtime=FUNCTION
+        )
         assert one is not None and second.usd_per_s == pytest.approx(3 * one, rel=1e-3)
 
     calls_on_modal(tale)
@@ -305,12 +326,21 @@ def test_elastic_nodes_become_fewer_where_modal_has_no_more_hosts(
         spec = {"template": template, "nodes": {"min": 1, "max": 4}, "maxInfraRetries": 0}
         fleet.apply_kind("TrainingRun", "tr", {**spec, "placement": {"provider": "modal"}})
         fleet.kind = "TrainingRun"
+
+        async def is_fewer() -> bool:
+            return any(run.reason == "FewerNodes" for run in fleet.runs("tr"))
+
+        await eventually(is_fewer, "it was to be fewer nodes")
+        # From here on a busy machine gives no node up for the time that it takes.
+        monkeypatch.setattr(capacity, "FEWER_AFTER_S", 600.0)
         status = await fleet.phase("Succeeded", "tr")
         waited, ran = fleet.runs("tr")
         assert (waited.reason, waited.state) == ("FewerNodes", RunState.STOPPED)
         assert waited.cost_usd == 0.0
         assert fleet.results("tr") == {0: {"nodes": 2}} and len(status["nodes"]) == 2
-        one = load("modal").usd_per_s(Template.model_validate(HOST).resources, runtime=FUNCTION)
+        one = load_prices("modal").usd_per_s(
+            Template.model_validate(HOST).resources, runtime=FUNCTION
+        )
         assert one is not None and ran.usd_per_s == pytest.approx(2 * one, rel=1e-3)
 
     calls_on_modal(tale)

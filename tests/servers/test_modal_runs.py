@@ -22,7 +22,7 @@ from fleetctl.controllers.model import (
     Observation,
     WandbTrial,
 )
-from fleetctl.controllers.wandb.program import observed
+from fleetctl.controllers.wandb.program_params import observe_template
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.modal.runs import gpu_queue
 from tests.contracts.modal_worlds import ModalWorld, emulated
@@ -386,7 +386,7 @@ def test_in_an_image_of_a_registry_wandb_is_told_the_parameters_too(play: Play) 
     async def tale(world: ModalWorld) -> None:
         text = "import os; print(open(os.environ['WANDB_SWEEP_PARAM_PATH']).read())"
         wandb = WandbTrial("lr", "", "", only=False)
-        template = observed(command("python3", "-c", text, image="example.org/bare"), wandb)
+        template = observe_template(command("python3", "-c", text, image="example.org/bare"), wandb)
         ref = await world.start(template, params={"lr": 3e-05}, wandb=wandb)
         assert (await world.ended(ref)).ok
         assert b"3.0e-05" in await world.log(ref)

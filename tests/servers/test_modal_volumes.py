@@ -14,16 +14,16 @@ from pathlib import Path
 import modal
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.providers.contract.account import built_in
-from fleetctl.providers.contract.volume_files import Copy
-from fleetctl.providers.modal.assets import volume_files as modal_files
+from fleetctl.providers.contract.volume_files import FileCopy
+from fleetctl.providers.modal.assets import modal_files
+from fleetctl.providers.modal.assets.modal_files import ModalFiles
+from fleetctl.providers.modal.assets.modal_volumes import ModalVolumes
 from fleetctl.providers.modal.assets.secrets import Secrets
-from fleetctl.providers.modal.assets.volume_files import ModalFiles
-from fleetctl.providers.modal.assets.volumes import Volumes
 from fleetctl.specs.blocks.template import Template
 from fleetctl.stores.sqlite.store import open_store
 from tests.emulators.modal.running import ModalEmulator
@@ -51,13 +51,13 @@ async def uploaded(files: ModalFiles, volume: str, directory: Path, **texts: str
     for name, text in texts.items():
         local = directory / name
         local.write_text(text)
-        copies.append(Copy(local, name.replace("__", "/"), len(text)))
+        copies.append(FileCopy(local, name.replace("__", "/"), len(text)))
     await files.put(volume, copies, tell=lambda _: None)
 
 
 @told
 async def test_a_volume_that_a_template_mounts_is_made_with_version_2(assets: Assets) -> None:
-    mounts = await Volumes().mounts(assets.client, mounting("made"))
+    mounts = await ModalVolumes().mounts(assets.client, mounting("made"))
     assert versions(assets)["made"] == 2
     image = await assets.ready()
     await assets.output(image, "sh", "-c", "echo kept > /data/x; sync /data", volumes=mounts)
@@ -67,7 +67,7 @@ async def test_a_volume_that_a_template_mounts_is_made_with_version_2(assets: As
 @told
 async def test_a_volume_of_version_1_is_used_as_it_is(assets: Assets) -> None:
     await modal.Volume.objects.create.aio("older", version=1, client=assets.client)
-    volumes = Volumes()
+    volumes = ModalVolumes()
     await volumes.ensure(assets.client, "older")
     assert "/data" in await volumes.mounts(assets.client, mounting("older"))
     assert versions(assets)["older"] == 1
@@ -75,7 +75,7 @@ async def test_a_volume_of_version_1_is_used_as_it_is(assets: Assets) -> None:
 
 @told
 async def test_read_only_means_that_writes_fail(assets: Assets) -> None:
-    volumes, image = Volumes(), await assets.ready()
+    volumes, image = ModalVolumes(), await assets.ready()
     mounts = await volumes.mounts(assets.client, mounting("guarded", readOnly=True))
     reply = await assets.output(image, "sh", "-c", "echo x > /data/x", volumes=mounts)
     assert "ead-only" in reply
@@ -84,7 +84,7 @@ async def test_read_only_means_that_writes_fail(assets: Assets) -> None:
 
 @told
 async def test_many_starts_ask_for_a_volume_once(assets: Assets) -> None:
-    volumes = Volumes()
+    volumes = ModalVolumes()
     await volumes.mounts(assets.client, mounting("asked"))
     before = assets.emulator.rpcs()
     for _ in range(20):
@@ -94,7 +94,7 @@ async def test_many_starts_ask_for_a_volume_once(assets: Assets) -> None:
 
 @told
 async def test_ensuring_and_removing_may_be_repeated(assets: Assets) -> None:
-    volumes = Volumes()
+    volumes = ModalVolumes()
     for _ in range(2):
         await volumes.ensure(assets.client, "twice")
     assert "twice" in versions(assets)
@@ -105,7 +105,7 @@ async def test_ensuring_and_removing_may_be_repeated(assets: Assets) -> None:
 
 @told
 async def test_a_volume_that_somebody_else_deleted_is_made_again(assets: Assets) -> None:
-    volumes, image = Volumes(), await assets.ready()
+    volumes, image = ModalVolumes(), await assets.ready()
     await volumes.mounts(assets.client, mounting("gone"))
     await modal.Volume.objects.delete.aio("gone", client=assets.client)
     await volumes.ensure(assets.client, "gone")
@@ -116,7 +116,7 @@ async def test_a_volume_that_somebody_else_deleted_is_made_again(assets: Assets)
 @told
 async def test_a_name_that_modal_does_not_allow_is_refused(assets: Assets) -> None:
     with pytest.raises(Refused, match="volume"):
-        await Volumes().ensure(assets.client, "no/slashes")
+        await ModalVolumes().ensure(assets.client, "no/slashes")
 
 
 @told
@@ -124,12 +124,12 @@ async def test_a_service_that_is_away_is_no_fault_of_the_volume(assets: Assets) 
     assets.emulator.do("fault", rpc="Volume*", status="UNAVAILABLE", count=None)
     for act in ("ensure", "remove"):
         with pytest.raises(Unavailable):
-            await getattr(Volumes(), act)(assets.client, "away")
+            await getattr(ModalVolumes(), act)(assets.client, "away")
 
 
 @told
 async def test_files_are_listed_copied_and_removed(assets: Assets) -> None:
-    await Volumes().ensure(assets.client, "files")
+    await ModalVolumes().ensure(assets.client, "files")
     files, here = ModalFiles(assets.home, built_in("modal")), assets.home.parent
     await uploaded(files, "files", here, a="one", d__b="four", d__e__c="")
     top = await files.entries("files", "")
@@ -141,7 +141,7 @@ async def test_files_are_listed_copied_and_removed(assets: Assets) -> None:
     (only,) = await files.entries("files", "d/b")
     assert (only.path, only.size, only.modified_at_s > 0) == ("d/b", 4, True)
     assert await files.size("files") == 7
-    await files.get("files", [Copy(here / "out", "d/b", 4)], tell=lambda _: None)
+    await files.get("files", [FileCopy(here / "out", "d/b", 4)], tell=lambda _: None)
     assert (here / "out").read_text() == "four"
     with pytest.raises(Refused, match="is a directory"):
         await files.remove("files", "d")
@@ -153,10 +153,10 @@ async def test_files_are_listed_copied_and_removed(assets: Assets) -> None:
 @told
 async def test_what_is_not_there_is_told(assets: Assets) -> None:
     files = ModalFiles(assets.home, built_in("modal"))
-    copy = Copy(assets.home.parent / "out", "nope", 0)
+    copy = FileCopy(assets.home.parent / "out", "nope", 0)
     with pytest.raises(NotFound, match="Modal has no volume `nowhere` yet"):
         await files.entries("nowhere", "")
-    await Volumes().ensure(assets.client, "empty")
+    await ModalVolumes().ensure(assets.client, "empty")
     for act in (files.entries("empty", "nope"), files.remove("empty", "nope")):
         with pytest.raises(NotFound, match="has no `/nope`"):
             await act
@@ -167,16 +167,16 @@ async def test_what_is_not_there_is_told(assets: Assets) -> None:
 
 @told
 async def test_a_large_directory_goes_in_several_uploads_and_is_told_of(assets: Assets) -> None:
-    await Volumes().ensure(assets.client, "many")
+    await ModalVolumes().ensure(assets.client, "many")
     files, here, seen = ModalFiles(assets.home, built_in("modal")), assets.home.parent, []
     count = modal_files.BATCH_FILES_MAX + 5
     copies = []
     for number in range(count):
         (here / f"f{number}").write_text(f"{number:04}")
-        copies.append(Copy(here / f"f{number}", f"many/f{number}", 4))
+        copies.append(FileCopy(here / f"f{number}", f"many/f{number}", 4))
     await files.put("many", copies, tell=seen.append)
     assert seen == [4 * modal_files.BATCH_FILES_MAX, 20]
-    back = [Copy(here / f"back{n}", f"many/f{n}", 4) for n in range(count)]
+    back = [FileCopy(here / f"back{n}", f"many/f{n}", 4) for n in range(count)]
     await files.get("many", back, tell=lambda _: None)
     assert [one.local.read_text() for one in back] == [f"{n:04}" for n in range(count)]
 
@@ -184,7 +184,7 @@ async def test_a_large_directory_goes_in_several_uploads_and_is_told_of(assets: 
 @told
 async def test_what_a_task_synced_can_be_copied_while_it_runs(assets: Assets) -> None:
     image = await assets.ready()
-    mounts = await Volumes().mounts(assets.client, mounting("live"))
+    mounts = await ModalVolumes().mounts(assets.client, mounting("live"))
     sandbox = await modal.Sandbox.create.aio(
         "sh", "-c", "echo step-1 > /data/ckpt; sync /data; echo synced; sleep 600",
         app=assets.app, image=image, client=assets.client, volumes=mounts,
@@ -192,7 +192,7 @@ async def test_what_a_task_synced_can_be_copied_while_it_runs(assets: Assets) ->
     assert await anext(aiter(sandbox.stdout)) == "synced\n"
     out = assets.home.parent / "ckpt"
     files = ModalFiles(assets.home, built_in("modal"))
-    await files.get("live", [Copy(out, "ckpt", 7)], tell=lambda _: None)
+    await files.get("live", [FileCopy(out, "ckpt", 7)], tell=lambda _: None)
     assert out.read_text() == "step-1\n"
     await sandbox.terminate.aio()
 
@@ -239,7 +239,7 @@ class Shell:
 
     def run(self, *words: str, code: int = 0) -> str:
         out, talk = io.StringIO(), io.StringIO()
-        assert guarded(list(words), Screen(out, talk)) == code, talk.getvalue()
+        assert run_guarded(list(words), Screen(out, talk)) == code, talk.getvalue()
         return out.getvalue() + talk.getvalue()
 
 
@@ -258,7 +258,7 @@ def test_the_verbs_reach_a_volume_on_modal_without_a_controller(
         client = await modal.Client.from_credentials.aio(
             env["MODAL_TOKEN_ID"], env["MODAL_TOKEN_SECRET"]
         )
-        await Volumes().ensure(client, "shared")
+        await ModalVolumes().ensure(client, "shared")
         await client.close.aio()
 
     asyncio.run(make())

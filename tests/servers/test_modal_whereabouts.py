@@ -12,14 +12,14 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.account import built_in
-from fleetctl.providers.contract.exec import Place, Streams
-from fleetctl.providers.modal import check
-from fleetctl.providers.modal.assets.volume_files import ModalFiles
-from fleetctl.providers.modal.connection import whereabouts
-from fleetctl.providers.modal.connection.whereabouts import FILE, Memory, Where
-from fleetctl.providers.modal.orphans import ModalOrphans
-from fleetctl.providers.modal.provider import ModalProvider
-from fleetctl.providers.modal.runs.exec import ModalEntering
+from fleetctl.providers.contract.exec import ExecStreams, ExecTarget
+from fleetctl.providers.modal import modal_check
+from fleetctl.providers.modal.assets.modal_files import ModalFiles
+from fleetctl.providers.modal.connection import workspace
+from fleetctl.providers.modal.connection.workspace import FILE, Workspace, WorkspaceMemory
+from fleetctl.providers.modal.modal_orphans import ModalOrphans
+from fleetctl.providers.modal.modal_provider import ModalProvider
+from fleetctl.providers.modal.runs.modal_exec import ModalEntering
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.modal_worlds import ModalWorld
 from tests.emulators.modal.running import ModalEmulator
@@ -84,18 +84,18 @@ def test_commands_that_work_without_a_controller_are_told_as_well(
     provided(tmp_path, lambda provider: provider.ensure_volume("mine"))
     monkeypatch.setenv("MODAL_ENVIRONMENT", "other")
     account = built_in("modal")
-    place = Place("run-0", "run-0", "sb-01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    place = ExecTarget("run-0", "run-0", "sb-01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
     async def asked() -> None:
         files, orphans = ModalFiles(tmp_path, account), ModalOrphans(tmp_path, account)
         entering = ModalEntering(tmp_path, account)
-        streams = Streams(stdin=None, out=print, err=print)
+        streams = ExecStreams(stdin=None, out=print, err=print)
         for one in (
             files.entries("mine", ""), orphans.found(), entering.execute(place, ("true",), streams)
         ):  # fmt: skip
             with pytest.raises(Unavailable, match="environment `other`"):
                 await one
-        [*_, access] = await check.check(tmp_path, account)
+        [*_, access] = await modal_check.check_modal(tmp_path, account)
         assert (access.ok, "environment `other`" in access.says) == (False, True)
 
     asyncio.run(asked())
@@ -105,14 +105,14 @@ def test_a_workspace_that_was_noted_without_its_environment_gets_it_at_the_next_
     tmp_path: Path,
 ) -> None:
     (tmp_path / FILE).write_text("acme")
-    memory = Memory(tmp_path)
-    memory.check(Where("acme", "dev"))
+    memory = WorkspaceMemory(tmp_path)
+    memory.check(Workspace("acme", "dev"))
     with pytest.raises(Refused, match="workspace `other`, and what this store runs is in `acme`"):
-        memory.check(Where("other", "dev"))
-    memory.note(Where("acme", "dev"))
-    memory.note(Where("acme", "main"))  # what was noted first stays
+        memory.check(Workspace("other", "dev"))
+    memory.note(Workspace("acme", "dev"))
+    memory.note(Workspace("acme", "main"))  # what was noted first stays
     with pytest.raises(Refused, match="environment `main`"):
-        Memory(tmp_path).check(Where("acme", "main"))
+        WorkspaceMemory(tmp_path).check(Workspace("acme", "main"))
     assert (tmp_path / FILE).read_text() == "acme/dev"
 
 
@@ -125,4 +125,4 @@ def test_an_environment_that_is_not_there_is_no_missing_app(
     monkeypatch.setenv("MODAL_ENVIRONMENT", "mistyped")
     with pytest.raises(Unavailable, match="has no environment `mistyped`"):
         provided(tmp_path, lambda provider: provider.ensure_volume("v"))
-    assert not (tmp_path / "modal" / whereabouts.FILE).exists()
+    assert not (tmp_path / "modal" / workspace.FILE).exists()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleetctl.operator.mirror.wanted import APPROVE, FINALIZER
+from fleetctl.operator.mirror.custom_resource import APPROVE, FINALIZER
 from fleetctl.specs.kinds.registry import KINDS
 from tests.emulators.driving.gates import gate
 from tests.emulators.kubernetes.running import KubernetesEmulator
@@ -106,6 +106,7 @@ def test_an_edit_that_destroys_work_waits_for_its_annotation(people: People) -> 
         accepted = people.wait_for("BatchJob", "edited", "Accepted", "False")
         assert accepted["reason"] == "NeedsConsent"
         assert "1 running task would be replaced" in accepted["message"]
+        assert "fleetctl.dev/custom-resource" not in accepted["message"]
         assert _status(people, "edited")["active"] == 1
         (digest,) = [
             word.rpartition("=")[2].strip("`")
@@ -211,6 +212,16 @@ def test_what_only_another_machine_can_do_is_refused(people: People) -> None:
         assert (people.get(kind, name) or {})["status"]["phase"] == "Refused"
         people.delete(kind, name)
         people.gone(kind, name)
+
+
+def test_what_was_refused_is_tried_again_when_another_object_changes(people: People) -> None:
+    rule = {"expression": "has(object.metadata.labels.owner)", "message": "whose is it?"}
+    people.create("Policy", "owned", {"match": {"kinds": ["BatchJob"]}, "rules": [rule]})
+    people.wait_for("Policy", "owned", "Ready")
+    people.create("BatchJob", "nobodys", job())
+    people.wait_for("BatchJob", "nobodys", "Accepted", "False")
+    people.delete("Policy", "owned")
+    people.wait_for("BatchJob", "nobodys", "Complete")
 
 
 def test_the_operator_has_the_rights_that_it_uses_and_no_other(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,51 @@ def test_an_edit_is_waited_for_by_its_generation(
     kubectl.ok("delete", "bj", "grows", "--timeout=400s")
 
 
+def test_many_are_deleted_by_one_request(kubectl: Kube, cluster: KubernetesEmulator) -> None:
+    count = 60
+    text = "---\n".join(MANIFEST.format(name=f"many-{it}", completions=1) for it in range(count))
+    kubectl.ok("create", "-f", "-", stdin=text.replace("spec: {", "spec: {suspend: true, "))
+    people = People(cluster)
+    until(lambda: people.wait_for("BatchJob", f"many-{count - 1}", "Ready"), "all are looked at")
+    kubectl.ok("delete", "--raw", "/apis/fleetctl.dev/v1alpha1/namespaces/default/batchjobs")
+    until(lambda: cluster.objects("batchjobs", "fleetctl.dev") == [], "all are gone")
+
+
+# kubectl reads the keys of both as truths, and so two of one mapping as one.
+UNQUOTED = """\
+apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {name: unquoted}
+spec:
+  tasks: {matrix: {y: [1, 2], on: [3]}}
+  template: {python: "SUBMIT(total=sum(params.values()))"}
+"""
+
+
+def test_a_name_that_kubectl_changes_is_refused_with_the_way_to_quote_it(
+    kubectl: Kube, cluster: KubernetesEmulator, tmp_path: Path
+) -> None:
+    kubectl.ok("apply", "-f", "-", stdin=UNQUOTED)
+    shown = json.loads(kubectl.ok("get", "bj", "unquoted", "-o", "json"))
+    assert list(shown["spec"]["tasks"]["matrix"]) == ["true"]
+    people = People(cluster)
+    refused = people.wait_for("BatchJob", "unquoted", "Accepted", "False")
+    assert refused["reason"] == "Invalid"
+    assert refused["message"].startswith("spec.tasks.matrix.true is what kubectl makes of a key")
+    assert '`"n":`' in refused["message"]
+    kubectl.ok("delete", "bj", "unquoted", "--timeout=400s")
+    # The way out that the hint names: the same file, with quotes.
+    file = tmp_path / "job.yaml"
+    file.write_text(UNQUOTED)
+    words = [sys.executable, "-m", "fleetctl", "convert", "--to", "kubernetes", str(file)]
+    quoted = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+    kubectl.ok("apply", "-f", "-", stdin=quoted)
+    kubectl.ok("wait", "--for=condition=Complete", "bj/unquoted", "--timeout=400s")
+    shown = json.loads(kubectl.ok("get", "bj", "unquoted", "-o", "json"))
+    assert shown["spec"]["tasks"]["matrix"] == {"y": [1, 2], "on": [3]}
+    kubectl.ok("delete", "bj", "unquoted", "--timeout=400s")
+
+
 def _accepted(cluster: KubernetesEmulator, name: str) -> bool:
     people = People(cluster)
     found = people.get("BatchJob", name) or {"metadata": {"generation": -1}}
@@ -117,7 +163,7 @@ def test_the_server_refuses_at_once_what_it_can(kubectl: Kube) -> None:
         stdin=right.replace("completions: 4", "completions: 4, tasks: {completions: 3}"),
     )
     assert both.code == 1
-    assert "tasks already says how many there are; leave completions out" in both.err
+    assert "tasks already gives their number; leave completions out" in both.err
     unknown = kubectl("apply", "-f", "-", stdin=right.replace("completions", "completion"))
     assert 'unknown field "spec.completion"' in unknown.err
     long = kubectl("apply", "-f", "-", stdin=right.replace("wrong", "w" * 64))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,77 +11,13 @@ import pytest
 
 from tests.emulators.driving.gates import gate
 from tests.emulators.kubernetes.running import KubernetesEmulator
-from tests.servers.operators import (
-    HANG_S,
-    NAMESPACE,
-    Operator,
-    People,
-    account_config,
-    cluster_with_our_kinds,
-    until,
-)
-
-LEASE_S = 10  # as short as a busy machine can keep, mostly; who cannot is started again
+from tests.servers.operators import HANG_S, Pair, cluster_with_our_kinds
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KubernetesEmulator]:
     with cluster_with_our_kinds() as one:
         yield one
-
-
-class Pair:
-    """Replicas that share a home, as those of deploy/ share a disk."""
-
-    def __init__(self, cluster: KubernetesEmulator, directory: Path) -> None:
-        self.cluster, self._directory = cluster, directory
-        self.people = People(cluster)
-        self.all: list[Operator] = []
-        self.gone: list[Operator] = []
-
-    def start(self) -> Operator:
-        one = Operator(
-            self.cluster,
-            self._directory / "home",
-            account_config(self.cluster),
-            self._directory / f"log-{len(self.all) + len(self.gone)}",
-            *("--lease-seconds", str(LEASE_S), "--lease", self._directory.name),
-        )
-        self.all.append(one)
-        return one
-
-    def until(self, true: Callable[[], Any], what: str) -> Any:
-        """As the kubelet does it: who ended is started again, meanwhile."""
-
-        def holds() -> Any:
-            if found := true():
-                return found
-            for one in [it for it in self.all if it.process.poll() is not None]:
-                self.all.remove(one)
-                self.gone.append(one)
-                self.start()
-            return None
-
-        return until(holds, what)
-
-    def leader(self) -> Operator:
-        found: Operator = self.until(
-            lambda: next((it for it in self.all if it.leads() and it.process.poll() is None), None),
-            "one of them leads",
-        )
-        return found
-
-    def holder(self) -> str:
-        """The pid of who has the lease; empty while it is given back."""
-        found = self.cluster.objects("leases", "coordination.k8s.io", NAMESPACE)
-        words = found[0]["spec"]["holderIdentity"].split("_") if found else []
-        return words[-2] if len(words) > 1 else ""
-
-    def end(self) -> None:
-        for one in (*self.all, *self.gone):
-            with contextlib.suppress(ProcessLookupError):
-                one.process.send_signal(signal.SIGCONT)
-            one.stop()
 
 
 @pytest.fixture

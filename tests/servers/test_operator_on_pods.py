@@ -17,11 +17,10 @@ from tests.servers.operators import (
     until,
 )
 
-RUNS = "fleetctl-runs"
+RUNS = "default"  # the namespace of the object
 PATHS = {
-    "Namespace": "/api/v1/namespaces",
     "Provider": "/apis/fleetctl.dev/v1alpha1/providers",
-    "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{RUNS}/roles",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{RUNS}/rolebindings",
 }
 

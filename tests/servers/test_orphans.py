@@ -28,8 +28,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_provider_that_is_built_in_is_asked() -> None:
-    # A call that nobody remembers holds nothing.
-    assert set(BUILT_IN) - {"endpoint"} == set(PROVIDERS)
+    # A call that nobody remembers holds nothing. Hosts have their own test in tests/machines, and
+    # jobs of Slurm end at their time limit.
+    assert set(BUILT_IN) - {"endpoint", "ssh", "slurm"} == set(PROVIDERS)
 
 
 async def listed(world: VerbWorld, *words: str) -> list[dict[str, Any]]:
@@ -143,3 +144,19 @@ def test_a_cloud_that_was_never_used_from_here_and_has_no_token_is_not_asked(
         assert "forgotten" in out
 
     play(home, "local", tale)
+
+
+def test_what_the_index_of_daytona_still_shows_is_no_orphan(home: Path) -> None:
+    async def tale(world: VerbWorld) -> None:
+        await world.start(SLEEPS, run="ended", uid="uid-1")
+        await world.start(SLEEPS, run="forgotten", uid="uid-2")
+        handles = {one["run"]: one["id"] for one in await listed(world)}
+        emulator.set(list_lag_s=600.0)
+        deleting = ("orphans", handles["ended"], "--delete", "--yes")
+        code, _, said = await world.fleetctl(*deleting)
+        assert code == 0, said
+        assert [one["run"] for one in await listed(world)] == ["forgotten"]
+        emulator.set(list_lag_s=0.0)
+
+    with service("daytona") as emulator:
+        play(home, "daytona", tale)

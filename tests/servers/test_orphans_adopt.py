@@ -15,7 +15,9 @@ from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.specs.kinds.registry import KINDS
 from tests.contracts.provider_worlds import eventually
-from tests.servers.verb_worlds import FEWER, VerbWorld, play, service
+from tests.servers.verb_worlds import ON_TWO, PROVIDERS, VerbWorld, play, service
+
+pytestmark = ON_TWO
 
 # Says how often it began, and waits to be told that it may end.
 WAITS = {
@@ -24,7 +26,7 @@ WAITS = {
 }
 
 
-@pytest.fixture(scope="module", params=FEWER)
+@pytest.fixture(scope="module", params=PROVIDERS)
 def provider(request: pytest.FixtureRequest) -> Iterator[str]:
     with service(request.param):
         yield request.param

@@ -13,7 +13,9 @@ import pytest
 from fleetctl.controllers.model import Resource
 from fleetctl.providers.contract.base import FunctionAsset, FunctionRequest
 from fleetctl.specs.blocks.template import Template
-from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+from tests.servers.verb_worlds import ON_TWO, PROVIDERS, VerbWorld, play, service
+
+pytestmark = ON_TWO
 
 
 @pytest.fixture(scope="module", params=PROVIDERS)
@@ -83,7 +85,7 @@ def test_a_function_that_nobody_calls_is_listed_and_stopped(home: Path) -> None:
         (left,) = await listed(world)
         assert left.startswith("function/fleetctl-fn-")
         code, _, said = await world.fleetctl("orphans", left, "--adopt")
-        assert code == 3 and "nobody here calls it" in said
+        assert code == 3 and "no object of this store calls it" in said
         code, out, said = await world.fleetctl("orphans", "--delete", "--yes")
         assert (code, out) == (0, f"modal/{left} deleted\n"), said
         assert await listed(world) == []

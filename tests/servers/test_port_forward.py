@@ -9,19 +9,23 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fleetctl.controllers.model import RunState
 from tests.contracts.provider_worlds import command, eventually
 from tests.inside import show_checkout
-from tests.servers.verb_worlds import FEWER, VerbWorld, play, service
+from tests.servers.verb_worlds import ON_TWO, PROVIDERS, VerbWorld, play, service
 from tests.training.test_ray_local import DRIVER, ray_job
+
+pytestmark = ON_TWO
 
 BODY_BYTES = 300_000
 
 
-@pytest.fixture(scope="module", params=FEWER)
+@pytest.fixture(scope="module", params=PROVIDERS)
 def provider(request: pytest.FixtureRequest) -> Iterator[str]:
     with service(request.param):
         yield request.param
@@ -72,7 +76,7 @@ def test_what_a_task_serves_is_reached(home: Path, provider: str) -> None:
             sys.executable, "-m", "fleetctl.cli.main", *words, stdout=asyncio.subprocess.PIPE
         )
         assert forward.stdout is not None
-        address = (await asyncio.wait_for(forward.stdout.readline(), 60)).decode().strip()
+        address = (await asyncio.wait_for(forward.stdout.readline(), 300)).decode().strip()
         if "://" not in address:
             assert address != f"127.0.0.1:{port}"
             address = f"http://{address}"
@@ -118,5 +122,40 @@ def test_on_this_machine_the_port_is_open_already(home: Path) -> None:
         with taken:
             words = f"{taken.getsockname()[1]}:{port}"
             assert (await world.fleetctl("port-forward", "job/job", words))[0] == 3
+
+    play(home, "local", tale)
+
+
+@pytest.mark.parametrize("ends", ["task", "object", "home"])
+def test_it_ends_with_what_it_leads_to(home: Path, ends: str) -> None:
+    async def tale(world: VerbWorld) -> None:
+        port = await serving(world)
+        forward = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fleetctl.cli.main", "port-forward", "job/job", f"0:{port}",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            assert forward.stdout is not None
+            await asyncio.wait_for(forward.stdout.readline(), 300)
+            assert forward.returncode is None
+            (run,) = [it for it, _ in world.store.runs.of(world.refs["run-0"].uid)]
+            if ends == "task":
+                with world.store.transaction():
+                    ended = replace(run, state=RunState.FAILED, ended_at_s=9.0, reason="x")
+                    assert world.store.runs.advance(ended)
+            elif ends == "object":
+                with world.store.transaction():
+                    world.store.resources.delete(run.uid)
+            else:
+                (home / "store").rename(home / "moved")
+            _, said = await asyncio.wait_for(forward.communicate(), 120)
+            if ends == "home":
+                (home / "moved").rename(home / "store")
+            assert forward.returncode == (3 if ends != "home" else 1), said
+            assert b"has ended" in said or ends == "home"
+        finally:
+            if forward.returncode is None:
+                forward.kill()
+                await forward.wait()
 
     play(home, "local", tale)

@@ -19,10 +19,12 @@ from tests.servers.test_orphans_adopt import (
     said,
     with_controller,
 )
-from tests.servers.verb_worlds import FEWER, VerbWorld, service
+from tests.servers.verb_worlds import ON_TWO, PROVIDERS, VerbWorld, service
+
+pytestmark = ON_TWO
 
 
-@pytest.fixture(scope="module", params=FEWER[1:])
+@pytest.fixture(scope="module", params=PROVIDERS[1:])
 def provider(request: pytest.FixtureRequest) -> Iterator[str]:
     with service(request.param):
         yield request.param

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.provider_worlds import script
-from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+from tests.servers.verb_worlds import ON_TWO, PROVIDERS, VerbWorld, play, service
 
 WORK = script(
     "mkdir -p out/deep; head -c 300000 /dev/urandom > out/random; echo a > out/deep/a;"
     " sha256sum < out/random; exec sleep 600"
 )
+
+pytestmark = ON_TWO
 
 
 @pytest.fixture(scope="module", params=PROVIDERS)

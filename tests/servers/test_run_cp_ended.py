@@ -15,10 +15,12 @@ import pytest
 from fleetctl.controllers.model import Ended, Resource, RunState
 from fleetctl.providers.contract.base import RunRef
 from tests.contracts.provider_worlds import script
-from tests.servers.verb_worlds import FEWER, VerbWorld, play, service
+from tests.servers.verb_worlds import ON_TWO, PROVIDERS, VerbWorld, play, service
+
+pytestmark = ON_TWO
 
 
-@pytest.fixture(scope="module", params=FEWER)
+@pytest.fixture(scope="module", params=PROVIDERS)
 def provider(request: pytest.FixtureRequest) -> Iterator[str]:
     with service(request.param):
         yield request.param
@@ -71,7 +73,7 @@ def test_what_it_wrote_to_a_volume_is_copied_from_there(here: Path, provider: st
         code, _, said = await world.fleetctl("cp", "job/job:0//data/none", ".")
         assert code == 4 and "volume/kept has no `/none`" in said
         code, _, said = await world.fleetctl("cp", "job/job:0/own.txt", ".")
-        assert code == 3 and "its own disk went with it" in said
+        assert code == 3 and "its own disk was deleted with it" in said
         assert "fleetctl ls volume/kept" in said and "fleetctl results batchjob/job" in said
 
     play(here.parent / "home", provider, tale)
@@ -103,7 +105,7 @@ def test_a_task_that_succeeded_left_no_files_and_the_message_says_what_keeps_the
     async def tale(world: VerbWorld) -> None:
         assert (await over(world, "echo c > c", {})).ok
         code, _, said = await world.fleetctl("cp", "job/job:0/c", ".")
-        assert code == 3 and "a volume (`template.volumes`) keeps" in said
+        assert code == 3 and "`template.outputs` keeps" in said
         assert "on `local` a failed task's files are kept too" in said
         code, _, said = await world.fleetctl("cp", "one", "job/job:0/c")
         assert code in (3, 4)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.gateway.rules.sleep import READY_PATH
+from fleetctl.gateway.rules.container_sleep import READY_PATH
 from tests.contracts.provider_worlds import eventually
 from tests.docs.fleet import EXAMPLES
 from tests.emulators.driving.gates import gate
@@ -45,7 +45,8 @@ def test_a_job_of_prompts_starts_a_container_that_goes_when_nobody_asks(on_serve
         (server,) = fleet.servers()
         paths = [it["path"] for it in server["requests"]]
         # Each was asked once, and before it only whether the server is ready.
-        assert set(paths) == {READY_PATH, CHAT} and paths.count(CHAT) == 12
+        asked_by = fleet.of_kind("Endpoint", "small"), server["requests"]
+        assert set(paths) == {READY_PATH, CHAT} and paths.count(CHAT) == 12, asked_by
         await fleet.says("Endpoint", "small", tries="12")
         await fleet.scaled_to_zero()
         await fleet.says("Endpoint", "small", message="asleep")

@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 
 from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.schedule import capacity
 from fleetctl.engine.engine import Engine
-from fleetctl.manifest.yaml.reader import read
+from fleetctl.manifest.yaml.reader import read_yaml
 from fleetctl.providers.contract.base import Backend
-from fleetctl.providers.daytona.provider import DaytonaProvider
-from fleetctl.providers.local.provider import LocalProvider
-from fleetctl.providers.modal.provider import ModalProvider
-from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.wiring.accounts import open_store
+from fleetctl.providers.daytona.daytona_provider import DaytonaProvider
+from fleetctl.providers.local.local_provider import LocalProvider
+from fleetctl.providers.modal.modal_provider import ModalProvider
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.wiring.account_registry import open_store
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.contracts.local_worlds import processes_of, stop_supervisors
 from tests.contracts.provider_worlds import eventually
@@ -87,7 +88,7 @@ class Fleet(fleets.Fleet):
         )
         self._running = asyncio.ensure_future(self.engine.run())
 
-    def _providers(self, home: Path, pace: Pace) -> dict[str, Backend]:
+    def _providers(self, home: Path, pace: FollowPace) -> dict[str, Backend]:
         owner, told = self.store.store_id, self.told
         return {
             "daytona": DaytonaProvider(home, store_id=owner, notify=told, pace=pace),
@@ -206,7 +207,7 @@ def test_the_example_of_a_search_over_this_machine_and_a_cloud_runs_at_both(
     tmp_path: Path, daytona: DaytonaEmulator, modal: ModalEmulator
 ) -> None:
     """As it is, but that each trial waits until the others have begun."""
-    (document,) = read("-", (EXAMPLES / "sweep-local-and-cloud.yaml").read_text("utf-8")).roots
+    (document,) = read_yaml("-", (EXAMPLES / "sweep-local-and-cloud.yaml").read_text("utf-8")).roots
     name, spec = document.value["metadata"]["name"], document.value["spec"]
     here, there = 2, 4
 
@@ -238,3 +239,34 @@ def test_the_example_of_a_search_over_this_machine_and_a_cloud_runs_at_both(
         assert where["modal"] >= there
 
     asyncio.run(scene())
+
+
+def test_a_task_that_was_moved_away_begins_elsewhere_however_soon_a_probe_is_due(
+    tmp_path: Path,
+    daytona: DaytonaEmulator,
+    modal: ModalEmulator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To take back a start whose outcome nobody knows takes longer than a probe waits."""
+    monkeypatch.setattr(capacity, "PROBE_AFTER_S_MIN", 0.0)
+    ordered = {"ordered": [{"provider": "daytona"}, {"provider": "local"}]}
+
+    async def scene() -> None:
+        fleet = Fleet(tmp_path / "home", daytona, modal)
+        try:
+            with Tally() as tally:
+                daytona.fault(operation="createSandbox", status=500)
+                placement = {**ordered, "spillOver": {"afterSeconds": 0}}
+                fleet.apply({"python": tally.python(SAY_INDEX)}, placement=placement)
+                await fleet.phase("Succeeded")
+                moved, last = fleet.runs()
+                assert (moved.provider, moved.reason) == ("daytona", "SpilledOver")
+                assert (last.provider, last.state.value) == ("local", "Succeeded")
+                assert last.placed.startswith("next with room; `daytona`: its last start was")
+        finally:
+            await fleet.close()
+
+    try:
+        asyncio.run(scene())
+    finally:
+        daytona.remove_faults()

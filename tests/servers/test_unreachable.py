@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from fleetctl import DaytonaInterpreter, ModalInterpreter
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.wiring.accounts import open_store
+from fleetctl.wiring.account_registry import open_store
 
 # What the SDKs would take by themselves: half a minute for a call, a minute for a list.
 TOLD_S = 25.0
@@ -47,7 +47,7 @@ class Silence:
         """Exit code, data and talk of a command, which is not kept waiting."""
         out, talk = io.StringIO(), io.StringIO()
         began_s = time.monotonic()
-        code = guarded(list(words), Screen(out, talk))
+        code = run_guarded(list(words), Screen(out, talk))
         assert time.monotonic() - began_s < TOLD_S
         return code, out.getvalue(), talk.getvalue()
 
@@ -131,7 +131,7 @@ def test_doctor_has_a_line_for_it_also_where_nothing_declared_needs_it(
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "another"))
     code, out, _ = silence.says("doctor")
     [line] = [line for line in out.splitlines() if "access: " in line]
-    assert (line.split()[0], message in line) == ("away", True), line
+    assert (line.split()[0], message in line) == ("unreachable", True), line
     assert f"fix: curl -sS {silence.url}" in out
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from fleetctl.controllers.model import Alive, WandbTrial
 from fleetctl.providers.contract.base import Backend
-from fleetctl.providers.local.provider import LocalProvider
-from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.local.local_provider import LocalProvider
+from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_worlds import World, command, story
@@ -106,7 +106,7 @@ class LocalFleet(fleets.Fleet):
 
     name = "local"
 
-    def build(self, home: Path, pace: Pace) -> Backend:
+    def build(self, home: Path, pace: FollowPace) -> Backend:
         return LocalProvider(home, store_id=self.store.store_id, notify=self.told)
 
     async def search(self, text: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.engine.kinds.wandb import talk
+from fleetctl.engine.kinds.wandb import wandb_agent
 from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.wandb.running import WandbEmulator
@@ -258,7 +258,9 @@ def test_a_sweep_that_is_ended_there_is_over(
 def test_agents_that_are_sent_away_first_do_not_make_a_cancellation_a_success(
     tell: Tell, wandb_emulator: WandbEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(talk, "READS_EACH", 1_000)  # agents hear of it before the sweep is read
+    monkeypatch.setattr(
+        wandb_agent, "READS_EACH", 1_000
+    )  # agents hear of it before the sweep is read
 
     async def tale(fleet: Fleet) -> None:
         fleet.hold()

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.specs.blocks.template import Template
-from fleetctl.wiring.accounts import Accounts, open_store, orphans_of
+from fleetctl.wiring.account_registry import AccountRegistry, open_store, orphans_of
 from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import World
 from tests.emulators.daytona.running import DaytonaEmulator
@@ -32,9 +32,8 @@ from tests.servers.daytona_fleet import DURATIONS_S, USUAL
 
 PROVIDERS = ("local", "modal", "daytona", "kubernetes")
 # What a verb does is the same code on all of them; `make test` tries it on two.
-_ELSEWHERE = pytest.mark.only_all(reason="a verb of the command line on the other clouds")
-FEWER = tuple(
-    it if it in ("local", "daytona") else pytest.param(it, marks=_ELSEWHERE) for it in PROVIDERS
+ON_TWO = pytest.mark.only_all(
+    reason="a verb of the command line on the other clouds", of=("modal", "kubernetes")
 )
 ELSEWHERE = ("DAYTONA_", "MODAL_", "KUBE")  # begin the variables that name a service
 DAYTONA_SETTINGS = {
@@ -76,7 +75,7 @@ class VerbWorld(World):
         super().__init__(home)
 
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
-        return Accounts(self.home, store_id=store_id, notify=notify).backends[self.name]
+        return AccountRegistry(self.home, store_id=store_id, notify=notify).backends[self.name]
 
     def record(
         self,
@@ -104,7 +103,7 @@ class VerbWorld(World):
     async def fleetctl(self, *words: str, stdin: bytes | None = None) -> tuple[int, str, str]:
         """A command, in a thread: it has an event loop of its own."""
         out, talk = io.TextIOWrapper(io.BytesIO(), "utf-8", newline=""), io.StringIO()
-        code = await asyncio.to_thread(guarded, list(words), Screen(out, talk))
+        code = await asyncio.to_thread(run_guarded, list(words), Screen(out, talk))
         out.flush()
         return code, out.buffer.getvalue().decode(errors="replace"), talk.getvalue()  # type: ignore[attr-defined]
 

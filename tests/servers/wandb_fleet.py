@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fleetctl.engine.engine_services import EngineServices
 from fleetctl.engine.execute.secrets import SecretValues
-from fleetctl.engine.outside import Outside
 from fleetctl.providers.contract.base import Backend
-from fleetctl.providers.local.provider import LocalProvider
-from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.wandb.client import connector
+from fleetctl.providers.local.local_provider import LocalProvider
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.wandb.graphql import make_connector
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.wandb.light import LIGHT
 from tests.emulators.wandb.running import WandbEmulator
@@ -54,7 +54,7 @@ class Fleet(fleets.Fleet):
 
     def parts(self) -> dict[str, Any]:
         secrets = SecretValues(self.store, self.environment)
-        return {"secrets": secrets.resolve, "outside": Outside(wandb=connector())}
+        return {"secrets": secrets.resolve, "outside": EngineServices(wandb=make_connector())}
 
     async def restart(self) -> None:
         """The controller ends wherever it is, and another one begins."""
@@ -64,7 +64,7 @@ class Fleet(fleets.Fleet):
         self.store.close()
         self._open()
 
-    def build(self, home: Path, pace: Pace) -> Backend:
+    def build(self, home: Path, pace: FollowPace) -> Backend:
         return LocalProvider(home, store_id=self.store.store_id, notify=self.told)
 
     def live(self) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from fleetctl.controllers.model import CACHED, LIVE_STATES, Resource, RunState
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
-from fleetctl.controllers.reuse.rows import RowIndexes
-from fleetctl.controllers.vocabulary.status_keys import sentences
+from fleetctl.controllers.reuse.row_matching import RowIndexes
+from fleetctl.controllers.vocabulary.status_keys import describe_keys
 from fleetctl.specs.content import Pins, template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.registry import parse_spec
@@ -55,7 +55,7 @@ def conserved(scene: Scene) -> Iterator[str]:
         if old is resource:
             continue
         yield from _adds_up(resource.key, status(resource))
-        if unknown := status(resource).keys() - sentences().keys():
+        if unknown := status(resource).keys() - describe_keys().keys():
             yield f"{resource.key} has a status with unknown keys: {sorted(unknown)}"
         if old is not None and (
             resource.version < old.version or resource.generation < old.generation

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 
 from fleetctl.apply.write import commit
-from fleetctl.apply.write.retry import Choice, retry
+from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.common.errors import Conflict, NotFound
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest import Manifest
@@ -30,24 +30,24 @@ def carry_out(store: Store, desired: Desired, *, now_s: float) -> str:
     match desired.verb:
         case "apply":
             manifests = [manifest_of(it) for it in (desired, *desired.beside)]
-            return commit.apply(store, manifests, now_s)[len(manifests) - 1].outcome
+            return commit.apply_manifests(store, manifests, now_s)[len(manifests) - 1].outcome
         case "poison":
             _poison(store, desired, now_s)
         case "delete":
             # Gone already: the first time got no answer, but was heard.
             with contextlib.suppress(NotFound):
-                commit.delete(store, desired.kind, name, now_s, namespace=within)
+                commit.delete_object(store, desired.kind, name, now_s, namespace=within)
         case "damage":
             _damage(store, desired.kind, name, within)
         case "overtake":
             _overtake(store, desired.kind, name, now_s, within)
         case "retry" | "rerun":
             request = f"{desired.verb} {desired.name} {desired.at_s}"
-            choice = Choice("all" if desired.verb == "retry" else "rerun", request=request)
-            retry(store, desired.kind, name, choice, now_s, namespace=within)
+            choice = RetryChoice("all" if desired.verb == "retry" else "rerun", request=request)
+            requeue_units(store, desired.kind, name, choice, now_s, namespace=within)
         case _:
             wanted = desired.verb == "suspend"
-            commit.suspend(store, desired.kind, name, now_s, wanted=wanted, namespace=within)
+            commit.suspend_object(store, desired.kind, name, now_s, wanted=wanted, namespace=within)
     return "said"
 
 
@@ -92,7 +92,7 @@ def _overtake(store: Store, kind: str, name: str, now_s: float, within: str) -> 
     read = store.resources.get(kind, name, within)
     if read is None:
         return  # deleted the first time, which got no answer
-    commit.delete(store, kind, name, now_s, namespace=within)
+    commit.delete_object(store, kind, name, now_s, namespace=within)
     edited = replace(read, labels={"edited": "late"}, deleted_at_s=None)
     with contextlib.suppress(Conflict), store.transaction():
         store.resources.put(edited, expected_version=read.version)

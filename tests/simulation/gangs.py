@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.journal.record import Journal
-from fleetctl.providers.local.supervisor.gang.gang import Gang
-from fleetctl.providers.local.supervisor.run.together import Together
+from fleetctl.providers.local.supervisor.gang.gang import LocalGang
+from fleetctl.providers.local.supervisor.run.together import GangRunner
 
 RUN = "run-0"
 RESUMED = {"step": 5, "path": "/ckpt/step-5"}  # what node 0 has found to go on from
@@ -62,7 +62,7 @@ class Life:
         self.count = self.rng.randint(2, 4)
         # Node 0's failure leaves nothing to let go of but its journal; it is a case as well.
         self.fails_at = self.rng.choice([None, None, None, *range(self.count)])
-        self.together = Together(
+        self.together = GangRunner(
             self.runs,
             hearing=self,  # type: ignore[arg-type]
             timers=self,  # type: ignore[arg-type]
@@ -122,13 +122,13 @@ class Life:
             self._look(gang)
         self._is_over()
 
-    def _order(self) -> tuple[Gang[Any] | None, dict[str, Any]]:
+    def _order(self) -> tuple[LocalGang[Any] | None, dict[str, Any]]:
         """As the supervisor's `start`: an attempt that has a journal has begun before."""
         try:
             journal = Journal(self.runs, RUN)
         except FileExistsError:
             return None, {"ok": True, "adopted": True}
-        gang = Gang({"run": RUN, "sandbox": RUN, "nodes": self.count, "procs": 1, "gpus": [],
+        gang = LocalGang({"run": RUN, "sandbox": RUN, "nodes": self.count, "procs": 1, "gpus": [],
                      "grace_s": 5.0, "timeout_s": None})  # fmt: skip
         reply = self.together.begin(gang, journal)
         return (gang if "ok" in reply else None), reply
@@ -139,7 +139,7 @@ class Life:
         if len(self.boxes) > self.count:
             self.wrong.append("an attempt has a second gang")
 
-    def _step(self, gang: Gang[Any]) -> None:
+    def _step(self, gang: LocalGang[Any]) -> None:
         self.now_s += self.rng.random()
         waiting = [box for box in self.boxes if not box.ready and not box.over]
         working = [box for box in self.boxes if box.told and not box.over]
@@ -154,12 +154,12 @@ class Life:
             choices.append(lambda: self.timers.pop(0)())
         self.rng.choice(choices)()
 
-    def _ready(self, gang: Gang[Any], box: Box) -> None:
+    def _ready(self, gang: LocalGang[Any], box: Box) -> None:
         box.ready = True
         if gang.is_ready(box):
             gang.begin(RESUMED)
 
-    def _exit(self, gang: Gang[Any], box: Box, code: int) -> None:
+    def _exit(self, gang: LocalGang[Any], box: Box, code: int) -> None:
         box.over, box.ended_at_s = True, self.now_s
         why = box.run.ending if box.run is not None else ""
         ok = code == 0 and not why
@@ -168,7 +168,7 @@ class Life:
                  "at": self.now_s, "started_at": 1.0}  # fmt: skip
         self.together.over(gang, box, "", ended)  # type: ignore[arg-type]
 
-    def _look(self, gang: Gang[Any]) -> None:
+    def _look(self, gang: LocalGang[Any]) -> None:
         for box in self.boxes:
             box.told = box.told or (box.theirs >= 0 and _told(box.theirs))
         if any(box.told for box in self.boxes) and not all(box.ready for box in self.boxes):

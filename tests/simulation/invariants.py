@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.simulation.bookings import BOOKING_CHECKS
 from tests.simulation.cache_checks import CACHE_CHECKS
 from tests.simulation.chains import CHAIN_CHECKS
 from tests.simulation.desired_checks import DESIRED_CHECKS
@@ -26,6 +27,7 @@ from tests.simulation.world_checks import WORLD_CHECKS
 
 COMMIT_CHECKS: tuple[Check, ...] = (
     *RECORD_CHECKS,
+    *BOOKING_CHECKS,
     *CACHE_CHECKS,
     *ROW_CHECKS,
     *CHAIN_CHECKS,

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.common.tasks import cancel
+from fleetctl.common.tasks import cancel_tasks
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.operator.leading.elector import Elector
 from fleetctl.operator.leading.lease import times_of
@@ -139,7 +139,7 @@ def live(seed: int, *, checks: bool = True) -> Life:
             while elector.leads() and timeline.now_s < ends_s:
                 life.acts.append((timeline.now_s, me))
                 await asyncio.sleep(ACT_S)
-            await cancel([keeping])
+            await cancel_tasks([keeping])
             if rng.random() < 0.5:  # in good order; else it is killed
                 await elector.release()
             await asyncio.sleep(rng.uniform(0.1, 5))
@@ -148,7 +148,7 @@ def live(seed: int, *, checks: bool = True) -> Life:
         replicas = [asyncio.ensure_future(replica(number)) for number in (1, 2)]
         await asyncio.sleep(LIVES_S)
         everything = asyncio.all_tasks() - {asyncio.current_task()}
-        await cancel([*replicas, *everything])
+        await cancel_tasks([*replicas, *everything])
 
     loop.run_until_complete(world())
     loop.close()

@@ -8,9 +8,9 @@ import copy
 from dataclasses import dataclass, field
 from random import Random
 
-from fleetctl.operator.mirror import decide
-from fleetctl.operator.mirror.decide import Stored, Todo
-from fleetctl.operator.mirror.wanted import Origin, Wanted
+from fleetctl.operator.mirror import next_action
+from fleetctl.operator.mirror.custom_resource import CustomResource, ResourceOrigin
+from fleetctl.operator.mirror.next_action import MirrorAction, MirroredObject
 
 STEPS = 120
 NAMES = ("a", "b")
@@ -23,10 +23,10 @@ class World:
     """
 
     rng: Random
-    server: dict[str, Wanted] = field(default_factory=dict)
-    history: list[dict[str, Wanted]] = field(default_factory=list)
-    cache: dict[str, Wanted] = field(default_factory=dict)
-    stored: dict[str, Stored] = field(default_factory=dict)
+    server: dict[str, CustomResource] = field(default_factory=dict)
+    history: list[dict[str, CustomResource]] = field(default_factory=list)
+    cache: dict[str, CustomResource] = field(default_factory=dict)
+    stored: dict[str, MirroredObject] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     made: int = 0
     applied: dict[str, int] = field(default_factory=dict)  # uid -> newest generation
@@ -38,15 +38,15 @@ class World:
         known, roll = self.server.get(name), self.rng.random()
         if known is None:
             self.made += 1
-            self.server[name] = Wanted(Origin(f"u{self.made}", 1, f"d{self.made}"))
+            self.server[name] = CustomResource(ResourceOrigin(f"u{self.made}", 1, f"d{self.made}"))
         elif known.deleting:
             return
         elif roll < 0.5:
             self.made += 1
-            origin = Origin(known.origin.uid, known.origin.generation + 1, f"d{self.made}")
-            self._write(name, Wanted(origin, held=known.held))
+            origin = ResourceOrigin(known.origin.uid, known.origin.generation + 1, f"d{self.made}")
+            self._write(name, CustomResource(origin, held=known.held))
         elif known.held:
-            self._write(name, Wanted(known.origin, deleting=True, held=True))
+            self._write(name, CustomResource(known.origin, deleting=True, held=True))
         else:
             del self.server[name]
         self._note()
@@ -57,7 +57,7 @@ class World:
             del self.server[self.rng.choice(sorted(self.server))]
             self._note()
 
-    def _write(self, name: str, wanted: Wanted) -> None:
+    def _write(self, name: str, wanted: CustomResource) -> None:
         self.server[name] = wanted
         self._note()
 
@@ -89,48 +89,48 @@ class World:
         looked = False
         for _ in range(8):
             wanted, stored = self.cache.get(name), self.stored.get(name)
-            step = decide.todo(wanted, stored, looked=looked)
-            if step in (Todo.NOTHING, Todo.WAIT):
+            step = next_action.choose_action(wanted, stored, looked=looked)
+            if step in (MirrorAction.NOTHING, MirrorAction.WAIT):
                 return
-            if step is Todo.LOOK:
+            if step is MirrorAction.LOOK:
                 self.sync(name)
                 looked = True
-            elif step is Todo.DELETE:
+            elif step is MirrorAction.DELETE:
                 assert stored is not None
                 self._judge_deletion(name, stored)
-                self.stored[name] = Stored(stored.origin, deleting=True)
-            elif step is Todo.RELEASE:
+                self.stored[name] = MirroredObject(stored.origin, deleting=True)
+            elif step is MirrorAction.RELEASE:
                 assert wanted is not None
                 self._release(name, wanted)
                 return
             elif wanted is not None and not self._act(name, step, wanted):
                 return  # refused: the cache was old; it is looked at again when that catches up
-            looked = looked or step is Todo.HOLD
+            looked = looked or step is MirrorAction.HOLD
 
-    def _act(self, name: str, step: Todo, wanted: Wanted) -> bool:
+    def _act(self, name: str, step: MirrorAction, wanted: CustomResource) -> bool:
         truth = self.server.get(name)
-        if step is Todo.HOLD:
+        if step is MirrorAction.HOLD:
             # A write of an old version is refused; the server's own answer is heard.
             if truth != wanted:
                 self.sync(name)
                 return False
-            self._write(name, Wanted(wanted.origin, wanted.deleting, held=True))
+            self._write(name, CustomResource(wanted.origin, wanted.deleting, held=True))
             self.sync(name)
             return True
         newest = self.applied.get(wanted.origin.uid, 0)
         if wanted.origin.generation < newest:
             self.wrong.append(f"{name}: generation {wanted.origin.generation} after {newest}")
         self.applied[wanted.origin.uid] = wanted.origin.generation
-        self.stored[name] = Stored(wanted.origin)
+        self.stored[name] = MirroredObject(wanted.origin)
         return True
 
-    def _judge_deletion(self, name: str, stored: Stored) -> None:
+    def _judge_deletion(self, name: str, stored: MirroredObject) -> None:
         truth = self.server.get(name)
         alive = truth is not None and not truth.deleting
         if alive and stored.origin is not None and truth.origin.uid == stored.origin.uid:  # type: ignore[union-attr]
             self.wrong.append(f"{name}: deleted, and its custom resource lives")
 
-    def _release(self, name: str, wanted: Wanted) -> None:
+    def _release(self, name: str, wanted: CustomResource) -> None:
         truth, stored = self.server.get(name), self.stored.get(name)
         if truth != wanted:
             self.sync(name)

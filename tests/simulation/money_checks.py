@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from fleetctl.controllers.money.budget import period_of, selects
+from fleetctl.controllers.money.budget import matches_labels, period_of
 from tests.simulation import gpus, nodes
 from tests.simulation.payers import Known
 from tests.simulation.scene import Scene
@@ -101,7 +101,7 @@ def _caps(scene: Scene) -> list[tuple[str, float, float, list[str]]]:
         if resource.kind == "Budget" and resource.deleted_at_s is None:
             selector = desired.get("selector", {})
             since_s, _ = period_of(desired.get("period", "month"), scene.world.now_s)
-            under = [uid for uid, it in scene.payers.items() if selects(selector, it.labels)]
+            under = [uid for uid, it in scene.payers.items() if matches_labels(selector, it.labels)]
             found.append((resource.key, desired["maxCost"], since_s, under))
         elif own := _own(resource):
             found.append((resource.key, own["maxCost"], 0.0, [resource.uid]))

@@ -7,13 +7,13 @@ from zlib import crc32
 
 from fleetctl.controllers.model import (
     Alive,
-    Checkpoints,
+    CheckpointReport,
     Ended,
     Gone,
     Metric,
     Node,
     Observation,
-    Saved,
+    SavedCheckpoint,
 )
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.specs.values.hashing import canonical_json
@@ -40,6 +40,9 @@ def observe_run(model: Model, world: World, ref: RunRef) -> Observation | None:
         return Gone(ref.run, world.now_s)
     if not model.contract.strong_get and _behind(model, world, since_s=work.asked_at_s):
         return Gone(ref.run, world.now_s)
+    piece = _piece(world, work, ref)
+    if piece is not None:
+        return piece
     if work.ended_at_s is None or (
         not model.contract.strong_get and _behind(model, world, since_s=work.ended_at_s)
     ):
@@ -47,6 +50,30 @@ def observe_run(model: Model, world: World, ref: RunRef) -> Observation | None:
     if work.end is None:
         return Gone(ref.run, world.now_s)
     return _ended(work, ref)
+
+
+def _piece(world: World, work: Work, ref: RunRef) -> Alive | None:
+    """Returns the first new events if the journal is read in pieces. An end that is written behind
+    this piece belongs to the next look.
+    """
+    seen = max(0, (ref.journal_offset - STARTED_BYTES) // METRIC_BYTES)
+    fresh = len(_told(work, at_s=world.now_s)) - seen
+    taken = world.piece_of(fresh)
+    if taken is None:
+        return None
+    offset = STARTED_BYTES + METRIC_BYTES * (seen + taken)
+    metrics, checkpoints = _news(work, ref, at_s=world.now_s, most=taken)
+    return Alive(
+        ref.run,
+        work.box.handle,
+        work.begun_at_s,
+        offset,
+        metrics,
+        gpus=_gpus(work, ref),
+        nodes=_nodes(work, ref),
+        checkpoints=checkpoints,
+        more=True,
+    )
 
 
 def journal_bytes(work: Work, *, at_s: float) -> int:
@@ -67,7 +94,7 @@ def metrics_of(work: Work, *, at_s: float) -> tuple[Metric, ...]:
     )
 
 
-def _told(work: Work, *, at_s: float) -> list[Metric | Saved]:
+def _told(work: Work, *, at_s: float) -> list[Metric | SavedCheckpoint]:
     """Events in the order of their coming, each as long as any other."""
     until_s = min(at_s, work.ended_at_s if work.ended_at_s is not None else at_s)
     saved = work.saving.saved(work.begun_at_s, work.seconds, until_s)
@@ -98,12 +125,14 @@ def _behind(model: Model, world: World, *, since_s: float) -> bool:
     return world.now_s - since_s < model.contract.visibility_bound_s and world.rng.random() < 0.5
 
 
-def _news(work: Work, ref: RunRef, *, at_s: float) -> tuple[tuple[Metric, ...], Checkpoints]:
+def _news(
+    work: Work, ref: RunRef, *, at_s: float, most: int | None = None
+) -> tuple[tuple[Metric, ...], CheckpointReport]:
     seen = max(0, (ref.journal_offset - STARTED_BYTES) // METRIC_BYTES)
-    fresh = _told(work, at_s=at_s)[seen:]
-    saved = tuple(one for one in fresh if isinstance(one, Saved))
+    fresh = _told(work, at_s=at_s)[seen:][:most]
+    saved = tuple(one for one in fresh if isinstance(one, SavedCheckpoint))
     resumed = work.saving.resumed if ref.journal_offset == 0 else None
-    return tuple(one for one in fresh if isinstance(one, Metric)), Checkpoints(saved, resumed)
+    return tuple(one for one in fresh if isinstance(one, Metric)), CheckpointReport(saved, resumed)
 
 
 def _alive(world: World, work: Work, ref: RunRef) -> Alive:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fleetctl.common.errors import StoreError
-from fleetctl.controllers.planning.kind import Params
+from fleetctl.controllers.planning.kind_controller import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
-from fleetctl.engine.outside import Outside
-from fleetctl.engine.shared.settings import Settings
-from fleetctl.stores.errors import DiskFull
+from fleetctl.engine.engine_services import EngineServices
+from fleetctl.engine.shared.engine_settings import EngineSettings
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
+from fleetctl.stores.sqlite_errors import DiskFull
 from tests.simulation import acts, wandb
 from tests.simulation.faults import Crash, CrashAt, Life, draw_crashes
 from tests.simulation.hygiene import Complaints, seeded_ids
@@ -157,7 +157,7 @@ class Play:
             after_commit=lambda: self._committed(store, life),
         )
         self._wake_later(store)
-        self.scene.store_id = store.store_id
+        self.scene.store, self.scene.store_id = store, store.store_id
         found = read(store)
         if found != self.scene.now:
             self.breach(
@@ -201,10 +201,10 @@ class Play:
             providers=self.providers,
             clock=self.clock,
             # So that some of its turns answer several events, as with many live runs.
-            settings=Settings(seed=self.seed, few_live=2),
+            settings=EngineSettings(seed=self.seed, few_live=2),
             aside=partial(_a_little_later, self.life),
             secrets=wandb.found_key,
-            outside=Outside(wandb=self.wandb.connect(self.life)),
+            outside=EngineServices(wandb=self.wandb.connect(self.life)),
         )
         running = asyncio.ensure_future(engine.run())
         acting = asyncio.ensure_future(acts.perform(self, store, engine))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.controllers.model import Run
 from fleetctl.providers.contract.base import RunRef
+from fleetctl.stores.base import Store
 from tests.simulation.payers import Known
 from tests.simulation.politeness import Politeness
 from tests.simulation.snapshot import EMPTY, Snapshot, spec
@@ -25,6 +26,7 @@ class Scene:
     """
 
     world: World
+    store: Store | None = None  # of the controller that lives
     store_id: str = ""
     now: Snapshot = EMPTY
     before: Snapshot = EMPTY

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fleetctl.controllers.model import CheckpointOrder, Saved
+from fleetctl.controllers.model import CheckpointOrder, SavedCheckpoint
 from fleetctl.guest.checkpoints.disk import DIRECTORY
 from fleetctl.guest.checkpoints.formats import ASIDE, BACK, MARKER, format_of
 from fleetctl.guest.checkpoints.prepare import choose
@@ -98,12 +98,16 @@ class Saving:
     sound: bool  # that checkpoint had been completed
     count: int
 
-    def saved(self, begun_at_s: float, seconds: float, until_s: float) -> tuple[Saved, ...]:
+    def saved(
+        self, begun_at_s: float, seconds: float, until_s: float
+    ) -> tuple[SavedCheckpoint, ...]:
         gap_s = seconds / (self.count + 1)
         every = [(number + 1, begun_at_s + gap_s * (number + 1)) for number in range(self.count)]
         first = self.resumed or 0
         return tuple(
-            Saved(first + number * STEP, f"{PATH}/step-{first + number * STEP:08d}", at_s, 38)
+            SavedCheckpoint(
+                first + number * STEP, f"{PATH}/step-{first + number * STEP:08d}", at_s, 38
+            )
             for number, at_s in every
             if at_s <= until_s
         )

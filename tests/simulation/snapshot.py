@@ -25,6 +25,9 @@ class Snapshot:
     # What each run was charged, by name; also of objects that are gone.
     kept: dict[str, float | None] = field(default_factory=dict)
 
+    ledger_usd: float = 0.0  # the charges of all days together
+    cached: frozenset[str] = frozenset()  # runs whose success equal work may take over
+
     # What runs of searches have reported that decide by it while they run, by run name.
     reported: dict[str, list[float]] = field(default_factory=dict)
 
@@ -55,7 +58,12 @@ EMPTY = Snapshot()
 
 
 def read(store: Store) -> Snapshot:
-    snapshot = Snapshot()
+    assert isinstance(store, SqliteStore)
+    state = store._session.state  # no verb of the engine's reads what is gone
+    snapshot = Snapshot(
+        ledger_usd=sum(entry.usd for entry in store.ledger.entries()),
+        cached=frozenset(run for (run,) in state.execute("SELECT run FROM cache")),
+    )
     for resource in store.resources.list():
         snapshot.resources[resource.uid] = resource
         for run, result in store.runs.of(resource.uid):
@@ -64,9 +72,7 @@ def read(store: Store) -> Snapshot:
             if any(word in resource.spec for word in ('"early_terminate"', '"target"')):
                 found = store.runs.metrics_of(run.name)
                 snapshot.reported[run.name] = [it.value for it in found if it.name == "loss"]
-    assert isinstance(store, SqliteStore)
-    sql = "SELECT name, usd FROM runs"  # no verb of the engine's reads what is gone
-    snapshot.kept.update(store._session.state.execute(sql))
+    snapshot.kept.update(state.execute("SELECT name, usd FROM runs"))
     return snapshot
 
 

@@ -14,10 +14,11 @@ import pytest
 
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.kinds.endpoints import charging
-from fleetctl.engine.kinds.endpoints.grants import Grants
-from fleetctl.engine.shared.state import State
-from fleetctl.gateway.reach.gateway import SharedCap
-from fleetctl.stores.base import Asked
+from fleetctl.engine.kinds.endpoints.endpoints import Endpoints
+from fleetctl.engine.kinds.endpoints.grants import EndpointGrants
+from fleetctl.engine.shared.engine_state import EngineState
+from fleetctl.gateway.client.gateway_client import SharedCap
+from fleetctl.stores.base import EndpointUsage
 from fleetctl.stores.sqlite.ledger import SqliteCalls
 from tests.unit.engine.fake_gateway import FakeGateway
 from tests.unit.engine.fake_world import Fleet, tasks
@@ -72,8 +73,8 @@ class Life:
             self.gateway.settle(run, self.random.random() * row["reserved_usd"])
 
     async def turn(self) -> None:
-        await self.fleet.engine.endpoints.turn()
-        await self.fleet.engine.endpoints.hear(wait_s=0.0)
+        await self.fleet.engine.parts.get(Endpoints).turn()
+        await self.fleet.engine.parts.get(Endpoints).hear(wait_s=0.0)
         await self.fleet.settle()
 
     async def finish(self) -> None:
@@ -131,40 +132,40 @@ def charge_all_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_a_batch_once(patch: pytest.MonkeyPatch) -> None:
-    asked = charging._asked
+    asked = charging._read_usage
 
-    def wrong(*args: Any) -> Asked:
+    def wrong(*args: Any) -> EndpointUsage:
         found = asked(*args)
         return replace(found, total=replace(found.total, calls=min(found.total.calls, 1)))
 
-    patch.setattr(charging, "_asked", wrong)
+    patch.setattr(charging, "_read_usage", wrong)
 
 
 def count_no_retry(patch: pytest.MonkeyPatch) -> None:
-    asked = charging._asked
+    asked = charging._read_usage
 
-    def wrong(*args: Any) -> Asked:
+    def wrong(*args: Any) -> EndpointUsage:
         found = asked(*args)
         return replace(found, total=replace(found.total, tries=found.total.calls))
 
-    patch.setattr(charging, "_asked", wrong)
+    patch.setattr(charging, "_read_usage", wrong)
 
 
 def cap_each_alone(patch: pytest.MonkeyPatch) -> None:
-    capped = Grants._capped
+    capped = EndpointGrants._capped
 
-    def wrong(grants: Grants) -> list[SharedCap]:
+    def wrong(grants: EndpointGrants) -> list[SharedCap]:
         return [replace(cap, uids=(uid,)) for cap in capped(grants) for uid in cap.uids]
 
-    patch.setattr(Grants, "_capped", wrong)
+    patch.setattr(EndpointGrants, "_capped", wrong)
 
 
 def forget_who_is_over(patch: pytest.MonkeyPatch) -> None:
-    def wrong(state: State, uid: str) -> Resource | None:
+    def wrong(state: EngineState, uid: str) -> Resource | None:
         track = state.tracks.get(uid)
         return None if track is None else track.resource
 
-    patch.setattr(State, "resource_of", wrong)
+    patch.setattr(EngineState, "resource_of", wrong)
 
 
 @pytest.mark.parametrize(

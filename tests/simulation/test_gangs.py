@@ -12,8 +12,8 @@ import pytest
 
 from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.nodes import outcome
-from fleetctl.providers.local.supervisor.gang.gang import Gang
-from fleetctl.providers.local.supervisor.run.together import Together
+from fleetctl.providers.local.supervisor.gang.gang import LocalGang
+from fleetctl.providers.local.supervisor.run.together import GangRunner
 from tests.simulation.gangs import broken
 from tests.simulation.planted.plant import around, swapped
 
@@ -31,15 +31,15 @@ def a_half_started_gang_counts_as_started() -> AbstractContextManager[object]:
 
         return is_ready
 
-    return around(Gang, "is_ready", make)
+    return around(LocalGang, "is_ready", make)
 
 
 def a_lost_node_does_not_end_the_others() -> AbstractContextManager[object]:
-    return swapped(Gang, "decides", lambda gang, member: False)
+    return swapped(LocalGang, "decides", lambda gang, member: False)
 
 
 def what_could_not_be_made_leaves_its_journals() -> AbstractContextManager[object]:
-    return swapped(Together, "_let_go", lambda together, gang, journal: None)
+    return swapped(GangRunner, "_let_go", lambda together, gang, journal: None)
 
 
 def the_end_of_node_0_is_the_end() -> AbstractContextManager[object]:
@@ -52,15 +52,15 @@ def the_end_of_node_0_is_the_end() -> AbstractContextManager[object]:
 
         return over
 
-    return around(Together, "over", make)
+    return around(GangRunner, "over", make)
 
 
 def a_second_gang_of_one_attempt() -> AbstractContextManager[object]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def opened(journal: Any, directory: int, run: str) -> None:
+        def opened(journal: Any, directory: int, run: str, *more: Any, **named: Any) -> None:
             with suppress(FileNotFoundError):
                 os.unlink(f"{run}.jsonl", dir_fd=directory)
-            original(journal, directory, run)
+            original(journal, directory, run, *more, **named)
 
         return opened
 
@@ -84,7 +84,7 @@ def test_a_planted_bug_is_seen(plant: Callable[[], AbstractContextManager[object
 
 
 def test_a_node_that_ends_as_the_last_is_ready_keeps_the_others_from_nothing() -> None:
-    gang: Gang[SimpleNamespace] = Gang({"nodes": 2, "gpus": {}})
+    gang: LocalGang[SimpleNamespace] = LocalGang({"nodes": 2, "gpus": {}})
     pipes = [os.pipe() for _ in range(2)]
     gang.members = [SimpleNamespace(rank=rank, channel=it[1]) for rank, it in enumerate(pipes)]
     os.close(pipes[0][0])  # nobody reads there any more

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetctl.operator.leading import elector, lease
-from fleetctl.operator.leading.lease import Known, Step, Times
+from fleetctl.operator.leading.lease import LeaseKnowledge, LeaseStep, LeaseTimes
 from tests.simulation.leases import live
 from tests.simulation.planted.plant import around, swapped
 
@@ -26,7 +26,7 @@ def test_of_two_operators_one_acts_at_a_time_and_one_always_does_again() -> None
 def a_leader_that_lost_the_network_goes_on() -> Iterator[None]:
     """As the official client's election does: only an answer ends it."""
 
-    def endless(me: str, known: Known, now_s: float, times: Times) -> bool:
+    def endless(me: str, known: LeaseKnowledge, now_s: float, times: LeaseTimes) -> bool:
         held = known.renewed_at_s is not None and known.record is not None
         return held and known.record.holder == me  # type: ignore[union-attr]
 
@@ -34,8 +34,8 @@ def a_leader_that_lost_the_network_goes_on() -> Iterator[None]:
         return 1e9
 
     with (
-        swapped(lease, "leads", endless),
-        swapped(elector, "leads", endless),
+        swapped(lease, "is_leader", endless),
+        swapped(elector, "is_leader", endless),
         swapped(elector.Elector, "_left_s", unbounded),
     ):
         yield
@@ -46,21 +46,21 @@ def a_lease_is_taken_when_it_is_first_seen() -> Iterator[None]:
     """Its age is taken from the other one's clock, which tells nothing here."""
 
     def hasty(step: Any) -> Any:
-        def made(me: str, known: Known, now_s: float, times: Times) -> Step:
+        def made(me: str, known: LeaseKnowledge, now_s: float, times: LeaseTimes) -> LeaseStep:
             return step(me, replace(known, since_s=now_s - 1e6), now_s, times)  # type: ignore[no-any-return]
 
         return made
 
-    with around(elector, "step", hasty):
+    with around(elector, "choose_step", hasty):
         yield
 
 
 @contextmanager
 def the_same_answer_counts_as_a_sign_of_life() -> Iterator[None]:
-    def always_fresh(known: Known, record: Any, at_s: float) -> Known:
-        return Known(record, at_s, known.renewed_at_s)
+    def always_fresh(known: LeaseKnowledge, record: Any, at_s: float) -> LeaseKnowledge:
+        return LeaseKnowledge(record, at_s, known.renewed_at_s)
 
-    with swapped(elector, "heard", always_fresh):
+    with swapped(elector, "update_known", always_fresh):
         yield
 
 

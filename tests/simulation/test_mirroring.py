@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.operator.mirror import decide
-from fleetctl.operator.mirror.decide import Stored, Todo
-from fleetctl.operator.mirror.wanted import Wanted
+from fleetctl.operator.mirror import next_action
+from fleetctl.operator.mirror.custom_resource import CustomResource
+from fleetctl.operator.mirror.next_action import MirrorAction, MirroredObject
 from tests.simulation.mirroring import live
 from tests.simulation.planted.plant import around
 
@@ -22,34 +22,53 @@ def test_nothing_is_deleted_or_undone_on_the_word_of_an_old_list() -> None:
         assert live(seed).wrong == [], seed
 
 
-def _around(change: Callable[[Todo, Wanted | None, Stored | None], Todo]) -> Any:
+def _around(
+    change: Callable[[MirrorAction, CustomResource | None, MirroredObject | None], MirrorAction],
+) -> Any:
     def make(todo: Any) -> Any:
-        def made(wanted: Wanted | None, stored: Stored | None, **rest: Any) -> Todo:
+        def made(
+            wanted: CustomResource | None, stored: MirroredObject | None, **rest: Any
+        ) -> MirrorAction:
             return change(todo(wanted, stored, **rest), wanted, stored)
 
         return made
 
-    return around(decide, "todo", make)
+    return around(next_action, "choose_action", make)
 
 
 @contextmanager
 def a_missing_event_is_a_death() -> Iterator[None]:
-    with _around(lambda it, wanted, _: Todo.DELETE if it is Todo.LOOK and wanted is None else it):
+    with _around(
+        lambda it, wanted, _: (
+            MirrorAction.DELETE if it is MirrorAction.LOOK and wanted is None else it
+        )
+    ):
         yield
 
 
 @contextmanager
 def another_uid_in_an_old_list_is_a_new_object() -> Iterator[None]:
-    with _around(lambda it, wanted, had: Todo.DELETE if it is Todo.LOOK and wanted and had else it):
+    with _around(
+        lambda it, wanted, had: (
+            MirrorAction.DELETE if it is MirrorAction.LOOK and wanted and had else it
+        )
+    ):
         yield
 
 
 @contextmanager
 def an_old_list_is_applied() -> Iterator[None]:
-    def change(it: Todo, wanted: Wanted | None, stored: Stored | None) -> Todo:
-        if it is not Todo.NOTHING or wanted is None or stored is None or stored.origin is None:
+    def change(
+        it: MirrorAction, wanted: CustomResource | None, stored: MirroredObject | None
+    ) -> MirrorAction:
+        if (
+            it is not MirrorAction.NOTHING
+            or wanted is None
+            or stored is None
+            or stored.origin is None
+        ):
             return it
-        return Todo.APPLY if wanted.origin != stored.origin else it
+        return MirrorAction.APPLY if wanted.origin != stored.origin else it
 
     with _around(change):
         yield
@@ -57,8 +76,14 @@ def an_old_list_is_applied() -> Iterator[None]:
 
 @contextmanager
 def it_is_let_go_before_its_end_is_confirmed() -> Iterator[None]:
-    def change(it: Todo, wanted: Wanted | None, _: Stored | None) -> Todo:
-        return Todo.RELEASE if it is Todo.WAIT and wanted is not None and wanted.deleting else it
+    def change(
+        it: MirrorAction, wanted: CustomResource | None, _: MirroredObject | None
+    ) -> MirrorAction:
+        return (
+            MirrorAction.RELEASE
+            if it is MirrorAction.WAIT and wanted is not None and wanted.deleting
+            else it
+        )
 
     with _around(change):
         yield

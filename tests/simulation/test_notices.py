@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.notices.message import Message
-from fleetctl.controllers.kinds.notices.notice import Sink
-from fleetctl.controllers.kinds.notices.pace import GIVE_UP_AFTER_S
+from fleetctl.controllers.kinds.notices.message import NoticeMessage
+from fleetctl.controllers.kinds.notices.notice import NoticeSink
+from fleetctl.controllers.kinds.notices.sink_pace import GIVE_UP_AFTER_S
 from fleetctl.engine.kinds.notices import delivery
-from fleetctl.engine.kinds.notices.delivery import Delivery
-from fleetctl.engine.kinds.notices.notices import Notices
-from fleetctl.notices.outcome import TAKEN, Outcome
+from fleetctl.engine.kinds.notices.delivery import NoticeDelivery
+from fleetctl.engine.kinds.notices.notice_outbox import NoticeOutbox
+from fleetctl.notices.sink_outcome import TAKEN, SinkOutcome
 from tests.simulation.planted.plant import around
 from tests.unit.engine.fake_world import Fleet, tasks
 
@@ -43,8 +43,8 @@ class Model:
     hangs: list[asyncio.Future[None]] = field(default_factory=list)
 
     async def send(
-        self, sink: Sink, values: Mapping[str, str], message: Message, *, now_s: float
-    ) -> Outcome:
+        self, sink: NoticeSink, values: Mapping[str, str], message: NoticeMessage, *, now_s: float
+    ) -> SinkOutcome:
         fault = "" if self.well else self.rng.choice(("", "", "fails", "lost", "hangs", "busy"))
         if fault not in ("fails", "busy"):
             for body in message.bodies:
@@ -54,8 +54,8 @@ class Model:
             self.hangs.append(asyncio.get_running_loop().create_future())
             await self.hangs[-1]
         if fault == "busy":
-            return Outcome("it answers 429", retry_after_s=self.rng.choice((30.0, 1000.0)))
-        return Outcome("no answer") if fault else TAKEN
+            return SinkOutcome("it answers 429", retry_after_s=self.rng.choice((30.0, 1000.0)))
+        return SinkOutcome("no answer") if fault else TAKEN
 
     def let_go(self) -> None:
         """What hangs comes to its deadline."""
@@ -187,7 +187,7 @@ def an_id_is_new_in_each_try() -> Plant:
     """As one that is drawn when a message is put together."""
     drawn = iter(range(10**9))
 
-    def make(original: Callable[..., Message]) -> Callable[..., Message]:
+    def make(original: Callable[..., NoticeMessage]) -> Callable[..., NoticeMessage]:
         return lambda notices: replace(original(notices), id=f"msg_{next(drawn)}")
 
     return around(delivery, "message_of", make)
@@ -196,16 +196,20 @@ def an_id_is_new_in_each_try() -> Plant:
 def delivered_before_the_answer() -> Plant:
     """Written down first, so that nothing is sent twice."""
 
-    def make(original: Callable[..., Awaitable[Outcome]]) -> Callable[..., Awaitable[Outcome]]:
-        async def patched(self: Delivery, sink: Sink, message: Message) -> Outcome:
+    def make(
+        original: Callable[..., Awaitable[SinkOutcome]],
+    ) -> Callable[..., Awaitable[SinkOutcome]]:
+        async def patched(
+            self: NoticeDelivery, sink: NoticeSink, message: NoticeMessage
+        ) -> SinkOutcome:
             ids = {body["id"] for body in message.bodies}
             sent = [it for it in self._waiting.values() if it.id in ids]
-            self._heard(sent, delivery.Pace(0.0), message.id, TAKEN)
+            self._heard(sent, delivery.SinkPace(0.0), message.id, TAKEN)
             return await original(self, sink, message)
 
         return patched
 
-    return around(Delivery, "_once", make)
+    return around(NoticeDelivery, "_once", make)
 
 
 @contextmanager
@@ -214,14 +218,14 @@ def written_after_the_change() -> Iterator[None]:
     late: dict[int, list[tuple[Any, ...]]] = {}
 
     def make(original: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Notices, *what: Any) -> None:
+        def patched(self: NoticeOutbox, *what: Any) -> None:
             for earlier in late.pop(id(self), []):
                 original(self, *earlier)
             late.setdefault(id(self), []).append(what)
 
         return patched
 
-    with around(Notices, "_write", make):
+    with around(NoticeOutbox, "_write", make):
         yield
 
 
@@ -231,7 +235,7 @@ def together_under_an_id_that_nobody_keeps() -> Plant:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda due, room: original([replace(it, message="") for it in due], room)
 
-    return around(delivery, "_together", make)
+    return around(delivery, "_choose_message", make)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.cron import decide as deciding
-from fleetctl.controllers.kinds.cron.decide import Child, Memory
+from fleetctl.controllers.kinds.cron import schedule_decision as deciding
+from fleetctl.controllers.kinds.cron.schedule_decision import ScheduledObject, ScheduleMemory
 from fleetctl.engine.kinds.schedules import schedules
 from fleetctl.specs.kinds.schedule import ScheduleSpec
-from fleetctl.specs.values.cron import Times
+from fleetctl.specs.values.cron import CronSchedule
 from fleetctl.tracking.annotations import SCHEDULED_AT
 from tests.simulation.planted.plant import around, swapped
 from tests.unit.engine.fake_world import Fleet, tasks
@@ -111,7 +111,7 @@ class Life:
         return [it.name for it in rows if json.loads(it.status).get("phase") not in ended]
 
     def _look(self) -> None:
-        times = Times(self.spec["schedule"], self.spec["timeZone"])
+        times = CronSchedule(self.spec["schedule"], self.spec["timeZone"])
         for row in self.world.store.resources.list():
             if row.kind != "BatchJob":
                 continue
@@ -136,7 +136,7 @@ class Life:
             await self._later(300.0)
             self._look()
         status = json.loads(self.world.row(NAME).status)
-        times = Times(self.spec["schedule"], self.spec["timeZone"])
+        times = CronSchedule(self.spec["schedule"], self.spec["timeZone"])
         whole, at_s = 0, times.next_s(BEGIN_S)
         while at_s is not None and at_s <= self.world.clock.time_s:
             whole, at_s = whole + 1, times.next_s(at_s)
@@ -179,10 +179,10 @@ Plant = AbstractContextManager[object]
 
 def a_schedule_fires_twice() -> Plant:
     """What was decided is forgotten in a crash: it is kept in memory, and the name says nothing."""
-    kept: dict[int, Memory] = {}
+    kept: dict[int, ScheduleMemory] = {}
 
-    def make(original: Callable[..., Memory]) -> Callable[..., Memory]:
-        def patched(track: Any, spec: ScheduleSpec, now_s: float) -> Memory:
+    def make(original: Callable[..., ScheduleMemory]) -> Callable[..., ScheduleMemory]:
+        def patched(track: Any, spec: ScheduleSpec, now_s: float) -> ScheduleMemory:
             memory = original(track, spec, now_s)
             if kept.setdefault(id(track), memory) is memory and memory.last_s is not None:
                 return replace(memory, decided_s=memory.last_s - 3600.0)
@@ -190,34 +190,34 @@ def a_schedule_fires_twice() -> Plant:
 
         return patched
 
-    return around(schedules, "_memory", make)
+    return around(schedules, "_read_memory", make)
 
 
 def a_clock_set_back_begins_anew() -> Plant:
     """What is later than now is taken for a mistake."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(spec: Any, memory: Memory, children: Any, now_s: float) -> Any:
+        def patched(spec: Any, memory: ScheduleMemory, children: Any, now_s: float) -> Any:
             earlier = replace(memory, decided_s=min(memory.decided_s, now_s))
             return original(spec, earlier, children, now_s)
 
         return patched
 
-    return around(schedules, "decide", make)
+    return around(schedules, "decide_schedule", make)
 
 
 def what_is_being_deleted_is_gone() -> Plant:
     """`Replace` starts while the one before still ends."""
-    return swapped(Child, "runs", property(lambda it: not it.deleted and not it.over))
+    return swapped(ScheduledObject, "runs", property(lambda it: not it.deleted and not it.over))
 
 
 def what_was_missed_is_not_counted() -> Plant:
     """Names the last one alone."""
 
-    def make(original: Callable[..., Memory]) -> Callable[..., Memory]:
+    def make(original: Callable[..., ScheduleMemory]) -> Callable[..., ScheduleMemory]:
         return lambda decision: replace(original(decision), missed=decision.memory.missed)
 
-    return around(schedules, "started", make)
+    return around(schedules, "record_start", make)
 
 
 def by_the_clock_on_the_wall_alone() -> Plant:
@@ -226,7 +226,7 @@ def by_the_clock_on_the_wall_alone() -> Plant:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda spec, *rest: original(spec.model_copy(update={"time_zone": "UTC"}), *rest)
 
-    return around(schedules, "decide", make)
+    return around(schedules, "decide_schedule", make)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +240,6 @@ def by_the_clock_on_the_wall_alone() -> Plant:
     ],
 )
 def test_planted_bugs_are_seen(plant: Callable[[], Plant]) -> None:
-    assert deciding.decide is schedules.decide
+    assert deciding.decide_schedule is schedules.decide_schedule
     with plant():
         assert any(wrong(seed) for seed in range(SEEDS_OF_A_PLANT))

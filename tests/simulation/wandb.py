@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable
-from fleetctl.engine.execute.secrets import Found
-from fleetctl.wandb.client import Ask
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.wandb.graphql import GraphqlCall
 from tests.simulation import objects
 from tests.simulation.faults import Life
 from tests.simulation.objects import GONE, Spec
@@ -55,7 +55,7 @@ class Service:
         self.sweeps: dict[str, Sweep] = {}
         self._odd = False  # the last look found no sweep, though there was one
 
-    def connect(self, life: Life) -> Callable[[str, str], Ask]:
+    def connect(self, life: Life) -> Callable[[str, str], GraphqlCall]:
         """For one incarnation of the controller, with whom its calls die."""
 
         async def ask(operation: str, _query: str, variables: Mapping[str, Any]) -> Any:
@@ -162,8 +162,8 @@ class Service:
         return {run: point for it in self.sweeps.values() for run, point in it.handed.items()}
 
 
-def found_key(_names: tuple[str, ...], _namespace: str) -> Found:
-    return Found({"WANDB_API_KEY": "key"})
+def found_key(_names: tuple[str, ...], _namespace: str) -> ResolvedSecrets:
+    return ResolvedSecrets({"WANDB_API_KEY": "key"})
 
 
 # -- scenarios ---------------------------------------------------------------------------------

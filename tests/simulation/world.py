@@ -29,6 +29,8 @@ INERT_LEASE_S = 180.0
 TWIN_LEASE_S = 30.0
 SANDBOX_IDLE_S = (40.0, 400.0, 100_000.0)
 
+ODD_LIVES = 0.25  # read journals in pieces, and as many have first commands that begin nothing
+
 # At most this many infrastructure failures hit one index, below the default of maxInfraRetries,
 # so that a seed with faults must end as the one without.
 INFRA_FAULTS_PER_INDEX_MAX = 3
@@ -116,6 +118,10 @@ class World:
         self.on_effect: Callable[[str], None] = lambda _name: None
         self.on_push: Callable[[Box, str], None] = lambda _box, _run: None
         self.on_stop: Callable[[RunRef], None] = lambda _ref: None
+        # A generator of its own, so that its use changes no other decision of a seed.
+        self._oddness = random.Random(f"odd {rng.getstate()[1][1]}")
+        self._reads_pieces = self._oddness.random() < ODD_LIVES
+        self._begins_silently = self._oddness.random() < ODD_LIVES
         self._failed: dict[tuple[str, int, str], int] = defaultdict(int)
         self._infra_faults: dict[tuple[str, int], int] = defaultdict(int)
 
@@ -129,6 +135,21 @@ class World:
     def chance(self, odds: float) -> bool:
         """True with this chance while faults last."""
         return odds > 0.0 and self.faulty() and self.rng.random() < odds
+
+    def piece_of(self, fresh: int) -> int | None:
+        """Returns the number of new events of a journal that a look reads; None: all."""
+        if fresh < 2 or not self._reads_pieces or not self.faulty():
+            return None
+        return self._oddness.randrange(1, fresh) if self._oddness.random() < 0.7 else None
+
+    def _is_silent(self, order: RunRequest) -> bool:
+        """Returns whether the first command is killed before it begins or reports an event."""
+        index = (order.uid, order.index)
+        odd = self._begins_silently and self.faulty() and self._oddness.random() < 0.3
+        if not odd or self._infra_faults[index] >= INFRA_FAULTS_PER_INDEX_MAX:
+            return False
+        self._infra_faults[index] += 1
+        return True
 
     def is_down(self, provider: str) -> bool:
         from_s, to_s = self.down.get(provider, (0.0, 0.0))
@@ -217,7 +238,7 @@ class World:
         if not order.handle:
             return self._make(model, order, asked_at_s)
         box = next(it for it in self.boxes if it.handle == order.handle)
-        if box.alive and order.run not in box.begun:
+        if box.alive and order.run not in box.begun and not self._is_silent(order):
             self._run_in(box, order, asked_at_s)
         return box.handle
 

@@ -1,5 +1,5 @@
 """`make soak KILLS=n`: kill -9 the real controller n times and check every promise at the end; then
-a training with its nodes and supervisor, 50 times at most.
+a training with its nodes and supervisor, and leaders of two operators, 50 times at most.
 
 python -m tests.soak KILLS [SEED]
 """
@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.soak.killing import live_through
+from tests.soak.leaders import lead_through
 from tests.soak.training import train_through
 
 KILLS_PER_STORE = 200
-TRAINING_KILLS = 50
+SEVERAL_KILLS = 50
 
 
 def main(words: list[str]) -> int:
@@ -28,8 +29,10 @@ def main(words: list[str]) -> int:
         if not _kept(live_through, part, seed + done, f"{done + part} kills"):
             return 1
         done += part
-    part = min(TRAINING_KILLS, kills)
-    return 0 if _kept(train_through, part, seed, f"{part} kills of a training") else 1
+    part = min(SEVERAL_KILLS, kills)
+    if not _kept(train_through, part, seed, f"{part} kills of a training"):
+        return 1
+    return 0 if _kept(lead_through, part, seed, f"{part} ends of leaders and outages") else 1
 
 
 def _kept(live: Callable[..., list[str]], kills: int, seed: int, called: str) -> bool:

@@ -18,8 +18,9 @@ from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.local.supervisor.gang.gang import CONSEQUENCE
-from fleetctl.providers.local.supervisor.run.sandbox import Run, Sandbox
-from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
+from fleetctl.providers.local.supervisor.run.sandbox import RunSandbox, SupervisedRun
+from fleetctl.providers.rundir.kept_outputs import find_outputs
+from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
@@ -29,6 +30,7 @@ TRAINER = program(Path(__file__).with_name("trainer.py"))
 
 FREEZES = """
 import os, time
+print("here", flush=True)
 def waits_for_its_peer():
     time.sleep(600)
 def where_it_is_frozen():
@@ -46,7 +48,7 @@ for step in range(600):
 
 
 def gang(template: Template, nodes: Any = 3, procs: int | None = None) -> Template:
-    return with_nodes(template, Nodes.model_validate(nodes), procs, NO_RAY)
+    return with_nodes(template, NodeRange.model_validate(nodes), procs, NO_RAY)
 
 
 def trainer(nodes: Any = 3, grace_s: float = 20, **env: str) -> Template:
@@ -70,6 +72,11 @@ def states(seen: Any) -> list[str]:
     return [node.state for node in seen.nodes]
 
 
+KEEPS = (
+    'echo "rank $NODE_RANK" >"out $NODE_RANK.txt"; head -c 300000 /dev/zero >model-$NODE_RANK.pt'
+)
+
+
 class OnThisMachine:
     @pytest.fixture(autouse=True, params=["namespaces", "process"])
     def _supervisors(
@@ -84,6 +91,17 @@ class OnThisMachine:
 
 
 class TestNodes(OnThisMachine):
+    @story
+    async def test_the_outputs_of_several_nodes_are_those_of_node_0(self, world: World) -> None:
+        seen = await world.run(gang(script(KEEPS, outputs=["out*", "*.pt"])))
+        assert seen.ok, seen
+        runs = world.directory / "home" / "local" / "jobs" / "uid-1" / "runs"
+        kept = find_outputs(runs, "run-0")
+        assert kept is not None
+        contents = {it.path: b"".join(kept.contents(it)) for it in kept.files}
+        assert contents == {"out 0.txt": b"rank 0\n", "model-0.pt": bytes(300_000)}
+        assert [it.name for it in runs.glob("*.outputs*")] == ["run-0.outputs"]
+
     @story
     async def test_case_1_a_killed_rank_ends_all_and_the_next_attempt_goes_on(
         self, world: World
@@ -188,7 +206,7 @@ class TestNodes(OnThisMachine):
         await world.ended(alone)
         assert not [
             name
-            for name in (b"MASTER_", b"NNODES", b"PET_", b"RANK=", b"GLOO")
+            for name in (b"MASTER_ADDR", b"NNODES", b"PET_NNODES", b"RANK=", b"GLOO")
             if name in await world.log(alone)
         ]
 
@@ -250,10 +268,11 @@ class TestNodes(OnThisMachine):
 
     @story
     async def test_only_node_0_has_to_show_that_the_attempt_gets_on(self, world: World) -> None:
+        # Node 1 says nothing for longer than the limit; node 0 something forty times within it.
         text = (
-            "[ $NODE_RANK = 0 ] || exec sleep 600; for n in $(seq 30); do sleep 0.1; echo $n; done"
+            "[ $NODE_RANK = 0 ] || exec sleep 600; for n in $(seq 60); do sleep 0.1; echo $n; done"
         )
-        soon = ProgressOrder(timeout_s=1.0, start_s=1.0)
+        soon = ProgressOrder(timeout_s=4.0, start_s=4.0)
         quiet = script(text, terminationGracePeriodSeconds=0).observed()
         seen = await world.run(gang(quiet, 2), progress=soon)
         assert seen.ok and states(seen) == ["Succeeded", "Stopped"]
@@ -261,7 +280,8 @@ class TestNodes(OnThisMachine):
     @story
     async def test_case_11_a_frozen_rank_of_two_is_found_and_says_where(self, world: World) -> None:
         freezes = python(FREEZES, terminationGracePeriodSeconds=0)
-        soon = ProgressOrder(timeout_s=1.0, start_s=1.0)
+        # Both are where they are frozen by then, also on a busy machine.
+        soon = ProgressOrder(timeout_s=10.0, start_s=10.0)
         seen = await world.run(gang(freezes.observed(), 2), progress=soon)
         assert (seen.ok, seen.reason) == (False, "Stalled")
         assert "in waits_for_its_peer" in node_log(world, "run-0", 0)
@@ -288,8 +308,10 @@ def test_what_has_ended_by_itself_is_not_ended_for_another(
     status: int | None, ending: str, tmp_path: Path
 ) -> None:
     runs = os.open(tmp_path, os.O_RDONLY)
-    sandbox = Sandbox("run-0", 1)
-    sandbox.run = Run({"run": "run-0"}, Journal(runs, "run-0"), LogFile(runs, "run-0", 100))
+    sandbox = RunSandbox("run-0", 1)
+    sandbox.run = SupervisedRun(
+        {"run": "run-0"}, Journal(runs, "run-0"), LogFile(runs, "run-0", 100)
+    )
     sandbox.status = status
     sandbox.end_for(CONSEQUENCE)
     assert sandbox.run.ending == ending

@@ -78,7 +78,9 @@ class TestJob:
 
     def test_a_cluster_that_refuses_is_asked_three_times(self, cluster: RayJobs) -> None:
         cluster.token = "secret"
-        with pytest.raises(rayjob._Failed, match="does not take the job: HTTP 401 Unauthorized"):
+        with pytest.raises(
+            rayjob._RayJobFailed, match="does not take the job: HTTP 401 Unauthorized"
+        ):
             self.job(cluster, "true", RAY_AUTH_TOKEN="other").lead()
         assert cluster.jobs == {}
 
@@ -90,18 +92,18 @@ class TestJob:
         job = self.job(cluster, "sleep", "60")
         assert job._submit()
         known = cluster.jobs.pop("fl-x")
-        with pytest.raises(rayjob._Failed, match="knows no job `fl-x` any more"):
+        with pytest.raises(rayjob._RayJobFailed, match="knows no job `fl-x` any more"):
             job.lead_on()
         cluster.jobs["fl-x"] = known
         cluster.odd = [503] * 1000
-        with pytest.raises(rayjob._Failed, match="does not tell of the job: HTTP 503"):
+        with pytest.raises(rayjob._RayJobFailed, match="does not report the job: HTTP 503"):
             job.lead_on()
 
     def test_what_was_stopped_at_the_cluster_is_told_from_the_work(self, cluster: RayJobs) -> None:
         job = self.job(cluster, "sleep", "60")
         assert job._submit()
         cluster.post(["fl-x", "stop"], None)
-        with pytest.raises(rayjob._Failed, match="was stopped at the Ray cluster"):
+        with pytest.raises(rayjob._RayJobFailed, match="was stopped at the Ray cluster"):
             job.lead()
 
 

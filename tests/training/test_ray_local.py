@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.specs.blocks.nodes import Nodes, Ray, with_nodes
-from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.blocks.nodes import NodeRange, Ray, with_nodes
+from fleetctl.specs.blocks.template import Image, Template
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_worlds import World, eventually, script, story
 from tests.inside import show_checkout
@@ -27,7 +27,7 @@ print(len(ray.nodes()), os.environ["RAY_ADDRESS"], os.environ["RAY_AUTH_MODE"], 
 def ray_job(text: str, nodes: Any = 2, *, ray: Any = True, **env: str) -> Template:
     path = f"{STANDIN}:{Path(sys.executable).parent}:/usr/bin:/bin"
     made = script(text, env={"PATH": path, "PYTHONPATH": STANDIN, **env})
-    return with_nodes(made, Nodes.model_validate(nodes), None, Ray.model_validate(ray))
+    return with_nodes(made, NodeRange.model_validate(nodes), None, Ray.model_validate(ray))
 
 
 class TestRay:
@@ -81,10 +81,20 @@ class TestRay:
         assert seen.message == "Ray's head did not start: the raylet did not start"
         none = ray_job("true").model_copy(update={"env": {"PATH": "/usr/bin:/bin"}})
         lacking = await world.run(none, run="run-1", template_hash="h1")
-        assert (lacking.reason, "has no program `ray`" in lacking.message) == ("RayFailed", True)
+        missing = "has no program `ray`" in lacking.message
+        assert (lacking.reason, missing) == ("CommandNotFound", True)
         other = await world.run(ray_job("true", PYTHONPATH=""), run="run-2", template_hash="h2")
         assert other.reason == "RayFailed"
         assert "python3` has no package `ray`" in other.message
+
+    @story
+    async def test_ray_is_looked_for_where_the_image_says(self, world: World) -> None:
+        whole = ray_job(DRIVER)
+        env = whole.env
+        image = Image(env={name: it for name, it in env.items() if name != "PYTHONPATH"})
+        own = {name: it for name, it in env.items() if name == "PYTHONPATH"}
+        seen = await world.run(whole.model_copy(update={"image": image, "env": own}))
+        assert (seen.ok, seen.message) == (True, "")
 
     @story
     async def test_a_worker_that_breaks_down_ends_the_attempt_and_is_not_the_work(

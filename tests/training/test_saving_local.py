@@ -14,6 +14,7 @@ import pytest
 from tests.docs.fleet import Fleet
 from tests.inside import PYTHON
 
+LIMIT_S = 30  # by then a program asks whether it is to save, also on a busy machine
 # Saving takes longer than the grace of the template allows.
 SAVES_WHEN_ASKED = """
 import json, os, time
@@ -58,7 +59,7 @@ def ends(fleet: Fleet, key: str) -> list[tuple[str, str]]:
 
 
 def test_case_8_whatever_ends_an_attempt_leaves_it_the_time_to_save(fleet: Fleet) -> None:
-    fleet.ok("apply", "-f", "-", stdin=training("late", timeoutSeconds=2))
+    fleet.ok("apply", "-f", "-", stdin=training("late", timeoutSeconds=LIMIT_S))
     fleet.ok("apply", "-f", "-", stdin=training("held"))
     fleet.ok("wait", "tr/late", "--timeout", "400s")
     while "up" not in fleet.ok("logs", "tr/held", "--tail", "1"):

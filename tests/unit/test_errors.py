@@ -20,12 +20,14 @@ from pkgutil import walk_packages
 import pytest
 
 import fleetctl
-from fleetctl.apply.change import CREATED, PRUNED, Change, Verdict
-from fleetctl.apply.consent import NeedsConsent, check
-from fleetctl.apply.policies.told import PolicyDenied, refuse
+from fleetctl.apply.change import CREATED, PRUNED, Change, PolicyVerdict
+from fleetctl.apply.consent import NeedsConsent, check_consent
+from fleetctl.apply.policies.report import PolicyDenied, raise_if_denied
 from fleetctl.apply.write import commit
 from fleetctl.cli.targets.files import documents_of
-from fleetctl.client.fleet import Fleet, GoalMissed
+from fleetctl.client.fleet import Fleet
+from fleetctl.client.fleet_base import TimedOut
+from fleetctl.client.waits import GoalMissed
 from fleetctl.common.errors import (
     Conflict,
     FleetctlError,
@@ -36,21 +38,24 @@ from fleetctl.common.errors import (
     UsageError,
 )
 from fleetctl.controllers.model import Resource
-from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import Refusal, ask, raise_refusal
-from fleetctl.daemon.reach.patience import Hung, Unanswered, hung
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import RequestRefused, raise_refusal, send_request
+from fleetctl.daemon.client.timeouts import ControllerHung, ControllerUnanswered, build_hung_error
 from fleetctl.engine.execute.secrets import SecretValues
-from fleetctl.engine.kinds.gitops.keeper import Moved
-from fleetctl.gitops.keeping import keep
-from fleetctl.gitops.proposal import Claim, Item, Proposal
-from fleetctl.interpreter.errors import InterpreterError
-from fleetctl.interpreter.session.conversation import Conversation, Problem
+from fleetctl.engine.kinds.gitops.source_keeper import ObjectsChanged
+from fleetctl.gitops.proposal import CommitProposal, ProposedObject, SourceClaim
+from fleetctl.gitops.proposal_store import store_proposal
+from fleetctl.interpreter.interpreter_errors import InterpreterError
+from fleetctl.interpreter.session.conversation import Conversation, DriverProblem
 from fleetctl.kubernetes.answers import ApiError, error_of
-from fleetctl.manifest import Document, ManifestErrors, load
-from fleetctl.operator.fence import LeaseLost, fenced
+from fleetctl.manifest import Document, ManifestErrors, load_manifests
+from fleetctl.manifest.loader import LoadErrors
+from fleetctl.manifest.problems import ManifestProblem, PredictedErrors
+from fleetctl.operator.fence import LeaseLost, fence_store
 from fleetctl.providers.contract.account import Account
-from fleetctl.stores.errors import DiskFull, disk_full
+from fleetctl.server.callers import Caller, HttpError
 from fleetctl.stores.sqlite.store import open_store
+from fleetctl.stores.sqlite_errors import DiskFull, disk_full
 from fleetctl.views.kinds import kind_of
 from tests.cli_controller import controller
 
@@ -97,20 +102,31 @@ def flaws(message: str) -> Iterator[str]:
 
 def _no_answer(place: Path) -> None:
     with controller(place, lambda _: b""):
-        ask(place, {"verb": "ping"})
+        send_request(place, {"verb": "ping"})
 
 
 def _hangs(_place: Path) -> None:
-    raise hung(7, "it is stopped by a signal")
+    raise build_hung_error(7, "it is stopped by a signal")
 
 
 def _no_place_for_a_home(place: Path) -> None:
     (place / "file").write_text("in the way")
-    spawn.start(place / "file" / "home")
+    spawn.start_controller(place / "file" / "home")
+
+
+_PROBLEM = ManifestProblem("job.yaml", 3, 1, "spec.parallelism is `0`; it must be at least 1")
 
 
 def _a_bad_manifest(place: Path) -> None:
-    load([Document("job.yaml", "kind: Job\n", str(place))])
+    load_manifests([Document("job.yaml", "kind: Job\n", str(place))])
+
+
+def _a_problem(_place: Path) -> None:
+    raise ManifestErrors([_PROBLEM])
+
+
+def _a_predicted_problem(_place: Path) -> None:
+    raise PredictedErrors([_PROBLEM])
 
 
 def _no_file(place: Path) -> None:
@@ -132,7 +148,7 @@ def _no_credentials(_place: Path) -> None:
 
 
 def _data_would_go(_place: Path) -> None:
-    check([Change(PRUNED, VOLUME, VOLUME)], (), 5.0)
+    check_consent([Change(PRUNED, VOLUME, VOLUME)], (), 5.0)
 
 
 def _no_such_secret(place: Path) -> None:
@@ -201,21 +217,28 @@ def _a_driver_that_cannot(_place: Path) -> None:
 def _a_goal_that_cannot_be_met(place: Path) -> None:
     failed = {"phase": "Failed", "observedGeneration": 1, "reason": "FailedIndexes"}
     store = open_store(place, FixedClock())
-    made = commit.apply(store, load([Document("a", JOB, str(place))]), 0.0)
+    made = commit.apply_manifests(store, load_manifests([Document("a", JOB, str(place))]), 0.0)
     with store.transaction():
         store.resources.put_status(made[0].uid, json.dumps(failed), expected_version=1)
     store.close()
     Fleet(place).wait("job/a")
 
 
+def _a_goal_that_takes_long(place: Path) -> None:
+    store = open_store(place, FixedClock())
+    commit.apply_manifests(store, load_manifests([Document("a", JOB, str(place))]), 0.0)
+    store.close()
+    Fleet(place).wait("job/a", timeout_s=0.0)
+
+
 def _a_lease_that_is_over(place: Path) -> None:
-    with fenced(open_store(place, FixedClock()), lambda: False).transaction():
+    with fence_store(open_store(place, FixedClock()), lambda: False).transaction():
         pass
 
 
 def _denied_by_a_policy(_place: Path) -> None:
-    verdict = Verdict("policy/small", "at most 8 GPUs", deny=True)
-    refuse([Change(CREATED, None, VOLUME, verdicts=(verdict,))])
+    verdict = PolicyVerdict("policy/small", "at most 8 GPUs", deny=True)
+    raise_if_denied([Change(CREATED, None, VOLUME, verdicts=(verdict,))])
 
 
 def _no_such_object(_place: Path) -> None:
@@ -224,22 +247,34 @@ def _no_such_object(_place: Path) -> None:
 
 def _somebody_was_faster(place: Path) -> None:
     store = open_store(place / "home", FixedClock())
-    claim = Claim("source/x", "source.x", "a" * 40)
+    claim = SourceClaim("source/x", "source.x", "a" * 40)
     try:
         with store.transaction():
             store.resources.put(VOLUME, expected_version=None)
-            keep(store, Proposal(claim, (Item("created", None, VOLUME),), 1), (),
-                 approved=True, now_s=5.0)  # fmt: skip
+            store_proposal(
+                store,
+                CommitProposal(claim, (ProposedObject("created", None, VOLUME),), 1),
+                (),
+                approved=True,
+                now_s=5.0,
+            )
     finally:
         store.close()
 
 
+def _no_right(_: Path) -> None:
+    Caller("ada", "viewer", "team").require("editor", "team")
+
+
 SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     FleetctlError: _no_place_for_a_home,
-    Unanswered: _no_answer,
-    Hung: _hangs,
+    HttpError: _no_right,
+    ControllerUnanswered: _no_answer,
+    ControllerHung: _hangs,
     UsageError: lambda _: void(kind_of("bachjob")),
-    ManifestErrors: _a_bad_manifest,
+    ManifestErrors: _a_problem,
+    LoadErrors: _a_bad_manifest,
+    PredictedErrors: _a_predicted_problem,
     NotFound: _no_file,
     Conflict: _twice,
     Refused: _no_credentials,
@@ -247,14 +282,15 @@ SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     Unavailable: _no_such_secret,
     StoreError: _not_a_store,
     DiskFull: _no_room,
-    Refusal: _a_refusing_controller,
+    RequestRefused: _a_refusing_controller,
     GoalMissed: _a_goal_that_cannot_be_met,
+    TimedOut: _a_goal_that_takes_long,
     PolicyDenied: _denied_by_a_policy,
     LeaseLost: _a_lease_that_is_over,
     ApiError: _no_such_object,
     InterpreterError: _a_sandbox_that_ends,
-    Problem: _a_driver_that_cannot,
-    Moved: _somebody_was_faster,
+    DriverProblem: _a_driver_that_cannot,
+    ObjectsChanged: _somebody_was_faster,
 }
 
 
@@ -307,9 +343,13 @@ def template(node: ast.expr) -> str | None:
     return None
 
 
-def made_errors() -> Iterator[tuple[str, str, ast.Call]]:
+@cache
+def made_errors() -> tuple[tuple[str, str, ast.Call], ...]:
     """(where, name of the class, the call) for all that fleetctl raises."""
-    names = {one.__name__ for one in all_classes()}
+    return tuple(_made_errors({one.__name__ for one in all_classes()}))
+
+
+def _made_errors(names: set[str]) -> Iterator[tuple[str, str, ast.Call]]:
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and node.args:

@@ -18,12 +18,14 @@ FORBIDDEN = {
     "a variable": "os.environ['NEW'] = 'x'",
     "a variable less": "del os.environ['PATH']",
     "a directory": "os.chdir('/')",
+    "descriptors": "[os.dup(0) for _ in range(200)]",
 }
 ALLOWED = {
     "a service here": "socket.create_server(('127.0.0.1', 0)).getsockname()",
     "its name": "socket.getaddrinfo('localhost', 80)",
     "IPv6 here": "socket.getaddrinfo('::1', 80)",
     "a socket file": "socket.socket(socket.AF_UNIX).connect('/no/such/socket')",
+    "a descriptor": "os.dup(0)",
     "the changes of a fixture": "monkeypatch.setenv('NEW', 'x'), monkeypatch.chdir('/')",
 }
 TEST = """

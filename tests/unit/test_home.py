@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.common.home import home
+from fleetctl.common.state_paths import find_state_dir
 
 
 def test_fleetctl_home_is_taken_as_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "x"))
     monkeypatch.setenv("XDG_STATE_HOME", "/elsewhere")
-    assert home() == tmp_path / "x"
+    assert find_state_dir() == tmp_path / "x"
 
 
 def test_a_relative_fleetctl_home_is_made_absolute_and_a_tilde_is_the_users_home(
@@ -20,10 +20,10 @@ def test_a_relative_fleetctl_home_is_made_absolute_and_a_tilde_is_the_users_home
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLEETCTL_HOME", "here")
-    assert home() == tmp_path / "here"
+    assert find_state_dir() == tmp_path / "here"
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("FLEETCTL_HOME", "~/fleet")
-    assert home() == Path("/home/me/fleet")
+    assert find_state_dir() == Path("/home/me/fleet")
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_the_default_follows_the_xdg_rules(
     monkeypatch.delenv("FLEETCTL_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_STATE_HOME", state_home)
-    assert home() == Path(expected)
+    assert find_state_dir() == Path(expected)

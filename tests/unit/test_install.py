@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,9 +30,9 @@ class Installed:
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    install._origin.cache_clear()
+    install._find_origin.cache_clear()
     yield
-    install._origin.cache_clear()
+    install._find_origin.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -65,3 +68,29 @@ def test_without_a_record_the_name_is_all_that_is_known(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(install, "distribution", missing)
     assert install_hint("plot", upgrade=True) == "pip install --upgrade 'fleetctl[plot]'"
+
+
+def test_an_old_pydantic_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert install.old_dependency() == ("", "")
+    monkeypatch.setattr(install, "version", lambda _: "1.10.24")
+    why, fix = install.old_dependency()
+    assert why == "fleetctl needs pydantic 2, and this environment has 1.10.24"
+    assert "pip install 'pydantic>=2'" in fix
+
+
+def test_the_python_client_and_the_command_line_name_it(tmp_path: Path) -> None:
+    old = tmp_path / "pydantic"
+    old.mkdir()
+    (old / "__init__.py").write_text("VERSION = '1.10.24'\n")
+    about = tmp_path / "pydantic-1.10.24.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pydantic\nVersion: 1.10.24\n")
+    known = {**os.environ, "PYTHONPATH": str(tmp_path), "FLEETCTL_HOME": str(tmp_path / "home")}
+    (tmp_path / "a.yaml").write_text("kind: BatchJob\n")
+    command = ["-m", "fleetctl.cli.main", "validate", "-f", str(tmp_path / "a.yaml")]
+    for words in (["-c", "from fleetctl import Fleet"], command):
+        done = subprocess.run(
+            [sys.executable, *words], env=known, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert "needs pydantic 2, and this environment has 1.10.24" in done.stderr

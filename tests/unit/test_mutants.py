@@ -6,6 +6,7 @@ They are played by `make mutants`.
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from tests.mutants.mutant import ROOT, Mutant, UnusablePatch, load_mutants, parse_mutant
 from tests.mutants.play import Outcome, judge_outcome, linked_tree, play_mutant
+from tests.simulation.planted import PLANTS
 
 MUTANTS = load_mutants()
 PROMISES = {f"P{number}" for number in range(1, 11)}
@@ -36,6 +38,19 @@ def test_each_patch_fits_the_tree_and_leaves_a_program(mutant: Mutant) -> None:
 def test_the_test_that_must_fail_is_there(mutant: Mutant) -> None:
     file, *_, name = mutant.test.partition("[")[0].split("::")
     assert name in functions_in(ROOT / file)
+
+
+def test_each_fault_of_the_past_has_its_test_and_its_planted_bug() -> None:
+    text = (ROOT / "tests/mutants/README.md").read_text().partition("| fault |")[2]
+    rows = [line.split(" | ") for line in text.splitlines() if "`" in line]
+    known = {*PLANTS, *(mutant.name for mutant in MUTANTS)}
+    assert len(rows) >= 15
+    for _, tests, plants in rows:
+        for name in re.findall(r"`([^`]+)`", tests) + re.findall(r"`([^`]+::[^`]+)`", plants):
+            file, _, function = name.partition("::")
+            assert function in functions_in(ROOT / file), name
+        planted = re.findall(r"`([^`:]+)`", plants)
+        assert set(planted) <= known and "`" in plants, plants
 
 
 @cache

@@ -23,6 +23,7 @@ PACKAGES["no-such-program"] = "its-package"
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true")
+    parser.addoption("--rest", action="store_true")
 
 def pytest_configure(config):
     config.pluginmanager.register(selection)
@@ -50,8 +51,14 @@ def test_that_is_dear(number): ...
 
 @pytest.mark.only_all(reason="by a registry")
 def test_that_is_far(): ...
+
+@pytest.fixture(params=["near", "far", "farther"])
+def backend(request): ...
+
+@pytest.mark.only_all(reason="on every backend", of=("far", "farther"))
+def test_on(backend): ...
 """
-LEFT_OUT = "4 tests run in `make test-all` only: 3 on every backend; 1 by a registry"
+LEFT_OUT = "6 tests run in `make test-all` only: 5 on every backend; 1 by a registry"
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def test_one_line_has_the_command_for_all_that_is_missing(cases: Path) -> None:
     assert f"2 tests were skipped for want of no-such-program: {command}\n" in out
     assert "1 tests were skipped: 1 as this kernel mounts nothing\n" in out
     assert f"{LEFT_OUT}\n" in out
-    assert "1 passed, 3 skipped, 4 deselected" in out
+    assert "2 passed, 3 skipped, 6 deselected" in out
 
 
 def test_workers_report_the_same(cases: Path) -> None:
@@ -85,8 +92,13 @@ def test_workers_report_the_same(cases: Path) -> None:
 
 def test_where_all_is_to_be_there_a_test_that_lacks_something_fails(cases: Path) -> None:
     out = run(cases, "--all", "-p", "no:xdist", variables={VARIABLE: EVERYTHING})
-    assert "1 failed, 5 passed, " in out and "1 error" in out and "for want of" not in out
+    assert "1 failed, 8 passed, " in out and "1 error" in out and "for want of" not in out
     assert "only:" not in out
+
+
+def test_what_is_left_out_runs_alone_where_that_is_asked_for(cases: Path) -> None:
+    out = run(cases, "--rest", "-p", "no:xdist")
+    assert "6 passed, 5 deselected" in out and "only:" not in out
 
 
 def test_without_apt_the_installation_fails_with_the_command(tmp_path: Path) -> None:
@@ -99,5 +111,6 @@ def test_without_apt_the_installation_fails_with_the_command(tmp_path: Path) -> 
 
 def test_each_program_of_the_table_is_one_that_some_test_needs() -> None:
     texts = [path.read_text("utf-8") for path in TESTS.rglob("*.py") if path.name != "needs.py"]
-    lines = [line for text in texts for line in re.findall(r".*(?:needs|require)\(.*", text)]
+    asks = re.compile(r"(?:needs|require)\(")
+    lines = [line for text in texts for line in text.splitlines() if asks.search(line)]
     assert {name for name in PACKAGES if not any(f'"{name}"' in line for line in lines)} == set()

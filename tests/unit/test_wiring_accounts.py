@@ -10,17 +10,17 @@ import pytest
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import Account, account_of, built_in
-from fleetctl.providers.modal.connection import credentials
+from fleetctl.providers.modal.connection import modal_credentials
 from fleetctl.providers.paths import jobs_dir, providers_in
 from fleetctl.specs.builtin import BUILT_IN
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.wiring.account_registry import AccountRegistry
 from fleetctl.wiring.plugins import plugin_of
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def accounts(home: Path) -> Accounts:
-    return Accounts(home, store_id="s", notify=print, environ={"B_KEY": "dtn_1"}.get)
+def accounts(home: Path) -> AccountRegistry:
+    return AccountRegistry(home, store_id="s", notify=print, environ={"B_KEY": "dtn_1"}.get)
 
 
 def test_a_provider_with_an_sdk_has_an_extra_and_none_knows_another() -> None:
@@ -82,8 +82,8 @@ def test_a_profile_is_read_whatever_the_environment_says(
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(profiles))
     monkeypatch.setenv("MODAL_SERVER_URL", "https://a.example")
     ours = Account("team-b", "modal", {"profile": "b"})
-    assert credentials.server(ours) == "https://b.example"
-    assert credentials.server(built_in("modal")) == "https://a.example"
+    assert modal_credentials.server_url(ours) == "https://b.example"
+    assert modal_credentials.server_url(built_in("modal")) == "https://a.example"
     with pytest.raises(Refused, match="from profile `b`, and") as caught:
-        credentials.where(ours)
+        modal_credentials.token_location(ours)
     assert caught.value.hint == "modal token new --profile b"

@@ -1,1 +1,1 @@
-"""What trials reported, as far as decisions need it: curves and the Pareto front."""
+"""Keeps the reports of trials, as far as decisions need them: curves and the Pareto front."""

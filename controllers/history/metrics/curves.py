@@ -1,5 +1,5 @@
-"""What the trials of a search reported of its metric, as far as decisions need it: of each how many
-values, the best one, and those at the bands. A million reports cost a few numbers. Pure.
+"""Keeps the reports of a search's metric, as far as decisions need them: for each trial the number
+of values, the best one, and the values at the bands. A million reports take a few numbers. Pure.
 
 Fed by the engine as reports arrive and as they are read back; read by kinds.
 """
@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from fleetctl.controllers.model import Metric
 
-# Who reports every step, or every tenth, needs one; irregular steps that need more are not kept.
+# A program that reports every step, or every tenth, needs one; irregular steps that need more are
+# not kept.
 STRIDES_MAX = 32
 
 
 @dataclass(slots=True)
-class Stride:
+class StepStride:
     """`count` steps from `first` on, `by` apart."""
 
     first: int
@@ -30,11 +31,11 @@ class Stride:
         return self.first + self.by * (self.count - 1)
 
 
-class Steps:
+class ReportedSteps:
     """At which steps an attempt reported, as long as these only grow: a few numbers."""
 
     def __init__(self) -> None:
-        self._strides: list[Stride] | None = []
+        self._strides: list[StepStride] | None = []
 
     def add(self, step: int) -> None:
         strides = self._strides
@@ -42,27 +43,28 @@ class Steps:
             return
         end = strides[-1] if strides else None
         if end is None:
-            strides.append(Stride(step, 1, 1))
+            strides.append(StepStride(step, 1, 1))
         elif step <= end.last or len(strides) > STRIDES_MAX:
             self._strides = None
         elif end.count == 1 or step == end.last + end.by:
-            end.by, end.count = step - end.last, end.count + 1
+            end.by = step - end.last
+            end.count = end.count + 1
         else:
-            strides.append(Stride(step, 1, 1))
+            strides.append(StepStride(step, 1, 1))
 
     def below(self, step: int) -> int:
-        """How many are less than `step`; 0 where that is not known."""
+        """Counts the steps less than `step`; 0 where that is not known."""
         return sum(
             min(it.count, -(-(step - it.first) // it.by))
             for it in self._strides or ()
             if it.first < step
         )
 
-    def cut(self, step: int) -> Steps:
-        """Those below `step`."""
-        kept = Steps()
+    def cut(self, step: int) -> ReportedSteps:
+        """Returns the steps below `step`."""
+        kept = ReportedSteps()
         kept._strides = [
-            Stride(it.first, it.by, min(it.count, -(-(step - it.first) // it.by)))
+            StepStride(it.first, it.by, min(it.count, -(-(step - it.first) // it.by)))
             for it in self._strides or ()
             if it.first < step
         ]
@@ -70,14 +72,14 @@ class Steps:
 
 
 @dataclass(slots=True)
-class Curve:
-    """Of one attempt. Another one of the same unit begins anew, unless its first step says that it
-    resumes: then what was reported before that step stands. Lower values are better.
+class MetricCurve:
+    """The reports of an attempt. Another attempt of the same unit starts empty, unless its first
+    step shows that it resumes: then the reports before that step stay. Lower values are better.
     """
 
     run: str
     seq: int = -1  # of the last value that was taken
-    steps: Steps = field(default_factory=Steps)
+    steps: ReportedSteps = field(default_factory=ReportedSteps)
     count: int = 0
     best: float = math.inf
     worst: float = -math.inf
@@ -85,24 +87,36 @@ class Curve:
     at: list[float] = field(default_factory=list)  # the value at each band that it has passed
 
 
-class Curves:
+class MetricCurves:
     """name: of the metric. bands: counts of values, ascending, at which units are compared. target:
     a value that ends the search.
     """
 
     def __init__(
-        self, name: str, *, maximize: bool, bands: Sequence[int], target: float | None = None
+        self,
+        name: str,
+        *,
+        maximize: bool,
+        bands: Sequence[int],
+        target: float | None = None,
     ) -> None:
-        self.name, self.bands = name, bands
+        self.name = name
+        self.bands = bands
         self._sign = -1.0 if maximize else 1.0
         self._target = -math.inf if target is None else self._sign * target
-        self._curves: dict[int, Curve] = {}  # by unit: of the newest attempt that reported
-        self._runs: dict[str, Curve] = {}  # the same by run
+        self._curves: dict[int, MetricCurve] = {}  # by unit: of the newest attempt that reported
+        self._runs: dict[str, MetricCurve] = {}  # the same by run
         self._passed: list[list[float]] = []  # by band: values of the units that passed it, sorted
 
-    def take(self, index: int, run: str, metrics: Iterable[Metric]) -> bool:
-        """What the attempt `run` of a unit reported; what is told again is taken once. True when a
-        decision may follow: a band was passed, the target reached, or an attempt has resumed.
+    def take(
+        self,
+        index: int,
+        run: str,
+        metrics: Iterable[Metric],
+    ) -> bool:
+        """Adds reports of the attempt `run` of a unit; a repeated report is taken once. Returns
+        True when a decision may follow: a band was passed, the target reached, or an attempt has
+        resumed.
         """
         due = False
         for it in metrics:
@@ -115,46 +129,58 @@ class Curves:
                 due |= self._add(curve, it.step, self._sign * it.value)
         return due
 
-    def of(self, run: str) -> Curve | None:
-        """None of an attempt that reported nothing yet, and of one that another has followed."""
+    def of(self, run: str) -> MetricCurve | None:
+        """Returns None for an attempt without a report, and for one that another has followed."""
         return self._runs.get(run)
 
     @property
     def reached(self) -> bool:
-        """Whether a unit reported a value as good as the target, be it for a moment."""
+        """Returns true if a unit has reported a value as good as the target, if only once."""
         return any(curve.best <= self._target for curve in self._curves.values())
 
-    def newest(self, index: int) -> Curve | None:
-        """Of the newest attempt of a unit that has reported."""
+    def newest(self, index: int) -> MetricCurve | None:
+        """Returns the curve of the newest attempt of a unit that has reported."""
         return self._curves.get(index)
 
     def passed(self, band: int) -> Sequence[float]:
-        """The values at a band, by its place in `bands`, the best first."""
-        return self._passed[band] if band < len(self._passed) else ()
+        """Returns the values at a band, by its index in `bands`, the best first."""
+        if band < len(self._passed):
+            return self._passed[band]
+        return ()
 
     def shown(self, value: float) -> float:
-        """As it was reported."""
+        """Returns the value as it was reported."""
         return self._sign * value
 
     def rungs(self) -> Iterator[tuple[int, Sequence[float]]]:
-        """Each band that a unit has passed, with its values."""
+        """Yields each band that a unit has passed, with its values."""
         yield from zip(self.bands, self._passed, strict=False)
 
-    def _curve(self, index: int, run: str, step: int) -> Curve:
-        """Of the attempt that now reports at `step`."""
+    def _curve(
+        self,
+        index: int,
+        run: str,
+        step: int,
+    ) -> MetricCurve:
+        """Returns the curve of the attempt that now reports at `step`."""
         known = self._curves.get(index)
         if known is not None and known.run == run:
             return known
-        made = Curve(run)
+        made = MetricCurve(run)
         if known is not None:
             del self._runs[known.run]
-            made = _resumed(known, run, step, self.bands)
+            made = _resume_curve(known, run, step, self.bands)
             for values, value in list(zip(self._passed, known.at, strict=False))[len(made.at) :]:
                 del values[bisect_left(values, value)]
         self._curves[index] = self._runs[run] = made
         return made
 
-    def _add(self, curve: Curve, step: int, value: float) -> bool:
+    def _add(
+        self,
+        curve: MetricCurve,
+        step: int,
+        value: float,
+    ) -> bool:
         curve.steps.add(step)
         curve.count += 1
         curve.best, curve.worst = min(curve.best, value), max(curve.worst, value)
@@ -169,12 +195,17 @@ class Curves:
         return due
 
 
-def _resumed(known: Curve, run: str, step: int, bands: Sequence[int]) -> Curve:
-    """The curve of an attempt that follows another one and first reports at `step`."""
+def _resume_curve(
+    known: MetricCurve,
+    run: str,
+    step: int,
+    bands: Sequence[int],
+) -> MetricCurve:
+    """Returns the curve of an attempt that follows another one and first reports at `step`."""
     count = known.steps.below(step)
     if not count:
-        return Curve(run)
-    # Of values that are reported once more the extremes stay: they were reached.
+        return MetricCurve(run)
+    # When values are reported once more, the extremes stay: they were reached.
     return replace(
         known,
         run=run,

@@ -1,1 +1,1 @@
-"""When a failed unit runs again, and which units wait for it."""
+"""Decides when a failed unit runs again, and keeps the units that wait."""

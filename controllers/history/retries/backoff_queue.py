@@ -1,5 +1,5 @@
-"""The units of one resource that wait for their next attempt, by when it is due. Kept by
-history.py; read by what decides what starts and what a person is told.
+"""Keeps the units of a resource that wait for their next attempt, by when it is due. Updated by
+history.py; read by the code that chooses starts and by the status.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ SHOWN_MAX = 3  # units that a message may speak of
 _AFTER_ALL_INDEXES = 1 << 62
 
 
-class Waiting:
+class BackoffQueue:
     """Units with their due times, the longest due first. All but `due` costs O(log waiting)."""
 
     __slots__ = ("_units",)
@@ -35,11 +35,13 @@ class Waiting:
             yield index
 
     def next_due_at_s(self, now_s: float) -> float | None:
-        """When the next unit comes due after now_s; None when none waits."""
+        """Returns when the next unit comes due after now_s; None when no unit waits."""
         at = bisect_left(self._units, (now_s, _AFTER_ALL_INDEXES))
-        return self._units[at][0] if at < len(self._units) else None
+        if at < len(self._units):
+            return self._units[at][0]
+        return None
 
     def backing_off(self, now_s: float) -> tuple[tuple[float, int], ...]:
-        """The first few units that wait for their next attempt, as (due_at_s, index)."""
+        """Returns the first few units that wait for their next attempt, as (due_at_s, index)."""
         at = bisect_left(self._units, (now_s, _AFTER_ALL_INDEXES))
         return tuple(self._units[at : at + SHOWN_MAX])

@@ -1,1 +1,1 @@
-"""When the state is to be backed up."""
+"""Decides when to back up the state."""

@@ -1,1 +1,1 @@
-"""When a Schedule makes its next object, and which of its finished ones go."""
+"""Decides when a Schedule makes its next object, and which finished ones to delete."""

@@ -1,1 +1,1 @@
-"""What a Source does next: which commit is wanted, read, and kept."""
+"""Decides a Source's next step: the commit to look up, read, and apply."""

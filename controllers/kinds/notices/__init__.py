@@ -1,1 +1,1 @@
-"""What is worth a notice, and what it says."""
+"""Chooses the status changes that send a notice, and writes its message."""

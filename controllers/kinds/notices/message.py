@@ -1,7 +1,7 @@
-"""What a notice says, in the form of each sink. Pure: a function of an object's status.
+"""Writes the message of a notice in the form of each sink. Pure: a function of an object's status.
 
-Nothing of what a program printed is told, and no sentence that may quote it: names, one-word
-reasons, counts and money, and nothing else.
+A message holds names, one-word reasons, counts and money; never output of a program, nor a sentence
+that may quote it.
 """
 
 from __future__ import annotations
@@ -11,44 +11,55 @@ import binascii
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from fleetctl.controllers.kinds.notices.happened import Happened
 from fleetctl.controllers.kinds.notices.notice import Notice
+from fleetctl.controllers.kinds.notices.notice_events import NoticeEvent
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.values.hashing import canonical_json
 
 ID_HEX_DIGITS = 32
 KEY_PREFIX = "whsec_"
 KEY_BYTES_MIN, KEY_BYTES_MAX = 24, 64  # as Standard Webhooks has them
-NAMED_MAX = 20  # of a message about many; the others are told by their ids
+NAMED_MAX = 20  # in a message about many; the others are listed by id
 
 _COUNTS = ("total", "succeeded", "failed", "refused", "stopped", "cached", "retries")
 _COST = ("actual", "calls", "estimated")
 _BUDGET = ("maxCost", "used", "left", "warned")
 
 
-def id_of(store_id: str, resource: Resource, happened: Happened) -> str:
-    """Equal whenever the same is told again, to whomever, and by whichever controller."""
+def id_of(
+    store_id: str,
+    resource: Resource,
+    happened: NoticeEvent,
+) -> str:
+    """Returns the same id whenever the same event is reported again, to any sink, and by any
+    controller.
+    """
     parts = [store_id, resource.uid, resource.generation, happened.event, happened.occasion]
-    return _id(parts)
+    return _hash_id(parts)
 
 
-def _id(parts: Sequence[object]) -> str:
+def _hash_id(parts: Sequence[object]) -> str:
     return "msg_" + hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:ID_HEX_DIGITS]
 
 
 def body_of(
-    id_: str, resource: Resource, event: str, status: Mapping[str, object], at_s: float
+    id_: str,
+    resource: Resource,
+    event: str,
+    status: Mapping[str, object],
+    at_s: float,
 ) -> str:
-    """JSON of one notice; docs/how-to/be-notified.md lists its fields."""
+    """Returns the JSON of a notice; docs/how-to/be-notified.md lists its fields."""
     told: dict[str, Any] = {
         "id": id_,
         "event": event,
-        "at": _time(at_s),
+        "at": _format_time(at_s),
         "kind": resource.kind,
         "name": resource.name,
         "namespace": resource.namespace,
@@ -61,42 +72,52 @@ def body_of(
     budget = status if resource.kind == "Budget" else status.get("budget")
     parts: dict[str, Any] = {
         "counts": counts,
-        "costUsd": _numbers(status.get("cost"), _COST),
-        "budgetUsd": _numbers(budget, _BUDGET),
-        "lastFailure": _failure(status.get("lastFailure")),
+        "costUsd": _pick_numbers(status.get("cost"), _COST),
+        "budgetUsd": _pick_numbers(budget, _BUDGET),
+        "lastFailure": _pick_failure(status.get("lastFailure")),
     }
+    if resource.kind == "Source":
+        parts["repository"] = _repository_url(resource)
+        done = event == "SourceApplied"
+        parts["revision"] = status.get("appliedRevision" if done else "attemptedRevision")
     seconds = status.get("workedSeconds")
     if isinstance(seconds, int | float):
         parts["workedSeconds"] = seconds
     return canonical_json({**told, **{key: it for key, it in parts.items() if it}})
 
 
-def _numbers(block: object, keys: Sequence[str]) -> dict[str, float]:
+def _repository_url(resource: Resource) -> str:
+    """Its URL, without a password."""
+    url = str((json.loads(resource.spec).get("git") or {}).get("url") or "")
+    return re.sub(r"//[^/@]*@", "//", url)
+
+
+def _pick_numbers(block: object, keys: Sequence[str]) -> dict[str, float]:
     if not isinstance(block, Mapping):
         return {}
     return {key: block[key] for key in keys if isinstance(block.get(key), int | float)}
 
 
-def _failure(block: object) -> dict[str, object]:
+def _pick_failure(block: object) -> dict[str, object]:
     if not isinstance(block, Mapping):
         return {}
     return {key: block[key] for key in ("index", "attempt", "reason") if key in block}
 
 
-def _time(at_s: float) -> str:
+def _format_time(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One or several notices, as they are sent at once. Whatever repeats it has the same id."""
+class NoticeMessage:
+    """One or several notices, as they are sent at once. A repeated message has the same id."""
 
     id: str
     bodies: tuple[Mapping[str, Any], ...]
 
     @property
     def json(self) -> str:
-        """The body of a webhook's request, and what a command reads."""
+        """Returns the body of a webhook's request, which a command reads too."""
         if len(self.bodies) == 1:
             (only,) = self.bodies
             return canonical_json(
@@ -114,25 +135,25 @@ class Message:
 
     @property
     def title(self) -> str:
-        """One line, such as `batchjob/mnist has failed`."""
+        """Returns one line, such as `batchjob/mnist has failed`."""
         first = self.bodies[0]
         if len(self.bodies) == 1:
-            return _sentence(first)
-        return f"{_sentence(first)}, and {len(self.bodies) - 1:,} more notices"
+            return _format_sentence(first)
+        return f"{_format_sentence(first)}, and {len(self.bodies) - 1:,} more notices"
 
     @property
     def text(self) -> str:
-        """For people."""
-        lines = [_line(it) for it in self.bodies[:NAMED_MAX]]
+        """Returns the message for human readers."""
+        lines = [_format_line(it) for it in self.bodies[:NAMED_MAX]]
         more = len(self.bodies) - len(lines)
         return "\n".join([*lines, *([f"and {more:,} more"] if more else [])])
 
 
-def message_of(notices: Sequence[Notice]) -> Message:
-    """Of one notice: under its own id. Of several: an id over all of theirs."""
+def message_of(notices: Sequence[Notice]) -> NoticeMessage:
+    """Builds a message: a single notice keeps its own id, several get an id over all of theirs."""
     ids = [it.id for it in notices]
     bodies = tuple(json.loads(it.body) for it in notices)
-    return Message(ids[0] if len(ids) == 1 else _id(ids), bodies)
+    return NoticeMessage(ids[0] if len(ids) == 1 else _hash_id(ids), bodies)
 
 
 _VERBS = {
@@ -140,16 +161,17 @@ _VERBS = {
     "Succeeded": "has succeeded",
     "Skipped": "was skipped",
     "BudgetLow": "has little of its budget left",
-    "SourceFailed": "does not stand as its repository says",
+    "SourceFailed": "differs from its repository",
+    "SourceApplied": "equals its repository",
 }
 
 
-def _sentence(body: Mapping[str, Any]) -> str:
+def _format_sentence(body: Mapping[str, Any]) -> str:
     where = "" if body["namespace"] == "default" else f" in {body['namespace']}"
     return f"{str(body['kind']).lower()}/{body['name']}{where} {_VERBS[body['event']]}"
 
 
-def _line(body: Mapping[str, Any]) -> str:
+def _format_line(body: Mapping[str, Any]) -> str:
     counts, cost, budget = (body.get(it, {}) for it in ("counts", "costUsd", "budgetUsd"))
     parts = [str(body["reason"] or "")]
     if "succeeded" in counts:
@@ -166,11 +188,11 @@ def _line(body: Mapping[str, Any]) -> str:
         parts.append(
             f"{left}${budget['maxCost']:,.2f} left" if left else f"${budget['maxCost']:,.2f}"
         )
-    return f"{_sentence(body)}: {', '.join(it for it in parts if it)}"
+    return f"{_format_sentence(body)}: {', '.join(it for it in parts if it)}"
 
 
 def key_bytes(text: str) -> bytes:
-    """Of a signing key as it is written. Raises ValueError with what is wrong, never the key."""
+    """Decodes a signing key as it is written. Raises ValueError with the problem, never the key."""
     if not text.startswith(KEY_PREFIX):
         raise ValueError(f"it must begin with `{KEY_PREFIX}`")
     try:
@@ -182,9 +204,14 @@ def key_bytes(text: str) -> bytes:
     return key
 
 
-def signature(key: bytes, id_: str, at_s: int, body: str) -> str:
-    """The value of `webhook-signature`, by the first scheme of Standard Webhooks: HMAC-SHA256 over
-    `ID.TIMESTAMP.BODY`.
+def sign_message(
+    key: bytes,
+    id_: str,
+    at_s: int,
+    body: str,
+) -> str:
+    """Returns the value of `webhook-signature`, by the first scheme of Standard Webhooks:
+    HMAC-SHA256 over `ID.TIMESTAMP.BODY`.
     """
     digest = hmac.new(key, f"{id_}.{at_s}.{body}".encode(), hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"

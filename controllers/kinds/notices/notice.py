@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -17,11 +18,11 @@ class NoticeState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A row of the outbox. Written with the change that it tells of, in one transaction.
+    """A row of the outbox. Written in one transaction with the change that it reports.
 
-    id: a function of what happened, equal for every sink that is told of it and in every
-    repetition. sink: JSON, the namespace and the one field of `notify` that says how. body: JSON,
-    what is told. message: the id under which it goes, which several may share; empty until it is
+    id: a function of the event, equal for every sink that receives it and in every repetition.
+    sink: JSON, the namespace and the one field of `notify` that defines the sink. body: JSON, the
+    content. message: the id under which it is sent, which several may share; empty until it is
     first tried.
     """
 
@@ -43,9 +44,14 @@ class Notice:
     number: int = 0  # the order of their coming, from 1; 0 = not stored yet
 
 
+_HOST = re.compile(r"https?://[^/?#]+")
+
+
 @dataclass(frozen=True, slots=True)
-class Sink:
-    """Where a notice goes. how: `webhook`, `slack`, `email` or `command`; fields: what it says."""
+class NoticeSink:
+    """The target of a notice. how: `webhook`, `slack`, `email` or `command`; fields: that block of
+    the manifest.
+    """
 
     namespace: str
     how: str
@@ -54,27 +60,31 @@ class Sink:
 
     @property
     def secret(self) -> str:
-        """The name of the Secret with its address or key; empty where it has none."""
+        """Returns the name of the Secret with its address or key; empty where it has no Secret."""
         return str(self.fields.get("secret") or "")
 
     @property
     def title(self) -> str:
-        """For people: what a manifest says of it, and never an address out of a Secret."""
+        """Returns, for users, the sink as its manifest describes it, never an address out of a
+        Secret.
+        """
         match self.how:
             case "command":
                 return f"command {self.argv[0]}"
             case "email":
                 return f"email to {', '.join(self.fields['to'])}"
-        # Of an address only where it leads: a key may stand in its path.
-        host = "/".join(str(self.fields.get("url") or "").split("/")[:3])
-        return f"{self.how} {host}" if host else f"{self.how} of secret/{self.secret}"
+        # Only the host of an address: its path or query may contain a key.
+        host = _HOST.match(str(self.fields.get("url") or ""))
+        if host:
+            return f"{self.how} {host[0]}"
+        return f"{self.how} of secret/{self.secret}"
 
 
-def sink_of(text: str) -> Sink:
-    """As a row keeps it."""
+def sink_of(text: str) -> NoticeSink:
+    """Parses the sink of a stored row."""
     whole = json.loads(text)
     namespace = whole.pop("namespace")
     ((how, said),) = whole.items()
     if how == "command":
-        return Sink(namespace, how, {}, tuple(said))
-    return Sink(namespace, how, said)
+        return NoticeSink(namespace, how, {}, tuple(said))
+    return NoticeSink(namespace, how, said)

@@ -1,1 +1,1 @@
-"""What of all that is over has to go: limits, and the decision."""
+"""Decides which finished objects and records to delete: limits, and the decision."""

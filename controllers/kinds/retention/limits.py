@@ -1,87 +1,131 @@
-"""The sorts of things that stay on this machine when work is over, and what holds for each where
-`kind: Settings` says nothing. Pure.
+"""Lists the sorts of data that stay on this machine after work has finished, and the limits of each
+where `kind: Settings` has none. Pure.
 
-The defaults are those of a laptop: all sorts together come to 9.5 GiB at the most, and what is in
-use comes on top of that.
+The defaults are those of a laptop: all sorts together come to 13.5 GiB at the most, and data in use
+is not included, nor outputs, which tasks were asked to keep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from fleetctl.specs.kinds.settings import Limit, RetentionSettings
+from fleetctl.specs.kinds.settings import (
+    CACHES,
+    FINISHED_WORK,
+    RetentionBudget,
+    RetentionLimit,
+    RetentionSettings,
+)
 
 DAY_S = 86_400.0
-MIB, GIB = 1 << 20, 1 << 30
+MIB = 1 << 20
+GIB = 1 << 30
 
 
-class Sort(StrEnum):
-    """In the order of the screens; the words are the fields of `spec.retention`."""
+class RetentionSort(StrEnum):
+    """The sorts in the order of the screens."""
 
     OBJECTS = "objects"
     RUNS = "runs"
     LOGS = "logs"
+    OUTPUTS = "outputs"
     EVENTS = "events"
     WORK_DIRECTORIES = "workDirectories"
     ENVIRONMENTS = "environments"
     SOURCES = "sources"
+    INPUTS = "inputs"
     REPOSITORIES = "repositories"
     REUSE = "reuse"
     DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """None = no limit. keep_last: so many of the newest stay, whatever their age and size."""
+class RetentionLimits:
+    """The limits of a sort; None = no limit. keep_last: the number of newest items that stay at any
+    age and size. group: the word of its group in `spec.retention`, and group_bytes: the size that
+    all sorts of that group have together.
+    """
 
     max_age_s: float | None = None
     max_bytes: int | None = None
     keep_last: int = 0
+    group: str = ""
+    group_bytes: int | None = None
 
 
-DEFAULTS: Mapping[Sort, Limits] = {
-    Sort.OBJECTS: Limits(),
-    # Ten million reports. What every metric came to last stays in any case.
-    Sort.RUNS: Limits(None, 512 * MIB, keep_last=1),
-    # A month back one may still ask why something failed.
-    Sort.LOGS: Limits(30 * DAY_S, GIB, keep_last=10),
-    Sort.EVENTS: Limits(90 * DAY_S, 256 * MIB, keep_last=10),
+DEFAULTS: Mapping[RetentionSort, RetentionLimits] = {
+    RetentionSort.OBJECTS: RetentionLimits(),
+    # Ten million reports. The last value of every metric stays in any case.
+    RetentionSort.RUNS: RetentionLimits(None, 512 * MIB, keep_last=1),
+    # A user may still ask after a month why a run failed.
+    RetentionSort.LOGS: RetentionLimits(30 * DAY_S, GIB, keep_last=10),
+    # Asked for by name, as results are, so none goes for its size, and all within a season.
+    RetentionSort.OUTPUTS: RetentionLimits(90 * DAY_S, None, keep_last=10),
+    RetentionSort.EVENTS: RetentionLimits(90 * DAY_S, 256 * MIB, keep_last=10),
     # As long as a failed task may still be looked into, over two weekends.
-    Sort.WORK_DIRECTORIES: Limits(14 * DAY_S, 2 * GIB, keep_last=1),
-    # One with torch and its CUDA packages has some 5 GiB: the last two stay whatever they weigh.
-    Sort.ENVIRONMENTS: Limits(60 * DAY_S, 4 * GIB, keep_last=2),
-    # Work that is over can be run again with its copy for half a year; then it is applied again.
-    Sort.SOURCES: Limits(180 * DAY_S, 512 * MIB, keep_last=1),
-    Sort.REPOSITORIES: Limits(30 * DAY_S, 512 * MIB, keep_last=1),
+    RetentionSort.WORK_DIRECTORIES: RetentionLimits(14 * DAY_S, 2 * GIB, keep_last=1),
+    # One with torch and its CUDA packages has some 5 GiB: the last two stay at any size.
+    RetentionSort.ENVIRONMENTS: RetentionLimits(60 * DAY_S, 4 * GIB, keep_last=2),
+    # Finished work can be run again with its copy for half a year; then it is applied again.
+    RetentionSort.SOURCES: RetentionLimits(180 * DAY_S, 512 * MIB, keep_last=1),
+    # A job has at most 4 GiB of them, so that the tasks of the last one can be tried again.
+    RetentionSort.INPUTS: RetentionLimits(180 * DAY_S, 4 * GIB),
+    RetentionSort.REPOSITORIES: RetentionLimits(30 * DAY_S, 512 * MIB, keep_last=1),
     # The store bounds them too, entry by entry.
-    Sort.REUSE: Limits(180 * DAY_S, 256 * MIB),
-    # A quarter's bill can be told, and the store stays a file that is copied in seconds.
-    Sort.DELETED: Limits(90 * DAY_S, 512 * MIB),
+    RetentionSort.REUSE: RetentionLimits(180 * DAY_S, 256 * MIB),
+    # A quarter's costs can be reported, and the store stays a file that is copied in seconds.
+    RetentionSort.DELETED: RetentionLimits(90 * DAY_S, 512 * MIB),
 }
 
 
-def limits_of(settings: RetentionSettings, deleted_s: float | None = None) -> dict[Sort, Limits]:
-    """What holds. deleted_s: what the controller's environment says of deleted objects' records,
-    which counts where the settings say nothing.
+# The fields of `spec.retention` that hold for several sorts; `inputs` never had one of its own.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "finished_work": FINISHED_WORK,
+    "caches": (*CACHES, "inputs"),
+}
+
+
+def limits_of(
+    settings: RetentionSettings, deleted_s: float | None = None
+) -> dict[RetentionSort, RetentionLimits]:
+    """Returns the limits in force: a sort's own, an old form; else its group's; else its default.
+    deleted_s: the age limit for deleted objects' records from the controller's environment, which
+    counts where the settings have none.
     """
-    found = {sort: _over(DEFAULTS[sort], _said(settings, sort)) for sort in Sort}
-    if deleted_s is not None and settings.deleted.max_age is None:
-        least = found[Sort.DELETED]
-        found[Sort.DELETED] = Limits(deleted_s, least.max_bytes, least.keep_last)
+    fields = {info.alias or name: name for name, info in type(settings).model_fields.items()}
+    found = {}
+    for sort in RetentionSort:
+        field = fields.get(sort.value, sort.value)
+        default = DEFAULTS[sort]
+        if sort is RetentionSort.DELETED and deleted_s is not None:
+            default = replace(default, max_age_s=deleted_s)
+        group = next((name for name, sorts in GROUPS.items() if field in sorts), "")
+        if group:
+            word = type(settings).model_fields[group].alias or group
+            default = _limit_by_group(default, getattr(settings, group), word)
+        own: RetentionLimit | None = getattr(settings, field, None)
+        found[sort] = default if own is None else _merge_limits(default, own)
     return found
 
 
-def _said(settings: RetentionSettings, sort: Sort) -> Limit:
-    by_word = {info.alias: name for name, info in type(settings).model_fields.items()}
-    said: Limit = getattr(settings, by_word[sort.value])
-    return said
+def _limit_by_group(
+    default: RetentionLimits, given: RetentionBudget, group: str
+) -> RetentionLimits:
+    return replace(
+        default,
+        max_age_s=default.max_age_s if given.max_age is None else given.max_age,
+        max_bytes=default.max_bytes if given.max_size is None else None,
+        group=group,
+        group_bytes=given.max_size,
+    )
 
 
-def _over(default: Limits, said: Limit) -> Limits:
-    return Limits(
-        default.max_age_s if said.max_age is None else said.max_age,
-        default.max_bytes if said.max_size is None else said.max_size,
-        default.keep_last if said.keep_last is None else said.keep_last,
+def _merge_limits(default: RetentionLimits, given: RetentionLimit) -> RetentionLimits:
+    return replace(
+        default,
+        max_age_s=default.max_age_s if given.max_age is None else given.max_age,
+        max_bytes=default.max_bytes if given.max_size is None else given.max_size,
+        keep_last=default.keep_last if given.keep_last is None else given.keep_last,
     )

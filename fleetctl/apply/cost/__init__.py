@@ -1,4 +1,5 @@
-"""The bill before it is spent: what an apply would do, where it would run, what it would cost.
+"""Estimates what an apply would do, where its work would run and how much it would cost.
 
-Offline: reads the store read-only and the packaged prices, asks no provider. Called by the CLI.
+Offline: reads the store read-only and the packaged prices, sends no request to a provider. Called
+by the CLI.
 """

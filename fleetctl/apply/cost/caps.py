@@ -1,7 +1,8 @@
-"""The budgets that an object's work has to fit into, and how this apply stands to them. Pure.
+"""Returns the budgets that an object's work has to fit into, and how this apply compares to them.
+Pure.
 
-Called by plan.py. What counts against a budget now, the controller counts; here its status is
-read, or the spec alone where it is new.
+Called by plan.py. The controller counts the usage of a budget; here its status is read, or the spec
+alone where the budget is new.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from dataclasses import dataclass
 
 from fleetctl.apply.cost.estimate import Cost
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.money.budget import selects, usd
+from fleetctl.controllers.money.budget import format_usd, matches_labels
 from fleetctl.specs.kinds.registry import parse_spec
 
 OWN = "its budget"
 
 
 @dataclass(frozen=True, slots=True)
-class Cap:
-    """owner: `its budget` or `budget/team`. high_usd: what this apply may cost; None = unknown."""
+class BudgetCap:
+    """One budget. owner: `its budget` or `budget/team`. high_usd: the most that this apply may
+    cost; None = unknown."""
 
     owner: str
     max_usd: float
@@ -31,52 +33,79 @@ class Cap:
 
     @property
     def sentence(self) -> str:
-        known = f"{usd(self.used_usd)} of {usd(self.max_usd)} used"
+        known = f"{format_usd(self.used_usd)} of {format_usd(self.max_usd)} used"
         return f"{self.owner}: {known}, {self._rest()}"
 
     def _rest(self) -> str:
         left_usd = self.max_usd - self.used_usd
         if self.high_usd is not None and self.high_usd <= left_usd:
-            return f"this apply fits (at most {usd(self.high_usd)})"
-        left = f"{usd(max(0.0, left_usd))} left"
+            return f"this apply fits (at most {format_usd(self.high_usd)})"
+        left = f"{format_usd(max(0.0, left_usd))} left"
         then = {
             "Suspend": "it {} stop at the cap",
             "Cancel": "it {} fail at the cap",
             "Warn": "it {} go beyond the cap, with a warning",
         }[self.on_exceeded]
-        may, will = then.format("may"), then.format("will probably")
+        may = then.format("may")
+        will = then.format("will probably")
         if self.expected_usd is not None and self.expected_usd > left_usd:
-            return f"about {usd(self.expected_usd)} against {left}: {will}"
+            return f"about {format_usd(self.expected_usd)} against {left}: {will}"
         if self.high_usd is None:
             return f"nothing bounds this apply, {left}: {may}"
-        likely = "" if self.expected_usd is None else f"probably {usd(self.expected_usd)}, "
-        return f"{likely}at most {usd(self.high_usd)} against {left}: {may}"
+        likely = "" if self.expected_usd is None else f"probably {format_usd(self.expected_usd)}, "
+        return f"{likely}at most {format_usd(self.high_usd)} against {left}: {may}"
 
 
 def caps_of(
-    desired: Resource, objects: Iterable[Resource], now: Cost, *, spent_usd: float
-) -> tuple[Cap, ...]:
+    desired: Resource,
+    objects: Iterable[Resource],
+    now: Cost,
+    *,
+    spent_usd: float,
+) -> tuple[BudgetCap, ...]:
     """The object's own budget first, then the Budgets that select it."""
-    return (*_own(desired, now, spent_usd), *_shared(desired, objects, now))
+    return (*_own_caps(desired, now, spent_usd), *_shared_caps(desired, objects, now))
 
 
-def _own(desired: Resource, now: Cost, spent_usd: float) -> Iterator[Cap]:
+def _own_caps(
+    desired: Resource,
+    now: Cost,
+    spent_usd: float,
+) -> Iterator[BudgetCap]:
     own = json.loads(desired.spec).get("budget")
     if own:
         then = str(own.get("onExceeded", "Suspend"))
-        yield Cap(OWN, float(own["maxCost"]), spent_usd, now.expected, now.high, then)
+        yield BudgetCap(
+            OWN,
+            float(own["maxCost"]),
+            spent_usd,
+            now.expected,
+            now.high,
+            then,
+        )
 
 
-def _shared(desired: Resource, objects: Iterable[Resource], now: Cost) -> Iterator[Cap]:
+def _shared_caps(
+    desired: Resource,
+    objects: Iterable[Resource],
+    now: Cost,
+) -> Iterator[BudgetCap]:
     for budget in objects:
         if budget.kind != "Budget" or budget.namespace != desired.namespace:
             continue
         try:
             spec = parse_spec("Budget", budget.spec)
         except ValueError:
-            continue  # the controller cannot read it either, and says so in its status
-        if selects(spec.selector, desired.labels):  # type: ignore[attr-defined]
+            continue  # the controller cannot read it either, and reports that in its status
+        if matches_labels(spec.selector, desired.labels):  # type: ignore[attr-defined]
             used = json.loads(budget.status or "{}")
             used_usd = float(used.get("used") or 0.0) + float(used.get("reserved") or 0.0)
             most, then = spec.max_cost, spec.on_exceeded  # type: ignore[attr-defined]
-            yield Cap(budget.key, most, used_usd, now.expected, now.high, then)
+            yield BudgetCap(
+                budget.key,
+                most,
+                used_usd,
+                now.expected,
+                now.high,
+                then,
+            )

@@ -1,37 +1,47 @@
-"""The plan as `-o json` prints it, and its part that an apply answers with: for programs, and
-complete.
+"""The plan as `-o json` prints it, and the part that the reply to an apply holds: complete, for
+programs.
 """
 
 from __future__ import annotations
 
-from fleetctl.apply.cost.caps import Cap
+from collections.abc import Mapping
+from typing import Literal
+
+from fleetctl.apply.cost.caps import BudgetCap
 from fleetctl.apply.cost.estimate import Cost, per_hour
-from fleetctl.apply.cost.report import ObjectPlan, Place, Report, Verb, Work
+from fleetctl.apply.cost.plan_report import (
+    ObjectPlan,
+    PlanAction,
+    PlannedPlacement,
+    PlannedWork,
+    PlanReport,
+)
 from fleetctl.apply.cost.warm import WarmCost
 from fleetctl.specs.values.changes import UNSET, FieldChange
 
 FORM = "fleetctl.dev/plan/v1alpha1"
-VERBS = {
-    Verb.CREATE: "create",
-    Verb.UPDATE: "update",
-    Verb.REPLACE: "replace",
-    Verb.DESTROY: "destroy",
-    Verb.KEEP: "keep",
+VERBS: Mapping[PlanAction, Literal["create", "update", "replace", "destroy", "keep"]] = {
+    PlanAction.CREATE: "create",
+    PlanAction.UPDATE: "update",
+    PlanAction.REPLACE: "replace",
+    PlanAction.DESTROY: "destroy",
+    PlanAction.KEEP: "keep",
 }
 
 
-def document(found: Report) -> dict[str, object]:
-    """Money in USD, times in seconds; null where nobody knows."""
+def render_plan(found: PlanReport) -> dict[str, object]:
+    """Returns the report as a document: money in USD, times in seconds; null for unknown
+    figures."""
     return {
         "form": FORM,
         "changes": found.changes,
-        "objects": [planned(it) for it in found.objects],
+        "objects": [render_object_plan(it) for it in found.objects],
         "cost": {"thisApply": cost_of(found.now), "total": cost_of(found.total)},
         "prices": list(found.sources),
     }
 
 
-def planned(plan: ObjectPlan) -> dict[str, object]:
+def render_object_plan(plan: ObjectPlan) -> dict[str, object]:
     made: dict[str, object] = {
         "object": plan.change.key,
         "action": VERBS[plan.verb],
@@ -41,14 +51,14 @@ def planned(plan: ObjectPlan) -> dict[str, object]:
     if parts:
         made["notes"] = parts
     if plan.work is not None:
-        made["work"] = _work(plan.work)
+        made["work"] = _render_work(plan.work)
     if plan.warm is not None:
-        made["standing"] = _standing(plan.warm)
+        made["standing"] = _render_warm(plan.warm)
     return made
 
 
 def field_of(field: FieldChange) -> dict[str, object]:
-    """A side that does not have the field lacks its key."""
+    """Returns one changed field; a side that does not have the field lacks its key."""
     made: dict[str, object] = {"path": field.path}
     if field.before is not UNSET:
         made["before"] = field.before
@@ -57,7 +67,7 @@ def field_of(field: FieldChange) -> dict[str, object]:
     return made
 
 
-def _work(work: Work) -> dict[str, object]:
+def _render_work(work: PlannedWork) -> dict[str, object]:
     return {
         "unit": work.unit,
         "gpu": work.gpu,
@@ -69,12 +79,12 @@ def _work(work: Work) -> dict[str, object]:
         "runningOn": work.going_on,
         "cancelled": work.cancelled,
         "failed": work.failed,
-        "placement": [_place(place) for place in work.places],
+        "placement": [_render_placement(place) for place in work.places],
         "cost": {"thisApply": cost_of(work.now), "total": cost_of(work.total)},
         "spent": work.spent_usd,
         "unpricedRuns": work.unpriced,
         "lost": work.lost_usd,
-        "budgets": [_cap(cap) for cap in work.caps],
+        "budgets": [_render_cap(cap) for cap in work.caps],
         "basis": work.lasts.basis if work.lasts is not None else "",
         "firstResultSeconds": work.first_s,
         "doneSeconds": work.whole_s,
@@ -82,7 +92,7 @@ def _work(work: Work) -> dict[str, object]:
     }
 
 
-def _standing(warm: WarmCost) -> dict[str, object]:
+def _render_warm(warm: WarmCost) -> dict[str, object]:
     least = per_hour(warm.least_usd_per_s)
     return {
         "containers": warm.containers,
@@ -94,7 +104,7 @@ def _standing(warm: WarmCost) -> dict[str, object]:
     }
 
 
-def _cap(cap: Cap) -> dict[str, object]:
+def _render_cap(cap: BudgetCap) -> dict[str, object]:
     return {
         "budget": cap.owner,
         "maxCost": cap.max_usd,
@@ -104,7 +114,7 @@ def _cap(cap: Cap) -> dict[str, object]:
     }
 
 
-def _place(place: Place) -> dict[str, object]:
+def _render_placement(place: PlannedPlacement) -> dict[str, object]:
     judged = place.judged
     price = per_hour(judged.usd_per_s)
     least = per_hour(place.least_usd_per_s)

@@ -1,6 +1,6 @@
-"""From how long work took to what more of it costs. Pure.
+"""Estimates the cost of further work from the duration of past work. Pure.
 
-What nobody knows stays unknown: an unknown price or duration makes no figure smaller.
+Unknown figures stay unknown: an unknown price or duration makes no figure smaller.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 from fleetctl.common.text import HOUR_S
 
-LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
+LOW = 0.1
+MIDDLE = 0.5
+HIGH = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
-    """How long one unit takes, in seconds. None: not known; then `most_s` may still bound it.
+class DurationEstimate:
+    """A unit's duration, in seconds; None where unknown, and `most_s` may still bound the duration.
 
-    basis: a phrase on where the figures come from.
+    basis: a phrase on the source of the figures.
     """
 
     low_s: float | None
@@ -30,7 +32,7 @@ class Lasting:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """USD. expected None: not known. high None: nothing bounds it. at_most: high is a bound by
+    """A cost in USD. expected None: unknown. high None: unbounded. at_most: high is a bound by
     limits, not a figure from experience.
     """
 
@@ -42,8 +44,8 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         return Cost(
             self.low + other.low,
-            _sum(self.expected, other.expected),
-            _sum(self.high, other.high),
+            _add_known(self.expected, other.expected),
+            _add_known(self.high, other.high),
             self.at_most or other.at_most,
         )
 
@@ -53,14 +55,16 @@ class Cost:
 
 
 def per_hour(usd_per_s: float | None) -> float | None:
-    return None if usd_per_s is None else usd_per_s * HOUR_S
+    if usd_per_s is None:
+        return None
+    return usd_per_s * HOUR_S
 
 
 FREE = Cost(0.0, 0.0, 0.0)
 UNKNOWN = Cost(0.0, None, None)
 
 
-def lasting(
+def estimate_duration(
     past_s: Sequence[float],
     *,
     basis: str,
@@ -68,32 +72,51 @@ def lasting(
     after_s: float = 0.0,
     attempts: int,
     unit: str,
-) -> Lasting:
-    """From past durations; without any, from the limit of one attempt times the attempts.
+) -> DurationEstimate:
+    """Estimates a duration from past ones; without any, from an attempt's limit times the attempts.
 
-    after_s: from the limit to the end of the bill: the grace, and what the provider rounds up to.
+    after_s: seconds from the limit to the end of the bill: the grace, and the rounding of the
+    provider.
     """
     if past_s:
         ordered = sorted(past_s)
-        low, middle, high = (_quantile(ordered, share) for share in (LOW, MIDDLE, HIGH))
-        return Lasting(low, middle, high, None, basis)
+        low, middle, high = (_interpolate_quantile(ordered, share) for share in (LOW, MIDDLE, HIGH))
+        return DurationEstimate(
+            low,
+            middle,
+            high,
+            None,
+            basis,
+        )
     if timeout_s is None:
-        return Lasting(None, None, None, None, f"no past {unit}s and no timeoutSeconds")
+        return DurationEstimate(
+            None,
+            None,
+            None,
+            None,
+            f"no past {unit}s and no timeoutSeconds",
+        )
     tries = f", {attempts} attempts each" if attempts > 1 else ""
     grace = f" and {after_s:g} s to end" if after_s else ""
     basis = f"no past {unit}s; timeoutSeconds {timeout_s:g}{grace}{tries}"
-    return Lasting(None, None, None, (timeout_s + after_s) * attempts, basis)
+    return DurationEstimate(
+        None,
+        None,
+        None,
+        (timeout_s + after_s) * attempts,
+        basis,
+    )
 
 
-def cost(
+def estimate_cost(
     units: int | None,
-    lasts: Lasting,
+    lasts: DurationEstimate,
     usd_per_s: float | None,
     *,
     least_usd_per_s: float | None = None,
 ) -> Cost:
-    """What so many units cost; units None = nobody knows how many. least_usd_per_s: where the
-    price is the most of several, the least of them; how likely each is, nobody knows.
+    """Returns the cost of `units` units; units None = unknown number. least_usd_per_s: the lowest
+    of several possible prices; the probability of each price is unknown.
     """
     if units == 0 or usd_per_s == 0:
         return FREE
@@ -107,8 +130,13 @@ def cost(
     return Cost(0.0, None, most, at_most=most is not None)
 
 
-def whole_s(units: int | None, at_once: int, lasts: Lasting) -> float | None:
-    """Seconds until all are done, wave by wave: by what is likely, else at most; None = unknown."""
+def whole_s(
+    units: int | None,
+    at_once: int,
+    lasts: DurationEstimate,
+) -> float | None:
+    """Returns the seconds until all units are finished, wave by wave: likely, else at most; None =
+    unknown."""
     each_s = lasts.most_s if lasts.middle_s is None else lasts.middle_s
     if units is None or each_s is None or not at_once:
         return None
@@ -116,8 +144,8 @@ def whole_s(units: int | None, at_once: int, lasts: Lasting) -> float | None:
 
 
 def shared_out(units: int, slots: Sequence[int]) -> list[int]:
-    """How many units each place takes, best first: the best fill up, and what is more than all
-    slots follows in proportion to them.
+    """Returns the number of units for each provider, best first: the best fill up, and units beyond
+    all slots follow in proportion to the slots.
     """
     total = sum(slots)
     if units > total:
@@ -132,13 +160,15 @@ def shared_out(units: int, slots: Sequence[int]) -> list[int]:
     return taken
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Between the two nearest, as most statistics programs have it."""
+def _interpolate_quantile(ordered: Sequence[float], share: float) -> float:
+    """Interpolates between the two nearest values, as most statistics programs do."""
     at = share * (len(ordered) - 1)
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+def _add_known(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return None
+    return one + other

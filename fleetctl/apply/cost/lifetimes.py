@@ -1,7 +1,7 @@
-"""Work that may outlive its sandbox: some providers end one at a certain age, and the next attempt
-goes on, as often as it takes. Then no limit of one attempt bounds what the whole costs.
+"""Work that may outlive its sandbox: some providers end a sandbox at a maximal age, and the next
+attempt continues, as often as needed. Then an attempt's limit does not bound the cost of the whole.
 
-Pure; called by parts.py and plan.py.
+Pure; called by cost_parts.py and plan.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fleetctl.specs.blocks.template import Template
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """A provider ends a sandbox at that age though its task may go on. timeout_s: what the task
-    says itself; None: nothing.
+class LifetimeLimit:
+    """A provider ends a sandbox at this age though its task may continue. timeout_s: the task's own
+    limit, None without one.
     """
 
     provider: str
@@ -29,8 +29,12 @@ class Limit:
         return f"{self.provider} ends each sandbox after {self.age_s / HOUR_S:g} h"
 
 
-def limit_of(provider: str, contract: Contract, template: Template) -> Limit | None:
-    """None where the task's own limit comes first, or nobody has one."""
+def limit_of(
+    provider: str,
+    contract: Contract,
+    template: Template,
+) -> LifetimeLimit | None:
+    """Returns the limit, or None where the task's own limit comes first or there is no limit."""
     timeout_s = template.timeout_seconds
     if template.is_function:
         return None
@@ -40,17 +44,17 @@ def limit_of(provider: str, contract: Contract, template: Template) -> Limit | N
     age_s = min((it for it in ages_s if it is not None), default=None)
     if age_s is None or (timeout_s is not None and timeout_s < age_s):
         return None
-    return Limit(provider, age_s, timeout_s)
+    return LifetimeLimit(provider, age_s, timeout_s)
 
 
-def warning(limits: Sequence[Limit], *, long: bool) -> str:
-    """For work that keeps no checkpoint; "" where there is nothing to say. long: it is of a kind
-    that is made to last; a task of another that names no limit is taken to be a short one.
+def describe_lifetimes(limits: Sequence[LifetimeLimit], *, long: bool) -> str:
+    """Returns the warning for work that keeps no checkpoint; "" where there is no cause. long: the
+    work is of a kind that is made to last; a task of another kind without a limit counts as short.
     """
     parts = [it for it in limits if long or it.timeout_s is not None]
     if not parts:
         return ""
     first = parts[0]
-    why = "" if first.timeout_s is None else f", before timeoutSeconds {first.timeout_s:g} is over"
+    why = "" if first.timeout_s is None else f", before timeoutSeconds {first.timeout_s:g} passes"
     places = " and ".join(dict.fromkeys(it.short for it in parts))
-    return f"{places}{why}: without a checkpoint, what is not done by then begins anew each time"
+    return f"{places}{why}: without a checkpoint, unfinished work starts over each time"

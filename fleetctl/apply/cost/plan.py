@@ -1,6 +1,6 @@
-"""From what an apply would change to the report that a person reads before it. Called by the CLI.
+"""Turns the changes of an apply into the report that a user reads before it. Called by the CLI.
 
-Decides nothing itself: changes come from propose.py, places from placement.py.
+Decides nothing itself: changes come from propose.py, providers from placement.py.
 """
 
 from __future__ import annotations
@@ -11,64 +11,81 @@ from dataclasses import replace
 
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.apply.cost.caps import caps_of
-from fleetctl.apply.cost.estimate import FREE, Cost, Lasting, cost, whole_s
-from fleetctl.apply.cost.lifetimes import warning
-from fleetctl.apply.cost.offers import Market
-from fleetctl.apply.cost.parts import Part, parts_of
-from fleetctl.apply.cost.report import ObjectPlan, Report, Verb, Work
+from fleetctl.apply.cost.cost_parts import CostPart, parts_of
+from fleetctl.apply.cost.estimate import FREE, Cost, DurationEstimate, estimate_cost, whole_s
+from fleetctl.apply.cost.lifetimes import describe_lifetimes
+from fleetctl.apply.cost.offers import OfferBook
+from fleetctl.apply.cost.plan_report import ObjectPlan, PlanAction, PlannedWork, PlanReport
 from fleetctl.apply.cost.warm import warm_cost
 from fleetctl.apply.draft import winner_note
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.reuse.impact import NOT_AGAIN, Impact, spent_usd
 from fleetctl.specs.content import asked_in
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.stores.read.read_only import Snapshot
+from fleetctl.stores.read.read_only import StoreSnapshot
 
 
-def report(stored: Snapshot, changes: Sequence[Change], market: Market, now_s: float) -> Report:
-    """What the changes do, where and for how much."""
-    objects = [_object(stored, change, market, now_s) for change in changes]
+def build_report(
+    stored: StoreSnapshot,
+    changes: Sequence[Change],
+    market: OfferBook,
+    now_s: float,
+) -> PlanReport:
+    """Returns the report: the effects, providers and costs of the changes."""
+    objects = [_plan_object(stored, change, market, now_s) for change in changes]
     works = [it.work for it in objects if it.work is not None]
     places = [place for it in works for place in it.places if place.judged.fits]
     used = {f"{place.judged.provider}: {place.source}" for place in places}
     used |= {it.warm.source for it in objects if it.warm is not None}
-    return Report(
+    return PlanReport(
         objects=tuple(objects),
-        now=_sum(it.now for it in works),
-        total=_sum(it.total for it in works),
+        now=_sum_costs(it.now for it in works),
+        total=_sum_costs(it.total for it in works),
         sources=tuple(sorted(used)),
     )
 
 
-def _object(stored: Snapshot, change: Change, market: Market, now_s: float) -> ObjectPlan:
-    verb, found = _verb(change), change.impact
+def _plan_object(
+    stored: StoreSnapshot,
+    change: Change,
+    market: OfferBook,
+    now_s: float,
+) -> ObjectPlan:
+    verb = _choose_action(change)
+    found = change.impact
     work = None
-    if found is not None and verb is not Verb.KEEP:
-        work = _work(stored, change, found, market, now_s)
-    stays = verb in (Verb.CREATE, Verb.UPDATE)
+    if found is not None and verb is not PlanAction.KEEP:
+        work = _plan_work(
+            stored,
+            change,
+            found,
+            market,
+            now_s,
+        )
+    stays = verb in (PlanAction.CREATE, PlanAction.UPDATE)
     return ObjectPlan(
         verb,
         change,
-        _about(change),
+        _describe_asset(change),
         work,
-        tuple(_notes(change, verb, work)),
+        tuple(_list_notes(change, verb, work)),
         warm_cost(change.after, market) if stays else None,
     )
 
 
-def _verb(change: Change) -> Verb:
+def _choose_action(change: Change) -> PlanAction:
     if change.outcome == CONFIGURED and change.impact is not None and change.impact.replaced:
-        return Verb.REPLACE
+        return PlanAction.REPLACE
     return {
-        CREATED: Verb.CREATE,
-        CONFIGURED: Verb.UPDATE,
-        UNCHANGED: Verb.KEEP,
-        PRUNED: Verb.DESTROY,
+        CREATED: PlanAction.CREATE,
+        CONFIGURED: PlanAction.UPDATE,
+        UNCHANGED: PlanAction.KEEP,
+        PRUNED: PlanAction.DESTROY,
     }[change.outcome]
 
 
-def _about(change: Change) -> str:
-    """What a volume, a function or a secret is, in a phrase."""
+def _describe_asset(change: Change) -> str:
+    """Returns a phrase that describes a volume, a function or a secret."""
     if KINDS[change.after.kind].runs:
         return ""
     spec = json.loads(change.after.spec)
@@ -78,42 +95,62 @@ def _about(change: Change) -> str:
     return "; ".join(text for text in (message, change.note) if text)
 
 
-def _notes(change: Change, verb: Verb, work: Work | None) -> Iterator[str]:
-    if verb is Verb.DESTROY:
+def _list_notes(
+    change: Change,
+    verb: PlanAction,
+    work: PlannedWork | None,
+) -> Iterator[str]:
+    if verb is PlanAction.DESTROY:
         if change.after.kind == "Volume":
             doomed = json.loads(change.after.spec).get("deletionPolicy") == "Delete"
             yield "its data is deleted" if doomed else "its data is kept (deletionPolicy Retain)"
         return
     if json.loads(change.after.spec).get("suspend"):
         yield "spec.suspend is true: nothing starts until it is resumed"
-    if verb is Verb.CREATE and (note := winner_note(change.after)):
+    if verb is PlanAction.CREATE and (note := winner_note(change.after)):
         yield note
-    if work is not None and work.to_run != 0 and (asked := _asked(change.after)):
+    if work is not None and work.to_run != 0 and (asked := _list_endpoints(change.after)):
         yield f"calls of {asked} are charged as they are made, and are not in this bill"
     if work is not None and not _goes_on(change):
-        text = warning(work.limits, long=KINDS[change.after.kind].lasting)
+        text = describe_lifetimes(work.limits, long=KINDS[change.after.kind].lasting)
         yield from (text,) if text else ()
 
 
-def _asked(resource: Resource) -> str:
-    """The endpoints that its work asks, or ""."""
+def _list_endpoints(resource: Resource) -> str:
+    """Returns the endpoints that its work calls, or ""."""
     return ", ".join(f"endpoint/{name}" for name in asked_in(json.loads(resource.spec)))
 
 
 def _goes_on(change: Change) -> bool:
-    """What ends before it is done goes on from where it was."""
+    """Returns true where work that is interrupted resumes from its last state."""
     checkpoint = json.loads(change.after.spec).get("checkpoint")
     return checkpoint is not None and checkpoint.get("resume") != "None"
 
 
-def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s: float) -> Work:
+def _plan_work(
+    stored: StoreSnapshot,
+    change: Change,
+    found: Impact,
+    market: OfferBook,
+    now_s: float,
+) -> PlannedWork:
     unit = KINDS[change.after.kind].unit
     goes = change.outcome == PRUNED
-    parts = () if goes else parts_of(stored, change.after, found, unit, market)
-    now = _sum(part.cost for part in parts)
+    parts = (
+        ()
+        if goes
+        else parts_of(
+            stored,
+            change.after,
+            found,
+            unit,
+            market,
+        )
+    )
+    now = _sum_costs(part.cost for part in parts)
     live = (*found.going_on, *found.replaced, *found.cancelled)
     ends = live if goes else (*found.replaced, *found.cancelled)
-    return Work(
+    return PlannedWork(
         unit=unit,
         to_run=0 if goes else found.to_run,
         kept=0 if goes else found.kept,
@@ -126,7 +163,7 @@ def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s
         lasts=_least_known(parts),
         places=tuple(place for part in parts for place in part.places),
         now=now,
-        total=_total(found, parts, now, now_s),
+        total=_estimate_total(found, parts, now, now_s),
         spent_usd=found.history.spent_usd,
         unpriced=found.history.unpriced,
         lost_usd=spent_usd(ends, now_s),
@@ -140,48 +177,62 @@ def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s
         else caps_of(
             change.after,
             market.objects.values(),
-            # Nobody knows how much it will ask.
-            Cost(now.low, None, None) if _asked(change.after) else now,
+            # The number of requests is unknown.
+            Cost(now.low, None, None) if _list_endpoints(change.after) else now,
             spent_usd=found.history.charged_usd,
         ),
     )
 
 
-def _total(found: Impact, parts: Sequence[Part], now: Cost, now_s: float) -> Cost:
-    """With what ended runs cost, what live ones have cost, and what is left of those."""
+def _estimate_total(
+    found: Impact,
+    parts: Sequence[CostPart],
+    now: Cost,
+    now_s: float,
+) -> Cost:
+    """Returns the total: the cost of ended runs, of live runs so far, and of the units that
+    remain."""
     history = found.history
     total = Cost(history.spent_usd, history.spent_usd, history.spent_usd) + now
     for run in found.going_on:
         if parts:
-            total += cost(1, parts[0].lasts, run.usd_per_s)
+            total += estimate_cost(1, parts[0].lasts, run.usd_per_s)
         elif (spent := spent_usd((run,), now_s)) is not None:
             total += Cost(spent, spent, None)
     unknown = bool(history.unpriced)
-    return replace(total, expected=None, high=None) if unknown else total
+    if unknown:
+        return replace(total, expected=None, high=None)
+    return total
 
 
-def _least_known(parts: Sequence[Part]) -> Lasting | None:
-    """What the time of the whole hangs on: a part that nothing bounds, else the first."""
+def _least_known(parts: Sequence[CostPart]) -> DurationEstimate | None:
+    """Returns the duration that bounds the whole: of a part without bound, else of the first."""
     unbounded = (it for it in parts if it.lasts.middle_s is None and it.lasts.most_s is None)
     part = next(unbounded, parts[0] if parts else None)
-    return part.lasts if part is not None else None
+    if part is not None:
+        return part.lasts
+    return None
 
 
-def _whole_s(parts: Sequence[Part]) -> float | None:
-    """Parts run one after the other: they are the stages of one run."""
+def _whole_s(parts: Sequence[CostPart]) -> float | None:
+    """Sums up the parts, which run one after the other: they are a run's stages."""
     spans = [whole_s(part.units, part.at_once, part.lasts) for part in parts]
     known = [span for span in spans if span is not None]
-    return sum(known) if spans and len(known) == len(spans) else None
+    if spans and len(known) == len(spans):
+        return sum(known)
+    return None
 
 
-def _rate_usd_per_s(parts: Sequence[Part]) -> float | None:
-    """With as many at once as there may be; None when a price is not known."""
+def _rate_usd_per_s(parts: Sequence[CostPart]) -> float | None:
+    """Returns the rate with as many units at once as allowed; None when a price is unknown."""
     rates = [it.usd_per_s for it in parts]
     known = [rate for rate in rates if rate is not None]
-    return max(known, default=0.0) if len(known) == len(rates) else None
+    if len(known) == len(rates):
+        return max(known, default=0.0)
+    return None
 
 
-def _sum(costs: Iterable[Cost]) -> Cost:
+def _sum_costs(costs: Iterable[Cost]) -> Cost:
     total = FREE
     for one in costs:
         total += one

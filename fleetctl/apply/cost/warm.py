@@ -1,15 +1,15 @@
-"""What a Function costs for as long as it exists: its containers that stay warm; and of a server,
-while it is asked. Called by plan.py.
+"""The cost of a Function for as long as it exists: its warm containers, and the containers of a
+server while it receives requests. Called by plan.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleetctl.apply.cost.caps import Cap, caps_of
+from fleetctl.apply.cost.caps import BudgetCap, caps_of
+from fleetctl.apply.cost.cost_text import describe_on_demand, describe_warm
 from fleetctl.apply.cost.estimate import UNKNOWN, per_hour
-from fleetctl.apply.cost.offers import Market
-from fleetctl.apply.cost.words import asked, stands
+from fleetctl.apply.cost.offers import OfferBook
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
@@ -20,32 +20,35 @@ KIND = "Function"
 
 @dataclass(frozen=True, slots=True)
 class WarmCost:
-    """Of all containers together, USD a second; None where the price is not known. least_usd_per_s:
-    of the cheapest GPU, where the Function lists several. caps: what it counts against. Of a server
-    that keeps nothing warm: of the most containers that it may have.
+    """The cost of all containers together, USD a second; None where the price is unknown.
+    least_usd_per_s: with the cheapest GPU, where the Function lists several. caps: the budgets that
+    it counts against. A server that keeps no container warm counts with its maximal number of
+    containers.
     """
 
     containers: int
     usd_per_s: float | None
     least_usd_per_s: float | None
     source: str
-    caps: tuple[Cap, ...]
+    caps: tuple[BudgetCap, ...]
     idle_s: float | None = None  # of a server: how long its containers outlive the last request
 
     @property
     def sentence(self) -> str:
         if self.idle_s is not None:
-            return asked(
+            return describe_on_demand(
                 self.containers,
                 per_hour(self.least_usd_per_s),
                 per_hour(self.usd_per_s),
                 self.idle_s,
             )
-        return stands(self.containers, per_hour(self.least_usd_per_s), per_hour(self.usd_per_s))
+        return describe_warm(
+            self.containers, per_hour(self.least_usd_per_s), per_hour(self.usd_per_s)
+        )
 
 
-def warm_cost(desired: Resource, market: Market) -> WarmCost | None:
-    """None of what keeps nothing warm, or nothing that costs."""
+def warm_cost(desired: Resource, market: OfferBook) -> WarmCost | None:
+    """Returns the cost, or None for a Function that keeps no container warm, or for free ones."""
     if desired.kind != KIND:
         return None
     spec = parse_spec(KIND, desired.spec)

@@ -1,5 +1,4 @@
 """Policies: expressions of CEL that objects must meet before they are stored.
 
-judge.py says what each change of a proposal comes to; propose.py asks it, and writes nothing that
-is denied.
+judge.py judges each change of a proposal; propose.py calls it, and stores no denied change.
 """

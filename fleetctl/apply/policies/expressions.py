@@ -1,8 +1,9 @@
 """One expression of CEL: checked before it is stored, bounded before it is evaluated.
 
-The library is the binding of cel-rust, an extra, imported when a policy is looked at. It has no
-limit of its own on what an evaluation costs, so that is reckoned from the text and the data first:
-how often each loop goes round, and how much is copied each time.
+The library is the binding of cel-rust, an extra, imported when a policy is evaluated. It has no
+limit on the cost of an evaluation, so that is estimated from the text and the data first: the
+rounds of each loop, and the bytes copied each time. The growth of texts cannot be estimated;
+evaluator.py bounds that.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.apply.policies.syntax import UnreadExpression, parse_expression, write_expression
 from fleetctl.common.errors import Refused
 from fleetctl.common.install import install_hint
 from fleetctl.common.text import did_you_mean
@@ -22,27 +24,28 @@ if TYPE_CHECKING:
 
 VARIABLES = ("object", "old", "plan", "cost", "namespace")
 _NAMESPACE = "namespace_"
-# One is some 0.2 µs on a small machine, so that an expression takes half a second at the most; see
-# tests/bench.
+# One unit is some 0.02 µs on a small machine, so that loops alone take 50 ms at the most.
 COST_MAX = 2_500_000
 NESTED_MAX = 3  # loops in loops
-# What a round copies that looks at nothing but its own variable.
+# The copying cost of a round that reads only its own variable.
 ROUND_COST = 60
 PROGRAMS_KEPT_MAX = 1024
 ERROR_CHARS_MAX = 200
 
 LOOPS = ("all", "exists", "exists_one", "map", "filter")
 _BUILDING = ("map", "filter")  # each round copies the list that it makes
-# What cel-rust has, and Kubernetes', too.
+# The functions of cel-rust and of Kubernetes' CEL.
 FUNCTIONS = frozenset(
     {
         *("bytes", "contains", "double", "duration", "dyn", "endsWith", "getDate"),
         *("getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours"),
         *("getMilliseconds", "getMinutes", "getMonth", "getSeconds", "has", "hasValue", "int"),
-        *("matches", "optional.none", "optional.of", "or", "orValue", "size", "startsWith"),
+        *("matches", "none", "of", "or", "orValue", "size", "startsWith"),
         *("string", "timestamp", "type", "uint", "value", *LOOPS),
     }
 )
+# In `optional.of(...)` and `optional.none()`: the library takes it for a variable.
+_OPTIONAL = "optional"
 _TOKEN = re.compile(
     r"(?P<text>[rRbB]{0,2}(?:'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"))"
     r"|(?P<note>//[^\n]*)"
@@ -56,8 +59,9 @@ _BOUND = re.compile(r"\s*([A-Za-z_]\w*)\s*,")
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?(.*)")
 
 
-class Wrong(Exception):
-    """An expression that cannot be one, or cannot be evaluated here: the message says why."""
+class ExpressionError(Exception):
+    """Raised for text that is not an expression, or that cannot be evaluated here, with the
+    reason."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -65,9 +69,9 @@ class Wrong(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """over: what it goes through, as a path, or "" where that is worked out. outer: the loops that
-    it is in, outermost first. wide: whether a round looks at more than its own variables.
+class ExpressionLoop:
+    """One loop. over: the path of the list, or "" where it is computed. outer: the enclosing loops,
+    outermost first. wide: a round reads more than its own variables.
     """
 
     over: str
@@ -77,22 +81,22 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """names: which of VARIABLES it looks at."""
+class CompiledExpression:
+    """A checked expression. names: the members of VARIABLES that it reads."""
 
     text: str
     made: cel.Program
-    loops: tuple[Loop, ...]
+    loops: tuple[ExpressionLoop, ...]
     names: frozenset[str]
 
 
-class Data:
-    """What expressions look at, taken over once for all of them."""
+class ExpressionData:
+    """The data that expressions read, converted once for all expressions."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
         self._context: Any = None
-        self.nodes, self._longest = _sizes(values)
+        self.nodes, self._longest = _measure_sizes(values)
 
     @property
     def context(self) -> Any:
@@ -100,14 +104,14 @@ class Data:
             named = {
                 _NAMESPACE if it == "namespace" else it: self._values[it] for it in self._values
             }
-            self._context = library().Context(named)
+            self._context = load_cel().Context(named)
         return self._context
 
-    def cost(self, program: Program) -> int:
-        """What an evaluation costs at most, in the unit of COST_MAX."""
+    def cost(self, program: CompiledExpression) -> int:
+        """Returns the maximal cost of an evaluation, in the unit of COST_MAX."""
         return self.nodes + sum(map(self._cost, program.loops))
 
-    def _cost(self, loop: Loop) -> int:
+    def _cost(self, loop: ExpressionLoop) -> int:
         rounds = 1
         for over in loop.outer:
             rounds *= self._length(over)
@@ -123,8 +127,8 @@ class Data:
         return max(1, len(value) if known else self._longest)
 
 
-def library() -> Any:
-    """Raises Refused where it is not installed."""
+def load_cel() -> Any:
+    """Imports the library. Raises Refused where it is not installed."""
     try:
         import cel
     except ImportError as error:
@@ -136,35 +140,37 @@ def library() -> Any:
 
 
 @lru_cache(PROGRAMS_KEPT_MAX)
-def program(text: str) -> Program:
-    """Raises Wrong for what is not an expression, and Refused without the library."""
-    cel = library()
-    loops, bound, words = _read(text)
+def compile_expression(text: str) -> CompiledExpression:
+    """Parses an expression. Raises Wrong for invalid text, and Refused without the library."""
+    cel = load_cel()
+    loops, bound, words = _read_loops(text)
     try:
-        made = cel.compile(_speakable(text))
+        made = cel.compile(_escape_reserved(_without_optionals(text)))
     except (ValueError, RuntimeError, TypeError) as error:
-        raise Wrong(_syntax(str(error))) from error
-    known = {*VARIABLES, _NAMESPACE, *bound}
+        raise ExpressionError(_describe_syntax_error(str(error))) from error
+    known = {*VARIABLES, _NAMESPACE, *bound, _OPTIONAL}
     unknown = [it for it in made.variables() if it not in known]
     if unknown:
         near = did_you_mean(unknown[0], list(VARIABLES))
-        raise Wrong(
+        raise ExpressionError(
             f"there is no variable `{unknown[0]}`", near or f"there are {', '.join(VARIABLES)}"
         )
     functions = (it for it in made.functions() if it.replace(".", "").isidentifier())
     for name in functions:
         if name not in FUNCTIONS and not name.startswith("_"):
-            raise Wrong(f"there is no function `{name}`", did_you_mean(name, sorted(FUNCTIONS)))
+            raise ExpressionError(
+                f"there is no function `{name}`", did_you_mean(name, sorted(FUNCTIONS))
+            )
     if any(len(it.outer) >= NESTED_MAX for it in loops):
-        raise Wrong(f"more than {NESTED_MAX} loops stand in each other")
-    return Program(text, made, loops, frozenset(words & set(VARIABLES)))
+        raise ExpressionError(f"more than {NESTED_MAX} loops are nested in each other")
+    return CompiledExpression(text, made, loops, frozenset(words & set(VARIABLES)))
 
 
-def evaluated(found: Program, data: Data) -> Any:
-    """Its value. Raises Wrong where there is none, or it may take too long to be found."""
+def evaluate_expression(found: CompiledExpression, data: ExpressionData) -> Any:
+    """Returns the value. Raises Wrong where there is none, or its evaluation may take too long."""
     cost = data.cost(found)
     if cost > COST_MAX:
-        raise Wrong(
+        raise ExpressionError(
             f"it may take {cost / COST_MAX:,.0f} times as long as an expression may",
             "go through shorter lists, or ask for `size(...)`",
         )
@@ -172,14 +178,28 @@ def evaluated(found: Program, data: Data) -> Any:
         return found.made.execute(data.context)
     except KeyError as error:
         name = str(error).strip("'\"")
-        raise Wrong(f"`{name}` is not there", f"ask `has(...{name})` first") from error
+        raise ExpressionError(f"`{name}` is not there", f"ask `has(...{name})` first") from error
     except (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError) as error:
-        raise Wrong(" ".join(str(error).split(". ")[0].split())[:ERROR_CHARS_MAX]) from error
+        raise ExpressionError(
+            " ".join(str(error).split(". ")[0].split())[:ERROR_CHARS_MAX]
+        ) from error
 
 
-def _speakable(text: str) -> str:
-    """CEL reserves the word `namespace`, which Kubernetes' people and ours would write."""
-    parts, at = [], 0
+def _without_optionals(text: str) -> str:
+    """Returns the expression without optional syntax, which the library does not know."""
+    if ".?" not in text and "[?" not in text:
+        return text
+    try:
+        return write_expression(parse_expression(text))
+    except UnreadExpression as error:
+        raise ExpressionError(f"its optional fields cannot be read: {error}") from error
+
+
+def _escape_reserved(text: str) -> str:
+    """Renames `namespace`, a word that CEL reserves and that users of Kubernetes and ours would
+    write."""
+    parts = []
+    at = 0
     for match in _TOKEN.finditer(text):
         word = match.lastgroup == "word" and match[0] == "namespace"
         if word and not text[: match.start()].rstrip().endswith("."):
@@ -188,7 +208,7 @@ def _speakable(text: str) -> str:
     return "".join((*parts, text[at:]))
 
 
-def _syntax(message: str) -> str:
+def _describe_syntax_error(message: str) -> str:
     match = _PLACE.search(message)
     if match is None:
         return "it cannot be read"
@@ -198,10 +218,10 @@ def _syntax(message: str) -> str:
     return f"{where}: {why[:ERROR_CHARS_MAX]}"
 
 
-def _read(text: str) -> tuple[tuple[Loop, ...], frozenset[str], frozenset[str]]:
-    """Its loops, the names that they bind, and all words outside of its strings."""
-    found: list[_Seen] = []
-    open_: list[_Seen | None] = []  # the loop that a bracket belongs to
+def _read_loops(text: str) -> tuple[tuple[ExpressionLoop, ...], frozenset[str], frozenset[str]]:
+    """Returns its loops, the names that they bind, and all words outside of its strings."""
+    found: list[_OpenLoop] = []
+    open_: list[_OpenLoop | None] = []  # the loop that a bracket belongs to
     bound: set[str] = set()
     words: set[str] = set()
     for match in _TOKEN.finditer(text):
@@ -210,7 +230,15 @@ def _read(text: str) -> tuple[tuple[Loop, ...], frozenset[str], frozenset[str]]:
             name = re.sub(r"\W", "", match[0])
             outer = tuple(it.over for it in open_ if it is not None)
             over = _path_before(text[: match.start()])
-            found.append(_Seen(over, outer, name in _BUILDING, match.end(), len(text)))
+            found.append(
+                _OpenLoop(
+                    over,
+                    outer,
+                    name in _BUILDING,
+                    match.end(),
+                    len(text),
+                )
+            )
             open_.append(found[-1])
             if named := _BOUND.match(text, match.end()):
                 bound.add(named[1])
@@ -222,11 +250,11 @@ def _read(text: str) -> tuple[tuple[Loop, ...], frozenset[str], frozenset[str]]:
         elif sort == "word":
             words.add(match[0])
     loops = [
-        Loop(
-            _free(it.over, bound),
-            tuple(_free(path, bound) for path in it.outer),
+        ExpressionLoop(
+            _free_path(it.over, bound),
+            tuple(_free_path(path, bound) for path in it.outer),
             it.builds,
-            _wide(text[it.begin : it.end]),
+            _uses_variables(text[it.begin : it.end]),
         )
         for it in found
     ]
@@ -234,8 +262,8 @@ def _read(text: str) -> tuple[tuple[Loop, ...], frozenset[str], frozenset[str]]:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """A loop while the text is read. begin, end: of what stands in its brackets."""
+class _OpenLoop:
+    """A loop while the text is read. begin, end: of the text in its brackets."""
 
     over: str
     outer: tuple[str, ...]
@@ -251,18 +279,20 @@ def _path_before(text: str) -> str:
     return re.sub(r"\s", "", match[0])
 
 
-def _free(path: str, bound: set[str]) -> str:
-    """The path, where it begins at a variable that is not of a loop."""
+def _free_path(path: str, bound: set[str]) -> str:
+    """Returns the path where it begins at a variable that is not of a loop."""
     first = path.split(".")[0]
-    return path if first in VARIABLES and first not in bound else ""
+    if first in VARIABLES and first not in bound:
+        return path
+    return ""
 
 
-def _wide(inside: str) -> bool:
+def _uses_variables(inside: str) -> bool:
     return any(it.lastgroup == "word" and it[0] in VARIABLES for it in _TOKEN.finditer(inside))
 
 
-def _sizes(value: Any) -> tuple[int, int]:
-    """How many values are in it, and the length of the longest list, mapping or text."""
+def _measure_sizes(value: Any) -> tuple[int, int]:
+    """Returns the number of values in it, and the length of the longest list, mapping or text."""
     nodes = longest = 0
     left: list[Any] = [value]
     while left:

@@ -1,5 +1,5 @@
-"""What policies say of the changes of a proposal. Called by propose.py, and again by whoever knows
-what they cost. Reads policies as the changes will leave them; writes nothing.
+"""Judges the changes of a proposal by policies. Called by propose.py, and again by callers that
+know the costs. Reads policies as the changes will leave them; writes nothing.
 
 An expression that cannot be evaluated denies: its verdict is unknown.
 """
@@ -15,28 +15,29 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change, Verdict
-from fleetctl.apply.policies.expressions import Data, Wrong, evaluated, program
+from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change, PolicyVerdict
+from fleetctl.apply.policies.evaluation import Subject, value_of
+from fleetctl.apply.policies.expressions import ExpressionError, compile_expression
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.money.estimate import Estimate
+from fleetctl.controllers.money.estimate import CostEstimate
 from fleetctl.specs.kinds.policy import PolicyRule, PolicySpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.changes import UNSET
 from fleetctl.specs.values.exempt import EXEMPT, Exemption, exemptions_of
 from fleetctl.specs.values.hashing import canonical_json
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import ReadableStore
 
 POLICY = "Policy"
-FREE = Estimate(0.0, 0.0, 0.0)
-TEXT_CHARS_MAX = 300  # of what an expression of a message gives
-# What an object costs, by its key; one that is not there costs nothing.
-Costs = Mapping[str, Estimate]
+FREE = CostEstimate(0.0, 0.0, 0.0)
+TEXT_CHARS_MAX = 300  # of the value of an expression in a message
+# The cost of an object, by its key; an object without an entry is free.
+Costs = Mapping[str, CostEstimate]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """spec None: this version of the program cannot read it."""
+class LoadedPolicy:
+    """One policy. spec None: this version of the program cannot read it."""
 
     name: str
     spec: PolicySpec | None
@@ -54,16 +55,23 @@ class Policy:
         return match.labels.items() <= row.labels.items()
 
 
-def admitted(
-    stored: Stored, changes: list[Change], now_s: float, *, costs: Costs | None
+def judge_proposal(
+    stored: ReadableStore,
+    changes: list[Change],
+    now_s: float,
+    *,
+    costs: Costs | None,
 ) -> list[Change]:
-    """The changes with what the policies say that will hold once they are stored."""
+    """Returns the changes with the verdicts of the policies that will be in force once they are
+    stored."""
     policies = policies_of(stored, changes)
-    return judged(changes, policies, now_s, costs=costs) if policies else changes
+    if policies:
+        return judge_changes(changes, policies, now_s, costs=costs)
+    return changes
 
 
-def policies_of(stored: Stored, changes: Sequence[Change]) -> list[Policy]:
-    """Those that hold once the changes are stored, by name."""
+def policies_of(stored: ReadableStore, changes: Sequence[Change]) -> list[LoadedPolicy]:
+    """Returns the policies that are in force once the changes are stored, by name."""
     rows = {it.name: it for it in stored.resources.living(POLICY)}
     for change in changes:
         if change.after.kind == POLICY:
@@ -72,38 +80,40 @@ def policies_of(stored: Stored, changes: Sequence[Change]) -> list[Policy]:
     return sorted((policy_of(row) for row in living), key=lambda it: it.name)
 
 
-def standing(stored: Stored, now_s: float) -> str:
-    """A digest of the policies that are stored, and of the day, for exceptions end with one: while
-    it is the same, what was judged needs no other look. Empty where there are none.
+def digest_policies(stored: ReadableStore, now_s: float) -> str:
+    """Returns a digest of the stored policies, and of the day, for exceptions end with one: while
+    the digest is the same, judged objects need no new judgement. Empty without policies.
     """
     rows = sorted((it.name, it.spec) for it in stored.resources.living(POLICY))
     day = datetime.fromtimestamp(now_s, UTC).date().isoformat()
-    return sha256(canonical_json([day, *rows]).encode()).hexdigest() if rows else ""
+    if rows:
+        return sha256(canonical_json([day, *rows]).encode()).hexdigest()
+    return ""
 
 
-def policy_of(row: Resource) -> Policy:
+def policy_of(row: Resource) -> LoadedPolicy:
     try:
         spec = parse_spec(POLICY, row.spec)
     except ValidationError:
-        return Policy(row.name, None)
+        return LoadedPolicy(row.name, None)
     assert isinstance(spec, PolicySpec)
-    return Policy(row.name, spec)
+    return LoadedPolicy(row.name, spec)
 
 
-def judged(
+def judge_changes(
     changes: Sequence[Change],
-    policies: Sequence[Policy],
+    policies: Sequence[LoadedPolicy],
     now_s: float,
     *,
     costs: Costs | None,
 ) -> list[Change]:
-    """The changes with what each policy says of them. costs None: nobody has reckoned them yet, and
-    rules about them say nothing; they are asked again.
+    """Returns the changes with each policy's verdicts. costs None: not estimated yet, and rules on
+    costs give no verdict; they are judged again.
     """
     if not policies:
         return list(changes)
     return [
-        replace(it, verdicts=tuple(verdicts(it, policies, now_s, costs=costs)))
+        replace(it, verdicts=tuple(judge_object(it, policies, now_s, costs=costs)))
         if _is_another(it)
         else it
         for it in changes
@@ -111,10 +121,11 @@ def judged(
 
 
 def _is_another(change: Change) -> bool:
-    """Whether a person makes an object of it that was not so before; what goes, and what only works
-    anew because of another one, is not looked at.
+    """Returns true where the user changes the object itself; deleted objects, and those whose work
+    only restarts because of another one, are not judged.
     """
-    before, after = change.before, change.after
+    before = change.before
+    after = change.after
     if change.outcome == CREATED:
         return True
     if change.outcome != CONFIGURED or before is None:
@@ -126,41 +137,61 @@ def _is_another(change: Change) -> bool:
     )
 
 
-def verdicts(
-    change: Change, policies: Sequence[Policy], now_s: float, *, costs: Costs | None
-) -> Iterator[Verdict]:
-    """Of one object, also of one that stays as it is, and of what it makes if it is a schedule."""
+def judge_object(
+    change: Change,
+    policies: Sequence[LoadedPolicy],
+    now_s: float,
+    *,
+    costs: Costs | None,
+) -> Iterator[PolicyVerdict]:
+    """Yields the verdicts on one object, also an unchanged one, and on the objects that a schedule
+    makes."""
     selected = [it for it in policies if it.selects(change.after)]
     if selected:
-        yield from _verdicts(change, selected, now_s, costs)
+        yield from _apply_policies(change, selected, now_s, costs)
     inner = _made_by(change)
     if inner is not None:
         selected = [it for it in policies if it.selects(inner.after)]
-        yield from _verdicts(inner, selected, now_s, None)
+        yield from _apply_policies(inner, selected, now_s, None)
 
 
-def _verdicts(
-    change: Change, policies: Sequence[Policy], now_s: float, costs: Costs | None
-) -> Iterator[Verdict]:
+def _apply_policies(
+    change: Change,
+    policies: Sequence[LoadedPolicy],
+    now_s: float,
+    costs: Costs | None,
+) -> Iterator[PolicyVerdict]:
     try:
-        exemptions, unreadable = exemptions_of(change.after.annotations), ""
+        exemptions = exemptions_of(change.after.annotations)
+        unreadable = ""
     except ValueError as error:
-        exemptions, unreadable = {}, str(error)
-    data = Data(_values(change, costs))
+        exemptions = {}
+        unreadable = str(error)
+    subject = Subject(_build_variables(change, costs))
     for policy in policies:
         if policy.spec is None:
-            yield Verdict(policy.name, "this version of fleetctl cannot read it", deny=True)
+            yield PolicyVerdict(policy.name, "this version of fleetctl cannot read it", deny=True)
             continue
-        found = [it for rule in policy.spec.rules if (it := _ruled(policy.name, rule, data, costs))]
+        found = [
+            it
+            for rule in policy.spec.rules
+            if (it := _apply_rule(policy.name, rule, subject, costs))
+        ]
         if any(it.deny for it in found) and unreadable:
-            found.append(Verdict(policy.name, f"annotation {EXEMPT}: {unreadable}", deny=True))
+            found.append(
+                PolicyVerdict(policy.name, f"annotation {EXEMPT}: {unreadable}", deny=True)
+            )
         yield from _but_for(exemptions.get(policy.name), policy.spec, found, now_s)
 
 
 def _but_for(
-    exemption: Exemption | None, spec: PolicySpec, found: Sequence[Verdict], now_s: float
-) -> Iterator[Verdict]:
-    """What stands in spite of an exception. One that has ended is named where it would help."""
+    exemption: Exemption | None,
+    spec: PolicySpec,
+    found: Sequence[PolicyVerdict],
+    now_s: float,
+) -> Iterator[PolicyVerdict]:
+    """Yields the verdicts that remain in spite of an exemption. An expired exemption is named where
+    it would help."""
     if exemption is None or not found:
         yield from found
         return
@@ -178,51 +209,61 @@ def _but_for(
             yield replace(it, deny=False, exempt=exemption.sentence)
 
 
-def _ruled(policy: str, rule: PolicyRule, data: Data, costs: Costs | None) -> Verdict | None:
-    """None where it holds, and of a rule about costs that are not known yet."""
+def _apply_rule(
+    policy: str,
+    rule: PolicyRule,
+    subject: Subject,
+    costs: Costs | None,
+) -> PolicyVerdict | None:
+    """Returns the verdict; None where the rule is met, or reads costs that are not known yet."""
     deny = rule.action == "Deny"
     try:
-        found = program(rule.expression)
-        if costs is None and "cost" in found.names:
+        if costs is None and "cost" in compile_expression(rule.expression).names:
             return None
-        holds = evaluated(found, data)
-        if isinstance(holds, bool):
-            return None if holds else Verdict(policy, _message(rule, data), deny=deny)
-        raise Wrong(f"it gives {type(holds).__name__}, and must give true or false")
-    except Wrong as error:
+        holds = value_of(rule.expression, subject)
+        if isinstance(holds.value, bool):
+            if holds.value:
+                return None
+            return PolicyVerdict(policy, _build_message(rule, subject), deny=deny)
+        raise ExpressionError(f"it gives {holds.type}, and must give true or false")
+    except ExpressionError as error:
         hint = f"; {error.hint}" if error.hint else ""
-        return Verdict(policy, f"`{rule.expression}` cannot be told: {error}{hint}", deny=deny)
+        return PolicyVerdict(
+            policy, f"`{rule.expression}` cannot be evaluated: {error}{hint}", deny=deny
+        )
     except Refused as error:
-        return Verdict(policy, f"{error}; {error.hint}", deny=deny)
+        return PolicyVerdict(policy, f"{error}; {error.hint}", deny=deny)
 
 
-def _message(rule: PolicyRule, data: Data) -> str:
+def _build_message(rule: PolicyRule, subject: Subject) -> str:
     if rule.message_expression is not None:
         try:
-            text = evaluated(program(rule.message_expression), data)
-        except Wrong:
+            text = value_of(rule.message_expression, subject).value
+        except ExpressionError:
             text = None
         if isinstance(text, str) and text.strip():
             return " ".join(text.split())[:TEXT_CHARS_MAX]
     return rule.message or f"`{rule.expression}` does not hold"
 
 
-def _values(change: Change, costs: Costs | None) -> dict[str, Any]:
-    """The variables of an expression; see docs/how-to/policies.md, which lists them."""
+def _build_variables(change: Change, costs: Costs | None) -> dict[str, Any]:
+    """Returns the variables of an expression; see docs/how-to/policies.md, which lists them."""
     return {
-        "object": _object(change.after),
-        "old": None if change.before is None else _object(change.before),
+        "object": _describe_object(change.after),
+        "old": None if change.before is None else _describe_object(change.before),
         "namespace": change.after.namespace,
-        "plan": _plan(change),
-        "cost": _cost(None if costs is None else costs.get(change.key, FREE)),
+        "plan": _describe_plan(change),
+        "cost": _describe_cost(None if costs is None else costs.get(change.key, FREE)),
     }
 
 
-def _object(row: Resource) -> dict[str, Any]:
-    """As a manifest, with the defaults of what it leaves out."""
+def _describe_object(row: Resource) -> dict[str, Any]:
+    """Returns the object as a manifest, with the defaults of the fields that it leaves out."""
     try:
         spec = parse_spec(row.kind, row.spec).model_dump(
-            mode="json", by_alias=True, exclude_none=True
+            mode="json",
+            by_alias=True,
+            exclude_none=True,
         )
     except ValidationError:
         spec = json.loads(row.spec)  # of another version
@@ -239,8 +280,8 @@ def _object(row: Resource) -> dict[str, Any]:
     }
 
 
-def _plan(change: Change) -> dict[str, Any]:
-    """What a side does not have is null; so are unknown units."""
+def _describe_plan(change: Change) -> dict[str, Any]:
+    """Returns the plan: null for fields that a side does not have and for unknown units."""
     impact = change.impact
     return {
         "action": {CREATED: "create", CONFIGURED: "update", PRUNED: "delete"}.get(
@@ -261,8 +302,9 @@ def _plan(change: Change) -> dict[str, Any]:
     }
 
 
-def _cost(cost: Estimate | None) -> dict[str, Any]:
-    """usd: what it may cost at the most; where nobody can tell, `known` is false and it is 0."""
+def _describe_cost(cost: CostEstimate | None) -> dict[str, Any]:
+    """Returns the cost. usd: the most that it may cost; where unknown, `known` is false and usd is
+    0."""
     if cost is None:
         return {"known": False, "usd": 0.0, "expected": None}
     most_usd = cost.high_usd
@@ -270,13 +312,13 @@ def _cost(cost: Estimate | None) -> dict[str, Any]:
 
 
 def _made_by(change: Change) -> Change | None:
-    """Of a kind that makes others: the change that one of those would be."""
+    """Returns, for a kind that makes objects, the change that such an object would be."""
     row = change.after
     if not KINDS[row.kind].starts:
         return None
     template = json.loads(row.spec).get("template", {})
     if "kind" not in template:
-        return None  # a Source: what it keeps is looked at as it comes
+        return None  # a Source: its objects are judged as they come
     metadata = template.get("metadata", {})
     made = replace(
         row,

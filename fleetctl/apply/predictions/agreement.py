@@ -1,7 +1,8 @@
-"""Volumes and Functions are kept at one provider each: whether work that uses one can run there.
-Called by predict.py; both places are named.
+"""Volumes and Functions belong to one provider each: checks that work which uses one can run there.
+Called by predict.py; a message names both providers.
 
-Where several places would do, the ones that do not keep it only run none of the work (prices.py).
+Where several providers are candidates, the ones without the volume only run none of the work
+(prices.py).
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.predictions.world import Prediction, World
-from fleetctl.engine.capacity.providers import kept_on
-from fleetctl.manifest.hints.words import listed
-from fleetctl.manifest.messages import Finding
+from fleetctl.apply.predictions.world import PlannedWorld, Prediction
+from fleetctl.engine.capacity.providers import asset_provider
+from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.hints.synonyms import join_names
 from fleetctl.manifest.problems import Path
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.template import VolumeMount
 from fleetctl.specs.kinds.function import FunctionSpec
 
@@ -22,41 +23,81 @@ if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 
-def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
+def of_work(
+    manifest: Manifest,
+    spec: WorkSpec,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
     for part in spec.parts():
-        template, places = part.template, [it.provider for it in part.placement.candidates]
-        yield from _volumes(manifest, part.at("volumes"), template.volumes, places, world)
+        template = part.template
+        places = [it.provider for it in part.placement.candidates]
+        yield from _check_volumes(
+            manifest,
+            part.at("volumes"),
+            template.volumes,
+            places,
+            world,
+        )
         if template.function is not None:
             at: Path = ("spec", "template", "function")
-            yield from _kept(manifest, at, "Function", template.function, places, world)
+            yield from _check_provider(
+                manifest,
+                at,
+                "Function",
+                template.function,
+                places,
+                world,
+            )
 
 
-def of_function(manifest: Manifest, spec: FunctionSpec, world: World) -> Iterator[Prediction]:
-    yield from _volumes(manifest, ("spec", "volumes"), spec.volumes, [spec.provider], world)
+def of_function(
+    manifest: Manifest,
+    spec: FunctionSpec,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    yield from _check_volumes(
+        manifest,
+        ("spec", "volumes"),
+        spec.volumes,
+        [spec.provider],
+        world,
+    )
 
 
-def _volumes(
+def _check_volumes(
     manifest: Manifest,
     within: Path,
     mounts: Sequence[VolumeMount],
     places: Sequence[str],
-    world: World,
+    world: PlannedWorld,
 ) -> Iterator[Prediction]:
     for number, mount in enumerate(mounts):
         at: Path = (*within, number, "name")
-        yield from _kept(manifest, at, "Volume", mount.name, places, world)
+        yield from _check_provider(
+            manifest,
+            at,
+            "Volume",
+            mount.name,
+            places,
+            world,
+        )
 
 
-def _kept(
-    manifest: Manifest, at: Path, kind: str, name: str, places: Sequence[str], world: World
+def _check_provider(
+    manifest: Manifest,
+    at: Path,
+    kind: str,
+    name: str,
+    places: Sequence[str],
+    world: PlannedWorld,
 ) -> Iterator[Prediction]:
     resource = world.found(kind, name, manifest.namespace)
     if resource is None or resource.deleted_at_s is not None:
         return
-    kept = kept_on(resource)
+    kept = asset_provider(resource)
     if kept in places:
         return
-    here = listed(places)
+    here = join_names(places)
     message = f" is `{name}`, which {resource.key} keeps on `{kept}`, and this runs on {here}"
     where = "spec.provider" if manifest.kind == "Function" else "spec.placement"
     hint = f"write `provider: {places[0]}` in {resource.key}, or `{kept}` in {where} here"

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.policies.expressions import Wrong, program
-from fleetctl.manifest.messages import Finding
+from fleetctl.apply.policies.expressions import ExpressionError, compile_expression
+from fleetctl.apply.policies.typecheck import check_types
+from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.kinds.policy import PolicySpec
+from fleetctl.specs.kinds.registry import KINDS
+
+POLICY = "Policy"
 
 if TYPE_CHECKING:
-    from fleetctl.apply.policies.expressions import Program
+    from fleetctl.apply.policies.expressions import CompiledExpression
 
 
 def wrong_in(spec: PolicySpec) -> Iterator[Finding]:
-    """Raises Refused where the library of CEL is not installed."""
+    """Yields the expressions that are invalid. Raises Refused where the library of CEL is not
+    installed."""
+    kinds = spec.match.kinds or tuple(it for it in KINDS if it != POLICY)
     for number, rule in enumerate(spec.rules):
         here: Path = ("spec", "rules", number)
-        yield from _wrong(rule.expression, (*here, "expression"))
+        yield from _check_expression(rule.expression, (*here, "expression"), kinds)
         if rule.message_expression is not None:
-            yield from _wrong(rule.message_expression, (*here, "messageExpression"))
+            yield from _check_expression(
+                rule.message_expression, (*here, "messageExpression"), kinds
+            )
 
 
-def _wrong(text: str, at: Path) -> Iterator[Finding]:
+def _check_expression(
+    text: str,
+    at: Path,
+    kinds: Sequence[str],
+) -> Iterator[Finding]:
     try:
-        _: Program = program(text)
-    except Wrong as error:
+        _: CompiledExpression = compile_expression(text)
+        check_types(text, kinds)
+    except ExpressionError as error:
         yield Finding(at, at, f" is not an expression: {error}", error.hint)

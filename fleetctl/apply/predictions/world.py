@@ -1,23 +1,25 @@
-"""What predictions are made from, and what they are. Filled by daemon/receive.py and the CLI."""
+"""The data that predictions are made from, and their types. Filled by daemon/receive.py and the
+CLI."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.apply.request.options import with_declared
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.capacity.prices import KIND as PROVIDER
-from fleetctl.manifest.messages import Finding
+from fleetctl.engine.capacity.price_book import KIND as PROVIDER
+from fleetctl.manifest.findings import Finding
 from fleetctl.providers.contract.account import Account, Lookup, account_of, built_in
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import ReadableStore
+from fleetctl.tracking.source_state import SourceState
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str]  # kind, name, namespace
 
 
-class Sort(Enum):
-    """How sure it is that nothing will come of it."""
+class Certainty(Enum):
+    """How certain it is that the work can never run."""
 
     NEVER = "it can never work as it is written"
     LATER = "something is missing that may come later"
@@ -38,16 +40,17 @@ class Sort(Enum):
 class Prediction:
     manifest: Manifest
     finding: Finding
-    sort: Sort = Sort.NEVER
+    sort: Certainty = Certainty.NEVER
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """As the changes would leave it.
+class PlannedWorld:
+    """The objects as the changes would leave them.
 
-    found: an object by kind, name and namespace. lookup: a variable of the shell that asks, and of
-    the controller. starts_here: this process will start what is applied, so its variables are those
-    that count, also for objects that were stored before.
+    found: an object by kind, name and namespace. lookup: a variable of the shell that applies, and
+    of the controller. starts_here: this process will start the applied work, so its variables
+    count, also for objects that were stored before. looked: the present state of sources, by the
+    key of their object.
     """
 
     found: Callable[[str, str, str], Resource | None]
@@ -56,9 +59,12 @@ class World:
     declared: Mapping[str, ProviderSpec]
     lookup: Lookup
     starts_here: bool
+    # Why Secrets of a namespace may not read a variable; or "".
+    bars: Callable[[str, str], str]
+    looked: Mapping[str, SourceState] = field(default_factory=dict)
 
     def keeps_no_secrets(self, name: str) -> bool:
-        """Whether work there can never have the value of a secret that its provider keeps."""
+        """Returns true where work can never have the value of a secret that its provider stores."""
         backend = self.providers.get(name)
         return backend is not None and not backend.contract.secrets
 
@@ -70,22 +76,31 @@ class World:
 
 
 def world_of(
-    stored: Stored,
+    stored: ReadableStore,
     changes: Iterable[Change],
     providers: Mapping[str, Backend],
     provider_specs: Mapping[str, ProviderSpec],
     lookup: Lookup,
     *,
     starts_here: bool,
-) -> World:
-    """provider_specs: the Provider objects that are stored."""
+    looked: Mapping[str, SourceState] | None = None,
+    bars: Callable[[str, str], str] = lambda _variable, _namespace: "",
+) -> PlannedWorld:
+    """Returns the world of these changes. provider_specs: the stored Provider objects. looked: as
+    in World."""
     after = {(it.after.kind, it.after.name, it.after.namespace): it.after for it in changes}
 
-    def found(kind: str, name: str, namespace: str) -> Resource | None:
+    def found(
+        kind: str,
+        name: str,
+        namespace: str,
+    ) -> Resource | None:
         resource = after.get((kind, name, namespace))
         if resource is None:
             resource = stored.resources.get(kind, name, namespace)
-        return resource if resource is not None and resource.deleted_at_s is None else None
+        if resource is not None and resource.deleted_at_s is None:
+            return resource
+        return None
 
     def named(kind: str) -> Sequence[tuple[str, str]]:
         there = {(it.name, it.namespace) for it in stored.resources.living(kind)}
@@ -99,17 +114,26 @@ def world_of(
             assert isinstance(spec, ProviderSpec)
             declared[resource.name] = spec
     providers = with_declared(providers, declared)
-    return World(found, named, providers, declared, lookup, starts_here)
+    return PlannedWorld(
+        found,
+        named,
+        providers,
+        declared,
+        lookup,
+        starts_here,
+        bars,
+        looked or {},
+    )
 
 
 def will_start(change: Change) -> bool:
-    """Whether anything new would start, or be kept ready, because of this change."""
+    """Returns true where this change starts new work, or keeps some ready."""
     if change.outcome in (PRUNED, UNCHANGED):
         return False
     if change.asked_again or change.impact is None:
-        return change.outcome == CREATED or change.asked_again or _differs(change)
+        return change.outcome == CREATED or change.asked_again or _spec_differs(change)
     return change.impact.to_run != 0
 
 
-def _differs(change: Change) -> bool:
+def _spec_differs(change: Change) -> bool:
     return change.before is not None and change.before.spec != change.after.spec

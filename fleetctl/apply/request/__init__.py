@@ -1,1 +1,1 @@
-"""What an apply is asked: its fields and options, read and checked."""
+"""The fields and options of an apply request, read and checked."""

@@ -1,6 +1,6 @@
-"""The parts of a request, read and checked: lists, keys, ranges of indexes, documents, sandboxes.
+"""Reads and checks the parts of a request: lists, keys, ranges of indexes, documents, sandboxes.
 
-Called by what answers requests. What an apply says beside its documents is in
+Called by the handlers of requests. The options beside the documents are in
 apply/request/options.py.
 """
 
@@ -26,7 +26,7 @@ def list_in(request: Request, name: str) -> list[object]:
 
 
 def keys_in(request: Request) -> list[tuple[str, str, str]]:
-    """(kind, name, namespace) of each key; kinds by any of their names."""
+    """Returns (kind, name, namespace) of each key; kinds by any of their names."""
     out = []
     for key in list_in(request, "keys"):
         word, name, namespace = split_key(str(key))
@@ -38,7 +38,7 @@ def keys_in(request: Request) -> list[tuple[str, str, str]]:
 
 
 def ranges_of(pairs: list[object]) -> tuple[range, ...]:
-    """Of [first, last] pairs. Raises ValueError."""
+    """Returns ranges from [first, last] pairs. Raises ValueError."""
     found = [[int(number) for number in pair] for pair in pairs if isinstance(pair, list)]
     if len(found) < len(pairs) or any(len(it) != 2 or it[0] > it[1] for it in found):
         raise ValueError("indexes are pairs of a first and a last one")
@@ -59,7 +59,7 @@ def document_of(item: object) -> Document:
 
 
 def orphan_of(item: object) -> Orphan:
-    """One of an adopt request. Raises UsageError."""
+    """Returns one orphan of an adopt request. Raises UsageError."""
     if not isinstance(item, dict) or not all(item.get(it) for it in ("provider", "id", "run")):
         raise UsageError("a sandbox to adopt must be {provider, id, run, ...}")
     at_s = item.get("createdAt")

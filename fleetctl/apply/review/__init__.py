@@ -1,3 +1,3 @@
-"""What a pull request would change: two revisions of a repository, loaded, proposed, priced and
-compared, without a cluster and without an account.
+"""Reports the changes of a pull request: two revisions of a repository, loaded, proposed, priced
+and compared, without a cluster and without an account.
 """

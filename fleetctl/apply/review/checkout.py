@@ -1,7 +1,7 @@
-"""Two revisions as directories that live as long as a plan takes. Called by sides.py.
+"""Two revisions as directories that exist as long as a plan takes. Called by revision_plan.py.
 
-Both are written whole: a manifest may name any file beside it. What both have alike is one file of
-two names.
+Both are written whole: a manifest may name any file beside it. Content that both share is one file
+with two names.
 """
 
 from __future__ import annotations
@@ -14,33 +14,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.apply.review.repository import Blob, Commit, Repository
+from fleetctl.apply.review.repository import GitBlob, GitCommit, GitRepository
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.files.documents import Document, is_address, read_documents
 
 FILES_MAX = 200_000
-# Of both trees together, what they share once: a laptop's /tmp has room for it.
+# The size of both trees together, shared files once: a laptop's /tmp has room for it.
 BYTES_MAX = 1 << 30
 _LINK = "120000"
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """One revision in a directory. paths: of its files, below that."""
+class RevisionTree:
+    """One revision in a directory. paths: of its files, below that directory."""
 
-    commit: Commit
+    commit: GitCommit
     root: Path
     paths: frozenset[str]
 
     def has(self, path: str) -> bool:
-        """Whether a file, or a directory with files, is there. path: "" is the whole."""
+        """Returns true where a file, or a directory with files, exists. path: "" is the whole."""
         return path in self.paths or (self.root / path).is_dir()
 
     def documents(
-        self, names: Sequence[tuple[str, str]], *, recursive: bool = False, role: str = ""
+        self,
+        names: Sequence[tuple[str, str]],
+        *,
+        recursive: bool = False,
+        role: str = "",
     ) -> list[Document]:
-        """The texts of these (path in the tree, as a person wrote it), where they are there."""
+        """Returns the texts of these (path in the tree, path as the user wrote it), where they
+        exist."""
         found: list[Document] = []
         for path, said in names:
             whole = str(self.root / path) if path else str(self.root)
@@ -53,8 +58,10 @@ class Tree:
 
 
 @contextmanager
-def checked_out(repository: Repository, commits: Sequence[Commit]) -> Iterator[list[Tree]]:
-    """The trees, in order. Raises Refused for what is too much, or not there."""
+def checked_out(
+    repository: GitRepository, commits: Sequence[GitCommit]
+) -> Iterator[list[RevisionTree]]:
+    """Yields the trees, in order. Raises Refused for too large or missing ones."""
     listed = [repository.files(commit) for commit in commits]
     sizes = {blob.digits: blob.size for blobs in listed for blob in blobs}
     if len(sizes) > FILES_MAX or sum(sizes.values()) > BYTES_MAX:
@@ -64,21 +71,24 @@ def checked_out(repository: Repository, commits: Sequence[Commit]) -> Iterator[l
             hint="keep manifests in a repository of their own, and data out of git",
         )
     with tempfile.TemporaryDirectory(prefix="fleetctl-review-") as room:
-        # As the loader will have it: macOS's /tmp is a link.
+        # Resolved as the loader does: macOS's /tmp is a link.
         place = Path(room).resolve()
         roots = [place / str(number) for number in range(len(commits))]
-        _write(repository, listed, roots)
+        _write_trees(repository, listed, roots)
         yield [
-            Tree(commit, root, frozenset(it.path for it in blobs))
+            RevisionTree(commit, root, frozenset(it.path for it in blobs))
             for commit, root, blobs in zip(commits, roots, listed, strict=True)
         ]
 
 
-def named(
-    repository: Repository, trees: Sequence[Tree], names: Sequence[str], directory: Path
+def resolve_names(
+    repository: GitRepository,
+    trees: Sequence[RevisionTree],
+    names: Sequence[str],
+    directory: Path,
 ) -> list[tuple[str, str]]:
-    """Each path below the tree's root, and as a person wrote it in `directory`. Raises UsageError
-    for what cannot be in a repository, NotFound for what is in none of the trees.
+    """Returns each path below the tree's root, and as the user wrote it in `directory`. Raises
+    UsageError for paths that cannot be in a repository, NotFound for paths that are in no tree.
     """
     found = []
     for name in names:
@@ -87,7 +97,7 @@ def named(
                 f"`-f {name}` has no revisions",
                 hint="with --diff-from, -f names files and directories of the repository",
             )
-        path = _inside(repository, name, directory)
+        path = _resolve_inside(repository, name, directory)
         if not any(tree.has(path) for tree in trees):
             known = sorted({posixpath.dirname(it) for tree in trees for it in tree.paths} - {""})
             known += [it for it in trees[-1].paths if posixpath.dirname(it) == ""]
@@ -97,11 +107,15 @@ def named(
     return found
 
 
-def _inside(repository: Repository, name: str, directory: Path) -> str:
+def _resolve_inside(
+    repository: GitRepository,
+    name: str,
+    directory: Path,
+) -> str:
     if repository.top is None:
         path = posixpath.normpath(name)
     else:
-        # Links on the way to the repository are none of it; those inside are files of it.
+        # Links on the way to the repository do not belong to it; links inside do.
         whole = Path(name).is_absolute()
         place, last = os.path.split(name) if whole else (directory, name)
         path = os.path.relpath(os.path.join(os.path.realpath(place), last), repository.top)
@@ -109,11 +123,17 @@ def _inside(repository: Repository, name: str, directory: Path) -> str:
         raise UsageError(
             f"`{name}` is outside of the repository", hint="name what two revisions of it hold"
         )
-    return "" if path == "." else path
+    if path == ".":
+        return ""
+    return path
 
 
-def _write(repository: Repository, listed: Sequence[Sequence[Blob]], roots: Sequence[Path]) -> None:
-    wanted: dict[str, list[tuple[Path, Blob]]] = {}
+def _write_trees(
+    repository: GitRepository,
+    listed: Sequence[Sequence[GitBlob]],
+    roots: Sequence[Path],
+) -> None:
+    wanted: dict[str, list[tuple[Path, GitBlob]]] = {}
     directories: set[str] = set()
     for blobs, root in zip(listed, roots, strict=True):
         root.mkdir()
@@ -123,32 +143,32 @@ def _write(repository: Repository, listed: Sequence[Sequence[Blob]], roots: Sequ
                 directories.add(os.path.dirname(root / blob.path))  # noqa: PTH120 - as text
     for directory in sorted(directories):
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - as text
-    links: list[tuple[Path, Blob, bytes]] = []
+    links: list[tuple[Path, GitBlob, bytes]] = []
     with tempfile.TemporaryFile() as stream:
         for digits, content in repository.read_into([*wanted], stream):
-            links += _placed(wanted[digits], content)
-    _links(links)
+            links += _write_blob(wanted[digits], content)
+    _make_symlinks(links)
 
 
-def _placed(
-    places: Sequence[tuple[Path, Blob]], content: bytes
-) -> Iterator[tuple[Path, Blob, bytes]]:
-    """One blob under all its names; what is a link is told instead."""
+def _write_blob(
+    places: Sequence[tuple[Path, GitBlob]], content: bytes
+) -> Iterator[tuple[Path, GitBlob, bytes]]:
+    """Writes one blob under all its names; yields links instead of writing them."""
     first = ""
     for root, blob in places:
         if blob.mode == _LINK:
             yield root, blob, content
             continue
         target = f"{root}/{blob.path}"
-        if first and _linked(first, target):
+        if first and _try_hardlink(first, target):
             continue
         with open(target, "wb") as file:
             file.write(content)
         first = target
 
 
-def _linked(first: str, target: str) -> bool:
-    """False where a file system has no further name for it."""
+def _try_hardlink(first: str, target: str) -> bool:
+    """Returns false where a file system has no further name for it."""
     try:
         os.link(first, target)
     except OSError:
@@ -156,11 +176,13 @@ def _linked(first: str, target: str) -> bool:
     return True
 
 
-def _links(found: Sequence[tuple[Path, Blob, bytes]]) -> None:
-    """One that leads out of the tree would show what no revision holds: it is left out."""
+def _make_symlinks(found: Sequence[tuple[Path, GitBlob, bytes]]) -> None:
+    """Writes the links. A link that leads out of the tree would show files of no revision: it is
+    left out."""
     made: list[tuple[Path, str]] = []
     for root, blob, content in found:
-        link, target = f"{root}/{blob.path}", os.fsdecode(content)
+        link = f"{root}/{blob.path}"
+        target = os.fsdecode(content)
         if target and "\0" not in target and not os.path.lexists(link):
             Path(link).symlink_to(target)
             made.append((root, link))
@@ -170,6 +192,7 @@ def _links(found: Sequence[tuple[Path, Blob, bytes]]) -> None:
 
 
 def _is_plain(path: str) -> bool:
-    """False for names that would leave the tree: git writes none, and somebody else may."""
+    """Returns false for names that would leave the tree: git writes no such name, another program
+    may."""
     parts = path.split("/")
     return not any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)

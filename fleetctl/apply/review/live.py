@@ -1,11 +1,12 @@
-"""What a store says of the new side: running work that would end, and what is left of budgets.
+"""The view of a store on the new side: running work that would end, and the rest of budgets.
 
-Called by compare.py when a person asks for it, for then the same revisions give another report
-tomorrow. Reads the store as `plan` does; needs no controller.
+Called by compare.py on request alone, for then the same revisions give another report tomorrow.
+Reads the store as `plan` does; needs no controller.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,57 +14,68 @@ from pathlib import Path
 
 from fleetctl.apply.change import PRUNED, Change
 from fleetctl.apply.cost.offers import market_of
-from fleetctl.apply.cost.plan import report
+from fleetctl.apply.cost.plan import build_report
 from fleetctl.apply.impact import impact_on
-from fleetctl.apply.policies.judge import Policy, policies_of
-from fleetctl.apply.propose import propose
-from fleetctl.apply.request.options import Order, declared_in, parallelism_of
-from fleetctl.apply.review.sides import Side
+from fleetctl.apply.policies.judge import LoadedPolicy, policies_of
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.request.options import ApplyOptions, declared_in, parallelism_of
+from fleetctl.apply.review.revision_plan import RevisionPlan
 from fleetctl.common.clock import SystemClock
-from fleetctl.engine.capacity.prices import KIND as PROVIDER
+from fleetctl.engine.capacity.price_book import KIND as PROVIDER
 from fleetctl.specs.kinds.registry import dump_spec, find_kind
 from fleetctl.specs.values.namespaces import split_key
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import ReadableStore
 from fleetctl.stores.read.read_only import open_readonly
-from fleetctl.tracking.sources import Sources
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.tracking.manifest_sources import ManifestSources
+from fleetctl.tracking.volume_tasks import list_volumes
+from fleetctl.wiring.account_registry import AccountRegistry
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveState:
     """stopped: of each object, how many running units would end. budgets: sentences. policies: that
     hold there once the new side is applied.
     """
 
     stopped: Mapping[str, int]
     budgets: tuple[str, ...]
-    policies: tuple[Policy, ...]
+    policies: tuple[LoadedPolicy, ...]
 
 
-def live_of(home: Path, new: Side, gone: Sequence[str]) -> Live:
-    """gone: keys of objects that the new side has no more."""
+def live_of(
+    home: Path,
+    new: RevisionPlan,
+    gone: Sequence[str],
+) -> LiveState:
+    """Reads the store. gone: keys of objects that the new side has no more."""
     now_s = SystemClock().now_s()
     with open_readonly(home) as stored:
-        accounts = Accounts(home, store_id=stored.store_id)
+        accounts = AccountRegistry(home, store_id=stored.store_id)
         for resource in stored.resources.living(PROVIDER):
             accounts.open(resource.name, json.loads(resource.spec))
         for name, spec in declared_in(new.manifests).items():
             accounts.open(name, json.loads(dump_spec(spec)))
         order = replace(
-            new.order, parallelism=parallelism_of(accounts.backends), sources=Sources(home)
+            new.order, parallelism=parallelism_of(accounts.backends), sources=ManifestSources(home)
         )
-        changes = propose(stored, new.manifests, order, now_s)
-        changes += _pruned(stored, gone, order, now_s)
+        manifests = asyncio.run(list_volumes(new.manifests, stored, home))
+        changes = propose_changes(stored, manifests, order, now_s)
+        changes += _propose_deletions(stored, gone, order, now_s)
         market = market_of(stored, changes, accounts.backends)
-        found = report(stored, changes, market, now_s)
+        found = build_report(stored, changes, market, now_s)
         policies = tuple(policies_of(stored, changes))
     caps = {cap.sentence for it in found.objects if it.work for cap in it.work.caps}
     stopped = {it.key: len(it.destroyed) for it in changes}
     some = {key: count for key, count in stopped.items() if count}
-    return Live(some, tuple(sorted(caps)), policies)
+    return LiveState(some, tuple(sorted(caps)), policies)
 
 
-def _pruned(stored: Stored, gone: Sequence[str], order: Order, now_s: float) -> list[Change]:
+def _propose_deletions(
+    stored: ReadableStore,
+    gone: Sequence[str],
+    order: ApplyOptions,
+    now_s: float,
+) -> list[Change]:
     found = []
     for key in gone:
         word, name, namespace = split_key(key)

@@ -1,7 +1,7 @@
-"""Asks a git repository for revisions and for the files of them. Called by checkout.py.
+"""Asks a git repository for revisions and for their files. Called by checkout.py.
 
-Objects alone are read: no work tree is touched, no hook, filter or attribute of the repository has
-a say, and nothing is fetched. So a clone that lacks history says what to fetch.
+Only objects are read: work trees, hooks, filters and attributes of the repository have no effect,
+and no object is fetched. So for a clone that lacks history the message names what to fetch.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import IO
 
 from fleetctl.common.errors import NotFound, Refused, UsageError
-from fleetctl.common.text import did_you_mean, safe
+from fleetctl.common.text import did_you_mean, escape_line
 
-ANSWER_S = 120.0  # of one question: to list a tree of 100,000 files takes a second
+ANSWER_S = 120.0  # per command: to list a tree of 100,000 files takes a second
 REVISION_CHARS_MAX = 250
 ERROR_CHARACTERS_MAX = 300
-SHORT_DIGITS = 9  # of a commit that a person reads
-# `main...HEAD` and the like name two; what begins with `-` would be an option.
+SHORT_DIGITS = 9  # of a commit in messages
+# `main...HEAD` and the like name two; a name that begins with `-` would be an option.
 _REVISION = re.compile(r"(?!-)[^\x00-\x20\x7f]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """said: as a person named it."""
+class GitCommit:
+    """One commit. said: its name as the user wrote it."""
 
     said: str
     digits: str
@@ -36,11 +36,13 @@ class Commit:
     @property
     def shown(self) -> str:
         short = self.digits[:SHORT_DIGITS]
-        return short if self.digits.startswith(self.said) else f"{self.said} ({short})"
+        if self.digits.startswith(self.said):
+            return short
+        return f"{self.said} ({short})"
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
+class GitBlob:
     """A file of a tree. path: below the tree's root. mode: as git writes it, `100644`."""
 
     path: str
@@ -49,20 +51,20 @@ class Blob:
     size: int
 
 
-def repository_of(places: Sequence[Path]) -> Repository:
-    """That of the first of these directories that is in one. Raises NotFound."""
+def repository_of(places: Sequence[Path]) -> GitRepository:
+    """Returns the repository of the first of these directories that is in one. Raises NotFound."""
     for place in places[:-1]:
         try:
-            return Repository(place)
+            return GitRepository(place)
         except NotFound:
             continue
-    return Repository(places[-1])
+    return GitRepository(places[-1])
 
 
-class Repository:
-    """The one that a directory belongs to. Raises NotFound where it belongs to none.
+class GitRepository:
+    """The repository that a directory belongs to. Raises NotFound outside of any.
 
-    top: of its work tree, absolute; None of a bare one.
+    top: of its work tree, absolute; None for a bare one.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -76,15 +78,17 @@ class Repository:
             ) from None
         bare, shallow = (line == "true" for line in found.split())
         inside = self._ask("rev-parse", "--is-inside-work-tree").strip() == "true"
-        self.shallow, self.top = shallow, None if bare else directory
+        self.shallow = shallow
+        self.top = None if bare else directory
         if inside:
             self.top = Path(self._ask("rev-parse", "--show-toplevel").rstrip("\n"))
 
-    def commit(self, said: str) -> Commit:
-        """Raises NotFound where the clone has none of this name, UsageError for what names none."""
+    def commit(self, said: str) -> GitCommit:
+        """Returns a commit. Raises NotFound for a name that the clone does not have, UsageError for
+        an invalid one."""
         if len(said) > REVISION_CHARS_MAX or not _REVISION.fullmatch(said) or ".." in said:
             raise UsageError(
-                f"`{safe(said[:REVISION_CHARS_MAX])}` is not one revision",
+                f"`{escape_line(said[:REVISION_CHARS_MAX])}` is not one revision",
                 hint="a branch, a tag or a commit: `--diff-from origin/main --diff-to HEAD`",
             )
         try:
@@ -93,11 +97,11 @@ class Repository:
             raise NotFound(
                 f"`{said}` is not a revision of this clone", hint=self._lacks(said)
             ) from None
-        return Commit(said, found, int(self._ask("show", "-s", "--format=%ct", found)))
+        return GitCommit(said, found, int(self._ask("show", "-s", "--format=%ct", found)))
 
-    def parting(self, before: Commit, after: Commit) -> Commit:
-        """Where `after` parted from `before`: what a pull request is compared with. Where one is
-        made of the other it is `before` itself. Raises Refused where the clone does not know.
+    def parting(self, before: GitCommit, after: GitCommit) -> GitCommit:
+        """Returns the commit where `after` parted from `before`, which a pull request is compared
+        with: `before` itself where it is an ancestor. Raises Refused where the clone does not know.
         """
         bases = self._base(before, after)
         if before.digits in bases or after.digits in bases:
@@ -106,21 +110,29 @@ class Repository:
             hint = "git fetch --unshallow" if self.shallow else "name two revisions of one history"
             what = " in this shallow clone" if self.shallow else ""
             raise Refused(
-                f"{before.shown} and {after.shown} have no common commit{what}, so nobody can tell"
-                " what one changes of the other",
+                f"{before.shown} and {after.shown} have no common commit{what}, so they"
+                " cannot be compared",
                 hint=f"{hint}; in GitHub Actions: `actions/checkout` with `fetch-depth: 0`",
             )
         base = bases[0]
-        return Commit(base, base, int(self._ask("show", "-s", "--format=%ct", base)))
+        return GitCommit(base, base, int(self._ask("show", "-s", "--format=%ct", base)))
 
-    def files(self, commit: Commit) -> list[Blob]:
-        """All of its tree, without submodules. Raises Refused where the clone lacks a part."""
-        found = self._ask("ls-tree", "-r", "-l", "-z", "--full-tree", commit.digits)
-        return [it for row in found.split("\0") if row and (it := _blob(row)) is not None]
+    def files(self, commit: GitCommit) -> list[GitBlob]:
+        """Returns all files of its tree, without submodules. Raises Refused where the clone lacks a
+        part."""
+        found = self._ask(
+            "ls-tree",
+            "-r",
+            "-l",
+            "-z",
+            "--full-tree",
+            commit.digits,
+        )
+        return [it for row in found.split("\0") if row and (it := _parse_blob(row)) is not None]
 
     def read_into(self, blobs: Sequence[str], stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-        """Each blob with its content, in order. stream: an empty file that holds them for a while.
-        Raises Refused where the clone lacks one.
+        """Yields each blob with its content, in order. stream: an empty file that buffers them.
+        Raises Refused where the clone lacks a blob.
         """
         self._ask("cat-file", "--batch", given="\n".join(blobs) + "\n", to=stream)
         stream.seek(0)
@@ -134,7 +146,7 @@ class Repository:
             yield digits, stream.read(int(head[2]))
             stream.read(1)
 
-    def _base(self, before: Commit, after: Commit) -> list[str]:
+    def _base(self, before: GitCommit, after: GitCommit) -> list[str]:
         try:
             return self._ask("merge-base", "--all", before.digits, after.digits).split()
         except Refused:
@@ -152,8 +164,13 @@ class Repository:
             did_you_mean(said, known) or f"git fetch origin {branch}:refs/remotes/origin/{branch}"
         )
 
-    def _ask(self, *arguments: str, given: str = "", to: IO[bytes] | None = None) -> str:
-        """What git says. Raises Refused with its complaint."""
+    def _ask(
+        self,
+        *arguments: str,
+        given: str = "",
+        to: IO[bytes] | None = None,
+    ) -> str:
+        """Returns the output of git. Raises Refused with its error message."""
         options = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
         try:
             answer = subprocess.run(
@@ -164,7 +181,7 @@ class Repository:
                 stderr=subprocess.PIPE,
                 timeout=ANSWER_S,
                 check=False,
-                env=_environment(),
+                env=_build_environment(),
             )
         except FileNotFoundError as error:
             raise Refused("`git` is not installed", hint="install git") from error
@@ -175,18 +192,20 @@ class Repository:
         if answer.returncode:
             said = " ".join(os.fsdecode(answer.stderr).split())[:ERROR_CHARACTERS_MAX]
             hint = _hint_of(said)
-            raise Refused(safe(said) or f"git {arguments[0]} failed", hint=hint)
+            raise Refused(escape_line(said) or f"git {arguments[0]} failed", hint=hint)
         return os.fsdecode(answer.stdout or b"")
 
 
 def _hint_of(said: str) -> str:
     if "dubious ownership" in said:
         return "git config --global --add safe.directory '*', where you trust this directory"
-    return "git fsck" if "bad object" in said or "unable to read" in said else ""
+    if "bad object" in said or "unable to read" in said:
+        return "git fsck"
+    return ""
 
 
-def _environment() -> dict[str, str]:
-    """Nothing is asked of a terminal, and nothing is fetched to answer a question."""
+def _build_environment() -> dict[str, str]:
+    """Returns an environment in which git asks no question on a terminal and fetches no object."""
     return {
         **{name: text for name, text in os.environ.items() if name not in ("GIT_INDEX_FILE",)},
         "GIT_TERMINAL_PROMPT": "0",
@@ -196,10 +215,10 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _blob(row: str) -> Blob | None:
-    """Of `100644 blob DIGITS    SIZE<tab>PATH`; None of a submodule."""
+def _parse_blob(row: str) -> GitBlob | None:
+    """Reads `100644 blob DIGITS SIZE<tab>PATH`; None for a submodule."""
     head, _, path = row.partition("\t")
     mode, sort, digits, size = head.split()
     if sort != "blob":
         return None
-    return Blob(path, mode, digits, int(size) if size.isdigit() else 0)
+    return GitBlob(path, mode, digits, int(size) if size.isdigit() else 0)

@@ -1,7 +1,7 @@
-"""A pull request as data: what screens, comments and conditions are made from.
+"""A pull request as data: screens, comments and conditions are made from it.
 
-Made by compare.py. Holds no moment and no name of this machine, so that equal revisions give an
-equal review.
+Made by compare.py. Holds no time and no name of this machine, so that equal revisions give an equal
+review.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fleetctl.apply.cost.estimate import FREE, Cost
-from fleetctl.apply.review.again import Units
-from fleetctl.apply.review.repository import Commit
+from fleetctl.apply.review.repository import GitCommit
+from fleetctl.apply.review.reruns import UnitChanges
 from fleetctl.specs.values.changes import FieldChange
 
 
-class Turn(Enum):
-    """What becomes of an object; the value is its word for people."""
+class ReviewAction(Enum):
+    """The fate of an object; the value is its word on a screen."""
 
     CREATED = "create"
     CHANGED = "change"
     DELETED = "delete"
 
 
-class Sort(Enum):
-    """Of a risk; the value is its name in `--fail-on`, the worst first."""
+class RiskType(Enum):
+    """The sort of a risk; the value is its name in `--fail-on`, the worst first."""
 
     DATA = "destroys-data"
     WORK = "destroys-work"
@@ -38,29 +38,29 @@ class Sort(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """key: of the object, or "" of all. sentence: goes on from the key. count: of
+    """One risk. key: of the object, or "" for all. sentence: continues after the key. count: of
     units, or 1.
     """
 
-    sort: Sort
+    sort: RiskType
     key: str
     sentence: str
     count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewed:
-    """One object that is not the same on both sides. before, after: what all of its work costs,
-    from nothing; None on the side that does not have it, and of what runs nothing. standing: what
-    it costs while it exists, as a phrase. where: providers and how many units each would get.
+class ReviewedObject:
+    """One object that differs between the sides. before, after: cost of all its work, none of it
+    done yet; None on a side without the object, and for objects without work. standing: cost while
+    the object exists, as a phrase. where: providers and the number of units for each.
     """
 
     key: str
-    turn: Turn
+    turn: ReviewAction
     fields: tuple[FieldChange, ...] = ()
     notes: tuple[str, ...] = ()
     unit: str = ""
-    units: Units | None = None
+    units: UnitChanges | None = None
     total: int | None = None  # units of the new side
     before: Cost | None = None
     after: Cost | None = None
@@ -69,9 +69,10 @@ class Reviewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
-    """before, after: of everything that a side declares, from nothing. left, come: the same of the
-    objects whose cost is another one, so that an unknown cost of the others hides no difference.
+class CostComparison:
+    """The costs of both sides. before, after: cost of all declared objects, with no work done yet.
+    left, come: the same for objects whose cost differs, so that an unknown cost of other objects
+    hides no difference.
     """
 
     before: Cost = FREE
@@ -82,7 +83,8 @@ class Bill:
 
     @property
     def difference(self) -> float | None:
-        """USD, of what is likely; where a side's is not known, of the most that both may cost."""
+        """Returns the likely difference in USD; where a side's is unknown, that of the most that
+        both may cost."""
         if not self.known_before:
             return None
         if self.left.expected is not None and self.come.expected is not None:
@@ -91,38 +93,38 @@ class Bill:
 
     @property
     def most_difference(self) -> float | None:
-        """USD, of the most that both may cost; None where nothing bounds one of them."""
+        """Returns the difference of the maximal costs in USD; None where a side is unbounded."""
         if not self.known_before or self.left.high is None or self.come.high is None:
             return None
         return self.come.high - self.left.high
 
     @property
     def bounds(self) -> bool:
-        """Whether the difference is one of bounds."""
+        """Returns true where the difference is one of bounds."""
         return self.left.expected is None or self.come.expected is None
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """asked: what `--diff-from` named, where that moved on since `before`. unchanged: how many
-    objects stay as they are. budgets: sentences. live: whether a store was looked at.
+    """One review. asked: the revision of `--diff-from`, where that moved on since `before`.
+    unchanged: number of unchanged objects. budgets: sentences. live: a store was read as well.
     """
 
-    before: Commit
-    after: Commit
-    objects: tuple[Reviewed, ...]
-    bill: Bill
+    before: GitCommit
+    after: GitCommit
+    objects: tuple[ReviewedObject, ...]
+    bill: CostComparison
     risks: tuple[Risk, ...] = ()
-    asked: Commit | None = None
+    asked: GitCommit | None = None
     unchanged: int = 0
     budgets: tuple[str, ...] = ()
     prices: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     live: bool = False
-    failed: tuple[str, ...] = ()  # conditions of `--fail-on` that hold, as sentences
+    failed: tuple[str, ...] = ()  # conditions of `--fail-on` that are met, as sentences
 
-    def count(self, turn: Turn) -> int:
+    def count(self, turn: ReviewAction) -> int:
         return sum(1 for it in self.objects if it.turn is turn)
 
-    def of(self, sort: Sort) -> list[Risk]:
+    def of(self, sort: RiskType) -> list[Risk]:
         return [it for it in self.risks if it.sort is sort]

@@ -1,1 +1,1 @@
-"""What is written to the store, each in one transaction: commit, edit, retry."""
+"""Writes to the store, each in one transaction: commit, edit, retry."""

@@ -1,7 +1,7 @@
-"""The desired state, written to the store: apply, delete, suspend. Called by the socket server and
-by tests.
+"""Writes the desired state to the store: apply, delete, suspend. Called by the socket server and by
+tests.
 
-Each call is one transaction; what it answers is durable when it returns (P1). Decides nothing about
+Each call is one transaction; its result is durable when it returns (P1). Decides nothing about
 runs.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.propose import commit, propose
-from fleetctl.apply.request.options import Order
-from fleetctl.apply.write.letting_go import let_go
+from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.write.release_owned import let_go
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.controllers.model import Resource
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.queue import QueueSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.kinds.schedule import ScheduleSpec
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What apply did with one manifest: created | configured | unchanged | pruned, and a sentence
-    or nothing.
+class ApplyOutcome:
+    """The effect of apply on one manifest: created | configured | unchanged | pruned, and a
+    sentence, or none.
     """
 
     key: str
@@ -44,16 +44,19 @@ class Outcome:
     message: str = ""
 
 
-def apply(
-    store: Store, manifests: Sequence[Manifest], now_s: float, options: Order | None = None
-) -> list[Outcome]:
-    """Make the store ask for these manifests, all or none, whatever it costs running work."""
-    changes = propose(store, manifests, options or Order(), now_s)
-    commit(store, changes, now_s)
-    return [Outcome(it.key, it.after.uid, it.outcome, it.message) for it in changes]
+def apply_manifests(
+    store: Store,
+    manifests: Sequence[Manifest],
+    now_s: float,
+    options: ApplyOptions | None = None,
+) -> list[ApplyOutcome]:
+    """Stores these manifests, all or none, whatever it costs running work."""
+    changes = propose_changes(store, manifests, options or ApplyOptions(), now_s)
+    store_changes(store, changes, now_s)
+    return [ApplyOutcome(it.key, it.after.uid, it.outcome, it.message) for it in changes]
 
 
-def delete(
+def delete_object(
     store: Store,
     kind: str,
     name: str,
@@ -62,27 +65,51 @@ def delete(
     namespace: str = DEFAULT_NAMESPACE,
     orphans: bool = False,
 ) -> str:
-    """Mark it as deleted; the row stays until everything of it is confirmed gone. Returns the uid.
-    orphans: what a schedule made or a Source kept stays, and is its own from now on.
+    """Marks one object as deleted; see delete_objects. Returns its uid. Raises NotFound."""
+    (uid,) = delete_objects(store, [(kind, name, namespace)], now_s, orphans=orphans)
+    return uid
+
+
+def delete_objects(
+    store: Store,
+    keys: Sequence[tuple[str, str, str]],
+    now_s: float,
+    *,
+    orphans: bool = False,
+) -> list[str]:
+    """Marks objects as deleted, all or none; each row stays until every part is confirmed gone.
+    Returns their uids. keys: (kind, name, namespace). orphans: objects that a schedule made or a
+    Source managed stay, and have no owner from now on.
 
     Raises NotFound.
     """
-    resource = find(store, kind, name, namespace)
+    uids = []
     with store.transaction():
-        if orphans:
-            let_go(store, resource)
-        store.resources.put(
-            replace(resource, deleted_at_s=now_s), expected_version=resource.version
-        )
-        # Whoever deletes it and applies it again wants it to run.
-        store.cache.forget(resource.uid)
-        store.events.record(
-            [EventRow(resource.uid, now_s, "Normal", "Deleted", "deletion asked for")]
-        )
-    return resource.uid
+        for kind, name, namespace in keys:
+            resource = find_object(store, kind, name, namespace)
+            if orphans:
+                let_go(store, resource)
+            store.resources.put(
+                replace(resource, deleted_at_s=now_s), expected_version=resource.version
+            )
+            # A user who deletes it and applies it again wants it to run.
+            store.cache.forget(resource.uid)
+            store.events.record(
+                [
+                    EventRow(
+                        resource.uid,
+                        now_s,
+                        "Normal",
+                        "Deleted",
+                        "deletion asked for",
+                    )
+                ]
+            )
+            uids.append(resource.uid)
+    return uids
 
 
-def suspend(
+def suspend_object(
     store: Store,
     kind: str,
     name: str,
@@ -91,10 +118,10 @@ def suspend(
     wanted: bool = True,
     namespace: str = DEFAULT_NAMESPACE,
 ) -> bool:
-    """Set or clear spec.suspend; False when it was so already. Raises NotFound and UsageError."""
-    resource = find(store, kind, name, namespace)
+    """Sets or clears spec.suspend; False when it was so already. Raises NotFound and UsageError."""
+    resource = find_object(store, kind, name, namespace)
     spec = parse_spec(resource.kind, resource.spec)
-    if not isinstance(spec, Execution | ScheduleSpec | SourceSpec | QueueSpec):
+    if not isinstance(spec, WorkSpec | ScheduleSpec | SourceSpec | QueueSpec):
         raise UsageError(f"a {kind} has nothing to suspend; it runs no work")
     if spec.suspend == wanted:
         return False
@@ -109,11 +136,21 @@ def suspend(
     message = f"{word.lower()} by a user"
     with store.transaction():
         store.resources.put(changed, expected_version=resource.version)
-        store.events.record([EventRow(resource.uid, now_s, "Normal", word, message)])
+        store.events.record(
+            [
+                EventRow(
+                    resource.uid,
+                    now_s,
+                    "Normal",
+                    word,
+                    message,
+                )
+            ]
+        )
     return True
 
 
-def reconcile(
+def request_reconcile(
     store: Store,
     name: str,
     request: str,
@@ -122,12 +159,11 @@ def reconcile(
     seen: str = "",
     namespace: str = DEFAULT_NAMESPACE,
 ) -> Resource:
-    """Ask a Source to look at its repository now. request: a name that its status tells once that
-    is done. approved: what the commit destroys may be destroyed. seen: which one that is; without
-    it the one that waits for consent now, or where none does, the one that is found. Raises
-    NotFound.
+    """Asks a Source to read its repository now. request: a name that its status shows once that is
+    done. approved: losses of the commit are allowed. seen: the approved commit; without it the one
+    that waits for consent now, or else the one that is found. Raises NotFound.
     """
-    source = find(store, "Source", name, namespace)
+    source = find_object(store, "Source", name, namespace)
     notes = {key: it for key, it in source.annotations.items() if key != APPROVED}
     notes[RECONCILE] = request
     if approved:
@@ -140,8 +176,13 @@ def reconcile(
         )
 
 
-def find(store: Store, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE) -> Resource:
-    """The living resource of that name. Raises NotFound."""
+def find_object(
+    store: Store,
+    kind: str,
+    name: str,
+    namespace: str = DEFAULT_NAMESPACE,
+) -> Resource:
+    """Returns the living resource with that name. Raises NotFound."""
     resource = store.resources.get(kind, name, namespace)
     if resource is None:
         key = object_key(kind, name, namespace)

@@ -1,7 +1,7 @@
-"""A stored object, edited without its file: fields by name, labels, annotations, or its whole spec.
+"""Edits a stored object without its file: fields by name, labels, annotations, or its whole spec.
 
-The same spec as an apply of the file with the new values, so that it is checked, shown and asked
-for in the same way. Called by the socket server.
+Makes the same spec as an apply of the file with the new values, so that the change is checked,
+shown and consented to in the same way. Called by the socket server.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.apply.request.fields import Request
-from fleetctl.apply.write.commit import find
+from fleetctl.apply.write.commit import find_object
 from fleetctl.common.errors import Conflict, UsageError
 from fleetctl.manifest import Manifest
-from fleetctl.manifest.checks.works import images
-from fleetctl.manifest.messages import findings
-from fleetctl.manifest.plain import resolve
+from fleetctl.manifest.checks.spec_parts import list_images
+from fleetctl.manifest.findings import list_findings
+from fleetctl.manifest.plain_scalars import resolve_scalar
 from fleetctl.manifest.problems import path_text
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
@@ -30,8 +30,8 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import Store
 from fleetctl.tracking.annotations import NOTES, ORIGIN
-from fleetctl.tracking.looked import read_in
-from fleetctl.tracking.sources import source_of
+from fleetctl.tracking.manifest_sources import source_of
+from fleetctl.tracking.source_state import read_in
 
 FIELDS_MAX = 20
 
@@ -41,9 +41,9 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
-    """fields: each `path=value`. spec: a whole one instead of the stored one. labels, annotations:
-    None takes one away. generation: that of the object which was looked at; 0 = whatever there is.
+class ObjectEdits:
+    """The edits. fields: each `path=value`. spec: a whole one instead of the stored one. labels,
+    annotations: None removes one. generation: that of the object which the user saw; 0 = any.
     """
 
     fields: tuple[str, ...] = ()
@@ -53,11 +53,12 @@ class Edits:
     generation: int = 0
 
 
-def edits_in(request: Request) -> Edits:
-    """What a request tells of them. Raises UsageError."""
+def edits_in(request: Request) -> ObjectEdits:
+    """Reads the edits of a request. Raises UsageError."""
     fields = request.get("fields")
-    spec, generation = request.get("spec"), request.get("generation")
-    return Edits(
+    spec = request.get("spec")
+    generation = request.get("generation")
+    return ObjectEdits(
         tuple(str(one) for one in fields) if isinstance(fields, list) else (),
         spec if isinstance(spec, dict) else None,
         _words_in(request, "labels"),
@@ -73,14 +74,19 @@ def _words_in(request: Request, name: str) -> dict[str, str | None]:
 
 
 def manifest_with(
-    store: Store, kind: str, name: str, edits: Edits, *, namespace: str = DEFAULT_NAMESPACE
+    store: Store,
+    kind: str,
+    name: str,
+    edits: ObjectEdits,
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> Manifest:
-    """The stored object as a manifest, edited.
+    """Returns the stored object as a manifest, edited.
 
-    Raises NotFound, Conflict when it is not the one that was looked at, and UsageError for what no
-    such object can say.
+    Raises NotFound, Conflict when it is not the object that the user saw, and UsageError for edits
+    that make no valid object.
     """
-    resource = find(store, kind, name, namespace)
+    resource = find_object(store, kind, name, namespace)
     if edits.generation not in (0, resource.generation):
         raise Conflict(
             f"{resource.key} changed after you read it", hint="look at it again, and edit that"
@@ -88,7 +94,8 @@ def manifest_with(
     if len(edits.fields) > FIELDS_MAX:
         raise UsageError(f"at most {FIELDS_MAX} fields are set at once, not {len(edits.fields)}")
     data: dict[str, Any] = dict(edits.spec or json.loads(resource.spec))
-    labels, annotations = dict(edits.labels), dict(edits.annotations)
+    labels = dict(edits.labels)
+    annotations = dict(edits.annotations)
     for change in edits.fields:
         path, equals, text = change.partition("=")
         if not equals or not path:
@@ -101,9 +108,9 @@ def manifest_with(
         if dot and block in words:
             words[block][key] = None if text == "null" else text
         else:
-            put(data, steps(path.removeprefix("spec.")), value_of(path, text))
-    spec = _checked(KINDS[kind].spec, data, "spec", resource.key)
-    if any(image.requirements is not None for _, image in images(spec)):
+            put_value(data, parse_field_path(path.removeprefix("spec.")), value_of(path, text))
+    spec = _validate_model(KINDS[kind].spec, data, "spec", resource.key)
+    if any(image.requirements is not None for _, image in list_images(spec)):
         raise UsageError(
             "`image.requirements` is read when a manifest is applied",
             hint="apply a manifest that has it, or set `image.pip`",
@@ -112,28 +119,34 @@ def manifest_with(
     about = {
         "name": name,
         "namespace": namespace,
-        "labels": _edited(resource.labels, labels),
-        "annotations": _edited(written, annotations),
+        "labels": _merge_edits(resource.labels, labels),
+        "annotations": _merge_edits(written, annotations),
     }
-    metadata = _checked(Metadata, about, "metadata", resource.key)
-    origin = _origin(spec, parse_spec(kind, resource.spec), resource.annotations)
+    metadata = _validate_model(Metadata, about, "metadata", resource.key)
+    origin = _resolve_origin(spec, parse_spec(kind, resource.spec), resource.annotations)
     read = read_in(resource.annotations)
     return Manifest(kind, name, metadata, spec, resource.key, 0, origin=origin, read=read)
 
 
 def keeps_source(store: Store, draft: Manifest) -> bool:
-    """Whether an edit leaves the source alone: then its runs go on with the copy, or the commit,
-    of the last apply. Who changes a label has not looked at the source.
+    """Returns true where an edit leaves the source alone: then its runs continue with the copy, or
+    the commit, of the last apply. A user who changes a label has not looked at the source.
     """
-    resource = find(store, draft.kind, draft.name, draft.namespace)
+    resource = find_object(store, draft.kind, draft.name, draft.namespace)
     return source_of(draft.spec) == source_of(parse_spec(draft.kind, resource.spec))
 
 
-def _origin(spec: Spec, before: Spec, annotations: Mapping[str, str]) -> str:
-    """Where the `source.path` of an edited spec leads: a relative one begins where the old one did,
-    beside the file that was applied.
+def _resolve_origin(
+    spec: Spec,
+    before: Spec,
+    annotations: Mapping[str, str],
+) -> str:
+    """Returns the directory that `source.path` of an edited spec is relative to: that of the old
+    one, beside the applied file.
     """
-    source, old, known = source_of(spec), source_of(before), annotations.get(ORIGIN, "")
+    source = source_of(spec)
+    old = source_of(before)
+    known = annotations.get(ORIGIN, "")
     if source is None or source.path is None:
         return ""
     if old is None or old.path is None or not known:
@@ -146,30 +159,35 @@ def _origin(spec: Spec, before: Spec, annotations: Mapping[str, str]) -> str:
     return os.path.normpath(os.path.join(known, ups, source.path))
 
 
-def _edited(before: Mapping[str, str], edits: Mapping[str, str | None]) -> dict[str, str]:
+def _merge_edits(before: Mapping[str, str], edits: Mapping[str, str | None]) -> dict[str, str]:
     merged = {**before, **edits}
     return {key: text for key, text in merged.items() if text is not None}
 
 
-def _checked(model: type[Read], data: Mapping[str, Any], where: str, key: str) -> Read:
+def _validate_model(
+    model: type[Read],
+    data: Mapping[str, Any],
+    where: str,
+    key: str,
+) -> Read:
     try:
         return model.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
-        wrong = next(findings(error, model, data, (where,)))
+        wrong = next(list_findings(error, model, data, (where,)))
         message = f"{key}: {path_text(wrong.subject)}{wrong.problem}"
         raise UsageError(message, hint=wrong.hint) from error
 
 
 def value_of(path: str, text: str) -> object:
-    """As YAML reads a plain text; lists and mappings are written as JSON."""
+    """Reads a value as YAML reads a plain text; lists and mappings are written as JSON."""
     try:
-        return json.loads(text) if text[:1] in ("[", "{", '"') else resolve(text)
+        return json.loads(text) if text[:1] in ("[", "{", '"') else resolve_scalar(text)
     except ValueError as error:
         raise UsageError(f"the value of `{path}` cannot be read: {error}") from error
 
 
-def steps(path: str) -> list[str | int]:
-    """`search.parameters.lr.values[0]` as names and numbers. Raises UsageError."""
+def parse_field_path(path: str) -> list[str | int]:
+    """Splits `search.parameters.lr.values[0]` into names and numbers. Raises UsageError."""
     found: list[str | int] = []
     for part in path.split("."):
         match = _STEP.fullmatch(part)
@@ -183,25 +201,31 @@ def steps(path: str) -> list[str | int]:
     return found
 
 
-def put(data: dict[str, Any], path: Sequence[str | int], value: object) -> None:
-    """null takes the field away, so that its default is back; an entry of a list is replaced."""
+def put_value(
+    data: dict[str, Any],
+    path: Sequence[str | int],
+    value: object,
+) -> None:
+    """Sets a value. null removes the field, so that its default is back; an entry of a list is
+    replaced."""
     inner: Any = data
     for at, step in enumerate(path):
         last = at == len(path) - 1
         if isinstance(step, int):
             if not isinstance(inner, list) or step >= len(inner):
                 many = f"{len(inner)} entries" if isinstance(inner, list) else "no entries"
-                raise UsageError(f"`{_shown(path[:at])}` has {many}, so there is no [{step}]")
+                raise UsageError(f"`{_format_path(path[:at])}` has {many}, so there is no [{step}]")
             if last:
                 inner[step] = value
         elif isinstance(inner, list):
             raise UsageError(
-                f"`{_shown(path[:at])}` is a list, which has no `{step}`",
-                hint=f"write its first entry as `{_shown(path[:at])}[0]`",
+                f"`{_format_path(path[:at])}` is a list, which has no `{step}`",
+                hint=f"write its first entry as `{_format_path(path[:at])}[0]`",
             )
         elif not isinstance(inner, dict):
             raise UsageError(
-                f"`{_shown(path)}` leads through `{_shown(path[:at])}`, which holds no fields",
+                f"`{_format_path(path)}` leads through `{_format_path(path[:at])}`, which "
+                f"holds no fields",
                 hint="change the file and apply it",
             )
         elif last and value is None:
@@ -214,6 +238,6 @@ def put(data: dict[str, Any], path: Sequence[str | int], value: object) -> None:
             inner = inner[step]
 
 
-def _shown(path: Sequence[str | int]) -> str:
+def _format_path(path: Sequence[str | int]) -> str:
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")

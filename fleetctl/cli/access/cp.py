@@ -1,4 +1,4 @@
-"""`fleetctl cp`: files into a volume or a task, and out of it, as `docker cp` does it."""
+"""`fleetctl cp`: copies files into a volume or a task, and out of it, as `docker cp` does."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 from argparse import Namespace
 from pathlib import PurePosixPath
 
-from fleetctl.cli.access.cp_volume import into, out_of
+from fleetctl.cli.access.cp_volume import copy_from_volume, copy_to_volume
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.volume import volume_place
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.targets.volume import parse_volume_path
 from fleetctl.common.errors import UsageError
 
 PAGE = """\
@@ -20,8 +20,8 @@ A directory goes into a destination that is there, under its own name, and becom
 one that is not; `/.` after it means what is in it. Files are written over, each
 seen whole or not at all. Links to files are copied as files. job/x:3/a is below
 where task 3 began, job/x:3//tmp/a is absolute; without an index, the only task.
-A task that has ended left what it wrote to volumes, which is copied from there, and
-on `local` also its own files if it failed.
+A task that has ended left the outputs that its template names and what it wrote to
+volumes, which are copied from there, and on `local` all its files if it failed.
 
 examples:
   fleetctl cp data.jsonl volume/corpus:/data.jsonl
@@ -47,7 +47,7 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     if (code := _of_a_task(args, screen)) is not None:
         return code
-    source, target = (volume_place(it, args.namespace) for it in (args.source, args.target))
+    source, target = (parse_volume_path(it, args.namespace) for it in (args.source, args.target))
     if source is not None and target is not None:
         name = PurePosixPath(args.source.partition(":")[2]).name or "files"
         raise UsageError(
@@ -60,18 +60,18 @@ def run(args: Namespace, screen: Screen) -> int:
             hint="write one of the two as volume/NAME:/path; a local path may begin with ./",
         )
     if target is not None:
-        return asyncio.run(into(args.source, target, screen))
+        return asyncio.run(copy_to_volume(args.source, target, screen))
     assert source is not None
-    return asyncio.run(out_of(source, args.target, screen))
+    return asyncio.run(copy_from_volume(source, args.target, screen))
 
 
 def _of_a_task(args: Namespace, screen: Screen) -> int | None:
-    """The exit code when one side is in a task; None when none is."""
-    from fleetctl.cli.access.cp_run import download, run_place, upload
+    """Returns the exit code when one side is in a task; otherwise None."""
+    from fleetctl.cli.access.cp_run import copy_from_run, copy_to_run, parse_run_path
 
-    source, target = (run_place(it, args.namespace) for it in (args.source, args.target))
-    if target is not None and source is None and volume_place(args.source) is None:
-        return asyncio.run(upload(args.source, target, screen))
-    if source is not None and target is None and volume_place(args.target) is None:
-        return asyncio.run(download(source, args.target, screen))
+    source, target = (parse_run_path(it, args.namespace) for it in (args.source, args.target))
+    if target is not None and source is None and parse_volume_path(args.source) is None:
+        return asyncio.run(copy_to_run(args.source, target, screen))
+    if source is not None and target is None and parse_volume_path(args.target) is None:
+        return asyncio.run(copy_from_run(source, args.target, screen))
     return None

@@ -1,6 +1,6 @@
-"""Copying between this machine and a task that runs: `fleetctl cp job/x:3/out.txt .`.
+"""Copies between this machine and a running task: `fleetctl cp job/x:3/out.txt .`.
 
-Through `tar` in the sandbox, as `kubectl cp` does it; what the files look like is tar.py's.
+Through `tar` in the sandbox, as `kubectl cp` does it; tar.py makes and reads the archives.
 """
 
 from __future__ import annotations
@@ -12,20 +12,28 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.access.tar import PIECE_BYTES, Moved, means_contents, pack, unpack, upload_place
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.task import Beside, Which, beside
+from fleetctl.cli.access.tar import (
+    PIECE_BYTES,
+    CopySummary,
+    means_contents,
+    pack_archive,
+    resolve_upload,
+    unpack_archive,
+)
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.targets.task import TaskAccess, TaskChoice, find_task_access
 from fleetctl.common.errors import FleetctlError, NotFound, Refused
-from fleetctl.common.home import home
-from fleetctl.common.text import byte_size, plural, safe
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import byte_size, count_noun, escape_line
 from fleetctl.specs.kinds.registry import find_kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.views.kinds import Target, target
+from fleetctl.views.kinds import Target, parse_target
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.exec import Streams
+    from fleetctl.providers.contract.exec import ExecStreams
 
-MISSING, NO_PROGRAM = 66, 127
+MISSING = 66
+NO_PROGRAM = 127
 SAID_BYTES_MAX = 4096
 _INDEXED = re.compile(r"([0-9]{1,10})(?:/(.*))?", re.DOTALL)
 _LOOK = (
@@ -38,8 +46,9 @@ _SEND = (
 _TAKE = f'command -v tar >/dev/null || exit {NO_PROGRAM}; mkdir -p -- "$1" && tar -xof - -C "$1"'
 
 
-class RunPlace(NamedTuple):
-    """`path` is relative to where the task began, unless it begins with a slash."""
+class RunPath(NamedTuple):
+    """A path in a task. `path` is relative to the task's first directory, unless it begins with a
+    slash."""
 
     key: str
     index: int | None  # type: ignore[assignment]  # hides tuple.index
@@ -48,7 +57,14 @@ class RunPlace(NamedTuple):
 
     @property
     def target(self) -> Target:
-        return target(self.key, self.namespace)
+        return parse_target(self.key, self.namespace)
+
+    @property
+    def whole(self) -> str:
+        """Returns the words for all files of the task."""
+        if self.index is None:
+            return self.key
+        return f"{self.key}:{self.index}"
 
     @property
     def shown(self) -> str:
@@ -56,8 +72,8 @@ class RunPlace(NamedTuple):
         return f"{self.key}:{index}{self.path}"
 
 
-def run_place(text: str, namespace: str = DEFAULT_NAMESPACE) -> RunPlace | None:
-    """`job/x:3/path`, `job/x:3//absolute`, `job/x:path`; None for what names no task."""
+def parse_run_path(text: str, namespace: str = DEFAULT_NAMESPACE) -> RunPath | None:
+    """Reads `job/x:3/path`, `job/x:3//absolute`, `job/x:path`; None for text that names no task."""
     key, colon, rest = text.partition(":")
     word, slash, name = key.partition("/")
     kind = find_kind(word) if slash else None
@@ -65,66 +81,110 @@ def run_place(text: str, namespace: str = DEFAULT_NAMESPACE) -> RunPlace | None:
         return None
     indexed = _INDEXED.fullmatch(rest)
     if indexed is None:
-        return RunPlace(key, None, rest or ".", namespace)
-    return RunPlace(key, int(indexed[1]), indexed[2] or ".", namespace)
+        return RunPath(key, None, rest or ".", namespace)
+    return RunPath(key, int(indexed[1]), indexed[2] or ".", namespace)
 
 
-async def download(source: RunPlace, target: str, screen: Screen) -> int:
+async def copy_from_run(
+    source: RunPath,
+    target: str,
+    screen: Screen,
+) -> int:
     from fleetctl.cli.access import cp_ended
 
-    left = cp_ended.left(source.target, source.index, source.path)
+    left = cp_ended.find_left_path(source.target, source.index, source.path)
     if left is not None and left.volume is not None:
-        from fleetctl.cli.access.cp_volume import out_of
+        from fleetctl.cli.access.cp_volume import copy_from_volume
 
-        return await out_of(left.volume, target, screen)
+        return await copy_from_volume(left.volume, target, screen)
+    if left is not None and left.outputs is not None:
+        from fleetctl.cli.access.cp_outputs import copy_outputs
+
+        copied = copy_outputs(left.outputs, source.path, target)
+        return _report_copied(copied, str(Path(target)), screen)
     if left is not None:
-        return _told(cp_ended.copy(left.path, source.path, target), str(Path(target)), screen)
-    found = beside(source.target, Which(source.index), home())
+        return _report_copied(
+            cp_ended.copy_left_files(left, source.path, target), str(Path(target)), screen
+        )
+    found = find_task_access(source.target, TaskChoice(source.index), find_state_dir())
     try:
         with tempfile.TemporaryFile() as file:
-            await _receive(found, source, file)
+            await _receive_archive(found, source, file)
             file.seek(0)
-            moved = unpack(file, target, contents=means_contents(source.path))
+            moved = unpack_archive(file, target, contents=means_contents(source.path))
     finally:
         await found.entering.close()
-    return _told(moved, str(Path(target)), screen)
+    return _report_copied(moved, str(Path(target)), screen)
 
 
-async def upload(source: str, target: RunPlace, screen: Screen) -> int:
+async def copy_to_run(
+    source: str,
+    target: RunPath,
+    screen: Screen,
+) -> int:
     origin = Path(source)
     if not origin.exists():
         raise NotFound(f"there is no file or directory `{source}`")
-    found = beside(target.target, Which(target.index), home())
+    found = find_task_access(target.target, TaskChoice(target.index), find_state_dir())
     try:
         with tempfile.TemporaryFile() as errors:
-            await _run(found, _LOOK, target.path, errors, target.shown)
+            await _run_script(
+                found,
+                _LOOK,
+                target.path,
+                errors,
+                target.shown,
+            )
             errors.seek(0)
             sort = errors.read().decode().strip()
-        into = upload_place(origin, source, target.path, sort)
+        into = resolve_upload(origin, source, target.path, sort)
         with tempfile.TemporaryFile() as file, tempfile.TemporaryFile() as errors:
-            moved = pack(origin, into.name, file)
+            moved = pack_archive(origin, into.name, file)
             file.seek(0)
-            await _run(found, _TAKE, into.directory, errors, target.shown, stdin=_pieces(file))
+            await _run_script(
+                found,
+                _TAKE,
+                into.directory,
+                errors,
+                target.shown,
+                stdin=_read_pieces(file),
+            )
     finally:
         await found.entering.close()
-    return _told(moved, target.shown, screen)
+    return _report_copied(moved, target.shown, screen)
 
 
-async def _receive(found: Beside, source: RunPlace, file: IO[bytes]) -> None:
+async def _receive_archive(
+    found: TaskAccess,
+    source: RunPath,
+    file: IO[bytes],
+) -> None:
     if found.entering.binary:
-        await _run(found, _SEND, source.path, file, source.shown)
+        await _run_script(
+            found,
+            _SEND,
+            source.path,
+            file,
+            source.shown,
+        )
         return
-    # What comes as text would not survive otherwise; four bytes for three.
+    # A text channel would not carry other bytes; four bytes for three.
     with tempfile.TemporaryFile() as text:
-        await _run(found, f"{{ {_SEND}; }} | base64", source.path, text, source.shown)
+        await _run_script(
+            found,
+            f"{{ {_SEND}; }} | base64",
+            source.path,
+            text,
+            source.shown,
+        )
         text.seek(0)
         base64.decode(text, file)
     if not file.tell():
         raise NotFound(f"there is no `{source.shown}`, or the image has no `tar`")
 
 
-async def _run(
-    found: Beside,
+async def _run_script(
+    found: TaskAccess,
     script: str,
     path: str,
     out: IO[bytes],
@@ -132,11 +192,16 @@ async def _run(
     *,
     stdin: AsyncIterator[bytes] | None = None,
 ) -> None:
-    """A script with one argument in the sandbox. Raises NotFound, Refused and FleetctlError."""
-    from fleetctl.providers.contract.exec import Streams
+    """Runs a script with one argument in the sandbox. Raises NotFound, Refused and
+    FleetctlError."""
+    from fleetctl.providers.contract.exec import ExecStreams
 
     errors = bytearray()
-    streams: Streams = Streams(stdin=stdin, out=lambda data: _put(out, data), err=errors.extend)
+    streams: ExecStreams = ExecStreams(
+        stdin=stdin,
+        out=lambda data: _write_all(out, data),
+        err=errors.extend,
+    )
     code = await found.entering.execute(
         found.place, ("sh", "-c", script, "fleetctl", path), streams
     )
@@ -152,17 +217,23 @@ async def _run(
         raise FleetctlError(f"`{shown}` cannot be copied: {words or f'exit code {code}'}")
 
 
-def _put(file: IO[bytes], data: bytes) -> None:
+def _write_all(file: IO[bytes], data: bytes) -> None:
     file.write(data)
 
 
-async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+async def _read_pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
     while data := file.read(PIECE_BYTES):
         yield data
 
 
-def _told(moved: Moved, to: str, screen: Screen) -> int:
+def _report_copied(
+    moved: CopySummary,
+    to: str,
+    screen: Screen,
+) -> int:
     for path in moved.skipped:
-        screen.warn(f"{safe(path)} is left out")
-    screen.data(f"copied {plural(moved.files, 'file')} ({byte_size(moved.size)}) to {safe(to)}")
+        screen.warn(f"{escape_line(path)} is left out")
+    screen.data(
+        f"copied {count_noun(moved.files, 'file')} ({byte_size(moved.size)}) to {escape_line(to)}"
+    )
     return 0

@@ -1,4 +1,4 @@
-"""`fleetctl exec`: a command beside a task that runs, in its sandbox."""
+"""`fleetctl exec`: runs a command beside a running task, in its sandbox."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.task import Beside, add_which, beside, which_of
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.targets.task import TaskAccess, add_which, find_task_access, which_of
 from fleetctl.common.errors import Refused, UsageError
-from fleetctl.common.home import home
-from fleetctl.views.kinds import target
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.views.kinds import parse_target
 
 PIECE_BYTES = 64 * 1024
 
 
-class _Parser(Parser):
-    """What follows `--` is the command, whatever it looks like; without it, what follows the
+class _ExecParser(Parser):
+    """A parser that takes all words after `--` as the command; without `--`, all words after the
     object.
     """
 
@@ -33,9 +33,10 @@ class _Parser(Parser):
         return args
 
     def _after_object(self, words: Sequence[str]) -> int:
-        """Where the command begins: at the first word after `job/x`, or after `job x`."""
+        """Returns the index of the command's first word: after `job/x`, or after `job x`."""
         values = {name for it in self.arguments() if it.nargs != 0 for name in it.option_strings}
-        names, skip = 0, False
+        names = 0
+        skip = False
         for at, word in enumerate(words):
             if skip:
                 skip = False
@@ -69,7 +70,7 @@ exit codes:
 
 
 def parser(verb: str) -> Parser:
-    made = _Parser(verb, PAGE)
+    made = _ExecParser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="whose task")
     add_which(made)
     made.add_argument("-i", "--stdin", action="store_true", help="give it our standard input")
@@ -81,25 +82,33 @@ def run(args: Namespace, screen: Screen) -> int:
     if not args.command:
         hint = f"write it after the object: fleetctl exec {args.object} -- ls"
         raise UsageError("there is no command", hint=hint)
-    return asyncio.run(_run(args, screen))
+    return asyncio.run(_exec_in_task(args, screen))
 
 
-async def _run(args: Namespace, screen: Screen) -> int:
-    found = beside(target(args.object, args.namespace), which_of(args), home())
+async def _exec_in_task(args: Namespace, screen: Screen) -> int:
+    found = find_task_access(
+        parse_target(args.object, args.namespace), which_of(args), find_state_dir()
+    )
     tty = args.tty and _has_terminal(screen)
     if args.tty and not tty:
         screen.warn("there is no terminal here to give to the command")
     if tty and not found.entering.terminal:
         raise Refused("this provider gives a command no terminal", hint="leave `-t` out")
     try:
-        with _raw() if tty else _as_it_is():
-            return await _execute(found, args, screen, tty=tty)
+        with _raw_terminal() if tty else _keep_terminal():
+            return await _execute_command(found, args, screen, tty=tty)
     finally:
         await found.entering.close()
 
 
-async def _execute(found: Beside, args: Namespace, screen: Screen, *, tty: bool) -> int:
-    from fleetctl.providers.contract.exec import Streams
+async def _execute_command(
+    found: TaskAccess,
+    args: Namespace,
+    screen: Screen,
+    *,
+    tty: bool,
+) -> int:
+    from fleetctl.providers.contract.exec import ExecStreams
 
     def out(data: bytes) -> None:
         screen.raw(data)
@@ -114,18 +123,18 @@ async def _execute(found: Beside, args: Namespace, screen: Screen, *, tty: bool)
         screen.talk_stream.flush()
 
     size = os.get_terminal_size() if tty else None
-    streams = Streams(
-        stdin=typed() if args.stdin else None,
+    streams = ExecStreams(
+        stdin=read_stdin() if args.stdin else None,
         out=out,
         err=err,
         tty=(size.lines, size.columns) if size is not None else None,
-        sizes=_sizes() if tty else None,
+        sizes=_watch_window_size() if tty else None,
     )
     return await found.entering.execute(found.place, tuple(args.command), streams)
 
 
-async def typed() -> AsyncIterator[bytes]:
-    """Our own standard input. Read by a thread that nobody has to wait for at the end."""
+async def read_stdin() -> AsyncIterator[bytes]:
+    """Yields our own standard input. Read by a thread that does not delay the exit."""
     import threading
 
     loop = asyncio.get_running_loop()
@@ -137,7 +146,7 @@ async def typed() -> AsyncIterator[bytes]:
             try:
                 asyncio.run_coroutine_threadsafe(pieces.put(data), loop).result()
             except (RuntimeError, asyncio.CancelledError):
-                return  # the command is over, and the loop with it
+                return  # the command has ended, and the loop with it
             if not data:
                 return
 
@@ -146,11 +155,12 @@ async def typed() -> AsyncIterator[bytes]:
         yield data
 
 
-async def _sizes() -> AsyncIterator[tuple[int, int]]:
-    """Rows and columns whenever the window has changed."""
+async def _watch_window_size() -> AsyncIterator[tuple[int, int]]:
+    """Yields rows and columns whenever the window has changed."""
     import signal
 
-    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    changed = asyncio.Event()
     loop.add_signal_handler(signal.SIGWINCH, changed.set)
     try:
         while True:
@@ -167,13 +177,13 @@ def _has_terminal(screen: Screen) -> bool:
 
 
 @contextmanager
-def _raw() -> Iterator[None]:
-    """Keys go to the command as they are pressed, Ctrl-C among them."""
+def _raw_terminal() -> Iterator[None]:
+    """Sends keys to the command as they are pressed, Ctrl-C among them."""
     import termios
     import tty
 
     before = termios.tcgetattr(sys.stdin.fileno())
-    tty.setraw(sys.stdin.fileno(), termios.TCSADRAIN)  # what was typed ahead is kept
+    tty.setraw(sys.stdin.fileno(), termios.TCSADRAIN)  # keys that were typed ahead are kept
     try:
         yield
     finally:
@@ -181,5 +191,5 @@ def _raw() -> Iterator[None]:
 
 
 @contextmanager
-def _as_it_is() -> Iterator[None]:
+def _keep_terminal() -> Iterator[None]:
     yield

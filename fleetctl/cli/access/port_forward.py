@@ -1,7 +1,7 @@
-"""`fleetctl port-forward`: a port of this machine that leads to one in a task's sandbox.
+"""`fleetctl port-forward`: opens a port of this machine that leads to one in a task's sandbox.
 
-A provider that has a link of its own is asked for that; elsewhere a command in the sandbox carries
-the bytes of each connection.
+Uses the provider's own link where there is one; elsewhere a command in the sandbox carries the
+bytes of each connection.
 """
 
 from __future__ import annotations
@@ -14,18 +14,25 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.task import Beside, add_which, beside, which_of
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.targets.task import (
+    TaskAccess,
+    add_which,
+    find_task_access,
+    has_ended,
+    which_of,
+)
 from fleetctl.common.errors import FleetctlError, Refused
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
-from fleetctl.views.kinds import target
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
+from fleetctl.views.kinds import parse_target
 
-HOST = "127.0.0.1"  # nobody else's business
+HOST = "127.0.0.1"  # closed to other machines
 PORT_MAX = 65535
 PIECE_BYTES = 64 * 1024
+LOOK_S = 2.0  # between two looks at whether the task has ended
 NO_PROGRAM = 127
-# In the sandbox: one connection to the port, carried over stdin and stdout.
+# Runs in the sandbox: one connection to the port, carried over stdin and stdout.
 _CARRY = """
 import os, socket, sys, threading
 line = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
@@ -47,7 +54,7 @@ _SCRIPT = (
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Ports(NamedTuple):
+class PortPair(NamedTuple):
     ours: int  # 0 = any that is free
     theirs: int  # 0 = of the dashboard of its Ray cluster
 
@@ -77,15 +84,18 @@ def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="whose task")
     made.add_argument(
-        "ports", type=_ports, metavar="PORT[:REMOTE]", help="here and there; 0 is any that is free"
+        "ports",
+        type=_parse_ports,
+        metavar="PORT[:REMOTE]",
+        help="here and there; 0 is any that is free",
     )
     add_which(made)
     return made
 
 
-def _ports(text: str) -> Ports:
+def _parse_ports(text: str) -> PortPair:
     if text == "ray":
-        return Ports(0, 0)
+        return PortPair(0, 0)
     ours, colon, theirs = text.partition(":")
     numbers = [ours, theirs if colon else ours]
     if not all(it.isascii() and it.isdigit() for it in numbers):
@@ -94,37 +104,40 @@ def _ports(text: str) -> Ports:
         raise argparse.ArgumentTypeError(f"`{text}`: a port is a number from 1 to {PORT_MAX}")
     if not int(numbers[1]):
         raise argparse.ArgumentTypeError(f"`{text}` does not say which port of the task")
-    return Ports(int(numbers[0]), int(numbers[1]))
+    return PortPair(int(numbers[0]), int(numbers[1]))
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    return asyncio.run(_run(args, screen))
+    return asyncio.run(_forward_port(args, screen))
 
 
-async def _run(args: Namespace, screen: Screen) -> int:
-    wanted, ports = target(args.object, args.namespace), args.ports
-    found = beside(wanted, which_of(args), home())
+async def _forward_port(args: Namespace, screen: Screen) -> int:
+    wanted = parse_target(args.object, args.namespace)
+    ports = args.ports
+    found = find_task_access(wanted, which_of(args), find_state_dir())
     try:
         if not ports.theirs:
             number = await _ray_dashboard(found)
-            ports = Ports(number, number)
+            ports = PortPair(number, number)
         link = await found.entering.link(found.place, ports.theirs)
         if "://" in link or link == f"{HOST}:{ports.ours}":
             screen.talk(f"port {ports.theirs} of {found.name} is open there already")
-            screen.data(safe(link))
+            screen.data(escape_line(link))
             return 0
-        return await _forward(found, ports, link, screen)
+        return await _serve_port(found, ports, link, screen)
     finally:
         await found.entering.close()
 
 
-async def _ray_dashboard(found: Beside) -> int:
-    """The port that it listens on, there. Raises Refused."""
-    from fleetctl.providers.contract.exec import Streams
+async def _ray_dashboard(found: TaskAccess) -> int:
+    """Returns the port that the dashboard listens on in the sandbox. Raises Refused."""
+    from fleetctl.providers.contract.exec import ExecStreams
 
     parts: list[bytes] = []
     asked = ("sh", "-c", 'echo "$FLEETCTL_RAY_DASHBOARD"')
-    await found.entering.execute(found.place, asked, Streams(None, parts.append, _nobody))
+    await found.entering.execute(
+        found.place, asked, ExecStreams(None, parts.append, _discard_stderr)
+    )
     text = b"".join(parts).decode("ascii", "replace").strip()
     if not text.isdigit():
         raise Refused(
@@ -133,8 +146,13 @@ async def _ray_dashboard(found: Beside) -> int:
     return int(text)
 
 
-async def _forward(found: Beside, ports: Ports, link: str, screen: Screen) -> int:
-    """Until somebody stops us, or the task has ended."""
+async def _serve_port(
+    found: TaskAccess,
+    ports: PortPair,
+    link: str,
+    screen: Screen,
+) -> int:
+    """Forwards until the user stops it, or the task has ended."""
     over: asyncio.Future[FleetctlError] = asyncio.get_running_loop().create_future()
     carry = _over_network(link) if link else _over_command(found, ports.theirs)
 
@@ -159,7 +177,25 @@ async def _forward(found: Beside, ports: Ports, link: str, screen: Screen) -> in
         screen.talk(f"port {ports.theirs} of {found.name} is here until Ctrl-C")
         screen.data(f"{HOST}:{number}")
         screen.flush()
-        raise await over
+        watching = asyncio.ensure_future(_raise_at_end(found))
+        try:
+            await asyncio.wait((over, watching), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watching.cancel()
+        if over.done():
+            raise over.result()
+        await watching
+        return 0
+
+
+async def _raise_at_end(found: TaskAccess) -> None:
+    """Raises Refused once the task has ended: without it the port leads nowhere, and a program that
+    waits for this command would wait for ever.
+    """
+    while not await asyncio.to_thread(has_ended, found, find_state_dir()):
+        await asyncio.sleep(LOOK_S)
+    hint = f"fleetctl describe {found.name.rpartition(' ')[2]}"
+    raise Refused(f"{found.name} has ended", hint=hint)
 
 
 def _over_network(link: str) -> Serve:
@@ -169,20 +205,24 @@ def _over_network(link: str) -> Serve:
         try:
             theirs, ours = await asyncio.open_connection(host, int(port))
         except OSError:
-            return  # nobody listens there: to whoever called, a connection that ends
+            return  # no listener in the sandbox: the caller's connection ends
         try:
-            await asyncio.gather(_pump(reader, ours), _pump(theirs, writer))
+            await asyncio.gather(_pump_stream(reader, ours), _pump_stream(theirs, writer))
         finally:
             ours.close()
 
     return carry
 
 
-def _over_command(found: Beside, port: int) -> Serve:
-    from fleetctl.providers.contract.exec import Streams
+def _over_command(found: TaskAccess, port: int) -> Serve:
+    from fleetctl.providers.contract.exec import ExecStreams
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        streams = Streams(stdin=_pieces(reader), out=writer.write, err=_nobody)
+        streams = ExecStreams(
+            stdin=_read_pieces(reader),
+            out=writer.write,
+            err=_discard_stderr,
+        )
         argv = ("sh", "-c", _SCRIPT, "fleetctl", str(port), _CARRY)
         code = await found.entering.execute(found.place, argv, streams)
         if code == NO_PROGRAM:
@@ -196,18 +236,19 @@ def _over_command(found: Beside, port: int) -> Serve:
     return carry
 
 
-def _nobody(_said: bytes) -> None:
-    """What the command says when nobody listens: the connection ends, which says it too."""
+def _discard_stderr(_said: bytes) -> None:
+    """Ignores the command's message on a missing listener: the connection ends, which shows it
+    too."""
 
 
-async def _pieces(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+async def _read_pieces(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     while data := await reader.read(PIECE_BYTES):
         yield data
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):  # either side may go at any time
-        async for data in _pieces(reader):
+async def _pump_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):  # either side may close at any time
+        async for data in _read_pieces(reader):
             writer.write(data)
             await writer.drain()
         if writer.can_write_eof():

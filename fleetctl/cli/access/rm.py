@@ -1,4 +1,4 @@
-"""`fleetctl rm`: remove files from a volume."""
+"""`fleetctl rm`: removes files from a volume."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from argparse import Namespace
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.volume import files_of, must_be_a_place
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.targets.volume import files_of, require_volume_path
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
 
 PAGE = """\
 volume/NAME:/path [-r]
@@ -29,19 +29,19 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("place", metavar="volume/NAME:/path", help="what to remove")
+    made.add_argument("place", metavar="volume/NAME:/path", help="file or directory to remove")
     made.add_argument("-r", "--recursive", action="store_true", help="also a whole directory")
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    place = must_be_a_place(args.place, args.namespace)
+    place = require_volume_path(args.place, args.namespace)
     if not place.path.strip("/."):
         raise UsageError(
             f"`{args.place}` names no file in the volume",
             hint=f"`fleetctl delete {place.target.key}` is for the volume itself",
         )
-    files = files_of(place, home())
+    files = files_of(place, find_state_dir())
     asyncio.run(files.remove(place.name, place.path, recursive=args.recursive))
-    screen.data(f"{safe(place.shown)} removed")
+    screen.data(f"{escape_line(place.shown)} removed")
     return 0

@@ -1,1 +1,1 @@
-"""From files to an applied change: apply, watch, diff, validate, and the plan before it."""
+"""Turns files into an applied change: apply, watch, diff, validate, and the plan before it."""

@@ -1,4 +1,4 @@
-"""`fleetctl apply`: hand manifests to the controller; --wait follows their objects to the end.
+"""`fleetctl apply`: sends manifests to the controller; --wait follows their objects to the end.
 
 A thin client on purpose: parsing and validation happen in the controller.
 """
@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.request import apply, documents_meant, order_of, policies_meant
+from fleetctl.cli.apply.request import collect_documents, collect_policies, order_of, send_apply
+from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
 from fleetctl.cli.apply.screens.outcomes import (
     CLIENT,
     NONE,
     SAID_OF_DRY_RUNS,
     SERVER,
-    show,
+    print_outcomes,
     warn_of,
 )
 from fleetctl.cli.command.flags import (
@@ -27,19 +28,20 @@ from fleetctl.cli.command.flags import (
     add_policies,
     add_set,
 )
-from fleetctl.cli.command.values import duration_s, money, one_of, rollout
+from fleetctl.cli.command.values import duration_s, one_of, parse_money, parse_rollout
 from fleetctl.cli.command.verbs import EXIT_INTERRUPTED
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.daemon.reach.client import results_of
+from fleetctl.common.remote import REMOTE
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.daemon.client.socket_client import results_of
 from fleetctl.manifest.files.documents import is_address
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.views.objects import mapping
+from fleetctl.views.objects import as_mapping
 
 if TYPE_CHECKING:
-    from fleetctl.apply.policies.judge import Policy
+    from fleetctl.apply.policies.judge import LoadedPolicy
     from fleetctl.manifest.files.documents import Document
 
 
@@ -48,11 +50,12 @@ PAGE = """\
        [--dry-run] [--prune --applyset NAME] [--yes] [--watch]
 
 Make the world look like these files. Applying them twice changes nothing.
-It asks before running work or data is lost; without a terminal it refuses, with 3,
-and names the flag to add. A saved plan has told what it stops: it asks nothing.
+It asks before running work or data is lost; without a terminal it exits with
+code 3 and names the flag to add. A saved plan has shown what it stops: it asks nothing.
 
 examples:
-  fleetctl apply -f sweep.yaml
+  fleetctl apply -f job.yaml
+  fleetctl apply -f sweep.yaml --gpu A100 --on modal --parallelism 8
   fleetctl apply -f jobs/ --wait --timeout 2h
   fleetctl apply -f skyrl.yaml --wait --logs
   fleetctl apply -f skyrl.yaml --set template.resources.gpu=A100:4
@@ -97,11 +100,12 @@ def parser(verb: str) -> Parser:
         help="say what would change, store nothing; `server` asks the controller",
     )  # fmt: skip
     _add_consequences(made)
+    add_sweep_flags(made)
     return made
 
 
 def _add_consequences(made: Parser) -> None:
-    """Flags on what an apply may do to what is there."""
+    """Adds the flags on the effects that an apply may have on stored objects."""
     add_policies(made)
     add_set(made)
     add_allow_missing(made)
@@ -109,11 +113,11 @@ def _add_consequences(made: Parser) -> None:
         "-y", "--yes", action="store_true", help="do not ask before running work or data is lost"
     )
     made.add_argument(
-        "--max-cost", type=money, metavar="USD",
-        help="refuse (3) when it may cost more, or when nobody knows; see `fleetctl plan`",
+        "--max-cost", type=parse_money, metavar="USD",
+        help="refuse (3) when it may cost more, or when that is not known; see `fleetctl plan`",
     )  # fmt: skip
     made.add_argument(
-        "--rollout", type=rollout, metavar="Replace|FinishRunning",
+        "--rollout", type=parse_rollout, metavar="Replace|FinishRunning",
         help="what a changed template does to running tasks, instead of spec.rollout",
     )  # fmt: skip
     made.add_argument(
@@ -142,45 +146,47 @@ def _add_consequences(made: Parser) -> None:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    if args.timeout is not None and not args.wait:
-        raise UsageError("--timeout limits --wait, which is missing", hint="add --wait")
-    if args.logs and not args.wait:
-        raise UsageError("--logs shows what --wait waits for", hint="add --wait")
-    if args.plan and args.saved:
-        raise UsageError("one plan at a time", hint=f"fleetctl apply {args.saved}")
     saved = args.plan or args.saved or ""
-    if bool(args.files) == bool(saved):
-        raise UsageError(
-            "`fleetctl apply` takes either -f FILE or a saved plan",
-            hint="fleetctl apply -f FILE" if not args.files else "",
-        )
-    if args.prune and not args.applyset:
-        raise UsageError(
-            "--prune needs --applyset NAME: only what was applied with that name can go",
-            hint="apply the same files once with `--applyset NAME` alone, then prune",
-        )
+    _check_flags(args, saved)
     if args.watch:
-        return _watch(args, screen)
-    documents, order = _desired(args, saved, screen)
-    if args.dry_run == CLIENT:
-        from fleetctl.cli.apply.predictions import dry_run
+        return _start_watch(args, screen)
+    with name_sweep_flags():
+        return _apply_documents(args, saved, screen)
 
-        return dry_run(documents, order, screen, policies_meant(args))
-    state_dir, began_at_s = home(), SystemClock().now_s()
+
+def _apply_documents(
+    args: Namespace,
+    saved: str,
+    screen: Screen,
+) -> int:
+    _refuse_over_server(args)
+    documents, order = _load_desired(args, saved, screen)
+    if args.dry_run == CLIENT:
+        from fleetctl.cli.apply.dry_run import dry_run
+
+        return dry_run(documents, order, screen, collect_policies(args))
+    state_dir = find_state_dir()
+    began_at_s = SystemClock().now_s()
     if args.policies:
-        _check_policies(policies_meant(args), state_dir, documents, order)
+        _check_policies(collect_policies(args), state_dir, documents, order)
     if args.max_cost is not None:
         _check_cost(args.max_cost, state_dir, documents, order)
     asked = {**order, "tellWork": True} if args.wait else order
     try:
-        reply = apply(state_dir, documents, asked, screen, piped="-" in args.files)
+        reply = send_apply(
+            state_dir,
+            documents,
+            asked,
+            screen,
+            piped="-" in args.files,
+        )
     except KeyboardInterrupt:
         screen.close_line()
         screen.talk("interrupted before the controller replied; it may be stored all the same")
         screen.hint("`fleetctl diff` of the same files says so")
         return EXIT_INTERRUPTED
     results = results_of(reply)
-    show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
+    print_outcomes(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
     keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
     if args.dry_run == SERVER:
         losses = reply.get("losses")
@@ -201,43 +207,83 @@ def run(args: Namespace, screen: Screen) -> int:
             timeout_s=args.timeout,
             waits_for=waits_for,
             logs_since_s=began_at_s if args.logs else None,
-            works=mapping(reply.get("works")),
+            works=as_mapping(reply.get("works")),
         )
     if screen.talk_is_terminal and (working := _first_working(keys)):
         screen.hint(f"fleetctl get {working} -w")
     return 0
 
 
+def _refuse_over_server(args: Namespace) -> None:
+    """Raises UsageError for flags that look into the store of this machine."""
+    if REMOTE.get() is None:
+        return
+    flags = {
+        "--max-cost": args.max_cost is not None,
+        "--policy": bool(args.policies),
+        "--dry-run=client": args.dry_run == CLIENT,
+    }
+    for name, given in flags.items():
+        if given:
+            raise UsageError(
+                f"{name} does not work over a server yet",
+                hint="`--dry-run=server`, or `fleetctl plan -o json`",
+            )
+
+
+def _check_flags(args: Namespace, saved: str) -> None:
+    """Raises UsageError for flags that do not go together."""
+    if args.timeout is not None and not args.wait:
+        raise UsageError("--timeout limits --wait, which is missing", hint="add --wait")
+    if args.logs and not args.wait:
+        raise UsageError("--logs shows what --wait waits for", hint="add --wait")
+    if args.plan and args.saved:
+        raise UsageError("one plan at a time", hint=f"fleetctl apply {args.saved}")
+    if bool(args.files) == bool(saved):
+        raise UsageError(
+            "`fleetctl apply` takes either -f FILE or a saved plan",
+            hint="fleetctl apply -f FILE" if not args.files else "",
+        )
+    if args.prune and not args.applyset:
+        raise UsageError(
+            "--prune needs --applyset NAME: only what was applied with that name can go",
+            hint="apply the same files once with `--applyset NAME` alone, then prune",
+        )
+
+
 def _check_cost(
-    most_usd: float, state_dir: Path, documents: Sequence[Document], order: Mapping[str, object]
-) -> None:
-    """Raises Refused. Plans in this process, which takes some tenths of a second."""
-    from fleetctl.cli.apply.propose import refuse_above, reported
-    from fleetctl.stores.read.read_only import open_readonly
-
-    with open_readonly(state_dir) as stored:
-        refuse_above(most_usd, reported(state_dir, stored, documents, order)[1])
-
-
-def _check_policies(
-    policies: Sequence[Policy],
+    most_usd: float,
     state_dir: Path,
     documents: Sequence[Document],
     order: Mapping[str, object],
 ) -> None:
-    """Raises Denied. Those that are stored, the controller minds itself."""
-    from fleetctl.apply.policies.told import refuse
-    from fleetctl.cli.apply.predictions import permitted
-    from fleetctl.cli.apply.propose import proposed
+    """Raises Refused. Plans in this process, which takes some tenths of a second."""
+    from fleetctl.apply.local.local_proposal import estimate_proposal, refuse_above
     from fleetctl.stores.read.read_only import open_readonly
 
     with open_readonly(state_dir) as stored:
-        found = proposed(state_dir, stored, documents, order)
-        changes = permitted(stored, found.changes, policies, found.accounts.backends)
-    refuse(changes, found.manifests)
+        refuse_above(most_usd, estimate_proposal(state_dir, stored, documents, order)[1])
 
 
-def _watch(args: Namespace, screen: Screen) -> int:
+def _check_policies(
+    policies: Sequence[LoadedPolicy],
+    state_dir: Path,
+    documents: Sequence[Document],
+    order: Mapping[str, object],
+) -> None:
+    """Raises Denied. The controller checks the stored policies itself."""
+    from fleetctl.apply.local.local_checks import judge_changes
+    from fleetctl.apply.local.local_proposal import propose_locally
+    from fleetctl.apply.policies.report import raise_if_denied
+    from fleetctl.stores.read.read_only import open_readonly
+
+    with open_readonly(state_dir) as stored:
+        found = propose_locally(state_dir, stored, documents, order)
+        changes = judge_changes(stored, found.changes, policies, found.accounts.backends)
+    raise_if_denied(changes, found.manifests)
+
+
+def _start_watch(args: Namespace, screen: Screen) -> int:
     given = {
         "--wait": args.wait,
         "--max-cost": args.max_cost is not None,
@@ -252,36 +298,39 @@ def _watch(args: Namespace, screen: Screen) -> int:
     if "-" in (*args.files, *args.values) or any(map(is_address, args.files)):
         what = "stdin" if "-" in (*args.files, *args.values) else "an address"
         raise UsageError(f"{what} cannot be watched", hint="name files or directories")
-    from fleetctl.cli.apply.watching.watch import watch
+    from fleetctl.cli.apply.watching.watch import watch_manifests
 
-    return watch(args, order_of(args), screen)
+    return watch_manifests(args, order_of(args), screen)
 
 
-def _desired(
-    args: Namespace, saved: str, screen: Screen
+def _load_desired(
+    args: Namespace,
+    saved: str,
+    screen: Screen,
 ) -> tuple[list[Document], dict[str, object]]:
-    """The manifests and how to apply them: from the command line, or from a plan."""
+    """Returns the manifests and the options of their apply: from the command line, or from a
+    plan."""
     order = order_of(args)
     if saved and (args.set or args.values):
         flag = "--set" if args.set else "--values"
         raise UsageError("a saved plan is applied as it was made", hint=f"make it with `{flag}`")
     if not saved:
-        return documents_meant(args, screen), order
-    from fleetctl.cli.apply.plans.file import load
+        return collect_documents(args, screen), order
+    from fleetctl.cli.apply.plans.plan_file import load_plan
 
     if not args.bound:
-        order.pop("namespace", None)  # of the environment: the plan has its own
+        order.pop("namespace", None)  # from the environment: the plan has its own
     changed = sorted(order.keys() - {"yes", "dryRun", "waitForCapacity"})
     if changed:
         raise UsageError(
             "a saved plan is applied as it was made; its own flags say how",
             hint="make the plan again with them",
         )
-    plan = load(saved)
+    plan = load_plan(saved)
     return plan.documents, {**plan.order, **order}
 
 
 def _first_working(keys: Iterable[str]) -> str:
-    """The first key whose kind does work."""
+    """Returns the first key whose kind does work."""
     working = {kind.name.lower() for kind in KINDS.values() if kind.runs}
     return next((key for key in keys if key.partition("/")[0] in working), "")

@@ -1,33 +1,25 @@
-"""`fleetctl diff`: how what is stored differs from what the files say, object by object."""
+"""`fleetctl diff`: the differences between stored objects and files, object by object."""
 
 from __future__ import annotations
 
-import difflib
-import json
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
-from fleetctl.cli.apply.request import documents_meant
+from fleetctl.cli.apply.request import collect_documents
+from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
 from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
     add_manifests,
     add_set,
-    said_namespace,
+    request_namespace,
 )
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import FleetctlError, UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
-from fleetctl.views.kinds import target
-
-if TYPE_CHECKING:
-    from fleetctl.apply.change import Change
-    from fleetctl.controllers.model import Resource
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
+from fleetctl.views.kinds import parse_target
 
 SAME, DIFFERS, ERROR = 0, 1, 2
-CONTEXT_LINES = 3
 
 
 PAGE = """\
@@ -59,12 +51,14 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument("--max-prune", default="100%", metavar="N|P%", help="as apply has it")
     add_allow_missing(made)
+    add_sweep_flags(made)
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
     try:
-        lines, refused = _lines(args, screen)
+        with name_sweep_flags():
+            lines, refused = _list_differences(args, screen)
     except FleetctlError as error:
         screen.error(str(error), hint=error.hint)
         return max(ERROR, error.exit_code)
@@ -73,105 +67,57 @@ def run(args: Namespace, screen: Screen) -> int:
     if refused is not None:
         screen.error(str(refused))
         return ERROR
-    return DIFFERS if lines else SAME
+    if lines:
+        return DIFFERS
+    return SAME
 
 
-def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | None]:
-    """The differences, and why an apply of them would be refused."""
+def _list_differences(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | None]:
+    """Returns the differences, and the error for which an apply of them would be refused."""
     if bool(args.source) == bool(args.files):
         hint = "`fleetctl diff -f FILE`, or `fleetctl diff source/NAME`"
         raise UsageError("`fleetctl diff` takes either -f FILE or one Source", hint=hint)
     if args.source:
         return _of_source(args, screen), None
-    from fleetctl.cli.apply.predictions import looked_at
-    from fleetctl.cli.apply.propose import proposed
+    from fleetctl.apply.local.change_diff import format_diff
+    from fleetctl.apply.local.local_checks import looked_at
+    from fleetctl.apply.local.local_proposal import propose_locally
     from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.read.read_only import open_readonly
 
-    documents = documents_meant(args, screen)
+    documents = collect_documents(args, screen)
     order: dict[str, object] = {
         "applyset": args.applyset,
         "prune": args.prune,
         "maxPrune": args.max_prune,
     }
-    order |= {"allowMissing": args.allow_missing, **said_namespace(args)}
-    state_dir = home()
+    order |= {"allowMissing": args.allow_missing, **request_namespace(args)}
+    state_dir = find_state_dir()
     with open_readonly(state_dir) as stored:
-        found = proposed(state_dir, stored, documents, order)
+        found = propose_locally(state_dir, stored, documents, order)
         providers = found.accounts.backends
-        wrong, doubts = looked_at(stored, found.manifests, found.changes, providers, order)
+        wrong, doubts = looked_at(
+            stored,
+            found.manifests,
+            found.changes,
+            providers,
+            order,
+            found.looked,
+        )
     for warning in (*found.warnings, *doubts):
-        screen.warn(safe(warning))
-    lines = [line for change in found.changes for line in difference(change)]
+        screen.warn(escape_line(warning))
+    lines = [line for change in found.changes for line in format_diff(change)]
     return lines, ManifestErrors(wrong) if wrong else None
 
 
 def _of_source(args: Namespace, screen: Screen) -> list[str]:
+    from fleetctl.apply.local.change_diff import format_diff
     from fleetctl.cli.apply.of_source import changes_of
     from fleetctl.stores.read.read_only import open_readonly
 
-    state_dir = home()
+    state_dir = find_state_dir()
     with open_readonly(state_dir) as stored:
-        changes, warnings = changes_of(state_dir, stored, target(args.source, args.namespace))
+        changes, warnings = changes_of(state_dir, stored, parse_target(args.source, args.namespace))
     for warning in warnings:
-        screen.warn(safe(warning))
-    return [line for change in changes for line in difference(change)]
-
-
-def difference(change: Change) -> Iterator[str]:
-    """A unified diff with file names as kubectl gives them; nothing where nothing differs."""
-    if change.outcome == "unchanged":
-        return
-    from fleetctl.tracking.by_hand import field_note, shown
-
-    gone = change.after.deleted_at_s is not None
-    name = safe(f"{change.after.kind.lower()}.{change.after.namespace}.{change.after.name}")
-    before = _text(change.before) if change.before is not None else []
-    after = [] if gone else _text(change.after)
-    made = difflib.unified_diff(
-        before, after, f"live/{name}", f"file/{name}", lineterm="", n=CONTEXT_LINES
-    )
-    line_of_live = 0
-    for moved in change.fields:
-        if moved.difference and change.before is not None:
-            yield f"# {name}: {moved.path} {safe(moved.difference)}"
-    if change.before is not None and (hand := field_note(change.after.annotations).hand):
-        yield f"# {name}: {safe(shown(hand))} set by hand stays"
-    for line in made:
-        if line.startswith("@@"):
-            line_of_live = int(line[4:].partition(",")[0].partition(" ")[0])
-            yield f"{line} {_section(before or after, line_of_live)}".rstrip()
-        else:
-            yield safe(line)
-
-
-def _text(resource: Resource) -> list[str]:
-    """The canonical YAML of what a person may change. Secrets are references here, never values."""
-    from fleetctl.manifest.yaml.emit import to_yaml
-    from fleetctl.tracking.annotations import NOTES
-
-    shown: dict[str, object] = {}
-    if resource.labels:
-        shown["labels"] = dict(sorted(resource.labels.items()))
-    fields = {key: text for key, text in resource.annotations.items() if key not in NOTES}
-    if fields:
-        shown["annotations"] = dict(sorted(fields.items()))
-    shown["spec"] = _as_written(json.loads(resource.spec))
-    return to_yaml(shown).splitlines()
-
-
-def _as_written(value: Any) -> Any:
-    """Whole seconds without `.0`, which nobody writes."""
-    if isinstance(value, dict):
-        return {key: _as_written(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_as_written(inner) for inner in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _section(lines: Sequence[str], number: int) -> str:
-    """The key of the outermost block that the hunk begins in, as git names a function there."""
-    for line in reversed(lines[: max(number, 1)]):
-        if line[:1].strip() and line.endswith(":"):
-            return line.removesuffix(":")
-    return ""
+        screen.warn(escape_line(warning))
+    return [line for change in changes for line in format_diff(change)]

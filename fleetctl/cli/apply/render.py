@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fleetctl.cli.apply.request import documents_meant
+from fleetctl.cli.apply.request import collect_documents
 from fleetctl.cli.command.flags import Parser, add_manifests, add_output, add_set
 from fleetctl.cli.output.documents import write_all
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 
 PAGE = """\
 -f FILE|DIR|URL|- [-f ...] [-R] [--values FILE] [--set NAME=VALUE] [-o yaml|json]
@@ -37,5 +37,5 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     from fleetctl.manifest.rendering.render import rendered_values
 
-    write_all(rendered_values(documents_meant(args, screen)), args.output, screen)
+    write_all(rendered_values(collect_documents(args, screen)), args.output, screen)
     return 0

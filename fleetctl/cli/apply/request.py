@@ -8,20 +8,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.consent import agreed
+from fleetctl.cli.apply.consent import send_with_consent
+from fleetctl.cli.apply.runs.work_flags import sweep_fields, sweep_flags_given
 from fleetctl.cli.apply.screens.outcomes import SERVER
-from fleetctl.cli.command.flags import said_namespace
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.command.flags import request_namespace
+from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.targets.files import documents_of
-from fleetctl.daemon.reach.spawn import answered
+from fleetctl.cli.targets.sweep_files import NO_FIELDS, make_sweeps
+from fleetctl.common.errors import UsageError
+from fleetctl.common.remote import REMOTE
+from fleetctl.daemon.client.spawn import request_with_env
 
 if TYPE_CHECKING:
-    from fleetctl.apply.policies.judge import Policy
+    from fleetctl.apply.policies.judge import LoadedPolicy
     from fleetctl.manifest.files.documents import Document
 
 
-def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
-    """Of -f and -R, with --values and --set; with --prune there need be none."""
+def collect_documents(args: Namespace, screen: Screen) -> list[Document]:
+    """Returns the documents of -f and -R, with --values and --set, and with Sweeps of bare W&B
+    files; with --prune there need be none."""
     found = documents_of(
         args.files,
         values=args.values,
@@ -29,6 +34,7 @@ def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
         may_be_empty=getattr(args, "prune", False),
         tell=screen.hint,
     )
+    found = with_sweeps(found, args)
     if not args.set:
         return found
     from fleetctl.cli.apply.overrides import with_settings
@@ -36,18 +42,33 @@ def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
     return with_settings(found, args.set)
 
 
-def policies_meant(args: Namespace) -> list[Policy]:
-    """Of `--policy`. Raises ManifestErrors and UsageError."""
+def with_sweeps(documents: list[Document], args: Namespace) -> list[Document]:
+    """Returns the documents with a Sweep instead of each bare W&B file. Raises UsageError for flags
+    of a W&B file that is not there.
+    """
+    given = sweep_flags_given(args)
+    fields = sweep_fields(args) if given else NO_FIELDS
+    made = make_sweeps(documents, fields)
+    if given and made == documents:
+        raise UsageError(
+            f"{given[0]} goes with a bare W&B sweep file, and there is none here",
+            hint="of other files change a field: `--set template.resources.gpu=A100`",
+        )
+    return made
+
+
+def collect_policies(args: Namespace) -> list[LoadedPolicy]:
+    """Returns the policies of `--policy`. Raises ManifestErrors and UsageError."""
     if not args.policies:
         return []
-    from fleetctl.apply.policies.given import policies_in
+    from fleetctl.apply.policies.policy_files import policies_in
     from fleetctl.apply.predictions.policies import wrong_in
 
     return policies_in(documents_of(args.policies, recursive=True), wrong_in)
 
 
 def order_of(args: Namespace) -> dict[str, object]:
-    """What the flags say, as a request tells it. What is not said is not in it."""
+    """Returns the flags as fields of a request, without the absent ones."""
     fields = {
         "yes": args.yes,
         "rollout": args.rollout,
@@ -62,10 +83,10 @@ def order_of(args: Namespace) -> dict[str, object]:
         "waitForCapacity": args.wait_for_capacity,
         "dryRun": args.dry_run == SERVER,
     }
-    return {**{name: value for name, value in fields.items() if value}, **said_namespace(args)}
+    return {**{name: value for name, value in fields.items() if value}, **request_namespace(args)}
 
 
-def apply(
+def send_apply(
     state_dir: Path,
     documents: Sequence[Document],
     order: Mapping[str, object],
@@ -73,10 +94,14 @@ def apply(
     *,
     piped: bool,
 ) -> Mapping[str, object]:
-    """The reply, after asking where something would be lost. Raises Refusal."""
+    """Returns the reply, after a question on losses. Raises RequestRefused."""
+    if REMOTE.get() is not None:
+        from fleetctl.cli.team.inline_files import with_files_inside
+
+        documents = with_files_inside(documents)
     request: dict[str, object] = {
         "verb": "apply",
         "documents": [document._asdict() for document in documents],
         **order,
     }
-    return agreed(partial(answered, state_dir), request, screen, piped=piped)
+    return send_with_consent(partial(request_with_env, state_dir), request, screen, piped=piped)

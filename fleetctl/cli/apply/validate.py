@@ -1,4 +1,4 @@
-"""`fleetctl validate`: check manifests in this process. Stores nothing and needs no controller."""
+"""`fleetctl validate`: checks manifests in this process. Stores nothing and needs no controller."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.request import documents_meant, policies_meant
+from fleetctl.cli.apply.request import collect_documents, collect_policies
+from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
 from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
     add_manifests,
     add_policies,
     add_set,
-    said_namespace,
+    request_namespace,
 )
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
 
 if TYPE_CHECKING:
-    from fleetctl.apply.policies.judge import Policy
+    from fleetctl.apply.policies.judge import LoadedPolicy
 
 PAGE = """\
 -f FILE|DIR|URL|- [-f ...] [-R] [--policy FILE|DIR]
 
-Check manifests and tell everything that is wrong with them, also what is known to
+Check manifests and report everything that is wrong with them, also what is known to
 be refused by what is stored and set up here, or by a policy. Stores nothing and asks
 no cloud. With --policy alone it checks what is stored.
 
@@ -50,44 +51,55 @@ def parser(verb: str) -> Parser:
     add_policies(made)
     add_set(made)
     add_allow_missing(made)
+    add_sweep_flags(made)
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    from fleetctl.cli.apply.predictions import checked
+    from fleetctl.apply.local.local_checks import check_manifests
     from fleetctl.stores.read.read_only import open_readonly
 
-    policies = policies_meant(args)
+    policies = collect_policies(args)
     if not args.files:
         return _of_store(args, policies, screen)
-    order: dict[str, object] = {"allowMissing": args.allow_missing, **said_namespace(args)}
-    state_dir = home()
-    documents = documents_meant(args, screen)
-    with open_readonly(state_dir) as stored:
-        manifests, doubts = checked(state_dir, stored, documents, order, policies)
+    order: dict[str, object] = {"allowMissing": args.allow_missing, **request_namespace(args)}
+    state_dir = find_state_dir()
+    documents = collect_documents(args, screen)
+    with name_sweep_flags(), open_readonly(state_dir) as stored:
+        manifests, doubts = check_manifests(
+            state_dir,
+            stored,
+            documents,
+            order,
+            policies,
+        )
     for manifest in manifests:
-        screen.data(f"{safe(manifest.key)} valid")
+        screen.data(f"{escape_line(manifest.key)} valid")
         for warning in manifest.warnings:
-            screen.warn(safe(warning))
+            screen.warn(escape_line(warning))
     for warning in doubts:
-        screen.warn(safe(warning))
+        screen.warn(escape_line(warning))
     return 0
 
 
-def _of_store(args: Namespace, policies: Sequence[Policy], screen: Screen) -> int:
-    """What is stored, by its policies and these. Raises Denied."""
+def _of_store(
+    args: Namespace,
+    policies: Sequence[LoadedPolicy],
+    screen: Screen,
+) -> int:
+    """Checks the stored objects by the stored policies and these. Raises Denied."""
     if not args.policies:
         raise UsageError("`-f` is missing", hint="or --policy, to check what is stored")
-    from fleetctl.apply.policies.given import stored_judged
-    from fleetctl.apply.policies.told import refuse, warnings_of
+    from fleetctl.apply.policies.policy_files import stored_judged
+    from fleetctl.apply.policies.report import raise_if_denied, warnings_of
     from fleetctl.stores.read.read_only import open_readonly
 
-    with open_readonly(home()) as stored:
+    with open_readonly(find_state_dir()) as stored:
         found = stored_judged(stored, policies, SystemClock().now_s())
     for it in found:
         if not any(verdict.deny for verdict in it.verdicts):
-            screen.data(f"{safe(it.key)} valid")
+            screen.data(f"{escape_line(it.key)} valid")
     for warning in warnings_of(found):
-        screen.warn(safe(warning))
-    refuse(found)
+        screen.warn(escape_line(warning))
+    raise_if_denied(found)
     return 0

@@ -1,24 +1,23 @@
-"""`fleetctl create KIND --from schedule/NAME`: run what a schedule makes now, by hand."""
+"""`fleetctl create KIND --from schedule/NAME`: runs the work of a schedule now, by hand."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
-from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import results_of
-from fleetctl.views.kinds import kind_of, target
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import results_of
+from fleetctl.views.kinds import kind_of, parse_target
 
 PAGE = """\
 KIND [NAME] --from schedule/NAME
 
 Make what a schedule makes, now. The schedule stays as it is: its next run comes when it
-would have come, and this one is in nobody's way. Everything else is made by
-`fleetctl apply -f FILE`.
+would have come. Everything else is made by `fleetctl apply -f FILE`.
 
 examples:
   fleetctl create job --from schedule/nightly
@@ -32,10 +31,8 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("kind", metavar="KIND", help="what the schedule makes, such as job")
-    made.add_argument(
-        "name", nargs="?", default="", metavar="NAME", help="default: one that nobody else has"
-    )
+    made.add_argument("kind", metavar="KIND", help="kind that the schedule makes, such as job")
+    made.add_argument("name", nargs="?", default="", metavar="NAME", help="default: a new one")
     made.add_argument(
         "--from", dest="schedule", metavar="schedule/NAME", help="whose template it is made from"
     )
@@ -48,13 +45,13 @@ def run(args: Namespace, screen: Screen) -> int:
             "`fleetctl create` makes what a schedule makes",
             hint="`fleetctl create job --from schedule/NAME`; a file: `fleetctl apply -f FILE`",
         )
-    schedule = target(args.schedule, args.namespace)
+    schedule = parse_target(args.schedule, args.namespace)
     request = {
         "verb": "create",
         "from": schedule.key,
         "kind": kind_of(args.kind).name,
         "name": args.name,
     }
-    for result in results_of(spawn.demand(home(), request)):
-        screen.data(f"{safe(str(result.get('key')))} created")
+    for result in results_of(spawn.require_reply(find_state_dir(), request)):
+        screen.data(f"{escape_line(str(result.get('key')))} created")
     return 0

@@ -1,4 +1,4 @@
-"""`fleetctl delete`: stop the work of objects, remove them, wait until nothing is left."""
+"""`fleetctl delete`: stops the work of objects, removes them, waits until no part is left."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.cli.apply.consent import accepts
-from fleetctl.cli.change.owned import going_with
+from fleetctl.apply.deletion_losses import deletion_losses
+from fleetctl.cli.apply.consent import confirm_losses
 from fleetctl.cli.command.flags import (
     Parser,
     add_labels,
@@ -17,29 +17,30 @@ from fleetctl.cli.command.flags import (
 )
 from fleetctl.cli.command.refusals import Refusals
 from fleetctl.cli.command.values import duration_s
-from fleetctl.cli.follow.supervise import INTERRUPTED, Supervisor
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.follow.wait_supervisor import INTERRUPTED, WaitSupervisor
+from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.targets.choose import kinds_before_labels, target_seen, with_labels
-from fleetctl.common.deadline import Deadline, Every
+from fleetctl.common.deadline import Deadline, RepeatTimer
 from fleetctl.common.errors import Refused, UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import and_more, duration, plural, safe
-from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import results_of
-from fleetctl.views.kinds import Target, kinds_of, target
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import count_noun, escape_line, format_duration
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import results_of
+from fleetctl.views.kinds import Target, kinds_of, parse_target
 from fleetctl.views.objects import DELETING, View
-from fleetctl.views.reading import Reading, all_missing, open_reading
+from fleetctl.views.store_reading import StoreReading, all_missing, open_reading
 
 TALK_EVERY_S = 5.0
 LEFT_SHOWN_MAX = 20
+YES = "add --yes to do it all the same"
 
 
 PAGE = """\
 KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS | [KIND] --all
     | -f FILE|DIR|- [-R] [--force] [--no-wait] [--timeout TIME]
 
-Stop the work of objects and remove them with their logs. What they cost, came to
-and said stays in `cost`, `query` and `events --deleted` (90 days by default).
+Stop the work of objects and remove them with their logs and outputs. What they cost,
+came to and said stays in `cost`, `query` and `events --deleted` (90 days by default).
 Returns when all of it is confirmed gone. Volumes keep their data unless they say
 `deletionPolicy: Delete`; then, and with --all, it asks first, and without a
 terminal it refuses. What a schedule made goes with it, and what a Source with `prune`
@@ -58,14 +59,15 @@ exit codes:
   0 gone (with --no-wait: going), 2 wrong usage, 3 refused (add --yes),
   4 no such object, 124 timed out, 130 interrupted (the deletion goes on)
 
-Of several each is said by itself: one that a Source keeps, or that is not there, stops no
-other. What needs a yes is asked before anything is done.
+Each of several is reported by itself: one that a Source keeps, or that is not there, stops no
+other. What needs a yes is asked for each object before anything is done, and a no keeps
+that one.
 """
 
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to delete")
+    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="objects to delete")
     add_labels(made, "of the kind that is named, or of `all`, those with these labels")
     made.add_argument(
         "--all", action="store_true", help="every object of the kind, or of all, in the namespace"
@@ -77,7 +79,7 @@ def parser(verb: str) -> Parser:
     add_recursive(made)
     add_variables(made)
     made.add_argument(
-        "--ignore-not-found", action="store_true", help="what is not there is no error"
+        "--ignore-not-found", action="store_true", help="a missing object is no error"
     )
     made.add_argument(
         "-y", "--yes", action="store_true", help="do not ask before data goes, or all"
@@ -102,27 +104,43 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    targets = _targets(args)
-    state_dir = home()
+    targets = _parse_targets(args)
+    state_dir = find_state_dir()
     with open_reading(state_dir) as reading:
         if args.selector or args.all:
-            targets = _selected(args, reading)
+            targets = _select_targets(args, reading)
         report = Refusals(screen)
-        found = _found(targets, reading, report, ignore=args.ignore_not_found)
+        found = _find_living(targets, reading, report, ignore=args.ignore_not_found)
         if not found and not report.code:
             if args.selector or args.all:
                 screen.talk("no object has such labels" if args.selector else "there is nothing")
             return 0
-        _consent(found, reading, args, screen)
-        _ask(state_dir, found, reading, report, args)
+        _check_consent(found, reading, report, args)
+        _request_deletion(
+            state_dir,
+            found,
+            reading,
+            report,
+            args,
+        )
         if args.force:
-            _abandon(state_dir, found, screen)
+            _abandon_objects(state_dir, found, screen)
         if args.no_wait:
             for one in found.values():
-                screen.data(f"{safe(one.key)} is being deleted")
+                screen.data(f"{escape_line(one.key)} is being deleted")
             return report.tell()
         try:
-            code = _wait(state_dir, found, reading, screen, timeout_s=args.timeout) if found else 0
+            code = (
+                _wait_gone(
+                    state_dir,
+                    found,
+                    reading,
+                    screen,
+                    timeout_s=args.timeout,
+                )
+                if found
+                else 0
+            )
             return report.tell() or code
         except KeyboardInterrupt:
             screen.close_line()
@@ -130,16 +148,16 @@ def run(args: Namespace, screen: Screen) -> int:
             return INTERRUPTED
 
 
-def _selected(args: Namespace, reading: Reading) -> list[Target]:
-    """Those that live; what is being deleted already needs no one to say so. Providers stay: there
-    is always one of each.
+def _select_targets(args: Namespace, reading: StoreReading) -> list[Target]:
+    """Returns the living objects; objects in deletion need no new consent. Providers stay: there is
+    always one of each.
     """
     kinds = kinds_before_labels(args.objects, verb="delete")
     found = with_labels(kinds, args.selector, args.namespace, reading)
     return [target_seen(seen) for seen in found if kinds or seen.kind.name != "Provider"]
 
 
-def _targets(args: Namespace) -> list[Target]:
+def _parse_targets(args: Namespace) -> list[Target]:
     if args.selector and not args.all and not args.objects:
         raise UsageError(
             "`-l` selects among the objects of a kind, or of `all`",
@@ -156,7 +174,7 @@ def _targets(args: Namespace) -> list[Target]:
     if len(args.objects) == 1 and "/" not in (word := args.objects[0].lower()):
         if word == "all":
             raise UsageError("`all` names no object", hint="fleetctl delete --all")
-        kind = kinds_of(word)[0]  # raises for what is none
+        kind = kinds_of(word)[0]  # raises for an unknown kind
         raise UsageError(
             f"`{word}` is a kind; say which {kind.plural}",
             hint=f"`fleetctl delete {kind.name.lower()}/NAME`, or `--all` of them",
@@ -166,16 +184,20 @@ def _targets(args: Namespace) -> list[Target]:
             "`fleetctl delete` takes either objects or -f FILE", hint="fleetctl delete job/NAME"
         )
     if not args.files:
-        return list(dict.fromkeys(target(text, args.namespace) for text in args.objects))
+        return list(dict.fromkeys(parse_target(text, args.namespace) for text in args.objects))
     from fleetctl.cli.targets.manifests import named_objects
 
     return named_objects(args)
 
 
-def _found(
-    targets: Sequence[Target], reading: Reading, report: Refusals, *, ignore: bool
+def _find_living(
+    targets: Sequence[Target],
+    reading: StoreReading,
+    report: Refusals,
+    *,
+    ignore: bool,
 ) -> dict[str, Target]:
-    """The living targets by uid; those that are missing are reported."""
+    """Returns the living targets by uid; missing ones are reported."""
     seen = {one: reading.find(one) for one in targets}
     gone = [one for one, found in seen.items() if found is None]
     if gone and not ignore:
@@ -184,34 +206,41 @@ def _found(
     return {found.resource.uid: one for one, found in seen.items() if found is not None}
 
 
-def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen: Screen) -> None:
-    """Raises Refused when data goes with a volume, or all objects go, and nobody has said yes."""
-    views = [reading.by_uid(uid) for uid in found]
-    whole = [one.key for one in found.values()] if args.all and not args.selector else []
-    losses = [f"{plural(len(whole), 'object')} would be deleted: {and_more(whole, most=8)}"][
-        : bool(whole)
-    ]
-    losses += [
-        f"{seen.key}: deleting it deletes its data (deletionPolicy is Delete)"
-        for seen in views
-        if seen is not None
-        and seen.phase != DELETING
-        and seen.kind.name == "Volume"
-        and seen.spec().get("deletionPolicy") == "Delete"
-    ]
-    if args.cascade != "orphan":
-        losses += [it for seen in views if seen is not None for it in going_with(seen, reading)]
-    if not losses or args.yes:
-        return
-    if "-" in args.files or not accepts(losses, screen):
-        raise Refused("\nerror: ".join(losses), hint="add --yes to do it all the same")
-
-
-def _ask(
-    state_dir: Path, found: dict[str, Target], reading: Reading, report: Refusals, args: Namespace
+def _check_consent(
+    found: dict[str, Target],
+    reading: StoreReading,
+    report: Refusals,
+    args: Namespace,
 ) -> None:
-    """Store the spec; objects that are being deleted already are only waited for. What waits for
-    them is told, and what is refused is taken out of `found`.
+    """Removes from `found` the objects whose losses the user did not accept, and notes them: asked
+    object by object, before any change. Raises Refused where all objects would be deleted.
+    """
+    screen = report.screen
+    may_ask = "-" not in args.files
+    if args.yes:
+        return
+    if args.all and not args.selector:
+        names = [one.key for one in found.values()]
+        text = f"{count_noun(len(names), 'object')} would be deleted: {', '.join(names)}"
+        if not may_ask or not confirm_losses([text], screen):
+            raise Refused(text, hint=YES)
+    for uid, one in list(found.items()):
+        losses = deletion_losses(reading.by_uid(uid), reading, orphans=args.cascade == "orphan")
+        if losses and not (may_ask and confirm_losses(losses, screen, of=one.key)):
+            kept = f"; {one.key} stays" if len(found) > 1 else ""
+            report.add("\nerror: ".join(losses) + kept, YES, Refused.exit_code)
+            del found[uid]
+
+
+def _request_deletion(
+    state_dir: Path,
+    found: dict[str, Target],
+    reading: StoreReading,
+    report: Refusals,
+    args: Namespace,
+) -> None:
+    """Marks the objects as deleted; ones in deletion are only waited for. Prints the objects that
+    wait for them, and removes refused ones from `found`.
     """
     views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
     keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
@@ -219,46 +248,54 @@ def _ask(
         request = {"verb": "delete", "keys": keys, "cascade": args.cascade, "each": True}
         if args.override:
             request["override"] = True
-        reply = spawn.demand(state_dir, request)
+        reply = spawn.require_reply(state_dir, request)
         for result in results_of(reply):
             if not report.take(result) and (message := result.get("message")):
-                report.screen.warn(safe(f"{result.get('key')} is deleted, and {message}"))
+                report.screen.warn(escape_line(f"{result.get('key')} is deleted, and {message}"))
         for uid, one in list(found.items()):
             if one.key in report.keys:
                 del found[uid]
 
 
-def _abandon(state_dir: Path, found: dict[str, Target], screen: Screen) -> None:
-    """Have the objects forgotten, confirmed gone or not, and tell what may be left of them."""
-    reply = spawn.demand(state_dir, {"verb": "abandon", "uids": list(found)})
+def _abandon_objects(
+    state_dir: Path,
+    found: dict[str, Target],
+    screen: Screen,
+) -> None:
+    """Makes the store forget the objects, confirmed gone or not, and prints the parts that may be
+    left."""
+    reply = spawn.require_reply(state_dir, {"verb": "abandon", "uids": list(found)})
     results = reply.get("results")
     for one in results if isinstance(results, list) else []:
         left = [str(it) for it in one["left"]]
         for it in left[:LEFT_SHOWN_MAX]:
-            screen.talk(f"{safe(one['key'])} may leave behind: {safe(it)}")
+            screen.talk(f"{escape_line(one['key'])} may leave behind: {escape_line(it)}")
         if len(left) > LEFT_SHOWN_MAX:
-            screen.talk(f"{safe(one['key'])} may leave behind {len(left) - LEFT_SHOWN_MAX} more")
+            screen.talk(
+                f"{escape_line(one['key'])} may leave behind {len(left) - LEFT_SHOWN_MAX} more"
+            )
         if left:
             screen.hint(
-                "what is left is ended as soon as its provider answers; `fleetctl orphans` lists it"
+                "the rest is ended as soon as its provider answers; `fleetctl orphans` lists it"
             )
 
 
-def _wait(
+def _wait_gone(
     state_dir: Path,
     found: dict[str, Target],
-    reading: Reading,
+    reading: StoreReading,
     screen: Screen,
     *,
     timeout_s: float | None,
 ) -> int:
-    deadline, waiting = Deadline(timeout_s), _Waiting(screen)
-    with Supervisor(state_dir, screen) as supervisor:
+    deadline = Deadline(timeout_s)
+    waiting = _DeletionProgress(screen)
+    with WaitSupervisor(state_dir, screen) as supervisor:
         while True:
             for uid, one in list(found.items()):
                 seen = reading.by_uid(uid)
                 if seen is None:
-                    screen.data(f"{safe(one.key)} deleted")
+                    screen.data(f"{escape_line(one.key)} deleted")
                     screen.flush()
                     del found[uid]
                 else:
@@ -266,25 +303,25 @@ def _wait(
             if not found:
                 return 0
             if deadline.passed:
-                names = ", ".join(safe(one.key) for one in found.values())
-                spent = duration(timeout_s or 0.0)
+                names = ", ".join(escape_line(one.key) for one in found.values())
+                spent = format_duration(timeout_s or 0.0)
                 screen.error(f"timed out after {spent}: {names} still there; the deletion goes on")
                 return 124
             supervisor.check()
             reading.wait_for_change(deadline)
 
 
-class _Waiting:
-    """Tells what a deletion waits for: redrawn on a terminal, otherwise once it takes long."""
+class _DeletionProgress:
+    """Prints the obstacles of a deletion: redrawn on a terminal, otherwise once it takes long."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._turn = Every(TALK_EVERY_S, first_s=TALK_EVERY_S)
+        self._turn = RepeatTimer(TALK_EVERY_S, first_s=TALK_EVERY_S)
         self._said = ""
 
     def show(self, seen: View) -> None:
         why = seen.waiting_on[0] if seen.waiting_on else "stopping"
-        line = f"{safe(seen.key)}: {safe(why)}"
+        line = f"{escape_line(seen.key)}: {escape_line(why)}"
         if self._screen.talk_is_terminal:
             self._screen.redraw(line)
         elif line != self._said and self._turn.due():

@@ -1,4 +1,5 @@
-"""`fleetctl edit`: a stored object in an editor, and what was saved as the new spec."""
+"""`fleetctl edit`: opens a stored object in an editor, and stores the saved text as the new
+spec."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from fleetctl.cli.change.set import add_losses, store
+from fleetctl.cli.change.set import add_losses, store_change
 from fleetctl.cli.command.flags import Parser, add_override
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import FleetctlError, UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
 from fleetctl.specs.kinds.registry import API_VERSION
-from fleetctl.views.kinds import target
+from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View
-from fleetctl.views.reading import must_find, open_reading
+from fleetctl.views.store_reading import must_find, open_reading
 
 EDITORS = ("FLEETCTL_EDITOR", "VISUAL", "EDITOR")
 DEFAULT_EDITOR = "vi"
@@ -25,7 +26,7 @@ HEADER = (
     "# {key}, as it is stored. Save and leave to change it; leave it as it is to change nothing.\n"
     "# The next apply of its file brings back what the file says, and leaves the rest alone.\n"
 )
-# What we note ourselves; an edit leaves it as it is.
+# The program's own annotations; an edit leaves them unchanged.
 OWN_PREFIX = "fleetctl.dev/"
 
 
@@ -33,7 +34,7 @@ PAGE = """\
 KIND/NAME | KIND NAME
 
 Change a stored object in your editor ($FLEETCTL_EDITOR, $VISUAL, $EDITOR or vi),
-checked as an apply would. What cannot be stored is kept in a file, and said.
+checked as an apply would. What cannot be stored is kept in a file, which is named.
 
 examples:
   fleetctl edit job/chunks
@@ -48,24 +49,24 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("object", metavar="KIND/NAME", help="what to edit")
+    made.add_argument("object", metavar="KIND/NAME", help="object to edit")
     add_losses(made)
     add_override(made)
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = target(args.object, args.namespace)
-    with open_reading(home()) as reading:
+    wanted = parse_target(args.object, args.namespace)
+    with open_reading(find_state_dir()) as reading:
         seen = must_find(wanted, reading)
-        before = _document(seen)
-    text = HEADER.format(key=safe(seen.key)) + _yaml(before)
-    path = _file(seen, text)
+        before = _build_document(seen)
+    text = HEADER.format(key=escape_line(seen.key)) + _render_yaml(before)
+    path = _write_temporary(seen, text)
     try:
         _let_edit(path)
-        after = _read(path, seen)
+        after = _read_edited(path, seen)
         if after == before:
-            screen.talk(f"{safe(seen.key)} unchanged; nothing was stored")
+            screen.talk(f"{escape_line(seen.key)} unchanged; nothing was stored")
         else:
             request: dict[str, object] = {
                 "verb": "set",
@@ -74,22 +75,22 @@ def run(args: Namespace, screen: Screen) -> int:
                 "spec": after["spec"],
                 "yes": args.yes,
                 **({"override": True} if args.override else {}),
-                **{name: _differences(before, after, name) for name in ("labels", "annotations")},
+                **{name: _diff_metadata(before, after, name) for name in ("labels", "annotations")},
             }
-            store({**request, "rollout": args.rollout} if args.rollout else request, screen)
+            store_change({**request, "rollout": args.rollout} if args.rollout else request, screen)
     except FleetctlError as error:
         if path.read_text(encoding="utf-8", errors="replace") == text:
             path.unlink()
         else:
-            kept = f"what you wrote is kept in {path}"
+            kept = f"your text is kept in {path}"
             error.hint = f"{error.hint}; {kept}" if error.hint else kept
         raise
     path.unlink()
     return 0
 
 
-def _document(seen: View) -> dict[str, Any]:
-    """What a person may change, as a manifest has it."""
+def _build_document(seen: View) -> dict[str, Any]:
+    """Returns the fields that a user may change, as a manifest has them."""
     resource = seen.resource
     metadata: dict[str, Any] = {"name": resource.name}
     if seen.kind.namespaced:
@@ -105,18 +106,18 @@ def _document(seen: View) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": resource.kind,
         "metadata": metadata,
-        "spec": dict(seen.spec()),
+        "spec": dict(seen.shown_spec()),
     }
 
 
-def _yaml(document: dict[str, Any]) -> str:
+def _render_yaml(document: dict[str, Any]) -> str:
     from fleetctl.manifest.yaml.emit import to_yaml
 
     return to_yaml(document)
 
 
-def _file(seen: View, text: str) -> Path:
-    """Where nobody else reads it."""
+def _write_temporary(seen: View, text: str) -> Path:
+    """Returns a file that only its owner can read."""
     import tempfile
 
     handle, name = tempfile.mkstemp(
@@ -140,21 +141,31 @@ def _let_edit(path: Path) -> None:
             hint="set $EDITOR, or change one field with `fleetctl set`",
         ) from None
     if done.returncode != 0:
-        raise FleetctlError(f"the editor `{editor}` ended with {done.returncode}")
+        raise FleetctlError(f"the editor `{editor}` exited with code {done.returncode}")
 
 
-def _read(path: Path, seen: View) -> dict[str, Any]:
-    """Raises ManifestErrors, and UsageError for another object. What it says is checked where it is
+def _read_edited(path: Path, seen: View) -> dict[str, Any]:
+    """Raises ManifestErrors, and UsageError for another object. The content is checked where it is
     stored.
     """
     from fleetctl.manifest.files.documents import read_documents
-    from fleetctl.manifest.problems import ManifestErrors, Problem
-    from fleetctl.manifest.yaml.reader import read
+    from fleetctl.manifest.problems import ManifestErrors, ManifestProblem
+    from fleetctl.manifest.yaml.reader import read_yaml
 
     (document,) = read_documents([str(path)])
     if document.refused:
-        raise ManifestErrors([Problem(document.path, 0, 0, document.refused, document.hint)])
-    reading = read(document.path, document.text)
+        raise ManifestErrors(
+            [
+                ManifestProblem(
+                    document.path,
+                    0,
+                    0,
+                    document.refused,
+                    document.hint,
+                )
+            ]
+        )
+    reading = read_yaml(document.path, document.text)
     if reading.problems:
         raise ManifestErrors(reading.problems)
     found = reading.roots[0].value if len(reading.roots) == 1 else None
@@ -170,7 +181,7 @@ def _read(path: Path, seen: View) -> dict[str, Any]:
     own = (seen.kind.name, seen.resource.name, seen.resource.namespace)
     if identity != own:
         raise UsageError(
-            f"the edited document is no longer of {safe(seen.key)}",
+            f"the edited document is no longer of {escape_line(seen.key)}",
             hint="kind, name and namespace stay; `fleetctl apply` makes another object",
         )
     if not isinstance(found.get("spec"), dict):
@@ -178,14 +189,18 @@ def _read(path: Path, seen: View) -> dict[str, Any]:
     return found
 
 
-def _differences(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, str | None]:
-    """What to set, and what to take away."""
-    old, new = (_words(it["metadata"].get(name), name) for it in (before, after))
+def _diff_metadata(
+    before: dict[str, Any],
+    after: dict[str, Any],
+    name: str,
+) -> dict[str, str | None]:
+    """Returns the labels to set, and with None those to remove."""
+    old, new = (_check_texts(it["metadata"].get(name), name) for it in (before, after))
     gone: dict[str, str | None] = {key: None for key in old if key not in new}
     return gone | {key: text for key, text in new.items() if old.get(key) != text}
 
 
-def _words(value: object, name: str) -> dict[str, str]:
+def _check_texts(value: object, name: str) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(it, str) for it in value.values()):

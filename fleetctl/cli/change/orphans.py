@@ -1,7 +1,7 @@
-"""`fleetctl orphans`: sandboxes with our tag that no object remembers. Needs no controller.
+"""`fleetctl orphans`: lists sandboxes with our tag and without an object. Needs no controller.
 
-Providers are asked first and the store is read after: what is being started meanwhile has its
-record by then, and never looks like an orphan.
+The providers list first and the store is read after: a sandbox that starts meanwhile has its record
+by then, and never looks like an orphan.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.change.orphans_find import FoundOrphan, _all, orphans_among, orphans_of
+from fleetctl.cli.change.orphans_find import FoundOrphan, _list_accounts, orphans_among, orphans_of
 from fleetctl.cli.command.flags import Parser, add_output, own_namespace
-from fleetctl.cli.command.values import duration_s, namespace
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.output.rows import Rows, write_rows
+from fleetctl.cli.command.values import duration_s, parse_namespace
+from fleetctl.cli.output.output_rows import OutputRows, write_rows
+from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import age, plural, safe, timestamp
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import count_noun, escape_line, format_age, format_timestamp
 from fleetctl.specs.builtin import BUILT_IN
-from fleetctl.views.kinds import target
+from fleetctl.views.kinds import parse_target
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.orphans import Orphan
 
 HEADER = ("PROVIDER", "ID", "LABEL JOB", "CREATED", "OWNER", "ACTION")
-FAILED, REFUSED = 1, 3
+FAILED = 1
+REFUSED = 3
 
 
 PAGE = """\
@@ -72,7 +73,7 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "-n",
         "--namespace",
-        type=namespace,
+        type=parse_namespace,
         metavar="NS",
         help="with --into: where that object is (default: $FLEETCTL_NAMESPACE, or `default`)",
     )
@@ -88,7 +89,13 @@ def parser(verb: str) -> Parser:
         metavar="NAME",
         help=f"ask this one only: {', '.join(BUILT_IN)} or a Provider object",
     )
-    add_output(made, "table", "wide", "name", "json")
+    add_output(
+        made,
+        "table",
+        "wide",
+        "name",
+        "json",
+    )
     return made
 
 
@@ -99,47 +106,62 @@ def run(args: Namespace, screen: Screen) -> int:
         raise UsageError("`--into` and `-n` go with `--adopt`")
     if args.yes and not args.delete:
         raise UsageError("`--yes` goes with `--delete`")
-    return asyncio.run(_run(args, screen, home()))
+    return asyncio.run(_handle_orphans(args, screen, find_state_dir()))
 
 
-async def _run(args: Namespace, screen: Screen, state_dir: Path) -> int:
-    asked = [account_named(args.provider, state_dir)] if args.provider else _all(state_dir)
+async def _handle_orphans(
+    args: Namespace,
+    screen: Screen,
+    state_dir: Path,
+) -> int:
+    asked = (
+        [account_named(args.provider, state_dir)] if args.provider else _list_accounts(state_dir)
+    )
     orphans, complete = await orphans_of(asked, state_dir, screen, named=args.provider is not None)
-    found = _wanted(orphans_among(orphans, state_dir), args)
+    found = _filter_orphans(orphans_among(orphans, state_dir), args)
     if args.adopt and not args.ids:
-        found = [one for one in found if one.orphan.kind != "snapshot"]  # nothing runs in one
+        # a snapshot runs no process
+        found = [one for one in found if one.orphan.kind != "snapshot"]
     if args.delete or args.adopt:
-        # Data goes only when somebody has named what holds it.
+        # Data is deleted only when the user has named its volume.
         named = [one for one in found if args.ids or one.orphan.kind != "volume"]
         kept = len(found) - len(named)
         if kept:
-            screen.talk(f"{plural(kept, 'volume')} left alone: name those whose data may go")
+            screen.talk(f"{count_noun(kept, 'volume')} left alone: name those whose data may go")
         found = named
         chosen = [one for one in found if one.ours or args.all_stores]
         if len(chosen) < len(found):
             left = [one for one in found if one not in chosen]
-            screen.talk(f"{_what(left)} of other stores left alone (--all-stores)")
+            screen.talk(f"{_describe_orphans(left)} of other stores left alone (--all-stores)")
         if args.adopt:
-            from fleetctl.cli.change.orphans_adopt import adopt
+            from fleetctl.cli.change.orphans_adopt import adopt_orphans
 
-            into = target(args.into, args.namespace or own_namespace()).key if args.into else ""
-            code = await asyncio.to_thread(adopt, chosen, into, screen, state_dir)
+            into = (
+                parse_target(args.into, args.namespace or own_namespace()).key if args.into else ""
+            )
+            code = await asyncio.to_thread(
+                adopt_orphans,
+                chosen,
+                into,
+                screen,
+                state_dir,
+            )
         else:
-            code = await _delete(chosen, args, screen, state_dir)
+            code = await _delete_orphans(chosen, args, screen, state_dir)
         return max(code, int(not complete))
     if found or complete or args.output != "table":
-        _show(found, args.output, screen)
+        _print_orphans(found, args.output, screen)
     else:
-        screen.talk("no orphans where an answer came; whether there are others is not known")
+        screen.talk("no orphans where a provider answered; others are not known")
     return int(not complete)
 
 
-def _wanted(found: Sequence[FoundOrphan], args: Namespace) -> list[FoundOrphan]:
+def _filter_orphans(found: Sequence[FoundOrphan], args: Namespace) -> list[FoundOrphan]:
     """Raises NotFound for an id that is not an orphan."""
     missing = sorted(set(args.ids) - {one.id for one in found})
     if missing:
         raise NotFound(
-            f"there is no orphan `{safe(missing[0])}`", hint="`fleetctl orphans` lists them"
+            f"there is no orphan `{escape_line(missing[0])}`", hint="`fleetctl orphans` lists them"
         )
     old_at_s = SystemClock().now_s() - args.older_than
     return [
@@ -149,29 +171,36 @@ def _wanted(found: Sequence[FoundOrphan], args: Namespace) -> list[FoundOrphan]:
     ]
 
 
-async def _delete(
-    found: Sequence[FoundOrphan], args: Namespace, screen: Screen, state_dir: Path
+async def _delete_orphans(
+    found: Sequence[FoundOrphan],
+    args: Namespace,
+    screen: Screen,
+    state_dir: Path,
 ) -> int:
     if not found:
         screen.talk("no orphans to delete")
         return 0
-    if not args.yes and not _agreed(found, screen):
+    if not args.yes and not _confirm_deletion(found, screen):
         return REFUSED
-    from fleetctl.wiring.accounts import orphans_of
+    from fleetctl.wiring.account_registry import orphans_of
 
     failed = False
     for provider in dict.fromkeys(one.orphan.provider for one in found):
         orphans = orphans_of(account_named(provider, state_dir), state_dir)
         try:
             for one in (one for one in found if one.orphan.provider == provider):
-                failed |= not await _ended(one, orphans.remove, screen)
+                failed |= not await _end_orphan(one, orphans.remove, screen)
         finally:
             await orphans.close()
-    return FAILED if failed else 0
+    if failed:
+        return FAILED
+    return 0
 
 
-async def _ended(
-    listed: FoundOrphan, remove: Callable[[Orphan], Awaitable[None]], screen: Screen
+async def _end_orphan(
+    listed: FoundOrphan,
+    remove: Callable[[Orphan], Awaitable[None]],
+    screen: Screen,
 ) -> bool:
     try:
         await remove(listed.orphan)
@@ -182,78 +211,92 @@ async def _ended(
     return True
 
 
-def _agreed(found: Sequence[FoundOrphan], screen: Screen) -> bool:
-    """What a person answers. Raises Refused where there is nobody to ask."""
+def _confirm_deletion(found: Sequence[FoundOrphan], screen: Screen) -> bool:
+    """Returns the user's answer. Raises Refused without a terminal."""
     others = sum(not one.ours for one in found)
-    what = _what(found)
+    what = _describe_orphans(found)
     if not (sys.stdin.isatty() and screen.talk_is_terminal):
         raise Refused(
             f"{what} would be ended, with all that is there, and there is no terminal to ask on",
             hint="add --yes",
         )
-    _show(found, "table", screen)
+    _print_orphans(found, "table", screen)
     warning = f", {others} of other stores" if others else ""
     screen.talk(f"End {what}{warning}, with all that is there? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _what(found: Sequence[FoundOrphan]) -> str:
-    """`2 sandboxes and the data of volume/a`."""
-    data = [safe(one.id) for one in found if one.orphan.kind == "volume"]
+def _describe_orphans(found: Sequence[FoundOrphan]) -> str:
+    """Returns `2 sandboxes and the data of volume/a`."""
+    data = [escape_line(one.id) for one in found if one.orphan.kind == "volume"]
     boxes = [one for one in found if one.orphan.kind == "sandbox"]
     functions = [one for one in found if one.orphan.kind == "function"]
     images = [one for one in found if one.orphan.kind == "snapshot"]
-    parts = [_sandboxes(len(boxes))] if boxes else []
-    parts += [plural(len(images), "snapshot")] if images else []
-    parts += [plural(len(functions), "function")] if functions else []
+    parts = [_count_sandboxes(len(boxes))] if boxes else []
+    parts += [count_noun(len(images), "snapshot")] if images else []
+    parts += [count_noun(len(functions), "function")] if functions else []
     parts += [f"the data of {', '.join(data)}"] if data else []
     return " and ".join(parts)
 
 
-def _sandboxes(count: int) -> str:
-    return "1 sandbox" if count == 1 else f"{count} sandboxes"
+def _count_sandboxes(count: int) -> str:
+    if count == 1:
+        return "1 sandbox"
+    return f"{count} sandboxes"
 
 
-def _show(found: Sequence[FoundOrphan], output: str, screen: Screen) -> None:
-    now_s, wide = SystemClock().now_s(), output == "wide"
+def _print_orphans(
+    found: Sequence[FoundOrphan],
+    output: str,
+    screen: Screen,
+) -> None:
+    now_s = SystemClock().now_s()
+    wide = output == "wide"
     header = (*HEADER, "RUN", "PARENT", "STORE") if wide else HEADER
-    written = Rows(
-        table=lambda: (header, (_row(one, now_s, wide=wide) for one in found)),
-        documents=lambda: map(_document, found),
+    written = OutputRows(
+        table=lambda: (header, (_build_row(one, now_s, wide=wide) for one in found)),
+        documents=lambda: map(_build_document, found),
         names=lambda: (one.shown for one in found),
     )
     if not write_rows(written, output, screen):
         screen.talk("no orphans")
 
 
-def _row(listed: FoundOrphan, now_s: float, *, wide: bool) -> list[str]:
+def _build_row(
+    listed: FoundOrphan,
+    now_s: float,
+    *,
+    wide: bool,
+) -> list[str]:
     orphan = listed.orphan
     index = f"/{orphan.index}" if orphan.index else ""
     cells = [
         orphan.provider,
         listed.id,
         f"{orphan.job}{index}" if orphan.job else "-",
-        f"{age(now_s - orphan.created_at_s)} ago" if orphan.created_at_s else "-",
+        f"{format_age(now_s - orphan.created_at_s)} ago" if orphan.created_at_s else "-",
         "this store" if listed.ours else "another store",
-        _action(listed),
+        _describe_action(listed),
     ]
     return [
-        safe(cell)
+        escape_line(cell)
         for cell in (*cells, *((orphan.run, orphan.parent or "-", orphan.store) if wide else ()))
     ]
 
 
-def _action(listed: FoundOrphan) -> str:
+def _describe_action(listed: FoundOrphan) -> str:
     if listed.orphan.kind == "volume":
         return "none; its data goes when it is named: --delete"
     made = listed.orphan.kind in ("function", "snapshot") or listed.orphan.store == "interpreters"
     what = "--delete" if made else "--adopt or --delete"
-    return what if listed.ours else f"{what}, with --all-stores"
+    if listed.ours:
+        return what
+    return f"{what}, with --all-stores"
 
 
-def _document(listed: FoundOrphan) -> dict[str, object]:
+def _build_document(listed: FoundOrphan) -> dict[str, object]:
     orphan = listed.orphan
-    created = timestamp(orphan.created_at_s) if orphan.created_at_s else None
+    created = format_timestamp(orphan.created_at_s) if orphan.created_at_s else None
     return {
         "kind": orphan.kind,
         "provider": orphan.provider,

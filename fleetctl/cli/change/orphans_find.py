@@ -1,4 +1,4 @@
-"""Asks every provider for what carries a tag of ours, and keeps what no object remembers."""
+"""Asks every provider for sandboxes with our tag, and returns those without a record."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.accounts import accounts
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.targets.accounts import load_accounts
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.text import safe
+from fleetctl.common.text import escape_line
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.values.namespaces import asset_name
-from fleetctl.views.reading import open_reading
+from fleetctl.views.store_reading import open_reading
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.account import Account
@@ -23,42 +23,50 @@ _CANNOT_ASK = ("KeyMissing", "AccountNotReady")  # no credentials, or no package
 
 
 class FoundOrphan(NamedTuple):
-    """ours: it carries the tag of this store, which has no record of it."""
+    """An orphan. ours: it carries the tag of this store, which does not know it."""
 
     orphan: Orphan
     ours: bool
 
     @property
     def id(self) -> str:
-        """What a person names it by. The handle of this machine is of a supervisor of several."""
+        """Returns the name for the user. On this machine a handle is of a supervisor of several
+        sandboxes."""
         orphan = self.orphan
         if orphan.kind != "sandbox":
             return f"{orphan.kind}/{orphan.handle}"
-        return orphan.run if runs_here(orphan.provider) else orphan.handle
+        if runs_here(orphan.provider):
+            return orphan.run
+        return orphan.handle
 
     @property
     def shown(self) -> str:
-        return safe(f"{self.orphan.provider}/{self.id}")
+        return escape_line(f"{self.orphan.provider}/{self.id}")
 
 
 async def orphans_of(
-    asked: Sequence[Account], state_dir: Path, screen: Screen, *, named: bool
+    asked: Sequence[Account],
+    state_dir: Path,
+    screen: Screen,
+    *,
+    named: bool,
 ) -> tuple[list[Orphan], bool]:
-    """All that they tell, and whether all could be asked. One without credentials holds nothing."""
-    reply = await asyncio.gather(*(_told(account, state_dir) for account in asked))
+    """Returns all that they list, and true where all responded. One without credentials has no
+    sandbox."""
+    reply = await asyncio.gather(*(_query_account(account, state_dir) for account in asked))
     found: list[Orphan] = []
     complete = True
     for account, answer in zip(asked, reply, strict=True):
         if isinstance(answer, Refused):
             if named:
                 raise answer
-            screen.talk(f"{account.name}: not asked: {safe(str(answer))}")
+            screen.talk(f"{account.name}: not asked: {escape_line(str(answer))}")
         elif (
             isinstance(answer, Unavailable)
             and not named
             and _never_used(account, answer, state_dir)
         ):
-            screen.talk(f"{account.name}: not asked: {safe(str(answer))}")
+            screen.talk(f"{account.name}: not asked: {escape_line(str(answer))}")
         elif isinstance(answer, Unavailable):
             screen.error(str(answer), hint=answer.hint)
             complete = False
@@ -67,15 +75,21 @@ async def orphans_of(
     return found, complete
 
 
-def _never_used(account: Account, answer: Unavailable, state_dir: Path) -> bool:
-    """It cannot be asked from here, and nothing of this store was ever there: no answer is missed.
-    Where something was, what is not known is told as an error.
+def _never_used(
+    account: Account,
+    answer: Unavailable,
+    state_dir: Path,
+) -> bool:
+    """Returns true for an account that cannot be queried from here and was never used by this
+    store: no reply is missing. Where it was used, an unknown list is reported as an error.
     """
     return answer.reason in _CANNOT_ASK and not account.directory(state_dir).exists()
 
 
-async def _told(account: Account, state_dir: Path) -> Sequence[Orphan] | Refused | Unavailable:
-    from fleetctl.wiring.accounts import orphans_of
+async def _query_account(
+    account: Account, state_dir: Path
+) -> Sequence[Orphan] | Refused | Unavailable:
+    from fleetctl.wiring.account_registry import orphans_of
 
     orphans = orphans_of(account, state_dir)
     try:
@@ -86,15 +100,15 @@ async def _told(account: Account, state_dir: Path) -> Sequence[Orphan] | Refused
         await orphans.close()
 
 
-def _all(state_dir: Path) -> list[Account]:
+def _list_accounts(state_dir: Path) -> list[Account]:
     with open_reading(state_dir) as reading:
-        return list(accounts(reading).values())
+        return list(load_accounts(reading).values())
 
 
 def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrphan]:
-    """Those that the store does not remember, the newest last."""
+    """Returns those that the store does not remember, the newest last."""
     from fleetctl.providers.contract.orphans import INTERPRETERS
-    from fleetctl.providers.remote.sandboxes.names import tag_of
+    from fleetctl.providers.remote.sandboxes.sandbox_names import tag_of
     from fleetctl.stores.interpreters import InterpreterRuns
     from fleetctl.stores.read.reader import Reader
 
@@ -118,9 +132,10 @@ def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrpha
             found.append(FoundOrphan(orphan, bool(tag) and orphan.store == tag))
             continue
         if orphan.store == INTERPRETERS and orphan.run in used:
-            continue  # by a program of this machine that lives
+            continue  # made by a program of this machine that lives
         ours = bool(tag) and orphan.store == tag
-        # A supervisor's handle is that of all its sandboxes; there the name alone tells.
+        # A supervisor's handle is that of all its sandboxes; on this machine the name alone
+        # identifies one.
         handle = "" if runs_here(orphan.provider) else orphan.handle
         if not ours or not {orphan.run, handle} & known:
             found.append(FoundOrphan(orphan, ours))

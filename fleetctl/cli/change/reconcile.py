@@ -1,4 +1,5 @@
-"""`fleetctl reconcile source/NAME`: look at a repository now, and tell what came of it."""
+"""`fleetctl reconcile source/NAME`: makes a Source read its repository now, and prints the
+result."""
 
 from __future__ import annotations
 
@@ -6,20 +7,20 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.cli.apply.consent import accepts
+from fleetctl.cli.apply.consent import confirm_losses
 from fleetctl.cli.command.flags import Parser, add_timeout
-from fleetctl.cli.follow.supervise import INTERRUPTED, Supervisor
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.follow.wait_supervisor import INTERRUPTED, WaitSupervisor
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.deadline import Deadline
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import duration, safe
-from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import results_of
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line, format_duration
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import results_of
 from fleetctl.tracking.kept_by import HELD
-from fleetctl.views.kinds import Target, target
-from fleetctl.views.objects import READY, SUSPENDED, View, mapping
-from fleetctl.views.reading import Reading, open_reading
+from fleetctl.views.kinds import Target, parse_target
+from fleetctl.views.objects import READY, SUSPENDED, View, as_mapping
+from fleetctl.views.store_reading import StoreReading, open_reading
 
 WAIT_S = 600.0
 
@@ -43,7 +44,7 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("objects", nargs="+", metavar="source/NAME", help="what to look at")
+    made.add_argument("objects", nargs="+", metavar="source/NAME", help="Sources to look at")
     made.add_argument(
         "-y", "--yes", action="store_true", help="do not ask before work or data is lost"
     )
@@ -53,39 +54,49 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    targets = list(dict.fromkeys(target(text, args.namespace) for text in args.objects))
+    targets = list(dict.fromkeys(parse_target(text, args.namespace) for text in args.objects))
     for one in targets:
         if one.kind.name != "Source":
             raise UsageError(
-                f"{one.key} is of no repository; `reconcile` looks at Sources",
-                hint=f"`fleetctl describe {one.key}` tells why it stands as it does",
+                f"{one.key} is not a Source; `reconcile` takes Sources",
+                hint=f"`fleetctl describe {one.key}` shows the reason of its state",
             )
-    state_dir = home()
-    requests = _asked(state_dir, targets, yes=args.yes)
+    state_dir = find_state_dir()
+    requests = _request_reconcile(state_dir, targets, yes=args.yes)
     if args.no_wait:
         for key in requests:
-            screen.data(f"{safe(key)} is asked to look")
+            screen.data(f"{escape_line(key)} is asked to look")
         return 0
     try:
-        return _wait(state_dir, targets, requests, screen, timeout_s=args.timeout)
+        return _wait_reconciled(
+            state_dir,
+            targets,
+            requests,
+            screen,
+            timeout_s=args.timeout,
+        )
     except KeyboardInterrupt:
         screen.close_line()
         screen.talk("detached; the controller goes on")
         return INTERRUPTED
 
 
-def _asked(
-    state_dir: Path, targets: Sequence[Target], *, yes: bool, revision: str = ""
+def _request_reconcile(
+    state_dir: Path,
+    targets: Sequence[Target],
+    *,
+    yes: bool,
+    revision: str = "",
 ) -> dict[str, str]:
-    """By key, the name of the request, which the status names once it is answered. revision: what
-    was shown to who says yes.
+    """Returns by key the name of the request, which the status shows once it is done. revision: the
+    commit that the user saw and accepts.
     """
     request = {"verb": "reconcile", "keys": [one.key for one in targets], "yes": yes}
-    reply = spawn.demand(state_dir, request | ({"revision": revision} if revision else {}))
+    reply = spawn.require_reply(state_dir, request | ({"revision": revision} if revision else {}))
     return {str(it.get("key")): str(it.get("request")) for it in results_of(reply)}
 
 
-def _wait(
+def _wait_reconciled(
     state_dir: Path,
     targets: Sequence[Target],
     requests: dict[str, str],
@@ -93,54 +104,63 @@ def _wait(
     *,
     timeout_s: float | None,
 ) -> int:
-    deadline, code = Deadline(timeout_s), 0
+    deadline = Deadline(timeout_s)
+    code = 0
     pending = {one.key: one for one in targets}
-    with open_reading(state_dir) as reading, Supervisor(state_dir, screen) as supervisor:
-        before = {key: _applied(reading, one) for key, one in pending.items()}
+    with open_reading(state_dir) as reading, WaitSupervisor(state_dir, screen) as supervisor:
+        before = {key: _read_applied(reading, one) for key, one in pending.items()}
         while pending:
             for key, one in list(pending.items()):
                 seen = reading.find(one)
                 if seen is None:
-                    screen.error(f"{safe(key)} was deleted")
+                    screen.error(f"{escape_line(key)} was deleted")
                     code = max(code, 1)
                 elif seen.phase != SUSPENDED and seen.text("request") != requests[key]:
                     continue
-                elif _held(seen) and accepts(_losses(seen), screen):
+                elif _is_held(seen) and confirm_losses(_list_losses(seen), screen):
                     commit = seen.text("attemptedRevision")
-                    requests |= _asked(state_dir, [one], yes=True, revision=commit)
+                    requests |= _request_reconcile(state_dir, [one], yes=True, revision=commit)
                     continue
                 else:
-                    code = max(code, _tell(seen, before[key], screen))
+                    code = max(code, _report_outcome(seen, before[key], screen))
                 del pending[key]
             if not pending:
                 return code
             if deadline.passed:
-                names = ", ".join(map(safe, pending))
-                screen.error(f"timed out after {duration(timeout_s or 0.0)}: {names} still at it")
+                names = ", ".join(map(escape_line, pending))
+                screen.error(
+                    f"timed out after {format_duration(timeout_s or 0.0)}: {names} still at it"
+                )
                 return 124
             supervisor.check()
             reading.wait_for_change(deadline)
     return code
 
 
-def _applied(reading: Reading, one: Target) -> tuple[str, float | None]:
+def _read_applied(reading: StoreReading, one: Target) -> tuple[str, float | None]:
     seen = reading.find(one)
-    return ("", None) if seen is None else (seen.text("appliedRevision"), seen.time_s("appliedAt"))
+    if seen is None:
+        return ("", None)
+    return (seen.text("appliedRevision"), seen.time_s("appliedAt"))
 
 
-def _held(seen: View) -> bool:
+def _is_held(seen: View) -> bool:
     return seen.text("reason") == HELD
 
 
-def _losses(seen: View) -> list[str]:
+def _list_losses(seen: View) -> list[str]:
     return [seen.text("message")]
 
 
-def _tell(seen: View, before: tuple[str, float | None], screen: Screen) -> int:
-    key = safe(seen.key)
+def _report_outcome(
+    seen: View,
+    before: tuple[str, float | None],
+    screen: Screen,
+) -> int:
+    key = escape_line(seen.key)
     if seen.phase == READY:
         revision = seen.text("appliedRevision")
-        changed = mapping(seen.status.get("changed"))
+        changed = as_mapping(seen.status.get("changed"))
         counts = ", ".join(f"{count} {word}" for word, count in changed.items() if count)
         if revision == before[0]:
             screen.data(f"{key} is equal to {revision[:7]}")
@@ -151,7 +171,11 @@ def _tell(seen: View, before: tuple[str, float | None], screen: Screen) -> int:
         screen.error(f"{key} is suspended", hint=f"fleetctl resume {key}")
         return 1
     for line in seen.text("message").splitlines():
-        screen.error(safe(line) if line.startswith("error") else f"{key}: {safe(line)}")
+        screen.error(
+            escape_line(line) if line.startswith("error") else f"{key}: {escape_line(line)}"
+        )
     if hint := seen.text("hint"):
-        screen.hint(safe(hint))
-    return 3 if _held(seen) else 1
+        screen.hint(escape_line(hint))
+    if _is_held(seen):
+        return 3
+    return 1

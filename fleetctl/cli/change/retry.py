@@ -1,4 +1,4 @@
-"""`fleetctl retry` and `fleetctl rerun`: let tasks that ended run again."""
+"""`fleetctl retry` and `fleetctl rerun`: let ended tasks run again."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from argparse import Namespace
 from collections.abc import Mapping
 from functools import partial
 
-from fleetctl.cli.apply.consent import agreed
+from fleetctl.cli.apply.consent import send_with_consent
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import indexes
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.command.values import parse_indexes
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import plural, safe
-from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import results_of
-from fleetctl.views.kinds import target
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import count_noun, escape_line
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import results_of
+from fleetctl.views.kinds import parse_target
 
 
 def parser(verb: str) -> Parser:
@@ -31,7 +31,7 @@ KIND/NAME
 Run all tasks of an object again, on purpose: finished and failed ones, and those
 that have not begun, whatever the cache knows. Attempts, logs and costs are kept,
 and what runs already is left alone. The source is the copy of the last apply;
-`apply --rerun` takes it anew.
+`apply --rerun` copies it again.
 
 examples:
   fleetctl rerun job/resize
@@ -52,7 +52,7 @@ KIND/NAME (--failed | --index 3,7-9 | --stage NAME | --from STAGE | --all)
     [--only] [--yes]
 
 Let tasks that ended run again. Their attempts and logs are kept, failures are
-counted anew, and what runs already is left alone. Nothing comes from the cache.
+counted from 0, and what runs already is left alone. Nothing comes from the cache.
 With a stage go those that build on it; you are asked before, unless you say
 `--from`, and `--only` leaves them as they are.
 
@@ -72,7 +72,7 @@ exit codes:
 def _parser_of_retry(verb: str) -> Parser:
     made = Parser(verb, RETRY_PAGE)
     made.add_argument("--failed", action="store_true", help="those that failed for good")
-    made.add_argument("--index", type=indexes, metavar="LIST", help="these tasks: 3,7-9")
+    made.add_argument("--index", type=parse_indexes, metavar="LIST", help="these tasks: 3,7-9")
     made.add_argument("--stage", metavar="NAME", help="this stage, and what builds on it")
     made.add_argument("--from", dest="since", metavar="STAGE", help="this stage and all after it")
     made.add_argument("--all", action="store_true", help="all that have run, succeeded ones too")
@@ -84,11 +84,11 @@ def _parser_of_retry(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = target(args.object, args.namespace)
+    wanted = parse_target(args.object, args.namespace)
     if not wanted.kind.runs:
         raise UsageError(f"{wanted.key} runs nothing, so there is nothing to {args.verb}")
     if args.verb == "rerun":
-        return _ask({"keys": [wanted.key], "which": "rerun"}, screen)
+        return _send_retry({"keys": [wanted.key], "which": "rerun"}, screen)
     chosen = (args.failed, args.all, args.index is not None, bool(args.stage), bool(args.since))
     if sum(chosen) != 1:
         raise UsageError(
@@ -104,16 +104,18 @@ def run(args: Namespace, screen: Screen) -> int:
         message["indexes"] = [list(pair) for pair in args.index.ranges]
     if name := args.stage or args.since:
         message["names"] = [name]
-    return _ask({**message, **({"only": True} if args.only else {})}, screen)
+    return _send_retry({**message, **({"only": True} if args.only else {})}, screen)
 
 
-def _ask(message: Mapping[str, object], screen: Screen) -> int:
-    asked = {"verb": "retry", "request": _request(), **message}
-    for result in results_of(agreed(partial(spawn.request, home()), asked, screen)):
-        screen.data(_line(result))
+def _send_retry(message: Mapping[str, object], screen: Screen) -> int:
+    asked = {"verb": "retry", "request": _new_request_id(), **message}
+    for result in results_of(
+        send_with_consent(partial(spawn.request_or_start, find_state_dir()), asked, screen)
+    ):
+        screen.data(_format_result(result))
         if moved := result.get("sourceMoved"):
             screen.warn(
-                f"the source has changed since the last apply ({safe(str(moved))});"
+                f"the source has changed since the last apply ({escape_line(str(moved))});"
                 " these run the copy that was taken then"
             )
             screen.hint("`fleetctl apply -f FILE` takes the source as it is now")
@@ -122,27 +124,34 @@ def _ask(message: Mapping[str, object], screen: Screen) -> int:
     return 0
 
 
-def _request() -> str:
-    """A name of this request, so that repeating it does no more than once."""
+def _new_request_id() -> str:
+    """Returns a name of this request, so that repeating it has no second effect."""
     import secrets
 
     return secrets.token_hex(8)
 
 
-def _line(result: Mapping[str, object]) -> str:
+def _format_result(result: Mapping[str, object]) -> str:
     """`batchjob/resize: 4 tasks requeued (attempts kept)`."""
-    units, live, unit = result.get("units"), result.get("live"), str(result.get("unit") or "task")
+    units = result.get("units")
+    live = result.get("live")
+    unit = str(result.get("unit") or "task")
     count = units if isinstance(units, int) else 0
-    message = f"{plural(count, unit)} requeued" + (" (attempts kept)" if count else "")
-    left = f"; {plural(live, unit)} running already" if isinstance(live, int) and live else ""
-    return f"{safe(str(result.get('key')))}: {message}{left}"
+    message = f"{count_noun(count, unit)} requeued" + (" (attempts kept)" if count else "")
+    left = f"; {count_noun(live, unit)} running already" if isinstance(live, int) and live else ""
+    return f"{escape_line(str(result.get('key')))}: {message}{left}"
 
 
 def _why_none(which: str, result: Mapping[str, object]) -> str:
-    """What becomes of tasks that were asked for and not requeued."""
-    unit, live = str(result.get("unit") or "task"), result.get("live")
+    """Returns the reason why requested tasks were not requeued."""
+    unit = str(result.get("unit") or "task")
+    live = result.get("live")
     if which == "failed":
         return f"no {unit} has failed for good, and none was refused"
     if which == "all":
-        return "" if live else f"no {unit} has run yet"
-    return "" if live else f"each of these {unit}s waits for its turn already"
+        if live:
+            return ""
+        return f"no {unit} has run yet"
+    if live:
+        return ""
+    return f"each of these {unit}s waits for its turn already"

@@ -6,24 +6,24 @@ from argparse import Namespace
 from collections.abc import Mapping
 from functools import partial
 
-from fleetctl.cli.apply.consent import agreed
+from fleetctl.cli.apply.consent import send_with_consent
 from fleetctl.cli.command.flags import Parser, add_override
-from fleetctl.cli.command.values import count, rollout
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.command.values import parse_count, parse_rollout
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
-from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import results_of
-from fleetctl.views.kinds import target
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import results_of
+from fleetctl.views.kinds import parse_target
 
 PAGES = {
     "set": """\
 KIND/NAME FIELD=VALUE [FIELD=VALUE ...] [--rollout ...] [--yes]
 
-Change fields of a stored object, checked as an apply would. `FIELD=null` takes one
-away, `FIELD[0]` is an entry of a list. The next apply of its file brings back what the
-file says, and leaves alone the fields that it never had.
+Change fields of a stored object, checked as an apply would. `FIELD=null` removes
+one, `FIELD[0]` is an entry of a list. The next apply of its file restores the values in
+the file, and leaves alone the fields that it never had.
 
 examples:
   fleetctl set budget/team-vision maxCost=520
@@ -55,21 +55,23 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGES[verb])
     made.set_defaults(verb=verb)
-    made.add_argument("object", metavar="KIND/NAME", help="what to change")
+    made.add_argument("object", metavar="KIND/NAME", help="object to change")
     if verb == "set":
         made.add_argument("fields", nargs="+", metavar="FIELD=VALUE", help="such as maxCost=520")
     else:
         made.add_argument("number", nargs="?", metavar="N", help="as --parallelism N")
-        made.add_argument("--parallelism", type=count, metavar="N", help="runs at the same time")
+        made.add_argument(
+            "--parallelism", type=parse_count, metavar="N", help="runs at the same time"
+        )
     add_losses(made)
     add_override(made)
     return made
 
 
 def add_losses(parser: Parser) -> None:
-    """What a change may do to running work."""
+    """Adds the flags on the losses of running work that a change may cause."""
     parser.add_argument(
-        "--rollout", type=rollout, metavar="Replace|FinishRunning",
+        "--rollout", type=parse_rollout, metavar="Replace|FinishRunning",
         help="what this does to running tasks, instead of spec.rollout",
     )  # fmt: skip
     parser.add_argument(
@@ -78,7 +80,7 @@ def add_losses(parser: Parser) -> None:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = target(args.object, args.namespace)
+    wanted = parse_target(args.object, args.namespace)
     if args.verb == "scale" and not wanted.kind.runs:
         raise UsageError(f"{wanted.key} runs nothing, so there is nothing to scale")
     if args.verb == "scale" and (args.number is not None or args.parallelism is None):
@@ -93,13 +95,16 @@ def run(args: Namespace, screen: Screen) -> int:
         request["override"] = True
     if args.rollout:
         request["rollout"] = args.rollout
-    store(request, screen)
+    store_change(request, screen)
     return 0
 
 
-def store(request: Mapping[str, object], screen: Screen) -> None:
-    """Ask for a change, ask a person where work would be lost, and tell. Raises Refusal."""
-    for result in results_of(agreed(partial(spawn.request, home()), request, screen)):
+def store_change(request: Mapping[str, object], screen: Screen) -> None:
+    """Sends a change, asks the user where work would be lost, and prints the result. Raises
+    Refusal."""
+    for result in results_of(
+        send_with_consent(partial(spawn.request_or_start, find_state_dir()), request, screen)
+    ):
         message = str(result.get("message") or "")
-        text = f"{safe(str(result.get('key')))} {safe(str(result.get('outcome')))}"
-        screen.data(f"{text}  {safe(message)}" if message else text)
+        text = f"{escape_line(str(result.get('key')))} {escape_line(str(result.get('outcome')))}"
+        screen.data(f"{text}  {escape_line(message)}" if message else text)

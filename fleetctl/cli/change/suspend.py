@@ -1,4 +1,4 @@
-"""`fleetctl suspend` and `fleetctl resume`: stop work for a while, and let it go on."""
+"""`fleetctl suspend` and `fleetctl resume`: stop work for a while, and let it continue."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.apply.consent import accepts
+from fleetctl.cli.apply.consent import confirm_losses
 from fleetctl.cli.command.flags import Parser, add_override
 from fleetctl.cli.command.refusals import Refusals
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused, UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import plural, safe
-from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import results_of
-from fleetctl.views.kinds import Target, target
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import count_noun, escape_line
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import results_of
+from fleetctl.views.kinds import Target, parse_target
 from fleetctl.views.objects import SUSPENDED
-from fleetctl.views.reading import open_reading
+from fleetctl.views.store_reading import open_reading
 
 _SUMMARY = {
     "suspend": """\
@@ -46,7 +46,14 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     refused = " 3 you said no," if verb == "suspend" else ""
-    made = Parser(verb, _PAGE.format(verb=verb, summary=_SUMMARY[verb], refused=refused))
+    made = Parser(
+        verb,
+        _PAGE.format(
+            verb=verb,
+            summary=_SUMMARY[verb],
+            refused=refused,
+        ),
+    )
     made.set_defaults(verb=verb)
     if verb == "suspend":
         made.add_argument(
@@ -58,17 +65,17 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    targets = [target(text, args.namespace) for text in args.objects]
+    targets = [parse_target(text, args.namespace) for text in args.objects]
     for wanted in targets:
         if not wanted.kind.suspends:
             raise UsageError(f"{wanted.key} runs nothing, so there is nothing to {args.verb}")
     losses: dict[str, str] = {}
-    over = _over(targets) if args.verb == "suspend" else set()
+    over = _find_ended(targets) if args.verb == "suspend" else set()
     if args.verb == "suspend":
-        losses = _losses(targets)
+        losses = _find_losses(targets)
         parts = [f"{key}: {loss} would be stopped" for key, loss in losses.items()]
         asked = screen.talk_is_terminal and sys.stdin.isatty()
-        if parts and not args.yes and asked and not accepts(parts, screen):
+        if parts and not args.yes and asked and not confirm_losses(parts, screen):
             raise Refused(
                 "nothing was suspended",
                 hint="add --yes, or `fleetctl scale KIND/NAME --parallelism 0"
@@ -76,34 +83,38 @@ def run(args: Namespace, screen: Screen) -> int:
             )
     keys = [wanted.key for wanted in targets]
     request = {"verb": args.verb, "keys": keys, "each": True}
-    reply = spawn.demand(home(), request | ({"override": True} if args.override else {}))
+    reply = spawn.require_reply(
+        find_state_dir(), request | ({"override": True} if args.override else {})
+    )
     report = Refusals(screen)
     for result in results_of(reply):
         if report.take(result):
             continue
-        key, outcome = str(result.get("key")), str(result.get("outcome"))
+        key = str(result.get("key"))
+        outcome = str(result.get("outcome"))
         lost = f"  {losses[key]} stopped" if key in losses and outcome == "suspended" else ""
         if outcome == "suspended" and key in over:
-            lost = "  it is over: nothing was stopped, and its next spec waits"
-        screen.data(f"{safe(key)} {safe(outcome)}{lost}")
+            lost = "  it has ended: nothing was stopped, and its next spec waits"
+        screen.data(f"{escape_line(key)} {escape_line(outcome)}{lost}")
     return report.tell()
 
 
-def _over(targets: Sequence[Target]) -> set[str]:
-    """Keys of those that have ended: to suspend them stops nothing."""
-    with open_reading(home()) as reading:
+def _find_ended(targets: Sequence[Target]) -> set[str]:
+    """Returns keys of ended objects: to suspend them stops no work."""
+    with open_reading(find_state_dir()) as reading:
         return {seen.key for seen in map(reading.find, targets) if seen is not None and seen.over}
 
 
-def _losses(targets: Sequence[Target]) -> dict[str, str]:
-    """By key, what runs: `2 running tasks (41 s of work)`. What has not begun loses nothing."""
+def _find_losses(targets: Sequence[Target]) -> dict[str, str]:
+    """Returns running work by key: `2 running tasks (41 s of work)`. Work that has not begun has no
+    loss."""
     found = {}
     now_s = SystemClock().now_s()
-    with open_reading(home()) as reading:
+    with open_reading(find_state_dir()) as reading:
         for seen in filter(None, map(reading.find, targets)):
             runs = [it for it in reading.live_attempts(seen) if it.started_at_s is not None]
             spent_s = sum(max(0.0, now_s - (it.started_at_s or now_s)) for it in runs)
             if runs and seen.phase != SUSPENDED:
-                what = plural(len(runs), f"running {seen.kind.unit}")
+                what = count_noun(len(runs), f"running {seen.kind.unit}")
                 found[seen.key] = f"{what} ({spent_s:,.0f} s of work)"
     return found

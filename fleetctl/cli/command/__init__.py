@@ -1,1 +1,1 @@
-"""The command line itself: verbs, flags, their values, and what a crash leaves."""
+"""The command line itself: verbs, flags, their values, and reports of crashes."""

@@ -1,4 +1,4 @@
-"""What is said of an error that no verb foresaw, and where its traceback goes.
+"""Prints a message for an error that no verb foresaw, and stores its traceback.
 
 Called by main alone, loaded only then. The world's errors (a disk, a file, an argument that is no
 text) get a sentence; the rest are bugs of ours: a line, a file, and the command that reports it.
@@ -14,18 +14,23 @@ import traceback
 from contextlib import closing
 from pathlib import Path
 
-from fleetctl.cli.output.render import Screen, silence_stdout
+from fleetctl.cli.output.screen import Screen, silence_stdout
 from fleetctl.common.errors import FleetctlError
+from fleetctl.common.install import old_dependency
 from fleetctl.stores.read.connecting import readonly_uri
 
-# What a full or broken disk, and a limit on the size of files, answer to a write.
+# The errors of a write to a full or broken disk, or beyond a limit on the size of files.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 CRASHES = "crashes"  # below the state directory
 NO_HANDLES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
-def tell(error: Exception, words: list[str], screen: Screen) -> None:
-    """Say on `screen` what happened while `words` were run."""
+def report_crash(
+    error: Exception,
+    words: list[str],
+    screen: Screen,
+) -> None:
+    """Prints on `screen` the error that happened while `words` were run."""
     if isinstance(error, OSError) and error.errno is not None:
         why = os.strerror(error.errno).lower()
         if error.errno in NO_ROOM and error.filename is None:
@@ -35,7 +40,11 @@ def tell(error: Exception, words: list[str], screen: Screen) -> None:
         if error.filename is not None:
             denied = isinstance(error, PermissionError)
             why = "it is not open to you" if denied else why
-            hint = "set FLEETCTL_HOME to a directory of your own" if denied and _ours(error) else ""
+            hint = (
+                "set FLEETCTL_HOME to a directory of your own"
+                if denied and _is_in_state_dir(error)
+                else ""
+            )
             screen.error(f"`{os.fsdecode(error.filename)}` cannot be used: {why}", hint=hint)
             return
         if error.errno in NO_HANDLES:
@@ -45,7 +54,12 @@ def tell(error: Exception, words: list[str], screen: Screen) -> None:
         wrong = next(word for word in words if not _is_text(word))
         screen.error(f"`{wrong}` is not UTF-8 text")
         return
-    if damage := _damage():
+    if isinstance(error, ImportError):
+        why, fix = old_dependency()
+        if why:
+            screen.error(why, hint=fix)
+            return
+    if damage := _find_store_damage():
         screen.error(str(damage), hint=damage.hint)
         return
     screen.error(
@@ -54,28 +68,28 @@ def tell(error: Exception, words: list[str], screen: Screen) -> None:
     )
 
 
-def _ours(error: OSError) -> bool:
-    """Whether it speaks of something in the state directory."""
-    from fleetctl.common.home import home
+def _is_in_state_dir(error: OSError) -> bool:
+    """Returns true where the error names a path in the state directory."""
+    from fleetctl.common.state_paths import find_state_dir
 
     try:
-        return os.fsdecode(error.filename).startswith(str(home()))
+        return os.fsdecode(error.filename).startswith(str(find_state_dir()))
     except FleetctlError:
         return False
 
 
-def _damage() -> FleetctlError | None:
-    """What is wrong with the store, when it may well be the reason: a broken page looks like a bug
-    to whoever reads it. None when all is well, or when nobody can tell.
+def _find_store_damage() -> FleetctlError | None:
+    """Returns the damage to the store that may be the reason: a broken page looks like a bug to the
+    reader. None for a sound store, or where the check fails.
     """
     import sqlite3
 
-    from fleetctl.common.home import STATE_DB, home
-    from fleetctl.stores.damage import damaged
-    from fleetctl.stores.errors import primary_code
+    from fleetctl.common.state_paths import STATE_DB, find_state_dir
+    from fleetctl.stores.damage import damaged_error
+    from fleetctl.stores.sqlite_errors import primary_code
 
     try:
-        path = home() / STATE_DB
+        path = find_state_dir() / STATE_DB
         if not path.exists():
             return None
         with closing(sqlite3.connect(readonly_uri(path), uri=True)) as store:
@@ -86,25 +100,32 @@ def _damage() -> FleetctlError | None:
         found = str(error)
     except (FleetctlError, OSError):
         return None
-    return None if found == "ok" else damaged(path, " ".join(found.split()))
+    if found == "ok":
+        return None
+    return damaged_error(path, " ".join(found.split()))
 
 
 def _is_text(word: str) -> bool:
-    """False for what the command line held that is not UTF-8."""
+    """Returns false for a word of the command line that is not UTF-8."""
     return not any("\ud800" <= char <= "\udfff" for char in word)
 
 
 def keep_traceback(error: BaseException) -> str:
-    """Write the traceback to a new private file; its path, or a word when nothing can be written.
+    """Writes the traceback to a new private file; returns its path, or a phrase when no directory
+    is writable.
 
     Locals are left out: they may hold secrets.
     """
     text = "".join(traceback.format_exception(error))
     name = f"crash-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.log"
-    for folder in _folders():
+    for folder in _list_crash_folders():
         path = folder / name
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(
+                mode=0o700,
+                parents=True,
+                exist_ok=True,
+            )
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", errors="backslashreplace") as log:
                 log.write(text)
@@ -114,10 +135,10 @@ def keep_traceback(error: BaseException) -> str:
     return "nowhere: no folder could be written"
 
 
-def _folders() -> list[Path]:
-    from fleetctl.common.home import home
+def _list_crash_folders() -> list[Path]:
+    from fleetctl.common.state_paths import find_state_dir
 
     try:
-        return [home() / CRASHES, Path(tempfile.gettempdir())]
+        return [find_state_dir() / CRASHES, Path(tempfile.gettempdir())]
     except (FleetctlError, OSError):
-        return []  # nowhere to write is what the caller then says
+        return []  # no writable directory: the caller reports that

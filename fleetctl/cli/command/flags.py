@@ -7,12 +7,17 @@ import os
 from collections.abc import Sequence
 from typing import NoReturn
 
-from fleetctl.cli.command.values import _format, duration_s, is_namespace, namespace
+from fleetctl.cli.command.values import (
+    _make_format_parser,
+    duration_s,
+    is_namespace,
+    parse_namespace,
+)
 from fleetctl.cli.command.verbs import FLAGS_ELSEWHERE, VERBS
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.views.selectors import selector
+from fleetctl.views.selectors import parse_selector
 
 KIND_NAME = "KIND/NAME"  # the metavar of an object
 
@@ -24,8 +29,8 @@ class Parser(argparse.ArgumentParser):
     """argparse that raises UsageError instead of leaving, and knows no abbreviations."""
 
     def __init__(self, verb: str, page: str) -> None:
-        """page: the text of `--help` around the list of arguments: how the verb is used, an empty
-        line, what it does, and from a line `examples:` on what stands below that list.
+        """page: the text of `--help` around the list of arguments: the verb's usage, an empty line,
+        its description, and from a line `examples:` on the text below that list.
         """
         usage, _, rest = page.partition("\n\n")
         summary, _, examples = rest.partition("\n\nexamples:\n")
@@ -43,7 +48,7 @@ class Parser(argparse.ArgumentParser):
             self.add_argument(
                 "-n",
                 "--namespace",
-                type=namespace,
+                type=parse_namespace,
                 metavar="NS",
                 help="where the objects are (default: $FLEETCTL_NAMESPACE, or `default`)",
             )
@@ -53,12 +58,13 @@ class Parser(argparse.ArgumentParser):
         )
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """The arguments; with `-h` anywhere only `args.help` is set and nothing is checked."""
+        """Returns the arguments; with `-h` anywhere only `args.help` is set and no argument is
+        checked."""
         if any(it.nargs in ("*", "+") and not it.option_strings for it in self._actions):
             argv = self._gathered(argv)
         for action in self._actions:
             if action.metavar == KIND_NAME and not action.option_strings:
-                argv = joined(argv, many=action.nargs in ("*", "+"))
+                argv = join_kind_names(argv, many=action.nargs in ("*", "+"))
         before = argv[: argv.index("--")] if "--" in argv else argv
         if "-h" in before or "--help" in before:
             return argparse.Namespace(help=True, no_color="--no-color" in before)
@@ -71,8 +77,8 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def _gathered(self, argv: Sequence[str]) -> list[str]:
-        """The words that are not flags together and last: they may stand before, between and behind
-        flags.
+        """Moves the words that are not flags together and last: they may stand before, between and
+        behind flags.
         """
         values = {name for it in self._actions if it.nargs != 0 for name in it.option_strings}
         optional = {name for it in self._actions if it.nargs == "?" for name in it.option_strings}
@@ -88,11 +94,11 @@ class Parser(argparse.ArgumentParser):
             takes = word in values and word not in optional
             if takes and rest and rest[0] != "--":
                 flags.append(rest.pop(0))
-        # A word behind a flag that needs none would be taken for its value.
+        # A word behind a flag without a value would be read as its value.
         return [*words, *flags, *rest]
 
     def arguments(self) -> Sequence[argparse.Action]:
-        """Flags and positional arguments, in the order in which they were added."""
+        """Returns flags and positional arguments, in the order in which they were added."""
         return self._actions
 
     def error(self, message: str) -> NoReturn:
@@ -119,8 +125,9 @@ class Parser(argparse.ArgumentParser):
         )
 
 
-def joined(argv: Sequence[str], *, many: bool) -> Sequence[str]:
-    """`job x y --flag` as `job/x job/y --flag`, because kubectl has both ways of writing it.
+def join_kind_names(argv: Sequence[str], *, many: bool) -> Sequence[str]:
+    """Returns `job x y --flag` as `job/x job/y --flag`, because kubectl has both ways of writing
+    it.
 
     Without `many` only `x` is a name.
     """
@@ -134,11 +141,13 @@ def joined(argv: Sequence[str], *, many: bool) -> Sequence[str]:
         if word.startswith("-") or set("/=:") & set(word) or (names and not many):
             break
         names.append(word)
-    return [*(f"{kind}/{name}" for name in names), *argv[1 + len(names) :]] if names else argv
+    if names:
+        return [*(f"{kind}/{name}" for name in names), *argv[1 + len(names) :]]
+    return argv
 
 
 def _in_our_words(message: str) -> str:
-    """argparse's own messages, with backticks around what it quotes."""
+    """Returns argparse's own messages, with backticks around the quoted words."""
     start, _, missing = message.partition("arguments are required: ")
     if start == "the following ":
         return f"`{missing}` is missing"
@@ -146,7 +155,7 @@ def _in_our_words(message: str) -> str:
 
 
 def add_picking(parser: Parser) -> None:
-    """`--field-selector` and `--sort-by`, which every list takes."""
+    """Adds `--field-selector` and `--sort-by`, which every list takes."""
     parser.add_argument(
         "--field-selector",
         dest="fields",
@@ -163,15 +172,17 @@ def add_picking(parser: Parser) -> None:
     )
 
 
-def said_namespace(args: argparse.Namespace) -> dict[str, object]:
-    """What a request tells of it: nothing where it is `default` without a word."""
+def request_namespace(args: argparse.Namespace) -> dict[str, object]:
+    """Returns the namespace's field of a request: empty for the implied `default`."""
     if args.bound:
         return {"namespace": args.namespace, "namespaceBinds": True}
-    return {"namespace": args.namespace} if args.namespace != DEFAULT_NAMESPACE else {}
+    if args.namespace != DEFAULT_NAMESPACE:
+        return {"namespace": args.namespace}
+    return {}
 
 
 def add_manifests(parser: Parser, *, required: bool = True) -> None:
-    """`-f` and `-R`."""
+    """Adds `-f` and `-R`."""
     parser.add_argument(
         "-f", "--filename", action="append", default=[], required=required, metavar="FILE",
         dest="files",
@@ -181,9 +192,10 @@ def add_manifests(parser: Parser, *, required: bool = True) -> None:
 
 
 def add_labels(parser: Parser, what: str) -> None:
-    """`-l`, terms of labels. what: such as `of all objects, or of a kind, with such labels`."""
+    """Adds `-l`, terms of labels. what: such as `of all objects, or of a kind, with such
+    labels`."""
     parser.add_argument(
-        "-l", "--selector", type=selector, default=(), metavar="LABELS", help=what
+        "-l", "--selector", type=parse_selector, default=(), metavar="LABELS", help=what
     )  # fmt: skip
 
 
@@ -198,7 +210,7 @@ def add_all_namespaces(parser: Parser) -> None:
 
 
 def own_namespace() -> str:
-    """What holds where no `-n` is said. Raises UsageError."""
+    """Returns the namespace that holds without `-n`. Raises UsageError."""
     found = os.environ.get(NAMESPACE_VARIABLE) or DEFAULT_NAMESPACE
     if not is_namespace(found):
         raise UsageError(
@@ -209,12 +221,13 @@ def own_namespace() -> str:
 
 
 def add_output(parser: Parser, *formats: str) -> None:
-    """A format that ends in `=` takes a text of its own, as in `jsonpath={.metadata.name}`."""
+    """Adds `-o`. A format that ends in `=` takes a text of its own, as in
+    `jsonpath={.metadata.name}`."""
     parser.add_argument(
         "-o",
         "--output",
         dest="output",
-        type=_format(*formats),
+        type=_make_format_parser(*formats),
         default=formats[0],
         metavar="|".join(formats),
         help="how to write it (default %(default)s)",
@@ -242,7 +255,7 @@ def add_policies(parser: Parser) -> None:
 
 
 def add_set(parser: Parser) -> None:
-    """`--set` and `--values`, also of fields."""
+    """Adds `--set` and `--values`, also for fields."""
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="give a variable its value, or a field of each object that does work:"
@@ -252,7 +265,7 @@ def add_set(parser: Parser) -> None:
 
 
 def add_variables(parser: Parser) -> None:
-    """The same of variables alone, where files only say which objects are meant."""
+    """Adds the same for variables alone, where files only name the objects."""
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="with -f: give a variable its value",
@@ -273,7 +286,12 @@ def add_recursive(parser: Parser) -> None:
     )
 
 
-def add_timeout(parser: Parser, *, default_s: float | None, meaning: str) -> None:
+def add_timeout(
+    parser: Parser,
+    *,
+    default_s: float | None,
+    meaning: str,
+) -> None:
     parser.add_argument(
         "--timeout", type=duration_s, default=default_s, metavar="TIME", help=meaning
     )

@@ -28,7 +28,9 @@ _SUCH_AS = {
 
 def duration_s(text: str) -> float:
     """`45s 5m 2h 7d`, combinations such as `1h30m`, or plain seconds. Raises ArgumentTypeError."""
-    total, number, last_unit = 0.0, "", DURATION_S_MAX
+    total = 0.0
+    number = ""
+    last_unit = DURATION_S_MAX
     for char in text:
         if char.isascii() and (char.isdigit() or char == "."):
             number += char
@@ -36,7 +38,9 @@ def duration_s(text: str) -> float:
         unit = _UNITS_S.get(char)
         if unit is None or not _is_number(number) or unit >= last_unit:
             raise _bad_duration(text)
-        total, number, last_unit = total + float(number) * unit, "", unit
+        total = total + float(number) * unit
+        number = ""
+        last_unit = unit
     if number:
         if total or not _is_number(number):
             raise _bad_duration(text)
@@ -48,9 +52,9 @@ def duration_s(text: str) -> float:
     return total
 
 
-def moment(text: str) -> Callable[[float], float]:
-    """Of `now` in seconds since the epoch, the moment that `--since` names: a time ago, as for
-    `duration_s`, or a day or a time of one, in UTC where it names no zone. Raises
+def parse_moment(text: str) -> Callable[[float], float]:
+    """Reads a `--since`: a time ago, as for `duration_s`, or a day or a time, in UTC where it names
+    no zone. Returns a function from `now` to that moment, in seconds since the epoch. Raises
     ArgumentTypeError.
     """
     if text in _DAYS_AGO:
@@ -78,16 +82,16 @@ def _bad_duration(text: str) -> argparse.ArgumentTypeError:
     )
 
 
-def pattern(text: str) -> re.Pattern[str]:
-    """A regular expression. Raises ArgumentTypeError."""
+def parse_pattern(text: str) -> re.Pattern[str]:
+    """Reads a regular expression. Raises ArgumentTypeError."""
     try:
         return re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"`{text}` is not a regular expression: {error}") from None
 
 
-class Indexes:
-    """A set of task indexes as ranges, so that `0-99999` costs nothing."""
+class TaskIndexes:
+    """A set of task indexes as ranges, so that `0-99999` takes no memory."""
 
     __slots__ = ("ranges",)
 
@@ -98,8 +102,8 @@ class Indexes:
         return any(low <= index <= high for low, high in self.ranges)
 
 
-def indexes(text: str) -> Indexes:
-    """`3,7-9`. Raises ArgumentTypeError."""
+def parse_indexes(text: str) -> TaskIndexes:
+    """Reads `3,7-9`. Raises ArgumentTypeError."""
     ranges = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
@@ -108,28 +112,29 @@ def indexes(text: str) -> Indexes:
                 f"`{text}` is not a list of indexes; write it as 3,7-9"
                 + (f", or `--stage {text}`" if text[:1].isalpha() and text.isascii() else "")
             )
-        first, last = int(low), int(high if dash else low)
+        first = int(low)
+        last = int(high if dash else low)
         if last < first:
             raise argparse.ArgumentTypeError(
                 f"`{part.strip()}` runs backwards; write {last}-{first}"
             )
         ranges.append((first, last))
-    return Indexes(tuple(ranges))
+    return TaskIndexes(tuple(ranges))
 
 
 def _is_index(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= INDEX_MAX
 
 
-def count(text: str) -> int:
-    """A whole number from 0. Raises ArgumentTypeError."""
+def parse_count(text: str) -> int:
+    """Reads a whole number from 0. Raises ArgumentTypeError."""
     if not _is_index(text):
         raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 0")
     return int(text)
 
 
-def money(text: str) -> float:
-    """`25`, `25.50` or `25USD`, in USD. Raises ArgumentTypeError."""
+def parse_money(text: str) -> float:
+    """Reads `25`, `25.50` or `25USD`, in USD. Raises ArgumentTypeError."""
     number = text.removesuffix("USD").removeprefix("$").strip()
     whole, _, part = number.partition(".")
     if not (whole + part).isdigit() or not (whole + part).isascii() or len(number) > 12:
@@ -137,8 +142,8 @@ def money(text: str) -> float:
     return float(number)
 
 
-def namespace(text: str) -> str:
-    """The name of one. Raises ArgumentTypeError."""
+def parse_namespace(text: str) -> str:
+    """Reads the name of a namespace. Raises ArgumentTypeError."""
     if not is_namespace(text):
         raise argparse.ArgumentTypeError(
             f"`{text}` cannot name a namespace; write at most 63 lower case letters, digits and `-`"
@@ -152,7 +157,7 @@ def is_namespace(text: str) -> bool:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """An argparse type that takes one of `words` and says which is nearest."""
+    """Returns an argparse type that takes one of `words` and names the nearest in its error."""
 
     def check(text: str) -> str:
         if text in words:
@@ -165,13 +170,13 @@ def one_of(*words: str) -> Callable[[str], str]:
     return check
 
 
-def rollout(text: str) -> str:
-    """Also as peers write it: `finish-running`. Raises ArgumentTypeError."""
+def parse_rollout(text: str) -> str:
+    """Reads a rollout, also as peers write it: `finish-running`. Raises ArgumentTypeError."""
     known = {"replace": "Replace", "finishrunning": "FinishRunning"}
     return known.get(text.lower().replace("-", "")) or one_of(*known.values())(text)
 
 
-def _format(*formats: str) -> Callable[[str], str]:
+def _make_format_parser(*formats: str) -> Callable[[str], str]:
     whole = one_of(*formats)
 
     def check(text: str) -> str:

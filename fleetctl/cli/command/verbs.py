@@ -1,15 +1,18 @@
-"""The verbs: one row each, and what verbs of other tools are called here."""
+"""The verbs: one row each, and the names of other tools' verbs here."""
 
 from __future__ import annotations
 
 from enum import Flag, auto
 from typing import NamedTuple
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 
-class Takes(Flag):
-    """What a verb can be done to."""
+class VerbTargets(Flag):
+    """The objects that a verb can act on."""
 
     NOTHING = 0
     VOLUMES = auto()  # that hold files
@@ -19,165 +22,207 @@ class Takes(Flag):
     OBJECTS = auto()  # of every kind
 
 
-class Verb(NamedTuple):
-    """`module` has `parser(verb) -> Parser` and `run(args, screen) -> int`.
+class CommandVerb(NamedTuple):
+    """One verb. `module` has `parser(verb) -> Parser` and `run(args, screen) -> int`.
 
-    takes: what it can be done to, for `api-resources`. namespaced: it names objects or lists them,
-    and takes `-n`; what is asked with SQL, and what is of the whole store or machine, spans all
-    namespaces.
+    takes: the objects that it acts on, for `api-resources`. namespaced: it names objects or lists
+    them, and takes `-n`; SQL queries, and verbs on the whole store or machine, span all namespaces.
     """
 
     module: str
     summary: str
-    takes: Takes = Takes.NOTHING
+    takes: VerbTargets = VerbTargets.NOTHING
     namespaced: bool = False
 
 
 VERBS = {
-    "apply": Verb(
-        "apply.apply", "make the world look like these files", Takes.OBJECTS, namespaced=True
+    "apply": CommandVerb(
+        "apply.apply", "make the world look like these files", VerbTargets.OBJECTS, namespaced=True
     ),
-    "plan": Verb(
+    "plan": CommandVerb(
         "apply.plans.plan",
         "show what an apply would do, where, and what it would cost",
         namespaced=True,
     ),
-    "run": Verb(
+    "run": CommandVerb(
         "apply.run", "run a command: by flags, or in the environment of a file", namespaced=True
     ),
-    "diff": Verb("apply.diff", "show how what is stored differs from these files", namespaced=True),
-    "validate": Verb("apply.validate", "check files without storing anything", namespaced=True),
-    "render": Verb("apply.render", "print files with their variables and overlays put in"),
-    "get": Verb("show.get", "list objects, tasks and attempts", Takes.OBJECTS, namespaced=True),
-    "describe": Verb(
+    "diff": CommandVerb(
+        "apply.diff", "show how what is stored differs from these files", namespaced=True
+    ),
+    "validate": CommandVerb(
+        "apply.validate", "check files without storing anything", namespaced=True
+    ),
+    "render": CommandVerb("apply.render", "print files with their variables and overlays put in"),
+    "get": CommandVerb(
+        "show.get", "list objects, tasks and attempts", VerbTargets.OBJECTS, namespaced=True
+    ),
+    "describe": CommandVerb(
         "show.describe",
-        "show one object in full: why it stands where it stands",
-        Takes.OBJECTS,
+        "show one object in full: its state, and why",
+        VerbTargets.OBJECTS,
         namespaced=True,
     ),
-    "graph": Verb(
+    "graph": CommandVerb(
         "report.graph",
-        "draw which objects depend on which, and how each stands",
-        Takes.RUNS,
+        "draw which objects depend on which, with their phases",
+        VerbTargets.RUNS,
         namespaced=True,
     ),
-    "logs": Verb("follow.logs", "show what tasks printed", Takes.RUNS, namespaced=True),
-    "results": Verb("report.results", "show what tasks submitted", Takes.RUNS, namespaced=True),
-    "plot": Verb(
+    "logs": CommandVerb(
+        "follow.logs", "show what tasks printed", VerbTargets.RUNS, namespaced=True
+    ),
+    "results": CommandVerb(
+        "report.results", "show what tasks submitted", VerbTargets.RUNS, namespaced=True
+    ),
+    "plot": CommandVerb(
         "report.plot",
         "draw a sweep, or what tasks reported over their steps",
-        Takes.RUNS,
+        VerbTargets.RUNS,
         namespaced=True,
     ),
-    "top": Verb("report.top", "show what runs now, and what it costs an hour", namespaced=True),
-    "cost": Verb(
+    "top": CommandVerb(
+        "report.top", "show what runs now, and what it costs an hour", namespaced=True
+    ),
+    "cost": CommandVerb(
         "report.cost", "show what was spent, by object, kind, provider or label", namespaced=True
     ),
-    "query": Verb("report.query", "ask with SQL what ran, where, and what it cost"),
-    "exec": Verb(
-        "access.exec", "run a command beside a task that runs", Takes.RUNS, namespaced=True
+    "query": CommandVerb("report.query", "ask with SQL what ran, where, and what it cost"),
+    "exec": CommandVerb(
+        "access.exec", "run a command beside a task that runs", VerbTargets.RUNS, namespaced=True
     ),
-    "port-forward": Verb(
+    "port-forward": CommandVerb(
         "access.port_forward",
         "let a port here lead to one of a task that runs",
-        Takes.RUNS,
+        VerbTargets.RUNS,
         namespaced=True,
     ),
-    "ls": Verb("access.ls", "list the files in a volume", Takes.VOLUMES, namespaced=True),
-    "cp": Verb(
+    "ls": CommandVerb(
+        "access.ls", "list the files in a volume", VerbTargets.VOLUMES, namespaced=True
+    ),
+    "cp": CommandVerb(
         "access.cp",
         "copy files into a volume or a task, or out of it",
-        Takes.RUNS | Takes.VOLUMES,
+        VerbTargets.RUNS | VerbTargets.VOLUMES,
         namespaced=True,
     ),
-    "rm": Verb("access.rm", "remove files from a volume", Takes.VOLUMES, namespaced=True),
-    "wait": Verb(
+    "rm": CommandVerb(
+        "access.rm", "remove files from a volume", VerbTargets.VOLUMES, namespaced=True
+    ),
+    "wait": CommandVerb(
         "follow.wait",
         "block until something holds, or can no longer hold",
-        Takes.OBJECTS,
+        VerbTargets.OBJECTS,
         namespaced=True,
     ),
-    "events": Verb(
-        "show.events", "show what happened, as sentences", Takes.OBJECTS, namespaced=True
+    "events": CommandVerb(
+        "show.events", "show what happened, as sentences", VerbTargets.OBJECTS, namespaced=True
     ),
-    "delete": Verb(
-        "change.delete", "stop the work of objects and remove them", Takes.OBJECTS, namespaced=True
+    "delete": CommandVerb(
+        "change.delete",
+        "stop the work of objects and remove them",
+        VerbTargets.OBJECTS,
+        namespaced=True,
     ),
-    "create": Verb(
+    "create": CommandVerb(
         "change.create",
         "run what a schedule makes now, by hand",
-        Takes.SCHEDULES,
+        VerbTargets.SCHEDULES,
         namespaced=True,
     ),
-    "reconcile": Verb(
+    "reconcile": CommandVerb(
         "change.reconcile",
         "look at a repository now, and make its objects equal to it",
-        Takes.SOURCES,
+        VerbTargets.SOURCES,
         namespaced=True,
     ),
-    "suspend": Verb(
+    "suspend": CommandVerb(
         "change.suspend",
         "stop work and start none until resumed",
-        Takes.RUNS | Takes.SCHEDULES | Takes.SOURCES,
+        VerbTargets.RUNS | VerbTargets.SCHEDULES | VerbTargets.SOURCES,
         namespaced=True,
     ),
-    "resume": Verb(
+    "resume": CommandVerb(
         "change.suspend",
         "let suspended work go on",
-        Takes.RUNS | Takes.SCHEDULES | Takes.SOURCES,
+        VerbTargets.RUNS | VerbTargets.SCHEDULES | VerbTargets.SOURCES,
         namespaced=True,
     ),
-    "retry": Verb("change.retry", "let tasks that ended run again", Takes.RUNS, namespaced=True),
-    "rerun": Verb(
+    "retry": CommandVerb(
+        "change.retry", "let tasks that ended run again", VerbTargets.RUNS, namespaced=True
+    ),
+    "rerun": CommandVerb(
         "change.retry",
         "run all tasks again on purpose, whatever is known",
-        Takes.RUNS,
+        VerbTargets.RUNS,
         namespaced=True,
     ),
-    "set": Verb(
+    "set": CommandVerb(
         "change.set",
         "change fields of a stored object, checked as an apply would",
-        Takes.OBJECTS,
+        VerbTargets.OBJECTS,
         namespaced=True,
     ),
-    "scale": Verb(
-        "change.set", "let more or fewer tasks run at the same time", Takes.RUNS, namespaced=True
+    "scale": CommandVerb(
+        "change.set",
+        "let more or fewer tasks run at the same time",
+        VerbTargets.RUNS,
+        namespaced=True,
     ),
-    "label": Verb(
+    "label": CommandVerb(
         "change.label",
-        "add, change or take away labels of stored objects",
-        Takes.OBJECTS,
+        "add, change or remove labels of stored objects",
+        VerbTargets.OBJECTS,
         namespaced=True,
     ),
-    "annotate": Verb(
+    "annotate": CommandVerb(
         "change.label",
-        "add, change or take away annotations of stored objects",
-        Takes.OBJECTS,
+        "add, change or remove annotations of stored objects",
+        VerbTargets.OBJECTS,
         namespaced=True,
     ),
-    "edit": Verb(
+    "edit": CommandVerb(
         "change.edit",
         "change a stored object in your editor, checked as an apply would",
-        Takes.OBJECTS,
+        VerbTargets.OBJECTS,
         namespaced=True,
     ),
-    "up": Verb("system.controller", "run the controller"),
-    "down": Verb("system.controller", "stop the controller; work goes on"),
-    "backup": Verb("system.backup", "copy the state to one file, while work goes on"),
-    "restore": Verb("system.backup", "put back the state that `backup` wrote"),
-    "gc": Verb("system.gc", "let go of what is over and past its limit, or tell what would go"),
-    "status": Verb("system.controller", "tell whether the controller runs, and how much there is"),
-    "operator": Verb("system.operator", "run the controller in a Kubernetes cluster"),
-    "orphans": Verb("change.orphans", "find sandboxes that no object remembers, and end them"),
-    "doctor": Verb("system.doctor", "tell what this machine can do, and what would mend the rest"),
-    "bundle": Verb("system.bundle", "pack what a report about a bug needs, without secrets"),
-    "init": Verb("learn.init", "write a first manifest that runs as it is"),
-    "convert": Verb("learn.convert", "write a file of another tool as a manifest"),
-    "explain": Verb("learn.explain", "tell what can stand in a manifest, field by field"),
-    "schema": Verb("learn.schema", "print the JSON Schema of a kind"),
-    "api-resources": Verb("learn.api_resources", "list the kinds and their short names"),
-    "completion": Verb("learn.completion", "print the script that completes words in a shell"),
-    "version": Verb("system.version", "print the version"),
+    "up": CommandVerb("system.controller", "run the controller"),
+    "down": CommandVerb("system.controller", "stop the controller; work goes on"),
+    "backup": CommandVerb("system.backup", "copy the state to one file, while work goes on"),
+    "restore": CommandVerb("system.backup", "put back the state that `backup` wrote"),
+    "gc": CommandVerb(
+        "system.gc", "delete finished work and caches that are past their limits, or list them"
+    ),
+    "status": CommandVerb(
+        "system.controller", "show whether the controller runs, and how much there is"
+    ),
+    "serve": CommandVerb("team.serve", "serve the API of a team: page, scripts, `--server`"),
+    "token": CommandVerb("team.token", "make, list and end the tokens of a team's server"),
+    "audit": CommandVerb(
+        "team.audit", "show who changed something over the server, or read logs", namespaced=True
+    ),
+    "login": CommandVerb("team.login", "use the server of a team, with a token of yours"),
+    "config": CommandVerb("team.login", "choose the server that the other verbs use"),
+    "mcp": CommandVerb("team.mcp", "serve the verbs to a coding agent, within limits"),
+    "operator": CommandVerb("system.operator", "run the controller in a Kubernetes cluster"),
+    "orphans": CommandVerb(
+        "change.orphans", "find sandboxes that no object remembers, and end them"
+    ),
+    "doctor": CommandVerb(
+        "system.doctor", "check what this machine can do, and how to fix the rest"
+    ),
+    "bundle": CommandVerb("system.bundle", "pack what a report about a bug needs, without secrets"),
+    "init": CommandVerb("learn.init", "write a first manifest that runs as it is"),
+    "skills": CommandVerb("learn.skills", "write a skill from which coding agents learn fleetctl"),
+    "convert": CommandVerb("learn.convert", "write a file of another tool as a manifest"),
+    "explain": CommandVerb("learn.explain", "show what a manifest may hold, field by field"),
+    "schema": CommandVerb("learn.schema", "print the JSON Schema of a kind"),
+    "api-resources": CommandVerb("learn.api_resources", "list the kinds and their short names"),
+    "completion": CommandVerb(
+        "learn.completion", "print the script that completes words in a shell"
+    ),
+    "version": CommandVerb("system.version", "print the version"),
 }
 
 
@@ -200,11 +245,12 @@ GROUPS = {
         "up", "down", "status", "doctor", "backup", "restore", "gc", "orphans", "bundle",
         "operator",
     ),
-    "learn more": ("api-resources", "completion", "version"),
+    "share one server with a team": ("serve", "token", "audit", "login", "config", "mcp"),
+    "learn more": ("api-resources", "skills", "completion", "version"),
 }  # fmt: skip
 
 
-# Flags of kubectl and terraform that are none here, and what does that instead.
+# Flags of kubectl and terraform that do not exist here, and their replacements.
 _YES = "fleetctl apply -f FILE --yes"
 _KUSTOMIZE = "a `kind: Overlay` does the same; or `kustomize build DIR | fleetctl {verb} -f -`"
 FLAGS_ELSEWHERE = {
@@ -213,15 +259,15 @@ FLAGS_ELSEWHERE = {
     "-auto-approve": _YES,
     "--auto-approve": _YES,
 }
-# What people who come from kubectl, terraform, docker or SkyPilot type, and what does that here.
-SAID_ELSEWHERE = {
-    "undo": "`fleetctl apply -f FILE` of the former file; what had succeeded is not done anew",
-    "rollback": "`fleetctl apply -f FILE` of the former file; what had succeeded is not done anew",
+# The words that users of kubectl, terraform, docker or SkyPilot type, and their equivalents here.
+OTHER_TOOL_VERBS = {
+    "undo": "`fleetctl apply -f FILE` of the former file; what succeeded is not run again",
+    "rollback": "`fleetctl apply -f FILE` of the former file; what succeeded is not run again",
     "rollout": "`fleetctl rerun KIND/NAME` runs all again; to go back, `fleetctl apply -f FILE`",
     "offers": "`fleetctl plan -f FILE` prices a machine; `fleetctl describe provider/NAME`",
-    "gpus": "`fleetctl plan -f FILE` prices a machine; `fleetctl doctor` tells this machine's",
-    "show-gpus": "`fleetctl plan -f FILE` prices a machine; `fleetctl doctor` tells this machine's",
-    "artifacts": "`fleetctl results KIND/NAME`; files are on volumes: `fleetctl ls volume/NAME:/`",
+    "gpus": "`fleetctl plan -f FILE` prices a machine; `fleetctl doctor` lists this machine's",
+    "show-gpus": "`fleetctl plan -f FILE` prices a machine; `fleetctl doctor` lists this machine's",
+    "artifacts": "`fleetctl get artifacts KIND/NAME`; `fleetctl cp job/NAME:INDEX/PATH .`",
     "notebook": "`fleetctl run -- python FILE` runs a program; `Fleet` of the client works in any",
     "cat": "`fleetctl cp volume/NAME:/FILE .`, or `fleetctl logs KIND/NAME`",
     "docs": "`fleetctl explain KIND`, or the pages below docs/",
@@ -250,18 +296,15 @@ SAID_ELSEWHERE = {
     "tasks": "fleetctl get tasks KIND/NAME",
     "jobs": "fleetctl get jobs",
     "queue": "`fleetctl get jobs`; `fleetctl get tasks KIND/NAME --queued` lists what waits",
-    "serve": "fleetctl up",
     "export": "`fleetctl results KIND/NAME -o csv`; `fleetctl get KIND/NAME -o yaml` the object",
     "download": "`fleetctl cp volume/NAME:/ DIR`, or `fleetctl results KIND/NAME --to DIR`",
     "upload": "fleetctl cp FILE volume/NAME:/",
-    "login": "there is no login; `fleetctl doctor` tells what each account lacks",
-    "logout": "there is no login; `fleetctl doctor` tells whose credentials are used",
+    "logout": "there is no login; `fleetctl doctor` shows whose credentials are used",
     "inspect": "fleetctl describe KIND/NAME",
     "prune": "`fleetctl gc` frees the disk; `fleetctl apply --prune` deletes what left the files",
     "watch": "`fleetctl get KIND -w`, or `fleetctl apply -f FILE --watch`",
     "ui": "`fleetctl top -w`, or `fleetctl get all -w`",
     "dashboard": "`fleetctl top -w`, or `fleetctl get all -w`",
-    "config": "the state is in $FLEETCTL_HOME; `fleetctl status` tells where that is",
 }
 
 

@@ -1,4 +1,4 @@
-"""`fleetctl logs`: what tasks printed, while they run and after."""
+"""`fleetctl logs`: prints the output of tasks, while they run and after."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser, add_labels
-from fleetctl.cli.command.values import count, indexes, moment, pattern
-from fleetctl.cli.follow.logs_select import Pick, ending, pick_of
+from fleetctl.cli.command.values import parse_count, parse_indexes, parse_moment, parse_pattern
+from fleetctl.cli.follow.logs_select import LogSelection, describe_ending, pick_of
 from fleetctl.cli.follow.logs_stream import NodeStreams
-from fleetctl.cli.follow.supervise import detached
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.follow.wait_supervisor import report_detached
+from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.targets.choose import working_objects
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import NotFound, UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import plural, safe, timestamp
-from fleetctl.views.kinds import commands
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import count_noun, escape_line, format_timestamp
+from fleetctl.views.kinds import format_commands
 from fleetctl.views.objects import View
-from fleetctl.views.reading import Reading, open_reading
 from fleetctl.views.services import service_names
+from fleetctl.views.store_reading import StoreReading, open_reading
 from fleetctl.views.tasks import CACHED, Task
 
 PAGE = """\
@@ -56,37 +56,42 @@ def parser(verb: str) -> Parser:
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="whose logs")
     add_labels(made, "of all objects, or of a kind, with such labels")
     made.add_argument("-f", "--follow", action="store_true", help="go on until the objects end")
-    made.add_argument("--index", type=indexes, metavar="LIST", help="only these tasks: 3,7-9")
+    made.add_argument("--index", type=parse_indexes, metavar="LIST", help="only these tasks: 3,7-9")
     made.add_argument("--stage", metavar="NAME", help="only the stage of this name")
-    made.add_argument("--node", type=count, metavar="N", help="only this node, from 0")
-    made.add_argument("--service", metavar="NAME", help="what this service beside the task printed")
+    made.add_argument("--node", type=parse_count, metavar="N", help="only this node, from 0")
+    made.add_argument("--service", metavar="NAME", help="output of this service beside the task")
     made.add_argument("--failed", action="store_true", help="only tasks whose last attempt failed")
-    made.add_argument("--tail", type=count, metavar="N", help="only the last N lines of each task")
-    made.add_argument("--attempt", type=count, metavar="N", help="this attempt, not the newest")
+    made.add_argument(
+        "--tail", type=parse_count, metavar="N", help="only the last N lines of each task"
+    )
+    made.add_argument(
+        "--attempt", type=parse_count, metavar="N", help="this attempt, not the newest"
+    )
     made.add_argument(
         "-p", "--previous", action="store_true", help="the attempt before the newest of each task"
     )
     made.add_argument(
         "--since",
-        type=moment,
+        type=parse_moment,
         metavar="TIME",
         help="only lines of the last 45s, 5m, 2h, 7d, or since 2026-11-01, yesterday (UTC)",
     )
     made.add_argument(
-        "--grep", type=pattern, metavar="PATTERN", help="only lines that this expression is in"
+        "--grep",
+        type=parse_pattern,
+        metavar="PATTERN",
+        help="only lines that this expression is in",
     )
     made.add_argument("--timestamps", action="store_true", help="when each line came, in UTC")
     made.add_argument("--no-prefix", action="store_true", help="lines as the tasks wrote them")
-    made.add_argument(
-        "--build", action="store_true", help="what was printed while its images were built"
-    )
+    made.add_argument("--build", action="store_true", help="output of the builds of its images")
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
     if args.previous and (args.follow or args.attempt is not None):
         raise UsageError("--previous is one attempt that has ended; leave out -f and --attempt")
-    state_dir = home()
+    state_dir = find_state_dir()
     with open_reading(state_dir) as reading:
         views = working_objects(args, reading, verb="logs")
         for seen in views:
@@ -98,17 +103,35 @@ def run(args: Namespace, screen: Screen) -> int:
         keys = [seen.key for seen in views]
         try:
             if args.build:
-                return _build(state_dir, views, args, reading, screen)
+                return _show_build_logs(
+                    state_dir,
+                    views,
+                    args,
+                    reading,
+                    screen,
+                )
             if not args.follow:
                 for seen in views:
-                    _show(state_dir, seen, pick, reading, screen)
+                    _show_logs(
+                        state_dir,
+                        seen,
+                        pick,
+                        reading,
+                        screen,
+                    )
                 return 0
-            from fleetctl.cli.follow.logs_follow import follow
+            from fleetctl.cli.follow.logs_follow import follow_logs
 
-            return follow(state_dir, views, pick, reading, screen)
+            return follow_logs(
+                state_dir,
+                views,
+                pick,
+                reading,
+                screen,
+            )
         except KeyboardInterrupt:
             build = " --build" if args.build else ""
-            return detached(keys, commands("logs", keys) + f"{build} -f", screen)
+            return report_detached(keys, format_commands("logs", keys) + f"{build} -f", screen)
 
 
 def _must_have(seen: View, service: str) -> None:
@@ -116,26 +139,43 @@ def _must_have(seen: View, service: str) -> None:
     names = service_names(seen)
     if service in names:
         return
-    hint = f"its services are {', '.join(f'`{safe(it)}`' for it in names)}"
+    hint = f"its services are {', '.join(f'`{escape_line(it)}`' for it in names)}"
     none = "its template has no `services`"
     raise NotFound(
-        f"{safe(seen.key)} has no service `{safe(service)}`", hint=hint if names else none
+        f"{escape_line(seen.key)} has no service `{escape_line(service)}`",
+        hint=hint if names else none,
     )
 
 
-def _build(
-    state_dir: Path, views: Sequence[View], args: Namespace, reading: Reading, screen: Screen
+def _show_build_logs(
+    state_dir: Path,
+    views: Sequence[View],
+    args: Namespace,
+    reading: StoreReading,
+    screen: Screen,
 ) -> int:
-    from fleetctl.cli.follow.logs_build import show
+    from fleetctl.cli.follow.logs_build import show_build_logs
 
     if len(views) != 1:
         raise UsageError("`--build` shows the images of one object")
-    return show(state_dir, views[0], args, reading, screen)
+    return show_build_logs(
+        state_dir,
+        views[0],
+        args,
+        reading,
+        screen,
+    )
 
 
-def _show(state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> None:
+def _show_logs(
+    state_dir: Path,
+    seen: View,
+    pick: LogSelection,
+    reading: StoreReading,
+    screen: Screen,
+) -> None:
     shown = cached = 0
-    absent: list[tuple[str, Task]] = []  # what has not begun the node that alone was asked for
+    absent: list[tuple[str, Task]] = []  # tasks whose requested node has not begun
     for task in pick.tasks(seen, reading):
         shown += 1
         uid = ""
@@ -145,58 +185,70 @@ def _show(state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Scr
                 cached += 1
                 continue
             uid, whose, run = found
-            screen.talk(f"[{task.run.index}/{task.run.attempt}] cached: the log of {safe(whose)}")
+            screen.talk(
+                f"[{task.run.index}/{task.run.attempt}] cached: the log of {escape_line(whose)}"
+            )
             task = task._replace(run=run)
-        stream = pick.stream(state_dir, seen, task, screen, uid=uid)
+        stream = pick.stream(
+            state_dir,
+            seen,
+            task,
+            screen,
+            uid=uid,
+        )
         stream.drain()
         stream.finish()
         if pick.node and not stream.begun:
             absent.append((stream.name, task))
         elif stream.empty:
-            screen.talk(f"{stream.name} -- {nothing(stream)}; {ending(task)}")
+            screen.talk(f"{stream.name} -- {explain_no_output(stream)}; {describe_ending(task)}")
     if absent and len(absent) == shown and not pick.several:
         from fleetctl.cli.targets.task import require_node  # which loads more than logs need
 
         require_node(seen, absent[-1][1], pick.node or 0)
     for name, task in absent:
-        screen.talk(f"{name} -- has started no node {pick.node}; {ending(task)}")
+        screen.talk(f"{name} -- has started no node {pick.node}; {describe_ending(task)}")
     if cached:
-        whose = f"fleetctl get tasks {safe(seen.key)} -o wide"
-        units = plural(cached, seen.kind.unit)
+        whose = f"fleetctl get tasks {escape_line(seen.key)} -o wide"
+        units = count_noun(cached, seen.kind.unit)
         screen.talk(f"{units} cached, and whose results these are is gone with its log")
         screen.hint(f"whose results these are: {whose}")
     if not shown:
         _say_none(seen, pick, screen)
 
 
-def nothing(stream: NodeStreams) -> str:
-    """Why there is not a line of it."""
+def explain_no_output(stream: NodeStreams) -> str:
+    """Returns the reason why there is not a line of output."""
     past_s = stream.past_s
     if past_s is None:
         return "no output"
-    return f"its log is past retention, and went on {timestamp(past_s)[:10]}"
+    return f"its log is past retention, and was deleted on {format_timestamp(past_s)[:10]}"
 
 
-def _say_none(seen: View, pick: Pick, screen: Screen) -> None:
+def _say_none(
+    seen: View,
+    pick: LogSelection,
+    screen: Screen,
+) -> None:
     unit = seen.kind.unit
     if pick.stage:
-        screen.talk(f"{safe(seen.key)} has started no {unit} `{safe(pick.stage)}`")
+        screen.talk(f"{escape_line(seen.key)} has started no {unit} `{escape_line(pick.stage)}`")
     elif pick.failed:
-        screen.talk(f"no {unit} of {safe(seen.key)} has failed")
+        screen.talk(f"no {unit} of {escape_line(seen.key)} has failed")
     elif pick.previous:
-        screen.talk(f"no {unit} of {safe(seen.key)} had an attempt before its newest one")
+        screen.talk(f"no {unit} of {escape_line(seen.key)} had an attempt before its newest one")
     elif pick.dating.since_s is not None:
-        screen.talk(f"no {unit} of {safe(seen.key)} has run since then")
+        screen.talk(f"no {unit} of {escape_line(seen.key)} has run since then")
     elif pick.indexes is not None or pick.attempt is not None:
         total = seen.count("total")
         asked = min(low for low, _ in pick.indexes.ranges) if pick.indexes is not None else 0
         if total and asked >= total:
             hint = f"its indexes are 0 to {total - 1}" if total > 1 else "its only index is 0"
-            raise NotFound(f"{safe(seen.key)} has no {unit} {asked}", hint=hint)
+            raise NotFound(f"{escape_line(seen.key)} has no {unit} {asked}", hint=hint)
         what = "attempt" if pick.attempt is not None else unit
         raise NotFound(
-            f"{safe(seen.key)} has no such {what} yet",
-            hint=f"`fleetctl get attempts {safe(seen.key)}` lists what has run",
+            f"{escape_line(seen.key)} has no such {what} yet",
+            hint=f"`fleetctl get attempts {escape_line(seen.key)}` lists what has run",
         )
     else:
-        screen.talk(f"{safe(seen.key)} has started no {unit} yet")
+        screen.talk(f"{escape_line(seen.key)} has started no {unit} yet")

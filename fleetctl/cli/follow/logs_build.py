@@ -1,4 +1,4 @@
-"""`fleetctl logs --build`: what was printed while the images of an object were built."""
+"""`fleetctl logs --build`: prints the logs of an object's image builds."""
 
 from __future__ import annotations
 
@@ -6,32 +6,38 @@ from argparse import Namespace
 from pathlib import Path
 
 from fleetctl.cli.follow.logs_stream import print_line
-from fleetctl.cli.follow.supervise import Supervisor
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.follow.wait_supervisor import WaitSupervisor
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
-from fleetctl.common.text import safe
-from fleetctl.providers.rundir.builds import is_building, logs_of
+from fleetctl.common.text import escape_line
+from fleetctl.providers.rundir.build_logs import is_building, logs_of
 from fleetctl.views.objects import View
-from fleetctl.views.reading import Reading
+from fleetctl.views.store_reading import StoreReading
 
 
-def show(state_dir: Path, seen: View, args: Namespace, reading: Reading, screen: Screen) -> int:
-    """Raises UsageError for flags that speak of tasks."""
+def show_build_logs(
+    state_dir: Path,
+    seen: View,
+    args: Namespace,
+    reading: StoreReading,
+    screen: Screen,
+) -> int:
+    """Prints the logs. Raises UsageError for flags about tasks."""
     if args.failed or args.previous or args.index is not None or args.attempt is not None:
         raise UsageError(
             "`--build` is about images, which all tasks share",
             hint="leave out --index, --failed, --attempt and --previous",
         )
-    builds = _Builds(state_dir, seen.resource.uid, screen, tail=args.tail)
+    builds = _BuildLogs(state_dir, seen.resource.uid, screen, tail=args.tail)
     if not args.follow:
         builds.drain(finish=True)
         if not builds.any:
-            screen.talk(f"no image of {safe(seen.key)} has been built here")
+            screen.talk(f"no image of {escape_line(seen.key)} has been built here")
         return 0
-    with Supervisor(state_dir, screen) as supervisor:
+    with WaitSupervisor(state_dir, screen) as supervisor:
         while True:
             now = reading.by_uid(seen.resource.uid)
-            # Asked before the read, so that what came in before the end is still printed.
+            # Read before the logs, so that lines from before the end are still printed.
             going_on = builds.going_on()
             begun = now is not None and next(iter(reading.attempts(now)), None) is not None
             over = now is None or now.over or (begun and builds.any)
@@ -42,11 +48,19 @@ def show(state_dir: Path, seen: View, args: Namespace, reading: Reading, screen:
             reading.pause()
 
 
-class _Builds:
-    """The logs of one object's images, one after the other; how far each is printed."""
+class _BuildLogs:
+    """An object's image logs, one after the other, and the printed length of each."""
 
-    def __init__(self, state_dir: Path, uid: str, screen: Screen, *, tail: int | None) -> None:
-        self._place, self._uid = state_dir, uid
+    def __init__(
+        self,
+        state_dir: Path,
+        uid: str,
+        screen: Screen,
+        *,
+        tail: int | None,
+    ) -> None:
+        self._place = state_dir
+        self._uid = uid
         self._screen = screen
         self._tail = tail
         self._offsets: dict[Path, int] = {}
@@ -60,13 +74,14 @@ class _Builds:
         return any(is_building(log) for log in logs_of(self._place, self._uid))
 
     def drain(self, *, finish: bool) -> None:
-        """Print all whole lines that are there now; with `finish`, a last one without an end."""
+        """Prints all whole lines that are there now; with `finish`, a last one without an end."""
         for log in logs_of(self._place, self._uid):
             first = log not in self._offsets
             data = self._read(log)
             *lines, rest = (self._partial.get(log, b"") + data).split(b"\n")
             if finish and rest:
-                lines, rest = [*lines, rest], b""
+                lines = [*lines, rest]
+                rest = b""
             self._partial[log] = rest
             if first and self._tail is not None:
                 lines = lines[len(lines) - min(self._tail, len(lines)) :]
@@ -74,7 +89,8 @@ class _Builds:
                 print_line(self._screen, "", line)
 
     def _read(self, log: Path) -> bytes:
-        """What is new in a log. One that is shorter than before belongs to another build."""
+        """Returns the new bytes of a log. One that is shorter than before belongs to another
+        build."""
         at = self._offsets.get(log, 0)
         if log.stat().st_size < at:
             at = 0

@@ -1,4 +1,4 @@
-"""Which runs `fleetctl logs` was asked for, and how it shows them."""
+"""Chooses the runs that `fleetctl logs` prints, and their format."""
 
 from __future__ import annotations
 
@@ -8,44 +8,52 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fleetctl.cli.command.values import Indexes
-from fleetctl.cli.follow.logs_stream import Dating, LogStream, NodeStreams
-from fleetctl.cli.output.render import Screen
-from fleetctl.common.text import duration, safe
+from fleetctl.cli.command.values import TaskIndexes
+from fleetctl.cli.follow.logs_stream import LogStream, NodeStreams, TimestampOptions
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.text import escape_line, format_duration
 from fleetctl.specs.kinds.registry import unit_called
-from fleetctl.views.objects import View, parsed
-from fleetctl.views.reading import Reading
-from fleetctl.views.tasks import ENDED_BADLY, Task, attempt
+from fleetctl.views.objects import View, parse_document
+from fleetctl.views.store_reading import StoreReading
+from fleetctl.views.tasks import ENDED_BADLY, Task, build_attempt
 
 
-class Pick(NamedTuple):
-    """The flags of one command."""
+class LogSelection(NamedTuple):
+    """The flags of `fleetctl logs`."""
 
-    indexes: Indexes | None
+    indexes: TaskIndexes | None
     failed: bool
     attempt: int | None
     tail: int | None
     prefixed: bool
     previous: bool = False
-    dating: Dating = Dating()
-    several: bool = False  # lines say whose they are
+    dating: TimestampOptions = TimestampOptions()
+    several: bool = False  # lines name their task
     stage: str = ""
-    node: int | None = None  # None = all that there are
-    service: str = ""  # whose output, in place of the work's
-    grep: re.Pattern[str] | None = None  # what lines must have
+    node: int | None = None  # None = all existing ones
+    service: str = ""  # whose output is printed, instead of the work's
+    grep: re.Pattern[str] | None = None  # lines must contain this
 
     @property
     def single(self) -> int | None:
-        """The one index asked for, which saves reading the others."""
+        """Returns the one requested index, which saves reading the others."""
         ranges = self.indexes.ranges if self.indexes is not None else ()
-        return ranges[0][0] if len(ranges) == 1 and ranges[0][0] == ranges[0][1] else None
+        if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+            return ranges[0][0]
+        return None
 
-    def tasks(self, seen: View, reading: Reading, *, every: bool = False) -> Iterator[Task]:
-        """By index: the newest attempt of each task, or with `every` all attempts."""
+    def tasks(
+        self,
+        seen: View,
+        reading: StoreReading,
+        *,
+        every: bool = False,
+    ) -> Iterator[Task]:
+        """Yields by index the newest attempt of each task, or with `every` all attempts."""
         found: Iterator[Task]
         if self.previous:
             newest = reading.tasks(seen, index=self.single)
-            found = (attempt(task.older[-1]) for task in newest if task.older)
+            found = (build_attempt(task.older[-1]) for task in newest if task.older)
         elif self.attempt is None and not every:
             found = reading.tasks(seen, index=self.single)
         else:
@@ -57,18 +65,25 @@ class Pick(NamedTuple):
             return False
         if self.indexes is not None and task.run.index not in self.indexes:
             return False
-        if self.stage and parsed(task.run.params).get("stage") != self.stage:
+        if self.stage and parse_document(task.run.params).get("stage") != self.stage:
             return False
-        since_s, ended_at_s = self.dating.since_s, task.run.ended_at_s
+        since_s = self.dating.since_s
+        ended_at_s = task.run.ended_at_s
         if since_s is not None and ended_at_s is not None and ended_at_s < since_s:
             return False
         return not self.failed or task.run.state in ENDED_BADLY
 
     def stream(
-        self, state_dir: Path, seen: View, task: Task, screen: Screen, *, uid: str = ""
+        self,
+        state_dir: Path,
+        seen: View,
+        task: Task,
+        screen: Screen,
+        *,
+        uid: str = "",
     ) -> NodeStreams:
-        """uid: of another object, whose run it is."""
-        label = f"{safe(seen.key)} " if self.several else ""
+        """Returns the stream of a task. uid: of another object, if the run is that object's."""
+        label = f"{escape_line(seen.key)} " if self.several else ""
         label += f"{unit_called(seen.kind.name, task.run.index, task.run.params).split(' ')[1]}"
 
         def stream(node: int, *, alone: bool) -> LogStream:
@@ -80,7 +95,7 @@ class Pick(NamedTuple):
                 tail=self.tail,
                 prefixed=self.prefixed,
                 dating=self.dating,
-                label=safe(label),
+                label=escape_line(label),
                 node=None if alone else node,
                 service=self.service,
                 grep=self.grep,
@@ -89,16 +104,21 @@ class Pick(NamedTuple):
         return NodeStreams(stream, only=self.node)
 
 
-def pick_of(args: Namespace, now_s: float, *, several: bool) -> Pick:
+def pick_of(
+    args: Namespace,
+    now_s: float,
+    *,
+    several: bool,
+) -> LogSelection:
     since_s = None if args.since is None else args.since(now_s)
-    return Pick(
+    return LogSelection(
         args.index,
         args.failed,
         args.attempt,
         args.tail,
         not args.no_prefix,
         args.previous,
-        Dating(args.timestamps, since_s),
+        TimestampOptions(args.timestamps, since_s),
         several,
         args.stage or "",
         args.node,
@@ -107,11 +127,11 @@ def pick_of(args: Namespace, now_s: float, *, several: bool) -> Pick:
     )
 
 
-def ending(task: Task) -> str:
+def describe_ending(task: Task) -> str:
     """`succeeded after 3m02s`, `failed after 41s: OOMKilled`."""
     run = task.run
     spent = ""
     if run.started_at_s is not None and run.ended_at_s is not None:
-        spent = f" after {duration(run.ended_at_s - run.started_at_s)}"
+        spent = f" after {format_duration(run.ended_at_s - run.started_at_s)}"
     reason = f": {run.reason}" if run.reason not in ("", "Completed") else ""
-    return f"{run.state.lower()}{spent}{safe(reason)}"
+    return f"{run.state.lower()}{spent}{escape_line(reason)}"

@@ -1,4 +1,4 @@
-"""The output of one run as lines with a prefix: escaped for a terminal, raw for a program."""
+"""A run's output as lines with a prefix: escaped for a terminal, raw for a program."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fleetctl.cli.output.render import Screen
-from fleetctl.common.text import safe, timestamp
-from fleetctl.views.logs import log_exists, past_s, read_bytes, read_times
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.errors import UsageError
+from fleetctl.common.text import escape_line, format_timestamp
+from fleetctl.guest.metrics.cpulimit import CpuLimit, TookTooLong
+from fleetctl.views.run_logs import log_exists, past_s, read_bytes, read_times
 
 if TYPE_CHECKING:
     from fleetctl.stores.read.rows import RunRow
 
-# A line without end is cut into pieces of this size on a terminal, and told in such pieces to a
-# program, so that it needs no memory.
+# A line without end is cut into pieces of this size, on a terminal and for a program, so that it
+# needs no memory.
 LINE_BYTES_MAX = 64 * 1024
-# Colours, and what progress bars send to draw over what they drew. All else is shown as an escape.
+# Colours, and the codes of progress bars that draw over earlier text. All else is shown as an
+# escape.
 _DECORATION = re.compile(r"\x1b\[[0-9;]*[mKA]")
 
 
-class Dating(NamedTuple):
+class TimestampOptions(NamedTuple):
     """timestamps: every line begins with its time. since_s: lines before it are left out."""
 
     timestamps: bool = False
@@ -34,20 +37,20 @@ class Dating(NamedTuple):
         return self.timestamps or self.since_s is not None
 
 
-UNDATED = Dating()
+UNDATED = TimestampOptions()
 
 
-class Stream(Protocol):
+class OutputStream(Protocol):
     def __call__(self, node: int, *, alone: bool) -> LogStream: ...
 
 
 class NodeStreams:
-    """The output of one run: of each of its nodes, as they come to be, or of `only` one.
+    """A run's output: that of all its nodes, as they begin, or that of node `only`.
 
     stream: makes that of a node; alone: there is no other.
     """
 
-    def __init__(self, stream: Stream, *, only: int | None = None) -> None:
+    def __init__(self, stream: OutputStream, *, only: int | None = None) -> None:
         self._stream = stream
         self._only = only
         first = stream(only or 0, alone=not only)
@@ -60,34 +63,34 @@ class NodeStreams:
 
     @property
     def begun(self) -> bool:
-        """Whether the node that alone was asked for has begun; the first one, where none was."""
+        """Returns true where the requested node has begun; the first one, without a request."""
         return self._open[0].exists
 
     @property
     def past_s(self) -> float | None:
-        """When retention took the log; None where it did not."""
+        """Returns when retention removed the log; None where it did not."""
         return self._open[0].past_s
 
     def drain(self) -> None:
-        """Print all whole lines that are there now."""
+        """Prints all whole lines that are there now."""
         if self._only is None:
             self._find_more()
         for stream in self._open:
             stream.drain()
 
     def show_unfinished(self, *, alone: bool) -> None:
-        """As of each; alone: no other run prints."""
+        """Prints unfinished lines of each node; alone: no other run prints."""
         for stream in self._open:
             stream.show_unfinished(alone=alone and len(self._open) == 1)
 
     def waits(self, screen: Screen) -> bool:
-        """Whether another one's line must end before this may print."""
+        """Returns true where another stream's line must end before this may print."""
         return screen.part_of is not None and all(
             screen.part_of is not stream and not stream.prefixed for stream in self._open
         )
 
     def finish(self) -> None:
-        """Print what is left of last lines that have no end."""
+        """Prints the rest of last lines that have no end."""
         for stream in self._open:
             stream.finish()
 
@@ -99,9 +102,9 @@ class NodeStreams:
 
 
 class LogStream:
-    """Remembers how far the log is printed. label: the task, and its object where there are
-    several; node: which, where there are several; service: whose output, in place of the work's;
-    grep: what lines must have to be printed.
+    """A log and its printed length. label: the task, and its object where there are several; node:
+    its name, where there are several; service: the service that wrote it, instead of the work;
+    grep: the pattern of lines to print.
     """
 
     def __init__(
@@ -113,14 +116,16 @@ class LogStream:
         *,
         tail: int | None = None,
         prefixed: bool = True,
-        dating: Dating = UNDATED,
+        dating: TimestampOptions = UNDATED,
         label: str = "",
         node: int | None = None,
         service: str = "",
         grep: re.Pattern[str] | None = None,
     ) -> None:
         self._grep = grep
-        self._label, self._node, self.prefixed = label, node, prefixed
+        self._label = label
+        self._node = node
+        self.prefixed = prefixed
         self._service = service
         self.empty = True
         self._place = state_dir
@@ -131,9 +136,9 @@ class LogStream:
         self._times: list[tuple[int, float]] = []
         self._offset = 0
         self._line_at = 0  # where the line that is read now begins
-        self._partial = b""  # of the line that is read now, what is not printed
-        self._told = 0  # bytes of that line that a program has got
-        self._drawn = ""  # of that line, as it stands on the terminal
+        self._partial = b""  # the part of the present line that is not printed
+        self._told = 0  # bytes of the present line that a program has received
+        self._drawn = ""  # that line, as it stands on the terminal
         self._skipping: deque[tuple[str, bytes]] | None = (
             None if tail is None else deque(maxlen=tail)
         )
@@ -141,12 +146,12 @@ class LogStream:
     @property
     def name(self) -> str:
         node = "" if self._node is None else f" n{self._node}"
-        service = f" {safe(self._service)}" if self._service else ""
+        service = f" {escape_line(self._service)}" if self._service else ""
         return f"[{self._label or self._run.index}/{self._run.attempt}{node}{service}]"
 
     @property
     def exists(self) -> bool:
-        """Whether its node has begun."""
+        """Returns true where its node has begun."""
         return log_exists(self._place, self._uid, self._run, node=self._node or 0)
 
     @property
@@ -154,28 +159,31 @@ class LogStream:
         return past_s(self._place, self._uid, self._run)
 
     def one_of_several(self) -> None:
-        """From now on its lines say which node they are of."""
+        """Makes its lines name their node from now on."""
         self._node = self._node or 0
 
     def drain(self) -> None:
-        """Print all whole lines that are there now; with `tail`, at first only the last ones."""
-        log, which = (self._place, self._uid, self._run), self._node or 0
+        """Prints all whole lines that are there now; with `tail`, at first only the last ones."""
+        log = (self._place, self._uid, self._run)
+        which = self._node or 0
         for data, offset in read_bytes(*log, self._offset, node=which, service=self._service):
-            self._offset, self.empty = offset, False
+            self._offset = offset
+            self.empty = False
             if self._dating.any:
                 self._times = read_times(*log, node=which, service=self._service)
             self._line_at = offset - len(data) - len(self._partial) - self._told
             self._take(data)
         if self._skipping is not None:
-            kept, self._skipping = self._skipping, None
+            kept = self._skipping
+            self._skipping = None
             if self._partial and kept and len(kept) == kept.maxlen:
                 kept.popleft()  # the line without an end is one of the last lines too
             for line in kept:
                 print_line(self._screen, *line)
 
     def show_unfinished(self, *, alone: bool) -> None:
-        """Print what there is of a line without an end: bars and dots show as they grow. alone: no
-        other stream prints, whose lines would break one that has no prefix.
+        """Prints the present part of a line without an end: bars and dots show as they grow. alone:
+        no other stream prints, whose lines would break one that has no prefix.
         """
         prefix = self._prefix() if self._partial and self._grep is None else None
         if prefix is None or not (alone or self.prefixed or self._screen.out_is_terminal):
@@ -186,7 +194,7 @@ class LogStream:
             self._tell(prefix)
 
     def finish(self) -> None:
-        """Print what is left of a last line that has no end."""
+        """Prints the rest of a last line that has no end."""
         if self._partial or self._told:
             self._line(self._partial)
             self._partial = b""
@@ -207,20 +215,22 @@ class LogStream:
     def _cut(self) -> None:
         while len(self._partial) > LINE_BYTES_MAX:
             if b"\r" in self._partial:
-                # A bar that was drawn over and over: its last state is all that one would see.
+                # A bar that was redrawn many times: only its last state is visible.
                 self._partial = self._partial[self._partial.rindex(b"\r") :]
                 if len(self._partial) <= LINE_BYTES_MAX:
                     return
-            size = whole_letters(self._partial[:LINE_BYTES_MAX])
+            size = count_complete_letters(self._partial[:LINE_BYTES_MAX])
             self._line(self._partial[:size])
             self._line_at += size
             self._partial = self._partial[size:]
 
     def _line(self, line: bytes) -> None:
-        """line: what is not printed of it."""
-        told, self._told, self._drawn = self._told, 0, ""
+        """Prints a line. line: the part that is not printed yet."""
+        told = self._told
+        self._told = 0
+        self._drawn = ""
         prefix = self._prefix()
-        if prefix is None or (self._grep is not None and not self._grep.search(_text(line))):
+        if prefix is None or (self._grep is not None and not has_match(self._grep, line)):
             return
         if self._skipping is not None:
             self._skipping.append((prefix, line))
@@ -230,63 +240,88 @@ class LogStream:
             print_line(self._screen, prefix, line)
 
     def _prefix(self) -> str | None:
-        """What stands before the line that is read now; None for one that is left out."""
+        """Returns the text before the line that is read now; None for a line that is left out."""
         prefix = f"{self.name} " if self.prefixed else ""
         if not self._dating.any:
             return prefix
         at_s = self._times[bisect_right(self._times, (self._line_at, float("inf"))) - 1][1]
         if self._dating.since_s is not None and at_s < self._dating.since_s:
             return None
-        return f"{prefix}{timestamp(at_s)} " if self._dating.timestamps else prefix
+        if self._dating.timestamps:
+            return f"{prefix}{format_timestamp(at_s)} "
+        return prefix
 
     def _tell(self, prefix: str) -> None:
-        """Hand a program the bytes that there are, up to the last whole letter."""
-        size = whole_letters(self._partial)
+        """Sends a program the bytes that there are, up to the last whole letter."""
+        size = count_complete_letters(self._partial)
         if size:
             self._screen.part(self, self._partial[:size], prefix=prefix.encode())
             self._told += size
             self._partial = self._partial[size:]
 
     def _draw(self, prefix: str) -> None:
-        """The newest state, as wide as the terminal."""
-        whole = self._partial[: whole_letters(self._partial)]
-        text = prefix + safe(_drawn(_text(whole)).expandtabs(8))
+        """Draws the newest state, as wide as the terminal."""
+        whole = self._partial[: count_complete_letters(self._partial)]
+        text = prefix + escape_line(_resolve_redraws(_decode_text(whole)).expandtabs(8))
         if text != self._drawn or not self._screen.draws_output:
             self._drawn = text
             width = get_terminal_size().columns - 1
-            head, tail = text[: len(prefix)], text[len(prefix) :]
+            head = text[: len(prefix)]
+            tail = text[len(prefix) :]
             room = max(1, width - len(head) - 1)
             shown = text if len(text) <= width else f"{head}…{tail[-room:]}"
             self._screen.redraw_output(shown)
 
 
-def print_line(screen: Screen, prefix: str, line: bytes) -> None:
-    """One line of output, without its end: as a terminal would have it in the end, escaped; raw for
-    a program.
+def print_line(
+    screen: Screen,
+    prefix: str,
+    line: bytes,
+) -> None:
+    """Prints one line of output, without its end: as a terminal would finally show it, escaped; raw
+    for a program.
     """
     if screen.out_is_terminal:
-        text = _text(line)
-        screen.data(f"{prefix}{safe(_drawn(text).expandtabs(8))}")
+        text = _decode_text(line)
+        screen.data(f"{prefix}{escape_line(_resolve_redraws(text).expandtabs(8))}")
     else:
         screen.raw(prefix.encode() + line + b"\n")
 
 
-def whole_letters(data: bytes) -> int:
-    """How many of the bytes come before a last letter of UTF-8 that is not whole."""
+def has_match(pattern: re.Pattern[str], line: bytes) -> bool:
+    """Returns whether a user's expression is in a line. Raises UsageError where it tries too long:
+    an expression such as `(a+)+$` would try for ever.
+    """
+    text = _decode_text(line)
+    limit = CpuLimit()
+    try:
+        with limit:
+            return limit.call(lambda: pattern.search(text) is not None)
+    except TookTooLong:
+        raise UsageError(
+            f"--grep `{pattern.pattern}` takes too long for a line of {len(text):,} characters",
+            hint="it tries one part of a line in many ways: write `(a+)+` as `a+`",
+        ) from None
+
+
+def count_complete_letters(data: bytes) -> int:
+    """Returns how many of the bytes come before a last letter of UTF-8 that is not whole."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:
             size = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-            return len(data) - back if size > back else len(data)
+            if size > back:
+                return len(data) - back
+            return len(data)
     return len(data)
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _drawn(text: str) -> str:
-    """What stands there after all that was drawn over: the last state of a progress bar."""
+def _resolve_redraws(text: str) -> str:
+    """Returns the final state of a text that was drawn over: the last state of a progress bar."""
     if "\x1b" in text:
         text = _DECORATION.sub("", text)
     states = text.split("\r")

@@ -1,4 +1,4 @@
-"""`fleetctl apply --wait`: follow objects to their end, then say how each ended.
+"""`fleetctl apply --wait`: follows objects to their end, then prints how each ended.
 
 Called by apply. A rich display on a terminal, plain lines otherwise.
 """
@@ -10,20 +10,20 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from fleetctl.cli.follow.patience import Patience, sentence, way_out
-from fleetctl.cli.follow.supervise import Supervisor, detached
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.follow.stuck_policy import StuckPolicy, describe_stuck, way_out
+from fleetctl.cli.follow.wait_supervisor import WaitSupervisor, report_detached
+from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.show.summary import summary_lines
-from fleetctl.common.deadline import Deadline, Every
-from fleetctl.common.text import safe
-from fleetctl.daemon.reach.overtaken import Overtaken, describe_overtaking
-from fleetctl.views.goals import tally
-from fleetctl.views.kinds import Target, commands, target_with
-from fleetctl.views.objects import DELETING, SKIPPED, SUCCEEDED, SUSPENDED, View, why
-from fleetctl.views.reading import Reading, open_reading
+from fleetctl.common.deadline import Deadline, RepeatTimer
+from fleetctl.common.text import escape_line
+from fleetctl.daemon.client.overtaken import OvertakenObjects, describe_overtaking
+from fleetctl.views.goals import format_tally
+from fleetctl.views.kinds import Target, format_commands, target_with
+from fleetctl.views.objects import DELETING, SKIPPED, SUCCEEDED, SUSPENDED, View, explain_status
+from fleetctl.views.store_reading import StoreReading, open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.cli.follow.logs_follow import Output
+    from fleetctl.cli.follow.logs_follow import TaskOutput
 
 OVERTAKEN = 5
 TIMED_OUT = 124
@@ -33,13 +33,13 @@ LOOK_PAUSES = 2.0  # as long as a look takes: a third of a core at most
 TALK_EVERY_S = 5.0
 
 
-class Progress(Protocol):
+class ProgressDisplay(Protocol):
     def show(self, views: Sequence[View]) -> None:
-        """What is known now, of all objects that are followed."""
+        """Shows the present state of all objects that are followed."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Leaves the terminal as it was."""
         ...
 
 
@@ -53,10 +53,10 @@ def follow_to_end(
     logs_since_s: float | None = None,
     works: Mapping[str, object] | None = None,
 ) -> int:
-    """0 when every object that does work succeeded, 1 when one did not or cannot go on by itself,
-    5 when one does the work of another apply by now, 124 when time ran out. waits_for: lacks that
-    are waited for all the same, see patience.py; logs_since_s: show what tasks print, of those that
-    began earlier only what lives; works: generation and digest of the work of each, by key.
+    """Returns 0 when every object that does work succeeded, 1 when one did not or cannot continue
+    by itself, 5 when one does the work of another apply by now, 124 when time ran out. waits_for:
+    lacks to wait for all the same, see stuck_policy.py; logs_since_s: show the output of tasks,
+    from earlier ones only if they live; works: generation and digest of each object's work, by key.
     """
     targets = [target_with(key) for key in keys]
     working = [one for one in targets if one.kind.runs]
@@ -65,15 +65,21 @@ def follow_to_end(
     deadline = Deadline(timeout_s)
     try:
         with open_reading(state_dir) as reading:
-            uids = _uids(working, reading)
-            patience = Patience(waits_for)
+            uids = _resolve_uids(working, reading)
+            patience = StuckPolicy(waits_for)
             output = None
             if logs_since_s is not None:
-                from fleetctl.cli.follow.logs_follow import Output
+                from fleetctl.cli.follow.logs_follow import TaskOutput
 
                 views = [view for uid in uids if (view := reading.by_uid(uid)) is not None]
-                output = Output(state_dir, views, reading, screen, since_s=logs_since_s)
-            overtaken = Overtaken(works or {})
+                output = TaskOutput(
+                    state_dir,
+                    views,
+                    reading,
+                    screen,
+                    since_s=logs_since_s,
+                )
+            overtaken = OvertakenObjects(works or {})
             ended = until_ended(
                 state_dir,
                 uids,
@@ -84,13 +90,20 @@ def follow_to_end(
                 output=output,
                 overtaken=overtaken,
             )
-            return _conclude(working, uids, ended, overtaken, reading, screen)
+            return _report_end(
+                working,
+                uids,
+                ended,
+                overtaken,
+                reading,
+                screen,
+            )
     except KeyboardInterrupt:
         names = [one.key for one in working]
-        return detached(names, commands("wait", names), screen)
+        return report_detached(names, format_commands("wait", names), screen)
 
 
-def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
+def _resolve_uids(targets: Sequence[Target], reading: StoreReading) -> list[str]:
     found = [reading.find(one) for one in targets]
     return [view.resource.uid if view is not None else "" for view in found]
 
@@ -98,43 +111,43 @@ def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
 def until_ended(
     state_dir: Path,
     uids: Sequence[str],
-    reading: Reading,
+    reading: StoreReading,
     screen: Screen,
     *,
     deadline: Deadline,
-    patience: Patience,
-    output: Output | None,
-    overtaken: Overtaken,
+    patience: StuckPolicy,
+    output: TaskOutput | None,
+    overtaken: OvertakenObjects,
 ) -> bool:
-    """True when all ended, are gone, are overtaken or cannot go on by themselves; False when time
-    ran out.
+    """Returns True when all ended, are gone, are overtaken or cannot continue by themselves; False
+    when time ran out.
     """
     # Bars that are redrawn and lines of output do not go together.
-    progress = _progress(screen) if output is None else PlainProgress(screen)
+    progress = _make_display(screen) if output is None else PlainProgress(screen)
     seen: dict[str, View | None] = {}
     try:
-        with Supervisor(state_dir, screen) as supervisor:
+        with WaitSupervisor(state_dir, screen) as supervisor:
             while True:
                 begun_s = time.monotonic()
-                # Each change wakes us: what has ended is not read anew for every other's.
-                waiting = [uid for uid in uids if uid not in seen or not _ended(seen[uid])]
+                # Each change wakes us: an ended object is not read again for every other's.
+                waiting = [uid for uid in uids if uid not in seen or not _has_ended(seen[uid])]
                 waiting = [uid for uid in waiting if uid not in overtaken]
                 seen.update({uid: reading.by_uid(uid) for uid in waiting or uids})
                 progress.show([view for view in seen.values() if view is not None])
-                left = [view for view in seen.values() if view and not _ended(view)]
+                left = [view for view in seen.values() if view and not _has_ended(view)]
                 for view in filter(None, seen.values()):
                     overtaken.look(view)
                 left = [view for view in left if view.resource.uid not in overtaken]
                 if not left and not waiting:
                     return True
                 if not left:
-                    continue  # all of them at once, for one that has ended may have begun anew
+                    continue  # all objects at once, for an ended one may have begun again
                 if patience.ended(left):
                     return True
                 if deadline.passed:
                     return False
                 supervisor.check()
-                # Thousands take long to look at: whoever does the work needs the cores more.
+                # Thousands take long to read: the worker needs the cores more.
                 time.sleep(min(PAUSE_MAX_S, LOOK_PAUSES * (time.monotonic() - begun_s)))
                 if output is not None:
                     output.show()
@@ -146,16 +159,16 @@ def until_ended(
         progress.close()
 
 
-def _ended(seen: View | None) -> bool:
+def _has_ended(seen: View | None) -> bool:
     return seen is None or seen.over or seen.phase == DELETING
 
 
-def _conclude(
+def _report_end(
     working: Sequence[Target],
     uids: Sequence[str],
     ended: bool,
-    overtaken: Overtaken,
-    reading: Reading,
+    overtaken: OvertakenObjects,
+    reading: StoreReading,
     screen: Screen,
 ) -> int:
     code = 0
@@ -164,33 +177,34 @@ def _conclude(
     for one, uid in zip(working, uids, strict=True):
         seen = reading.by_uid(uid)
         if seen is None or seen.phase == DELETING:
-            screen.data(f"{safe(one.key)} was deleted")
+            screen.data(f"{escape_line(one.key)} was deleted")
             code = 1
         elif uid in overtaken:
-            screen.data(f"{safe(one.key)} was changed by another")
+            screen.data(f"{escape_line(one.key)} was changed by another")
             others.append(seen)
         elif seen.over:
             screen.data("\n".join(summary_lines(seen, reading)))
             code = code if seen.phase in (SUCCEEDED, SKIPPED) else 1
         else:
-            screen.data(f"{safe(one.key)} {seen.phase}: {tally(seen)}")
+            screen.data(f"{escape_line(one.key)} {seen.phase}: {format_tally(seen)}")
             stuck += [seen] * ended
     for seen in stuck:
-        screen.error(sentence(seen), hint=way_out(seen))
+        screen.error(describe_stuck(seen), hint=way_out(seen))
         code = 1
     for seen in others:
         screen.error(
-            safe(describe_overtaking(seen, reading)), hint=f"fleetctl events {safe(seen.key)}"
+            escape_line(describe_overtaking(seen, reading)),
+            hint=f"fleetctl events {escape_line(seen.key)}",
         )
         code = OVERTAKEN
     if not ended:
-        hint = safe(commands("wait", [one.key for one in working]))
+        hint = escape_line(format_commands("wait", [one.key for one in working]))
         screen.error("timed out; work goes on", hint=hint)
         return TIMED_OUT
     return code
 
 
-def _progress(screen: Screen) -> Progress:
+def _make_display(screen: Screen) -> ProgressDisplay:
     if screen.talk_is_terminal:
         from fleetctl.cli.output.live import LiveProgress
 
@@ -205,12 +219,12 @@ class PlainProgress:
         self._screen = screen
         self._phases: dict[str, str] = {}
         self._lines: dict[str, str] = {}
-        self._turn = Every(TALK_EVERY_S, first_s=TALK_EVERY_S)
+        self._turn = RepeatTimer(TALK_EVERY_S, first_s=TALK_EVERY_S)
 
     def show(self, views: Sequence[View]) -> None:
         due = self._turn.due()
         for view in views:
-            key = safe(view.key)
+            key = escape_line(view.key)
             changed = self._phases.get(key) != view.phase
             if not (changed or due):
                 continue
@@ -225,11 +239,11 @@ class PlainProgress:
 
 def progress_line(seen: View) -> str:
     """`batchjob/x: Running, 3/6 done, 2 active` and why it stands still, if it does."""
-    because = why(seen)
+    because = explain_status(seen)
     if seen.phase == SUSPENDED:
         because = f"resume it with `fleetctl resume {seen.key}`"
-    end = f" ({safe(because)})" if because and not seen.over else ""
-    return f"{safe(seen.key)}: {safe(seen.phase)}, {tally(seen)}{end}"
+    end = f" ({escape_line(because)})" if because and not seen.over else ""
+    return f"{escape_line(seen.key)}: {escape_line(seen.phase)}, {format_tally(seen)}{end}"
 
 
-_: tuple[type[Progress], ...] = (PlainProgress,)
+_: tuple[type[ProgressDisplay], ...] = (PlainProgress,)

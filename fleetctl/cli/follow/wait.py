@@ -1,4 +1,4 @@
-"""`fleetctl wait`: block until something holds, or until it can no longer hold."""
+"""`fleetctl wait`: blocks until a condition is met, or can no longer be met."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from collections.abc import Sequence
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.values import duration_s
-from fleetctl.cli.follow.supervise import Supervisor, detached
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.choose import add_labels_and_files, meant
-from fleetctl.common.deadline import Deadline, Every
+from fleetctl.cli.follow.wait_supervisor import WaitSupervisor, report_detached
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.targets.choose import add_labels_and_files, choose_targets
+from fleetctl.common.deadline import Deadline, RepeatTimer
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import duration, safe
-from fleetctl.views.goals import Answer, Goal, Outcome, answer, goal, tally
-from fleetctl.views.kinds import Target, commands
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line, format_duration
+from fleetctl.views.goals import (
+    GoalOutcome,
+    GoalStatus,
+    WaitGoal,
+    check_goal,
+    format_tally,
+    parse_goal,
+)
+from fleetctl.views.kinds import Target, format_commands
 from fleetctl.views.objects import View
-from fleetctl.views.reading import Reading, all_missing, open_reading
+from fleetctl.views.store_reading import StoreReading, all_missing, open_reading
 
-# To a log file a line a minute says enough; a terminal's line is redrawn at every change.
+# To a log file a line a minute is enough; a terminal's line is redrawn at every change.
 TALK_EVERY_S = 60.0
 
 
@@ -55,7 +62,7 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     made.set_defaults(verb=verb)
-    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to watch")
+    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="objects to watch")
     add_labels_and_files(made, "watch")
     made.add_argument(
         "--for",
@@ -69,10 +76,10 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = goal(args.goal)
+    wanted = parse_goal(args.goal)
     lasting = wanted.word in ("delete", "condition")
-    with open_reading(home()) as reading:
-        targets = meant(args, reading, working=not lasting)
+    with open_reading(find_state_dir()) as reading:
+        targets = choose_targets(args, reading, working=not lasting)
     for one in targets:
         if not one.kind.runs and not lasting:
             raise UsageError(
@@ -80,30 +87,34 @@ def run(args: Namespace, screen: Screen) -> int:
                 hint="wait for its deletion or for a condition=NAME",
             )
     try:
-        return _wait(targets, wanted, screen, timeout_s=args.timeout)
+        return _wait_for_goal(targets, wanted, screen, timeout_s=args.timeout)
     except KeyboardInterrupt:
         keys = [one.key for one in targets]
-        return detached(keys, commands("wait", keys), screen)
+        return report_detached(keys, format_commands("wait", keys), screen)
 
 
-def _wait(
-    targets: Sequence[Target], wanted: Goal, screen: Screen, *, timeout_s: float | None
+def _wait_for_goal(
+    targets: Sequence[Target],
+    wanted: WaitGoal,
+    screen: Screen,
+    *,
+    timeout_s: float | None,
 ) -> int:
-    state_dir = home()
+    state_dir = find_state_dir()
     deadline = Deadline(timeout_s)
     with open_reading(state_dir) as reading:
-        pending = _identified(targets, wanted, reading, screen)
-        with Supervisor(state_dir, screen) as supervisor:
-            progress = _Progress(screen)
+        pending = _resolve_targets(targets, wanted, reading, screen)
+        with WaitSupervisor(state_dir, screen) as supervisor:
+            progress = _WaitProgress(screen)
             while True:
                 for uid, one in list(pending.items()):
                     seen = reading.by_uid(uid)
-                    verdict = answer(wanted, seen)
-                    if verdict.outcome is Outcome.IMPOSSIBLE:
+                    verdict = check_goal(wanted, seen)
+                    if verdict.outcome is GoalOutcome.IMPOSSIBLE:
                         _give_up(one, wanted, verdict, screen, there=seen is not None)
                         return 1
-                    if verdict.outcome is Outcome.MET:
-                        _met(one, wanted, verdict, screen)
+                    if verdict.outcome is GoalOutcome.MET:
+                        _report_met(one, wanted, verdict, screen)
                         del pending[uid]
                     elif seen is not None:
                         progress.show(seen)
@@ -115,52 +126,73 @@ def _wait(
                 reading.wait_for_change(deadline)
 
 
-def _identified(
-    targets: Sequence[Target], wanted: Goal, reading: Reading, screen: Screen
+def _resolve_targets(
+    targets: Sequence[Target],
+    wanted: WaitGoal,
+    reading: StoreReading,
+    screen: Screen,
 ) -> dict[str, Target]:
-    """The targets by uid: a new object of the same name is not the one that was meant."""
+    """Returns the targets by uid: a new object of the same name does not count."""
     seen = {one: reading.find(one) for one in targets}
     gone = [one for one, found in seen.items() if found is None]
     if gone and wanted.word != "delete":
         raise all_missing(gone, reading)
     for one in gone:
-        _met(one, wanted, Answer(Outcome.MET, "gone"), screen)
+        _report_met(one, wanted, GoalStatus(GoalOutcome.MET, "gone"), screen)
     return {found.resource.uid: one for one, found in seen.items() if found is not None}
 
 
-class _Progress:
-    """Talk about progress: redrawn on a terminal, a line a minute otherwise."""
+class _WaitProgress:
+    """Prints progress: redrawn on a terminal, a line a minute otherwise."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._turn = Every(TALK_EVERY_S, first_s=TALK_EVERY_S)
+        self._turn = RepeatTimer(TALK_EVERY_S, first_s=TALK_EVERY_S)
 
     def show(self, seen: View) -> None:
-        line = f"{safe(seen.key)}: {seen.phase}, {tally(seen)}"
+        line = f"{escape_line(seen.key)}: {seen.phase}, {format_tally(seen)}"
         if self._screen.talk_is_terminal:
             self._screen.redraw(line)
         elif self._turn.due():
             self._screen.talk(line)
 
 
-def _met(one: Target, wanted: Goal, reply: Answer, screen: Screen) -> None:
-    because = f" ({safe(reply.because)})" if reply.because else ""
-    screen.data(f"{safe(one.key)} condition met: {safe(str(wanted))}{because}")
+def _report_met(
+    one: Target,
+    wanted: WaitGoal,
+    reply: GoalStatus,
+    screen: Screen,
+) -> None:
+    because = f" ({escape_line(reply.because)})" if reply.because else ""
+    screen.data(f"{escape_line(one.key)} condition met: {escape_line(str(wanted))}{because}")
 
 
-def _give_up(one: Target, wanted: Goal, reply: Answer, screen: Screen, *, there: bool) -> None:
+def _give_up(
+    one: Target,
+    wanted: WaitGoal,
+    reply: GoalStatus,
+    screen: Screen,
+    *,
+    there: bool,
+) -> None:
     verb = {"failed": "fail", "complete": "succeed", "succeeded": "succeed", "finished": "finish"}
-    sentence = verb.get(wanted.word, f"meet `{safe(str(wanted))}`")
+    sentence = verb.get(wanted.word, f"meet `{escape_line(str(wanted))}`")
     screen.error(
-        f"{safe(one.key)} can no longer {sentence}: {safe(reply.because)}",
-        hint=f"fleetctl describe {safe(one.key)}" if there else "",
+        f"{escape_line(one.key)} can no longer {sentence}: {escape_line(reply.because)}",
+        hint=f"fleetctl describe {escape_line(one.key)}" if there else "",
     )
 
 
-def _timed_out(pending: Sequence[Target], wanted: Goal, timeout_s: float, screen: Screen) -> int:
-    names = ", ".join(safe(one.key) for one in pending)
+def _timed_out(
+    pending: Sequence[Target],
+    wanted: WaitGoal,
+    timeout_s: float,
+    screen: Screen,
+) -> int:
+    names = ", ".join(escape_line(one.key) for one in pending)
     screen.error(
-        f"timed out after {duration(timeout_s)}: {names} has not met `{safe(str(wanted))}`",
-        hint=f"fleetctl describe {safe(pending[0].key)}",
+        f"timed out after {format_duration(timeout_s)}: {names} has not met "
+        f"`{escape_line(str(wanted))}`",
+        hint=f"fleetctl describe {escape_line(pending[0].key)}",
     )
     return 124

@@ -1,1 +1,1 @@
-"""What can be written and typed: explain, schema, init, convert, completion."""
+"""Manifests and commands explained: explain, schema, init, convert, completion."""

@@ -1,4 +1,4 @@
-"""`fleetctl api-resources`: the kinds, their short names, and what can be done to them."""
+"""`fleetctl api-resources`: the kinds, their short names, and their verbs."""
 
 from __future__ import annotations
 
@@ -6,28 +6,30 @@ from argparse import Namespace
 from typing import NamedTuple
 
 from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.command.verbs import VERBS, Takes
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.output.rows import Rows, write_rows
+from fleetctl.cli.command.verbs import VERBS, VerbTargets
+from fleetctl.cli.output.output_rows import OutputRows, write_rows
+from fleetctl.cli.output.screen import Screen
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, METRICS, TASKS
 
 
-class Row(NamedTuple):
+class KindRow(NamedTuple):
     name: str
     short: tuple[str, ...]
     kind: str
     verbs: tuple[str, ...]
+    summary: str = ""
 
     def document(self) -> dict[str, object]:
         shown = {"name": self.name, "shortNames": self.short, "apiVersion": API_VERSION}
-        return {**shown, "kind": self.kind, "verbs": self.verbs}
+        return {**shown, "kind": self.kind, "summary": self.summary, "verbs": self.verbs}
 
 
 PAGE = """\
 [-o table|wide|name|json]
 
-List the kinds, their short names and, with -o wide, the verbs that take them.
+List the kinds, their short names and, with -o wide, what each is and the verbs that
+take it.
 
 examples:
   fleetctl api-resources
@@ -41,20 +43,26 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    add_output(made, "table", "wide", "name", "json")
+    add_output(
+        made,
+        "table",
+        "wide",
+        "name",
+        "json",
+    )
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    rows = resources()
+    rows = list_resources()
     wide = args.output == "wide"
-    header = ["NAME", "SHORTNAMES", "APIVERSION", "KIND", *(["VERBS"] if wide else [])]
+    header = ["NAME", "SHORTNAMES", "APIVERSION", "KIND", *(["WHAT", "VERBS"] if wide else [])]
     cells = (
         [row.name, ",".join(row.short) or "-", API_VERSION, row.kind]
-        + ([",".join(row.verbs)] if wide else [])
+        + ([row.summary or "-", ",".join(row.verbs)] if wide else [])
         for row in rows
     )
-    written = Rows(
+    written = OutputRows(
         table=lambda: (header, cells),
         documents=lambda: (row.document() for row in rows),
         names=lambda: (row.name for row in rows),
@@ -63,19 +71,22 @@ def run(args: Namespace, screen: Screen) -> int:
     return 0
 
 
-_OF_KIND = {"Schedule": Takes.SCHEDULES, "Source": Takes.SOURCES}
+_OF_KIND = {"Schedule": VerbTargets.SCHEDULES, "Source": VerbTargets.SOURCES}
 
 
-def resources() -> list[Row]:
-    """Every kind of object, then what hangs on one."""
-    objects = [Row(one.plural, one.short, one.name, _verbs(one)) for one in KINDS.values()]
+def list_resources() -> list[KindRow]:
+    """Returns every kind of object, then the resources below one."""
+    objects = [
+        KindRow(one.plural, one.short, one.name, _list_verbs(one), one.summary)
+        for one in KINDS.values()
+    ]
     others = (TASKS, ATTEMPTS, METRICS, CHECKPOINTS)
-    return objects + [Row(it[0], it[1:], it[1].capitalize(), ("get",)) for it in others]
+    return objects + [KindRow(it[0], it[1:], it[1].capitalize(), ("get",)) for it in others]
 
 
-def _verbs(kind: Kind) -> tuple[str, ...]:
-    more = Takes.VOLUMES if kind.name == "Volume" else Takes.NOTHING
-    more |= Takes.RUNS if kind.runs else _OF_KIND.get(kind.name, Takes.NOTHING)
+def _list_verbs(kind: Kind) -> tuple[str, ...]:
+    more = VerbTargets.VOLUMES if kind.name == "Volume" else VerbTargets.NOTHING
+    more |= VerbTargets.RUNS if kind.runs else _OF_KIND.get(kind.name, VerbTargets.NOTHING)
     return tuple(
-        sorted(name for name, verb in VERBS.items() if verb.takes & (Takes.OBJECTS | more))
+        sorted(name for name, verb in VERBS.items() if verb.takes & (VerbTargets.OBJECTS | more))
     )

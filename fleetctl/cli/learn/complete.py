@@ -1,7 +1,7 @@
-"""`fleetctl __complete WORD...`: what the last word can become. Called by the scripts beside
-completions/ at every press of the tab key, so it loads one verb's parser at most, and no model.
+"""`fleetctl __complete WORD...`: completes the last word. Called by the scripts beside completions/
+at every press of the tab key, so it loads one verb's parser at most, and no model.
 
-What a verb takes is read off its own parser: the metavar of an argument says what it names.
+The arguments of a verb are read off its own parser: the metavar of an argument tells its values.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.command.verbs import EXIT_OK, VERBS
-from fleetctl.cli.output.render import Screen
-from fleetctl.common.home import home
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.state_paths import find_state_dir
 from fleetctl.specs.kinds.registry import KINDS, Kind, find_kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
@@ -26,42 +26,42 @@ PHASES = (
     "Cancelled", "Deleting", "Failed", "Pending", "Queued", "Ready", "Refused", "Running",
     "Skipped", "Starting", "Stopped", "Succeeded", "Suspended",
 )  # fmt: skip
-NAMES_MAX = 500  # of objects; nobody reads more
+NAMES_MAX = 500  # of objects; more are not readable
 FILES = ":files"  # the shell completes files itself
 FILE_METAVARS = ("FILE", "DIR", "PATH", "FROM", "TO")
 VOLUME_METAVARS = ("FROM", "TO")
 
 
-class Before(NamedTuple):
-    """The positional words before the one in question, and the namespace that is meant."""
+class CompletionContext(NamedTuple):
+    """The positional words before the last one, and the namespace that is meant."""
 
     given: Sequence[str]
     namespace: str
 
 
 def run(words: Sequence[str], screen: Screen) -> int:
-    """One candidate a line, what it is after a tab. Nothing is an answer too."""
-    for line in candidates(_joined(words)):
+    """Prints one candidate a line, its description after a tab. No line is a valid result."""
+    for line in list_candidates(_join_flag_words(words)):
         screen.data(line)
     return EXIT_OK
 
 
-def candidates(words: Sequence[str]) -> Iterator[str]:
-    """For the last of the words; the others stand before it."""
+def list_candidates(words: Sequence[str]) -> Iterator[str]:
+    """Yields candidates for the last of the words; the others stand before it."""
     *before, last = words or [""]
     if not before or before[0] == "help":
-        yield from _matching(last, _verbs())
+        yield from _match_words(last, _list_verbs())
     elif before[0] in VERBS:
         named = None if before[-1].startswith("-") else find_kind(last.partition("/")[0])
         if "/" in last and named is not None and named.runs:
             # The common case, which needs no parser.
-            yield from _objects(last, (named,), _namespace(before))
+            yield from _complete_object(last, (named,), _find_namespace(before))
         else:
             yield from _of_verb(before[0], before[1:], last)
 
 
-def _joined(words: Sequence[str]) -> list[str]:
-    """bash cuts words at `=` and `:`; `--output = js` was `--output=js`."""
+def _join_flag_words(words: Sequence[str]) -> list[str]:
+    """Joins the words that bash cuts at `=` and `:`; `--output = js` was `--output=js`."""
     found: list[str] = []
     for word in words:
         if word == "=" and found and found[-1].startswith("--"):
@@ -72,39 +72,43 @@ def _joined(words: Sequence[str]) -> list[str]:
     return found
 
 
-def _verbs() -> Iterator[tuple[str, str]]:
+def _list_verbs() -> Iterator[tuple[str, str]]:
     yield from ((name, verb.summary) for name, verb in VERBS.items())
-    yield "help", "tell more of a verb"
+    yield "help", "show the help of a verb"
 
 
-def _of_verb(verb: str, before: Sequence[str], last: str) -> Iterator[str]:
+def _of_verb(
+    verb: str,
+    before: Sequence[str],
+    last: str,
+) -> Iterator[str]:
     parser: Parser = import_module(f"fleetctl.cli.{VERBS[verb].module}").parser(verb)
     if "--" in before:
         yield FILES
         return
     flags = {name: action for action in parser.arguments() for name in action.option_strings}
-    within = Before((), _namespace(before))
+    within = CompletionContext((), _find_namespace(before))
     flag, has_value, value = last.partition("=")
     if last.startswith("--") and has_value and flag in flags:
-        yield from (f"{flag}={line}" for line in _values(flags[flag], value, within))
+        yield from (f"{flag}={line}" for line in _complete_value(flags[flag], value, within))
     elif before and (action := flags.get(before[-1])) is not None and _takes_value(action):
-        yield from _values(action, last, within)
+        yield from _complete_value(action, last, within)
     elif last.startswith("-"):
-        yield from _matching(last, ((name, one.help or "") for name, one in flags.items()))
+        yield from _match_words(last, ((name, one.help or "") for name, one in flags.items()))
     else:
-        given = list(_positionals(before, flags))
+        given = list(_find_positionals(before, flags))
         free = [one for one in parser.arguments() if not one.option_strings]
         if free:
             words = within._replace(given=given)
-            yield from _values(free[min(len(given), len(free) - 1)], last, words)
+            yield from _complete_value(free[min(len(given), len(free) - 1)], last, words)
 
 
 def _takes_value(action: Action) -> bool:
     return bool(action.option_strings) and action.nargs != 0
 
 
-def _positionals(before: Sequence[str], flags: dict[str, Action]) -> Iterator[str]:
-    """The words that are neither flags nor their values."""
+def _find_positionals(before: Sequence[str], flags: dict[str, Action]) -> Iterator[str]:
+    """Yields the words that are neither flags nor their values."""
     skip = False
     for word in before:
         if skip:
@@ -115,56 +119,60 @@ def _positionals(before: Sequence[str], flags: dict[str, Action]) -> Iterator[st
             yield word
 
 
-def _values(action: Action, last: str, before: Before) -> Iterator[str]:
-    """What an argument can be."""
+def _complete_value(
+    action: Action,
+    last: str,
+    before: CompletionContext,
+) -> Iterator[str]:
+    """Yields the values of an argument."""
     given, within = before
     metavar = str(action.metavar or action.dest)
     if metavar in VOLUME_METAVARS or metavar.startswith("volume/"):
-        yield from _objects(last, (KINDS["Volume"],), within)
+        yield from _complete_object(last, (KINDS["Volume"],), within)
     if metavar in FILE_METAVARS:
         yield FILES
     elif metavar == "GOAL":
         from fleetctl.views.goals import CONDITION, WORDS
 
-        yield from _matching(last, ((word, "") for word in (*WORDS, CONDITION)))
+        yield from _match_words(last, ((word, "") for word in (*WORDS, CONDITION)))
     elif metavar == "EXAMPLE":
-        from fleetctl.cli.learn.init import examples
+        from fleetctl.cli.learn.init import list_examples
 
-        yield from _matching(last, ((name, "") for name in examples()))
+        yield from _match_words(last, ((name, "") for name in list_examples()))
     elif metavar == "FIELDS":
-        yield from _selecting(last)
+        yield from _complete_selector(last)
     elif metavar == "FIELD=VALUE" and given:
-        yield from _settable(last, given)
+        yield from _complete_setting(last, given)
     elif metavar == "SHELL":
         from fleetctl.cli.learn.completion import SHELLS
 
-        yield from _matching(last, ((shell, "") for shell in SHELLS))
+        yield from _match_words(last, ((shell, "") for shell in SHELLS))
     elif metavar == "KIND[.FIELD]":
-        yield from _fields(last)
+        yield from _complete_field(last)
     elif metavar == "KIND" and action.dest.startswith("kind"):  # not that of `get`
-        yield from _matching(last, ((one.name, "") for one in KINDS.values()))
+        yield from _match_words(last, ((one.name, "") for one in KINDS.values()))
     elif metavar == "KIND":
         yield from _kinds_and_names(last, before)
     elif metavar == "NS":
-        yield from _matching(last, ((name, "") for name in _namespaces()))
+        yield from _match_words(last, ((name, "") for name in _list_namespaces()))
     elif metavar == "KIND/NAME":
-        yield from _objects(last, tuple(KINDS.values()), within)
+        yield from _complete_object(last, tuple(KINDS.values()), within)
     elif metavar == "name" and given and (kind := find_kind(given[0])) is not None:
-        yield from _matching(last, ((name, "") for name in _names(kind, last, within)))
+        yield from _match_words(last, ((name, "") for name in _list_names(kind, last, within)))
     elif "|" in metavar:
-        yield from _matching(last, ((word, "") for word in metavar.split("|")))
+        yield from _match_words(last, ((word, "") for word in metavar.split("|")))
 
 
-def _kinds_and_names(last: str, before: Before) -> Iterator[str]:
-    """`jobs`, `job/x`, `jobs x`, `all`, `tasks job/x`."""
+def _kinds_and_names(last: str, before: CompletionContext) -> Iterator[str]:
+    """Yields `jobs`, `job/x`, `jobs x`, `all`, `tasks job/x`."""
     from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, INTERPRETERS, METRICS, NAMESPACES, TASKS
 
     given, within = before
     kind = find_kind(given[0]) if given else None
     if kind is not None:
-        yield from _matching(last, ((name, "") for name in _names(kind, last, within)))
+        yield from _match_words(last, ((name, "") for name in _list_names(kind, last, within)))
     elif "/" in last or given:
-        yield from _objects(last, tuple(KINDS.values()), within)
+        yield from _complete_object(last, tuple(KINDS.values()), within)
     else:
         parts = (TASKS, ATTEMPTS, METRICS, CHECKPOINTS)
         others = [(it[0], f"{it[0]} of KIND/NAME") for it in parts]
@@ -173,18 +181,23 @@ def _kinds_and_names(last: str, before: Before) -> Iterator[str]:
         kinds = ((one.plural, one.name) for one in KINDS.values())
         words = ((short, one.name) for one in KINDS.values() for short in one.short)
         shown = list(
-            _matching(last, (*kinds, *others, spaces, made, ("all", "objects of every kind")))
+            _match_words(last, (*kinds, *others, spaces, made, ("all", "objects of every kind")))
         )
-        yield from shown or _matching(last, words)
+        yield from shown or _match_words(last, words)
 
 
-def _objects(last: str, kinds: Sequence[Kind], namespace: str) -> Iterator[str]:
-    """`job/` while the kind is being written, then `job/x`: in the words that were chosen."""
+def _complete_object(
+    last: str,
+    kinds: Sequence[Kind],
+    namespace: str,
+) -> Iterator[str]:
+    """Yields `job/` while the kind is being written, then `job/x`: in the words that were
+    chosen."""
     word, slash, begun = last.partition("/")
     if slash:
         kind = find_kind(word)
         if kind in kinds and kind is not None:
-            yield from (f"{word}/{name}" for name in _names(kind, begun, namespace))
+            yield from (f"{word}/{name}" for name in _list_names(kind, begun, namespace))
         return
     for kind in kinds:
         words = (kind.name.lower(), *kind.short, kind.plural)
@@ -193,24 +206,24 @@ def _objects(last: str, kinds: Sequence[Kind], namespace: str) -> Iterator[str]:
             yield f"{known}/\t{kind.name}"
 
 
-def _fields(last: str) -> Iterator[str]:
-    """`sweep.spec.sea` to `sweep.spec.search`."""
+def _complete_field(last: str) -> Iterator[str]:
+    """Yields `sweep.spec.search` for `sweep.spec.sea`."""
     from fleetctl.manifest.hints.fields import ANY_NAME, look_up, manifest_field
 
     word, *path = last.split(".")
     kind = find_kind(word)
     if not path or kind is None:
-        yield from _matching(last, ((one.name.lower(), "") for one in KINDS.values()))
+        yield from _match_words(last, ((one.name.lower(), "") for one in KINDS.values()))
         return
     found = look_up(manifest_field(kind.name), path[:-1])
     if found.depth == len(path) - 1:
         above = ".".join((word, *path[:-1]))
         below = (child for child in found.field.children() if child.name != ANY_NAME)
-        yield from _matching(last, ((f"{above}.{one.name}", one.description) for one in below))
+        yield from _match_words(last, ((f"{above}.{one.name}", one.description) for one in below))
 
 
-def _settable(last: str, given: Sequence[str]) -> Iterator[str]:
-    """`budget.` to `budget.maxCost=`, for `set job/x`."""
+def _complete_setting(last: str, given: Sequence[str]) -> Iterator[str]:
+    """Yields `budget.maxCost=` for `budget.`, for `set job/x`."""
     from fleetctl.manifest.hints.fields import ANY_NAME, look_up, manifest_field
 
     kind = find_kind(given[0].partition("/")[0])
@@ -227,8 +240,8 @@ def _settable(last: str, given: Sequence[str]) -> Iterator[str]:
             yield f"{before}{child.name}{end}\t{child.description.partition(chr(10))[0]}"
 
 
-def _selecting(last: str) -> Iterator[str]:
-    """`status=` and its words, after a comma too."""
+def _complete_selector(last: str) -> Iterator[str]:
+    """Yields `status=` and its words, after a comma too."""
     from fleetctl.cli.output.select import SHORT
 
     before, comma, begun = last.rpartition(",")
@@ -238,26 +251,30 @@ def _selecting(last: str) -> Iterator[str]:
         found = ((f"{before}{comma}{name}={word}", "") for word in words if word.startswith(value))
     else:
         found = ((f"{before}{comma}{word}=", path) for word, path in SHORT.items())
-    yield from _matching(last, found)
+    yield from _match_words(last, found)
 
 
-def _names(kind: Kind, begun: str, namespace: str) -> Sequence[str]:
+def _list_names(
+    kind: Kind,
+    begun: str,
+    namespace: str,
+) -> Sequence[str]:
     from fleetctl.stores.read.reader import Reader
 
     within = namespace if kind.namespaced else DEFAULT_NAMESPACE
-    with Reader(home()) as reader:
+    with Reader(find_state_dir()) as reader:
         return reader.names(kind.name, begun, limit=NAMES_MAX, namespace=within)
 
 
-def _namespaces() -> Sequence[str]:
+def _list_namespaces() -> Sequence[str]:
     from fleetctl.stores.read.reader import Reader
 
-    with Reader(home()) as reader:
+    with Reader(find_state_dir()) as reader:
         return list(dict.fromkeys(name for name, _, _ in reader.namespaces()))
 
 
-def _namespace(before: Sequence[str]) -> str:
-    """What `-n` says before the word, or the environment."""
+def _find_namespace(before: Sequence[str]) -> str:
+    """Returns the value of `-n` before the word, or that of the environment."""
     for at, word in enumerate(before):
         flag, _, value = word.partition("=")
         if flag in ("-n", "--namespace"):
@@ -265,7 +282,7 @@ def _namespace(before: Sequence[str]) -> str:
     return os.environ.get("FLEETCTL_NAMESPACE") or DEFAULT_NAMESPACE
 
 
-def _matching(begun: str, known: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _match_words(begun: str, known: Iterable[tuple[str, str]]) -> Iterator[str]:
     for word, meaning in known:
         if word.startswith(begun):
             line = meaning.partition("\n")[0].replace("%(default)s", "").strip()

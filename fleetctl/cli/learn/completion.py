@@ -1,4 +1,5 @@
-"""`fleetctl completion`: the script that a shell loads. It asks `fleetctl __complete` for words."""
+"""`fleetctl completion`: prints the script that a shell loads. It calls `fleetctl __complete` for
+words."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.values import one_of
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 
 SHELLS = ("bash", "zsh", "fish")
 

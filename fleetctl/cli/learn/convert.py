@@ -1,5 +1,5 @@
-"""`fleetctl convert`: a file of another tool as a manifest of ours, and one of ours for a cluster.
-Needs no store.
+"""`fleetctl convert`: turns a file of another tool into a manifest of ours, and one of ours into a
+cluster's, in the short or in the full form. Needs no store.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.command.values import one_of
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound, UsageError
-from fleetctl.common.text import safe
+from fleetctl.common.text import escape_line
 
 FORMATS = ("wandb", "k8s-job", "skypilot", "dstack")
 TARGETS = ("kubernetes",)
@@ -25,18 +25,22 @@ WITH_NAMES = ("skypilot", "dstack")
 PAGE = """\
 --from wandb|k8s-job|skypilot|dstack FILE|- [--old-names] [-o yaml|json]
     | --to kubernetes FILE|- [--namespace NAME] [-o yaml|json]
+    | --short|--long FILE|- [-o yaml|json]
 
 Write a W&B sweep, a Kubernetes Job or CronJob, a SkyPilot or a dstack task as manifests
 of ours. What comes out is valid; what becomes something else or cannot be carried over
-is said on stderr, with its line.
+is reported on stderr, with its line.
 With --to kubernetes, write manifests of ours as custom resources for `kubectl apply`:
 they are the same, but for a namespace and for files that are written into them.
+With --short, write manifests of ours without the levels and fields that can have one
+meaning alone; with --long, write them in the full form, as they are stored.
 
 examples:
   fleetctl convert --from wandb sweep.yaml > lr.yaml
   fleetctl convert --from k8s-job job.yaml | fleetctl apply -f -
   kubectl get job train -o yaml | fleetctl convert --from k8s-job -
   fleetctl convert --to kubernetes sweep.yaml --namespace team | kubectl apply -f -
+  fleetctl convert --short job.yaml
 
 exit codes:
   0 converted, also with warnings; 2 nothing could be made of it, 4 no such file
@@ -55,6 +59,8 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "--to", dest="target", type=one_of(*TARGETS), metavar="|".join(TARGETS), help="for what"
     )
+    made.add_argument("--short", action="store_true", help="write manifests in the short form")
+    made.add_argument("--long", action="store_true", help="write manifests in the full form")
     made.add_argument(
         "--namespace", default="", metavar="NAME", help="for those that name none; with --to"
     )
@@ -69,43 +75,80 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    if (args.format is None) == (args.target is None):
+    ways = (args.format is not None, args.target is not None, args.short, args.long)
+    if sum(ways) != 1:
         raise UsageError(
-            "say either whose file it is or for what it is to be",
-            hint="fleetctl convert --from wandb sweep.yaml, or --to kubernetes job.yaml",
+            "convert needs one of `--from`, `--to`, `--short` and `--long`",
+            hint="fleetctl convert --from wandb sweep.yaml, --to kubernetes job.yaml, or --short"
+            " job.yaml",
         )
-    text = _text(args.file)
+    text = _read_text(args.file)
+    if args.short or args.long:
+        return _in_form(args, text, screen)
     if args.target is not None:
         if args.old_names:
             raise UsageError("`--old-names` goes with `--from`", hint="leave it out")
         return _for_cluster(args, text, screen)
     if args.namespace:
         raise UsageError("`--namespace` goes with `--to kubernetes`", hint="leave it out")
-    from fleetctl.manifest.foreign import convert
+    from fleetctl.manifest.foreign import convert_text
 
     stem = "converted" if args.file == "-" else Path(args.file).stem
     if args.old_names and args.format not in WITH_NAMES:
         raise UsageError(f"a file of `{args.format}` uses no variables that have other names here")
-    made = convert(args.format, text, file=args.file, name=stem, old_names=args.old_names)
-    return _written(list(made.manifests), made.notes, args.output, screen)
+    made = convert_text(
+        args.format,
+        text,
+        file=args.file,
+        name=stem,
+        old_names=args.old_names,
+    )
+    return _print_manifests(list(made.manifests), made.notes, args.output, screen)
 
 
-def _for_cluster(args: Namespace, text: str, screen: Screen) -> int:
-    from fleetctl.manifest import Document, load
+def _in_form(
+    args: Namespace,
+    text: str,
+    screen: Screen,
+) -> int:
+    from fleetctl.manifest.document.short import shorten_manifest
+    from fleetctl.manifest.rendering.render import full_values_of
+    from fleetctl.specs.kinds.registry import KINDS
+
+    if args.old_names or args.namespace:
+        flag = "--old-names" if args.old_names else "--namespace"
+        raise UsageError(f"`{flag}` does not go with `--short` or `--long`", hint="leave it out")
+    values = full_values_of(args.file, text)
+    for value in values if args.short else ():
+        if value.get("kind") not in KINDS:
+            screen.warn(f"{escape_line(str(value.get('kind')))} has no short form")
+    made = [shorten_manifest(it) if args.short and it.get("kind") in KINDS else it for it in values]
+    return _print_manifests(made, (), args.output, screen)
+
+
+def _for_cluster(
+    args: Namespace,
+    text: str,
+    screen: Screen,
+) -> int:
+    from fleetctl.manifest import Document, load_manifests
     from fleetctl.manifest.cluster import for_cluster
 
     here = str(Path.cwd() if args.file == "-" else Path(args.file).resolve().parent)
     document = Document(args.file, text, here)
-    load([document])  # what it would be refused for is told at once
+    load_manifests([document])  # the errors of an apply are printed at once
     made, notes = for_cluster(document, args.namespace)
-    return _written(made, notes, args.output, screen)
+    return _print_manifests(made, notes, args.output, screen)
 
 
-def _written(
-    many: Sequence[Mapping[str, Any]], notes: Sequence[str], output: str, screen: Screen
+def _print_manifests(
+    many: Sequence[Mapping[str, Any]],
+    notes: Sequence[str],
+    output: str,
+    screen: Screen,
 ) -> int:
     for note in notes:
-        screen.warn(safe(note))
+        screen.warn(escape_line(note))
     if output == "json":
         screen.data(json.dumps(many[0] if len(many) == 1 else many, indent=2, ensure_ascii=False))
         return 0
@@ -115,7 +158,7 @@ def _written(
     return 0
 
 
-def _text(file: str) -> str:
+def _read_text(file: str) -> str:
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return data.decode("utf-8-sig")

@@ -1,4 +1,4 @@
-"""`fleetctl explain`: what can stand in a manifest, from the shipped schemas. Needs no store."""
+"""`fleetctl explain`: shows the fields of a manifest, from the shipped schemas. Needs no store."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound
-from fleetctl.common.text import safe
+from fleetctl.common.text import escape_line
 from fleetctl.controllers.vocabulary.reasons import REASONS, is_reason
-from fleetctl.manifest.hints.fields import Field, look_up, manifest_field, rendered_kind
-from fleetctl.manifest.hints.origins import origins
-from fleetctl.specs.kinds.registry import API_VERSION
+from fleetctl.manifest.hints.fields import SchemaField, look_up, manifest_field, rendered_kind
+from fleetctl.manifest.hints.origins import list_origins
+from fleetctl.specs.kinds.registry import API_VERSION, KINDS
 from fleetctl.views.kinds import kind_of
 
 INDENT = "  "
-DEPTH_MAX = 12  # of --recursive; what is deeper repeats itself
+DEPTH_MAX = 12  # of --recursive; deeper levels repeat themselves
 
 
 PAGE = """\
 KIND[.FIELD[.FIELD ...]] [--recursive] | REASON
 
-Tell what can stand in a manifest: type, default, what is allowed, what it means,
+Show what a manifest may hold: type, default, what is allowed, what it means,
 and what it is called elsewhere. Fields of lists are written without an index.
-Or tell what a reason means, as `get` and `describe` show it.
+Or show what a reason means, as `get` and `describe` show it.
 
 examples:
   fleetctl explain sweep
@@ -39,7 +39,7 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("path", metavar="KIND[.FIELD]", help="what to explain")
+    made.add_argument("path", metavar="KIND[.FIELD]", help="kind, field or reason to explain")
     made.add_argument("--recursive", action="store_true", help="all fields below it, as a tree")
     return made
 
@@ -47,67 +47,93 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     if is_reason(args.path):
         word = args.path.partition(":")[0]
-        screen.data(f"REASON:   {safe(args.path)}\n\n{INDENT}{REASONS[word]}")
+        screen.data(f"REASON:   {escape_line(args.path)}\n\n{INDENT}{REASONS[word]}")
         return 0
     word, *path = args.path.split(".")
     name = rendered_kind(word) or kind_of(word).name
     field = _must_find(name, word, path)
-    screen.data("\n".join(_page(name, field, tuple(path), recursive=args.recursive)))
+    screen.data("\n".join(render_page(name, field, tuple(path), recursive=args.recursive)))
     return 0
 
 
-def _must_find(kind: str, word: str, path: Sequence[str]) -> Field:
-    """Raises NotFound with the nearest field, also when only `spec` was left out."""
+def _must_find(
+    kind: str,
+    word: str,
+    path: Sequence[str],
+) -> SchemaField:
+    """Returns the field. Raises NotFound with the nearest field, also when only `spec` was left
+    out."""
     top = manifest_field(kind)
     found = look_up(top, path)
     if found.depth == len(path):
         return found.field
-    from fleetctl.manifest.hints.words import listed, meant
+    from fleetctl.manifest.hints.synonyms import guess_name, join_names
 
-    place, missing = ".".join((word, *path[: found.depth])), path[found.depth]
+    place = ".".join((word, *path[: found.depth]))
+    missing = path[found.depth]
     names = [child.name for child in found.field.children()]
-    near = meant(missing, names)
+    near = guess_name(missing, names)
     hint = f"did you mean `{place}.{near}`?" if near else ""
     if not hint and found.depth == 0:
         hint = _in_the_spec(top, word, path)
     if not hint:
-        hint = f"it has {listed(names)}" if names else f"`{place}` has no fields"
-    raise NotFound(f"`{safe(place)}` has no field `{safe(missing)}`", hint=safe(hint))
+        hint = f"it has {join_names(names)}" if names else f"`{place}` has no fields"
+    raise NotFound(
+        f"`{escape_line(place)}` has no field `{escape_line(missing)}`", hint=escape_line(hint)
+    )
 
 
-def _in_the_spec(top: Field, word: str, path: Sequence[str]) -> str:
-    """A hint for a path that begins below `spec`, also with a slip in its first part."""
-    from fleetctl.manifest.hints.words import meant
+def _in_the_spec(
+    top: SchemaField,
+    word: str,
+    path: Sequence[str],
+) -> str:
+    """Returns a hint for a path that begins below `spec`, also with a slip in its first part."""
+    from fleetctl.manifest.hints.synonyms import guess_name
 
     first, *rest = path
-    near = meant(first, [child.name for child in look_up(top, ("spec",)).field.children()])
+    near = guess_name(first, [child.name for child in look_up(top, ("spec",)).field.children()])
     whole = ("spec", near or first, *rest)
     there = look_up(top, whole).depth == len(whole)
-    return f"did you mean `{'.'.join((word, *whole))}`?" if there else ""
+    if there:
+        return f"did you mean `{'.'.join((word, *whole))}`?"
+    return ""
 
 
-def _page(kind: str, field: Field, path: tuple[str, ...], *, recursive: bool) -> Iterator[str]:
+def render_page(
+    kind: str,
+    field: SchemaField,
+    path: tuple[str, ...],
+    *,
+    recursive: bool,
+) -> Iterator[str]:
     yield f"KIND:     {kind}"
     yield f"VERSION:  {API_VERSION}"
     if path:
         yield f"FIELD:    {'.'.join(path)}  <{field.type}>"
+    row = KINDS.get(kind)
+    if row is not None and not path:
+        if row.short:
+            yield f"SHORT:    {', '.join(row.short)}"
+        yield ""
+        yield row.summary
     if field.description:
         yield ""
         yield field.description
-    yield from _facts(field, path)
+    yield from _render_facts(field, path)
     children = field.children()
     if children:
         yield ""
         yield "FIELDS:"
-        yield from _tree(children, 1) if recursive else _list(children)
+        yield from _render_tree(children, 1) if recursive else _render_list(children)
 
 
-def _facts(field: Field, path: tuple[str, ...]) -> Iterator[str]:
+def _render_facts(field: SchemaField, path: tuple[str, ...]) -> Iterator[str]:
     facts = (
         ("required", "yes" if path and field.required else ""),
         ("default", field.default),
         ("allowed", "; ".join(field.allowed)),
-        ("elsewhere", ", ".join(origins(path)) if path else ""),
+        ("elsewhere", ", ".join(list_origins(path)) if path else ""),
     )
     shown = [f"{INDENT}{name + ':':<10} {text}" for name, text in facts if text]
     if shown:
@@ -115,27 +141,28 @@ def _facts(field: Field, path: tuple[str, ...]) -> Iterator[str]:
         yield from shown
 
 
-def _list(children: Sequence[Field]) -> Iterator[str]:
+def _render_list(children: Sequence[SchemaField]) -> Iterator[str]:
     for child in children:
-        yield f"{INDENT}{_heading(child)}"
+        yield f"{INDENT}{_format_heading(child)}"
         if child.description:
             yield from (f"{INDENT * 3}{line}" for line in child.description.split("\n"))
 
 
-def _tree(children: Sequence[Field], depth: int) -> Iterator[str]:
+def _render_tree(children: Sequence[SchemaField], depth: int) -> Iterator[str]:
     for child in children:
-        yield f"{INDENT * depth}{_heading(child)}"
+        yield f"{INDENT * depth}{_format_heading(child)}"
         if depth < DEPTH_MAX and not _holds_itself(child):
-            yield from _tree(child.children(), depth + 1)
+            yield from _render_tree(child.children(), depth + 1)
 
 
-def _holds_itself(field: Field) -> bool:
-    """A GPU's alternatives are GPUs: one level of them is enough."""
+def _holds_itself(field: SchemaField) -> bool:
+    """Returns true for a field that contains itself: a GPU's alternatives are GPUs, and one level
+    of alternatives is enough."""
     return any(field.forms == below.forms for below in field.children()) or (
         field.name == "otherwise"
     )
 
 
-def _heading(field: Field) -> str:
+def _format_heading(field: SchemaField) -> str:
     default = f"  = {field.default}" if field.default else ""
     return f"{field.name}  <{field.type}>{default}{'  -required-' if field.required else ''}"

@@ -1,5 +1,5 @@
-"""`fleetctl init`: a first manifest with comments, or an example with its files; both run on this
-machine as they are.
+"""`fleetctl init`: writes a first manifest with comments, or an example with its files; both run on
+this machine as they are.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 import fleetctl.specs
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.values import one_of
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound, Refused, UsageError
-from fleetctl.common.text import did_you_mean, safe, shorten
+from fleetctl.common.text import did_you_mean, escape_line, shorten_text
 
 SCHEMA_DIR = ".fleetctl-schemas"  # hidden, so that `apply -f DIR` passes it over
 EXAMPLES = Path(fleetctl.specs.__path__[0]) / "examples"
@@ -44,14 +44,18 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     made.add_argument(
-        "directory", nargs="?", default=".", metavar="DIR", help="where to; made if need be"
+        "directory",
+        nargs="?",
+        default=".",
+        metavar="DIR",
+        help="directory to write to; created if need be",
     )
     made.add_argument(
         "--kind",
         type=one_of(*KINDS),
         default=KINDS[0],
         metavar="|".join(KINDS),
-        help="what to begin with (default %(default)s)",
+        help="kind to begin with (default %(default)s)",
     )
     made.add_argument(
         "--example",
@@ -68,45 +72,45 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.example is None:
         starter = STARTERS / f"{args.kind}.yaml"
         schema = _schema_of(args.kind)
-        text = f"{_modeline(schema)}{starter.read_text(encoding='utf-8')}"
+        text = f"{_format_modeline(schema)}{starter.read_text(encoding='utf-8')}"
         made = {place / starter.name: text.encode()}
     elif not args.example:
-        screen.table(("EXAMPLE", "WHAT"), [[name, _title(name)] for name in examples()])
+        screen.table(("EXAMPLE", "WHAT"), [[name, read_title(name)] for name in list_examples()])
         screen.hint("fleetctl init DIR --example NAME")
         return 0
     else:
-        made = {place / name: data for name, data in _files_of(args.example).items()}
-    _write(made)
+        made = {place / name: data for name, data in read_example(args.example).items()}
+    _write_files(made)
     if args.example is None:
         _keep_schema(place / SCHEMA_DIR, schema)
     for path in made:
-        screen.data(f"{safe(str(path))} written")
+        screen.data(f"{escape_line(str(path))} written")
     if screen.talk_is_terminal:
-        screen.hint(f"fleetctl apply -f {safe(shlex.quote(str(next(iter(made)))))} --wait")
+        screen.hint(f"fleetctl apply -f {escape_line(shlex.quote(str(next(iter(made)))))} --wait")
     return 0
 
 
-def examples() -> list[str]:
+def list_examples() -> list[str]:
     return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
 
 
-def _title(name: str) -> str:
-    """The first sentence of its first comment."""
+def read_title(name: str) -> str:
+    """Returns the first sentence of its first comment."""
     lines = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     comment = " ".join(line.removeprefix("#").strip() for line in lines[:3] if line[:1] == "#")
-    return shorten(comment.partition(". ")[0].replace(" (`make demo`)", "").rstrip("."), 80)
+    return shorten_text(comment.partition(". ")[0].replace(" (`make demo`)", "").rstrip("."), 80)
 
 
-def _files_of(name: str) -> dict[str, bytes]:
-    """The manifest first, then what stands beside it under the same name. Raises NotFound."""
-    known = examples()
+def read_example(name: str) -> dict[str, bytes]:
+    """Returns the manifest first, then the files beside it under the same name. Raises NotFound."""
+    known = list_examples()
     if name not in known:
         raise NotFound(
-            f"there is no example `{safe(name)}`",
+            f"there is no example `{escape_line(name)}`",
             hint=did_you_mean(name, known) or f"there are {', '.join(known)}",
         )
     manifest = EXAMPLES / f"{name}.yaml"
-    # The comments speak of where the examples lie; here it lies where it is written.
+    # The comments name the examples' directory; here the file is where the user writes it.
     text = manifest.read_text(encoding="utf-8").replace("specs/examples/", "")
     beside = sorted((EXAMPLES / name).rglob("*")) if (EXAMPLES / name).is_dir() else []
     return {manifest.name: text.encode()} | {
@@ -120,9 +124,9 @@ def _schema_of(kind: str) -> Path:
     return SCHEMAS / f"{kind}.json"
 
 
-def _modeline(schema: Path) -> str:
-    """For editors that know YAML: what can stand where, and what it means. By a path from the
-    manifest, which holds on every machine.
+def _format_modeline(schema: Path) -> str:
+    """Returns a line for editors that know YAML: the schema with fields and their descriptions. By
+    a path from the manifest, which is valid on every machine.
     """
     return f"# yaml-language-server: $schema={SCHEMA_DIR}/{schema.name}\n"
 
@@ -140,26 +144,26 @@ def _keep_schema(directory: Path, schema: Path) -> None:
         ) from error
 
 
-def _write(made: Mapping[Path, bytes]) -> None:
-    """All or none, as far as one can see before."""
+def _write_files(made: Mapping[Path, bytes]) -> None:
+    """Writes all or none, as far as can be checked before."""
     for path in made:
         if path.exists() or (path.parent.exists() and not path.parent.is_dir()):
-            _refuse(path)
+            _refuse_overwrite(path)
     for path, data in made.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as file:
                 file.write(data)
         except FileExistsError:
-            _refuse(path)
+            _refuse_overwrite(path)
         except (NotADirectoryError, PermissionError) as error:
             raise UsageError(
                 f"`{path}` cannot be made: {(error.strerror or 'no reason given').lower()}"
             ) from error
 
 
-def _refuse(place: Path) -> None:
-    """Raises: something is in the way, the file itself or a file in place of its directory."""
+def _refuse_overwrite(place: Path) -> None:
+    """Raises UsageError where a file is in the path of the directory, else Refused: it exists."""
     if not place.parent.is_dir():
         raise UsageError(f"`{place.parent}` is a file, not a directory")
     raise Refused(

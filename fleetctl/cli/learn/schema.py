@@ -1,11 +1,11 @@
-"""`fleetctl schema`: the JSON Schema of a kind, for editors and checkers. Needs no store."""
+"""`fleetctl schema`: prints the JSON Schema of a kind, for editors and checkers. Needs no store."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.hints.fields import rendered_kind, schema_text
 from fleetctl.views.kinds import kind_of

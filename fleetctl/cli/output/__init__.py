@@ -1,1 +1,1 @@
-"""How answers are written: screen, grid, CSV, Parquet, documents and templates."""
+"""Formats of output: screen, grid, CSV, Parquet, documents and templates."""

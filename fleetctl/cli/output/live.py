@@ -8,21 +8,27 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from fleetctl.cli.output.render import Screen
-from fleetctl.common.text import plural, safe, scalar, shorten, width
-from fleetctl.views.goals import tally
-from fleetctl.views.objects import View, mapping, why
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.text import cell_width, count_noun, escape_line, format_scalar, shorten_text
+from fleetctl.views.goals import format_tally
+from fleetctl.views.objects import View, as_mapping, explain_status
 
 # More bars than a screen has lines would scroll; the rest is counted in words.
 BARS_MAX = 20
 REFRESH_PER_S = 8
 # Bar, time and the gaps between; then phase and counts, and what is left is for the rest.
-BAR_CELLS, NARROW_BAR_CELLS, TIME_CELLS, GAP_CELLS = 16, 8, 7, 4
-NARROW_COLUMNS, NAME_CELLS_MAX, EXTRA_CELLS_MAX, EXTRA_CELLS_MIN = 80, 28, 60, 8
+BAR_CELLS = 16
+NARROW_BAR_CELLS = 8
+TIME_CELLS = 7
+GAP_CELLS = 4
+NARROW_COLUMNS = 80
+NAME_CELLS_MAX = 28
+EXTRA_CELLS_MAX = 60
+EXTRA_CELLS_MIN = 8
 
 
 class LiveProgress:
-    """A bar an object, redrawn in place on stderr."""
+    """A bar for each object, redrawn on stderr."""
 
     def __init__(self, screen: Screen) -> None:
         console = Console(
@@ -55,20 +61,22 @@ class LiveProgress:
 
     def show(self, views: Sequence[View]) -> None:
         shown = views[:BARS_MAX]
-        widest = max((width(safe(it.key)) for it in shown), default=0)
+        widest = max((cell_width(escape_line(it.key)) for it in shown), default=0)
         room = max(1, self._text_cells - min(widest, self._name_cells_max))
         for view in shown:
             uid = view.resource.uid
             if uid not in self._bars:
                 self._bars[uid] = self._progress.add_task(
-                    shorten(safe(view.key), self._name_cells_max), total=None, progress=""
+                    shorten_text(escape_line(view.key), self._name_cells_max),
+                    total=None,
+                    progress="",
                 )
             total = view.status.get("total")
             self._progress.update(
                 self._bars[uid],
                 completed=view.settled,
                 total=total if isinstance(total, int) else None,
-                progress=shorten(progress_text(view, room), room),
+                progress=shorten_text(progress_text(view, room), room),
             )
 
     def close(self) -> None:
@@ -76,14 +84,16 @@ class LiveProgress:
 
 
 def progress_text(seen: View, cells: int) -> str:
-    """What stands beside the bar: phase and counts, whatever the width, and in the cells that are
-    left the best so far or why it stands still.
+    """Returns the text beside the bar: phase and counts, whatever the width, and in the cells that
+    are left the best so far or why it stands still.
     """
-    metric = mapping(seen.map("best").get("metric"))
-    best = f"best {metric.get('name')}={scalar(metric.get('value'))}" if metric else ""
+    metric = as_mapping(seen.map("best").get("metric"))
+    best = f"best {metric.get('name')}={format_scalar(metric.get('value'))}" if metric else ""
     if size := seen.count("frontSize"):
-        best = f"front of {plural(size, seen.kind.unit)}"
-    counts = f"{safe(seen.phase)}  {tally(seen)}"
-    room = min(cells - width(counts) - 2, EXTRA_CELLS_MAX)
-    extra = safe(best or ("" if seen.over else why(seen)))
-    return f"{counts}  {shorten(extra, room)}" if extra and room >= EXTRA_CELLS_MIN else counts
+        best = f"front of {count_noun(size, seen.kind.unit)}"
+    counts = f"{escape_line(seen.phase)}  {format_tally(seen)}"
+    room = min(cells - cell_width(counts) - 2, EXTRA_CELLS_MAX)
+    extra = escape_line(best or ("" if seen.over else explain_status(seen)))
+    if extra and room >= EXTRA_CELLS_MIN:
+        return f"{counts}  {shorten_text(extra, room)}"
+    return counts

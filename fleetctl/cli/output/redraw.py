@@ -1,4 +1,4 @@
-"""A table that is redrawn in place, for `get -w` on a terminal. Loads rich, and only there."""
+"""A table that is redrawn, for `get -w` on a terminal. Loads rich, and only there."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 
-# What the cursor's own line and the line on what is not shown take.
+# For the cursor's own line and the line on hidden rows.
 SPARE_LINES = 2
 
 
-class Redrawn:
-    """Lines on stdout that the next ones replace; the last ones stay when it ends."""
+class RedrawnLines:
+    """Lines on stdout that the next ones replace; the last ones stay at the end."""
 
     def __init__(self, screen: Screen) -> None:
         self._console = Console(
@@ -27,10 +27,14 @@ class Redrawn:
             emoji=False,
             soft_wrap=False,
         )
-        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            vertical_overflow="crop",
+        )
         screen.flush()
 
-    def __enter__(self) -> Redrawn:
+    def __enter__(self) -> RedrawnLines:
         self._live.start()
         return self
 
@@ -38,14 +42,15 @@ class Redrawn:
         self._live.stop()
 
     def show(self, lines: Sequence[str]) -> None:
-        """A header and its rows; of too many the newest, which are the last."""
-        shown = fitting(lines, self._console.height)
+        """Shows a header and its rows; of too many the newest, which are the last."""
+        shown = fit_lines(lines, self._console.height)
         text = Text.from_ansi("\n".join(shown), no_wrap=True, overflow="ellipsis")
         self._live.update(text, refresh=True)
 
 
-def fitting(lines: Sequence[str], height: int) -> list[str]:
-    """The header, how many rows are above, and as many of the last ones as there is room for."""
+def fit_lines(lines: Sequence[str], height: int) -> list[str]:
+    """Returns the header, how many rows are above, and as many of the last ones as there is room
+    for."""
     if len(lines) <= max(height - 1, 1):
         return list(lines)
     room = max(height - 1 - SPARE_LINES, 1)

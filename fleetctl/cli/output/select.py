@@ -1,6 +1,6 @@
-"""`--field-selector` and `--sort-by`: which things a list shows, and in which order. Pure.
+"""`--field-selector` and `--sort-by`: filters and sorts the things of a list. Pure.
 
-Called by lists, with a function that makes the document of a thing; loaded only when asked for.
+Called by lists, with a function that makes the document of a thing; loaded only for these flags.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from fleetctl.cli.output.jsonpath import Path, find, parse_path, shown
-from fleetctl.cli.output.jsonpath.nodes import Field
+from fleetctl.cli.output.jsonpath import Path, VisitLimit, find_values, format_value, parse_path
+from fleetctl.cli.output.jsonpath.template_nodes import FieldStep
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.views.objects import PARTS
 
 Document = Mapping[str, object]
 T = TypeVar("T")
-# What people write for the paths that they ask for all the time.
+# Short names for the most common paths.
 SHORT = {
     "name": "metadata.name", "status": "status.phase", "phase": "status.phase",
     "state": "status.phase", "reason": "status.reason", "provider": "status.provider",
@@ -38,30 +38,35 @@ class FieldTerm(NamedTuple):
     value: str
 
 
-def picked(
+def select_items(
     things: Iterable[T],
     document: Callable[[T, Collection[str]], Document],
     *,
     fields: str,
     sort_by: str,
 ) -> list[T]:
-    """The things that the selector takes, sorted if so asked. `document` is told which parts are
-    needed. Raises UsageError.
+    """Returns the things that the selector takes, sorted on request. `document` gets the parts that
+    are needed. Raises UsageError.
     """
     terms = field_terms(fields) if fields else ()
-    parts = {part for term in terms for part in _parts(term.path)}
-    taken = [one for one in things if not terms or holds(terms, document(one, parts))]
-    return in_order_of(taken, document, sort_by) if sort_by else taken
+    parts = {part for term in terms for part in _find_parts(term.path)}
+    limit = VisitLimit()
+    taken = [
+        one for one in things if not terms or matches_terms(terms, document(one, parts), limit)
+    ]
+    if sort_by:
+        return in_order_of(taken, document, sort_by)
+    return taken
 
 
 def field_terms(text: str) -> tuple[FieldTerm, ...]:
-    """`status.phase=Running,metadata.name!=x`: all parts must hold."""
+    """Parses `status.phase=Running,metadata.name!=x`: all parts must hold."""
     terms = []
     for part in text.split(","):
         for written, equal in (("!=", False), ("==", True), ("=", True)):
             name, found, value = part.partition(written)
             if found and name.strip():
-                terms.append(FieldTerm(_known(name.strip()), equal, value.strip()))
+                terms.append(FieldTerm(_parse_known_path(name.strip()), equal, value.strip()))
                 break
         else:
             raise UsageError(
@@ -71,38 +76,50 @@ def field_terms(text: str) -> tuple[FieldTerm, ...]:
     return tuple(terms)
 
 
-def holds(terms: Iterable[FieldTerm], document: Document) -> bool:
-    """A field that is missing, or null, equals the empty text."""
+def matches_terms(
+    terms: Iterable[FieldTerm],
+    document: Document,
+    limit: VisitLimit,
+) -> bool:
+    """Returns true where all terms hold. A field that is missing, or null, equals the empty
+    text."""
     for term in terms:
-        values = {"" if value is None else shown(value) for value in find(term.path, document)}
+        values = {
+            "" if value is None else format_value(value)
+            for value in find_values(term.path, document, limit)
+        }
         if (term.value in (values or {""})) != term.equal:
             return False
     return True
 
 
 def in_order_of(
-    things: list[T], document: Callable[[T, Collection[str]], Document], sort_by: str
+    things: list[T],
+    document: Callable[[T, Collection[str]], Document],
+    sort_by: str,
 ) -> list[T]:
-    """Least first; without the field before all others, and otherwise as they came."""
-    path = _path(sort_by)
-    parts = _parts(path)
-    found = [find(path, document(one, parts)) for one in things]
+    """Returns the least first; things without the field before all others, and otherwise as they
+    came."""
+    path = _parse_field_path(sort_by)
+    parts = _find_parts(path)
+    limit = VisitLimit()
+    found = [find_values(path, document(one, parts), limit) for one in things]
     word = sort_by.strip().strip("{}").removeprefix(".")
     if things and not any(found) and word not in SHORT:
         raise UsageError(
             f"nothing in this list has a field `{sort_by}`",
             hint="`-o json` shows the fields that there are",
         )
-    keys = [_order(values[0] if values else None) for values in found]
+    keys = [_sort_key(values[0] if values else None) for values in found]
     return [things[number] for number in sorted(range(len(things)), key=lambda n: keys[n])]
 
 
-def _known(name: str) -> Path:
+def _parse_known_path(name: str) -> Path:
     """Raises UsageError where no document begins so: an empty list would hide the slip. Below that
     a field may come and go.
     """
-    path = _path(name)
-    if path and isinstance(path[0], Field) and path[0].name not in _FIRST:
+    path = _parse_field_path(name)
+    if path and isinstance(path[0], FieldStep) and path[0].name not in _FIRST:
         raise UsageError(
             f"there is no field `{name}` to select by",
             hint=did_you_mean(name, SHORT)
@@ -111,27 +128,30 @@ def _known(name: str) -> Path:
     return path
 
 
-def _path(text: str) -> Path:
+def _parse_field_path(text: str) -> Path:
     word = text.strip().strip("{}").removeprefix(".")
     return parse_path(SHORT.get(word, text))
 
 
-def _parts(path: Path) -> Collection[str]:
-    """Where a path can lead; one that does not begin with a name, anywhere."""
-    return (path[0].name,) if path and isinstance(path[0], Field) else PARTS
+def _find_parts(path: Path) -> Collection[str]:
+    """Returns the parts where a path can lead; one that does not begin with a name, anywhere."""
+    if path and isinstance(path[0], FieldStep):
+        return (path[0].name,)
+    return PARTS
 
 
-def _order(value: object) -> tuple[int, float, tuple[tuple[int, str], ...]]:
-    """Nothing, then numbers, then texts, in which `job-9` comes before `job-10`."""
+def _sort_key(value: object) -> tuple[int, float, tuple[tuple[int, str], ...]]:
+    """Orders missing values first, then numbers, then texts, in which `job-9` comes before
+    `job-10`."""
     if value is None:
         return 0, 0.0, ()
     if isinstance(value, (bool, int, float)):
         return 1, float(value), ()
-    parts = _DIGITS.split(shown(value))
-    return 2, 0.0, tuple(_digits(part) if n % 2 else (0, part) for n, part in enumerate(parts))
+    parts = _DIGITS.split(format_value(value))
+    return 2, 0.0, tuple(_number_key(part) if n % 2 else (0, part) for n, part in enumerate(parts))
 
 
-def _digits(part: str) -> tuple[int, str]:
-    """Numbers of equal length compare as texts do, so the length goes first."""
+def _number_key(part: str) -> tuple[int, str]:
+    """Orders numbers of equal length as texts, so the length goes first."""
     bare = part.lstrip("0")
     return len(bare), bare

@@ -1,4 +1,4 @@
-"""`-o jsonpath=`, `-o custom-columns=` and `-o csv` of `get`: documents, written as one asks.
+"""`-o jsonpath=`, `-o custom-columns=` and `-o csv` of `get`: documents in a format of the user's.
 
 Called by the lists of `get` with the documents that `-o json` would print; loaded only then.
 """
@@ -9,14 +9,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.cli.output.csv_text import csv_cell, write_csv
-from fleetctl.cli.output.documents import listing
-from fleetctl.cli.output.jsonpath import Path, find, parse_path, parse_template, render, shown
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.documents import build_list
+from fleetctl.cli.output.jsonpath import (
+    Path,
+    VisitLimit,
+    find_values,
+    format_value,
+    parse_path,
+    parse_template,
+    render_template,
+)
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
-from fleetctl.common.text import safe, safe_lines
+from fleetctl.common.text import escape_line, escape_lines
 
 Document = Mapping[str, object]
-NONE = "<none>"  # as kubectl prints a column of which there is nothing
+NONE = "<none>"  # as kubectl prints a cell without a value
 HINT = "write it as custom-columns=NAME:.metadata.name,PHASE:.status.phase"
 # For programs: one name a value, plain numbers, times as RFC 3339. They may grow to the right.
 OBJECT_CSV = (
@@ -45,11 +53,15 @@ def is_templated(output: str) -> bool:
     return "=" in output or output == "csv"
 
 
-def writer(
-    output: str, csv_columns: str, screen: Screen, *, headers: bool = True
+def make_writer(
+    output: str,
+    csv_columns: str,
+    screen: Screen,
+    *,
+    headers: bool = True,
 ) -> Callable[..., None]:
-    """A function of documents (and `one=True` for a single object, which is not a list) that writes
-    them; called again it goes on below. Raises UsageError for a template that is wrong.
+    """Returns a function of documents (and `one=True` for a single object, which is not a list)
+    that writes them; a further call continues below. Raises UsageError for a wrong template.
     """
     form, _, text = output.partition("=")
     if form == "jsonpath":
@@ -57,7 +69,9 @@ def writer(
 
         def write(documents: Iterable[Document], *, one: bool = False) -> None:
             everything = list(documents)
-            _write_text(render(template, everything[0] if one else listing(everything)), screen)
+            _write_text(
+                render_template(template, everything[0] if one else build_list(everything)), screen
+            )
 
         return write
     if form == "custom-columns":
@@ -66,9 +80,9 @@ def writer(
 
 
 def custom_columns(text: str) -> list[CustomColumn]:
-    """`NAME:.metadata.name,LR:.spec.params.lr`. Commas in brackets belong to the path."""
+    """Parses `NAME:.metadata.name,LR:.spec.params.lr`. Commas in brackets belong to the path."""
     made = []
-    for part in _parts(text):
+    for part in _split_columns(text):
         title, colon, path = part.partition(":")
         if not colon or not title.strip() or not path.strip():
             raise UsageError(f"`{part}` is not a column", hint=HINT)
@@ -76,8 +90,9 @@ def custom_columns(text: str) -> list[CustomColumn]:
     return made
 
 
-def _parts(text: str) -> list[str]:
-    parts, depth = [""], 0
+def _split_columns(text: str) -> list[str]:
+    parts = [""]
+    depth = 0
     for char in text:
         depth += (char in "[(") - (char in ")]")
         if char == "," and depth <= 0:
@@ -88,21 +103,28 @@ def _parts(text: str) -> list[str]:
 
 
 def _write_text(text: str, screen: Screen) -> None:
-    """As it is; on a terminal it is made safe and ends its line, so that the prompt has its own."""
+    """Writes the text unchanged; on a terminal it is made safe and ends its line, so that the
+    prompt has its own."""
     if screen.out_is_terminal and text:
-        text = "\n".join(safe_lines(text)) + "\n"
+        text = "\n".join(escape_lines(text)) + "\n"
     screen.piece(text)
 
 
 def _table_writer(
-    columns: Sequence[CustomColumn], screen: Screen, *, headers: bool
+    columns: Sequence[CustomColumn],
+    screen: Screen,
+    *,
+    headers: bool,
 ) -> Callable[..., None]:
     widths: list[int] = []
+    limit = VisitLimit()
 
     def write(documents: Iterable[Document], *, one: bool = False) -> None:  # noqa: ARG001
         nonlocal widths
-        rows = ([_cell(column, document) for column in columns] for document in documents)
-        header = [safe(column.title) for column in columns] if headers else []
+        rows = (
+            [_format_cell(column, document, limit) for column in columns] for document in documents
+        )
+        header = [escape_line(column.title) for column in columns] if headers else []
         widths = screen.table(header, rows, widths=widths) or widths
         if not widths and headers:  # kubectl prints the header of an empty list, too
             screen.data("  ".join(header))
@@ -111,19 +133,28 @@ def _table_writer(
     return write
 
 
-def _cell(column: CustomColumn, document: Document) -> str:
-    found = [shown(value) for value in find(column.path, document) if value is not None]
-    return safe(",".join(found)) or NONE
+def _format_cell(
+    column: CustomColumn,
+    document: Document,
+    limit: VisitLimit,
+) -> str:
+    values = find_values(column.path, document, limit)
+    found = [format_value(value) for value in values if value is not None]
+    return escape_line(",".join(found)) or NONE
 
 
 def _csv_writer(
-    columns: Sequence[CustomColumn], screen: Screen, *, headers: bool
+    columns: Sequence[CustomColumn],
+    screen: Screen,
+    *,
+    headers: bool,
 ) -> Callable[..., None]:
     header: list[str] = [column.title for column in columns] if headers else []
+    limit = VisitLimit()
 
     def write(documents: Iterable[Document], *, one: bool = False) -> None:  # noqa: ARG001
         rows = (
-            [_csv_value(find(column.path, document)) for column in columns]
+            [_csv_value(find_values(column.path, document, limit)) for column in columns]
             for document in documents
         )
         write_csv(header, rows, screen)
@@ -133,4 +164,8 @@ def _csv_writer(
 
 
 def _csv_value(found: Sequence[object]) -> object:
-    return csv_cell(found[0]) if len(found) == 1 else csv_cell(list(found)) if found else None
+    if len(found) == 1:
+        return csv_cell(found[0])
+    if found:
+        return csv_cell(list(found))
+    return None

@@ -1,4 +1,4 @@
-"""`fleetctl plot`: pictures of a sweep, and of what the tasks of any object reported over steps."""
+"""`fleetctl plot`: draws a sweep, and the metrics of any object's tasks over steps."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import indexes, one_of
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.command.values import one_of, parse_indexes
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import Refused, UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import plural, safe
-from fleetctl.tracking.written import note_written
-from fleetctl.views.kinds import target
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import count_noun
+from fleetctl.tracking.written_files import note_written
+from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View
-from fleetctl.views.reading import Reading, must_find, open_reading
+from fleetctl.views.store_reading import StoreReading, must_find, open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.cli.report.plotting.charts import Chart
+    from fleetctl.views.plotting.charts import Chart
 
 KINDS = ("best", "parallel", "importance", "front", "rungs")
 ALL = "all"
@@ -57,7 +57,7 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("objects", nargs="+", metavar="KIND/NAME", help="what to draw")
+    made.add_argument("objects", nargs="+", metavar="KIND/NAME", help="objects to draw")
     made.add_argument(
         "--kind",
         type=one_of(*KINDS, ALL),
@@ -81,10 +81,19 @@ def parser(verb: str) -> Parser:
         help="what metrics are drawn over (default %(default)s)",
     )
     made.add_argument(
-        "--index", type=indexes, default=None, metavar="LIST", help="of these tasks alone: 3,7-9"
+        "--index",
+        type=parse_indexes,
+        default=None,
+        metavar="LIST",
+        help="of these tasks alone: 3,7-9",
     )
     made.add_argument(
-        "-o", "--output", type=_file, default=None, metavar="FILE", help="a .png, .svg or .html"
+        "-o",
+        "--output",
+        type=_parse_file,
+        default=None,
+        metavar="FILE",
+        help="a .png, .svg or .html",
     )
     made.add_argument(
         "-w",
@@ -96,7 +105,7 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = [target(it, args.namespace) for it in dict.fromkeys(args.objects)]
+    wanted = [parse_target(it, args.namespace) for it in dict.fromkeys(args.objects)]
     if len(wanted) > 1 and args.kind != ALL:
         raise UsageError(
             f"`--kind {args.kind}` draws one sweep", hint="leave out `--kind` to compare metrics"
@@ -105,7 +114,7 @@ def run(args: Namespace, screen: Screen) -> int:
         raise UsageError(
             "`-w` redraws on a terminal", hint="leave out `-w`, or `-o` and what reads stdout"
         )
-    with open_reading(home()) as reading:
+    with open_reading(find_state_dir()) as reading:
         views = [must_find(it, reading) for it in wanted]
         for seen in views:
             if not seen.kind.runs:
@@ -116,20 +125,20 @@ def run(args: Namespace, screen: Screen) -> int:
                     hint=f"fleetctl plot {args.objects[0]} --metric NAME",
                 )
         if args.output:
-            _write(args, views, reading, screen)
+            _write_file(args, views, reading, screen)
         elif args.watch:
-            _redraw(args, views, reading, screen)
+            _redraw_charts(args, views, reading, screen)
         else:
-            for line in _lines(args, views, reading, screen):
+            for line in _draw_lines(args, views, reading, screen):
                 screen.data(line)
         for seen in views:
             if (old := seen.count("outdated")) and not seen.over:
-                left = plural(old, f"outdated {seen.kind.unit}")
+                left = count_noun(old, f"outdated {seen.kind.unit}")
                 screen.talk(f"{left} left out: of another program, image or source; to run again")
     return 0
 
 
-def _file(text: str) -> Path:
+def _parse_file(text: str) -> Path:
     import argparse
 
     path = Path(text)
@@ -138,43 +147,72 @@ def _file(text: str) -> Path:
     return path
 
 
-def plain(environ: Mapping[str, str], encoding: str, *, colour: bool) -> bool:
-    """Whether to keep to ASCII: there is no colour, or the locale is known not to be UTF-8."""
+def needs_ascii(
+    environ: Mapping[str, str],
+    encoding: str,
+    *,
+    colour: bool,
+) -> bool:
+    """Returns true for ASCII: there is no colour, or the locale is known not to be UTF-8."""
     locale = next((environ[k] for k in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(k)), encoding)
     utf8 = "utf" in locale.lower() and "utf" in encoding.lower()
     return not (colour and utf8)
 
 
-def _lines(args: Namespace, views: list[View], reading: Reading, screen: Screen) -> list[str]:
-    from fleetctl.cli.report.plotting.writers.terminal import ROWS, ROWS_MIN, draw, look
+def _draw_lines(
+    args: Namespace,
+    views: list[View],
+    reading: StoreReading,
+    screen: Screen,
+) -> list[str]:
+    from fleetctl.views.plotting.writers.terminal import (
+        ROWS,
+        ROWS_MIN,
+        draw_charts,
+        make_style,
+    )
 
-    charts = _charts(args, views, reading)
-    columns, rows = PIPE_COLUMNS, ROWS
+    charts = _gather_charts(args, views, reading)
+    columns = PIPE_COLUMNS
+    rows = ROWS
     if screen.out_is_terminal or os.environ.get("COLUMNS", "").isdigit():
         size = shutil.get_terminal_size((PIPE_COLUMNS, 0))
         columns = size.columns
         if args.watch:
             charts = charts[: max(1, size.lines // (ROWS_MIN + LINES_AROUND))]
             rows = size.lines // len(charts) - LINES_AROUND
-    ascii_only = plain(os.environ, screen.out.encoding or "", colour=screen.out_colour)
-    return draw(charts, look(columns, rows, fine=not ascii_only, colour=screen.out_colour))
+    ascii_only = needs_ascii(os.environ, screen.out.encoding or "", colour=screen.out_colour)
+    return draw_charts(
+        charts, make_style(columns, rows, fine=not ascii_only, colour=screen.out_colour)
+    )
 
 
-def _charts(args: Namespace, views: list[View], reading: Reading) -> list[Chart]:
-    from fleetctl.cli.report.plotting.gather import Asked, gather
+def _gather_charts(
+    args: Namespace,
+    views: list[View],
+    reading: StoreReading,
+) -> list[Chart]:
+    from fleetctl.views.plotting.gather import ChartRequest, gather_charts
 
     kinds = () if args.kind == ALL else (args.kind,)
-    return gather(views, Asked(kinds, tuple(args.metric), args.index, args.over), reading)
+    return gather_charts(
+        views, ChartRequest(kinds, tuple(args.metric), args.index, args.over), reading
+    )
 
 
-def _redraw(args: Namespace, views: list[View], reading: Reading, screen: Screen) -> None:
-    """Until all objects are gone or at their end; its last picture stays."""
-    from fleetctl.cli.output.redraw import Redrawn
+def _redraw_charts(
+    args: Namespace,
+    views: list[View],
+    reading: StoreReading,
+    screen: Screen,
+) -> None:
+    """Redraws until all objects are gone or at their end; its last picture stays."""
+    from fleetctl.cli.output.redraw import RedrawnLines
     from fleetctl.common.deadline import Deadline
 
-    with Redrawn(screen) as shown:
+    with RedrawnLines(screen) as shown:
         while True:
-            shown.show(_lines(args, views, reading, screen))
+            shown.show(_draw_lines(args, views, reading, screen))
             if all(seen.over for seen in views):
                 return
             Deadline(None).sleep(REDRAW_S)
@@ -185,10 +223,17 @@ def _redraw(args: Namespace, views: list[View], reading: Reading, screen: Screen
                 return
 
 
-def _write(args: Namespace, views: list[View], reading: Reading, screen: Screen) -> None:
-    """The whole file or, when something goes wrong, the old one."""
+def _write_file(
+    args: Namespace,
+    views: list[View],
+    reading: StoreReading,
+    screen: Screen,
+) -> None:
+    """Writes the whole file or, when an error occurs, leaves the old one."""
     path: Path = args.output
-    data = _drawn(path.suffix.lower(), _charts(args, views, reading), views)
+    from fleetctl.views.plotting.writers.chart_files import render_chart_file
+
+    data = render_chart_file(path.suffix.lower(), _gather_charts(args, views, reading), views)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_bytes(data)
@@ -199,20 +244,3 @@ def _write(args: Namespace, views: list[View], reading: Reading, screen: Screen)
         raise Refused(f"`{path}` cannot be written: {why}", hint="name another file") from error
     note_written([path])
     screen.talk(f"wrote {path}")
-
-
-def _drawn(suffix: str, charts: list[Chart], views: list[View]) -> bytes:
-    heading = ", ".join(safe(seen.key) for seen in views)
-    parts = [f"{safe(seen.phase)}, {seen.done} {seen.kind.unit}s done" for seen in views]
-    summary = "; ".join(dict.fromkeys(parts))
-    if suffix == ".png":
-        from fleetctl.cli.report.plotting.writers.png import png
-
-        return png(charts, heading)
-    if suffix == ".svg":
-        from fleetctl.cli.report.plotting.writers.svg import svg_file
-
-        return svg_file(charts, heading).encode()
-    from fleetctl.cli.report.plotting.writers.page import html_page
-
-    return html_page(charts, heading, summary).encode()

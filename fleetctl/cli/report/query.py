@@ -1,4 +1,4 @@
-"""`fleetctl query`: SQL over what has run. Only reading, only the views, within bounds."""
+"""`fleetctl query`: SQL over past and present work. Reads only the views, within bounds."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from argparse import Namespace
 from itertools import islice
 
 from fleetctl.cli.command.flags import Parser, add_output, add_timeout
-from fleetctl.cli.command.values import count
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.output.rows import Rows, write_rows
-from fleetctl.cli.report.query_views import TIMEOUT_S, open_asking
+from fleetctl.cli.command.values import parse_count
+from fleetctl.cli.output.output_rows import OutputRows, write_rows
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
-from fleetctl.stores.read.query import VIEWS, Answer
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
+from fleetctl.stores.read.query import VIEWS, QueryAnswer
+from fleetctl.views.spending import TIMEOUT_S, open_asking
 
-# What a person can look at, or a notebook can hold; more is one flag away.
+# As many as a user can look at, or a notebook can hold; more is one flag away.
 ROWS_MAX = 100_000
 CELL_NONE = "-"
 
@@ -43,10 +43,20 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, _PAGE.format(views=", ".join(VIEWS)))
     made.add_argument("sql", nargs="?", metavar="SQL", help="one SELECT")
-    add_output(made, "table", "csv", "json", "parquet")
+    add_output(
+        made,
+        "table",
+        "csv",
+        "json",
+        "parquet",
+    )
     made.add_argument("--views", action="store_true", help="show the views and their columns")
     made.add_argument(
-        "--limit", type=_limit, default=ROWS_MAX, metavar="N", help="rows at most (%(default)s)"
+        "--limit",
+        type=_parse_limit,
+        default=ROWS_MAX,
+        metavar="N",
+        help="rows at most (%(default)s)",
     )
     add_timeout(made, default_s=TIMEOUT_S, meaning="how long it may take (10s)")
     return made
@@ -58,33 +68,38 @@ def run(args: Namespace, screen: Screen) -> int:
             "`fleetctl query` takes one SELECT, or `--views`",
             hint="fleetctl query 'select state, count(*) from tasks group by 1'",
         )
-    with open_asking(home(), timeout_s=args.timeout) as asking:
+    with open_asking(find_state_dir(), timeout_s=args.timeout) as asking:
         if args.views:
             rows = [(view, ", ".join(asking.columns(view))) for view in VIEWS]
             screen.table(("VIEW", "COLUMNS"), rows)
             return 0
         answer = asking.ask(args.sql)
-        _write(answer, args, screen)
+        _write_answer(answer, args, screen)
         if next(answer.rows, None) is not None:
             screen.warn(f"there are more than {args.limit} rows; `--limit` shows more")
     return 0
 
 
-def _limit(text: str) -> int:
-    rows = count(text)
+def _parse_limit(text: str) -> int:
+    rows = parse_count(text)
     if not rows:
         raise argparse.ArgumentTypeError("`0` rows would show nothing; it must be at least 1")
     return rows
 
 
-def _write(answer: Answer, args: Namespace, screen: Screen) -> None:
-    rows, names = islice(answer.rows, args.limit), unique(answer.columns)
-    plain = (tuple(map(_plain, row)) for row in rows)
+def _write_answer(
+    answer: QueryAnswer,
+    args: Namespace,
+    screen: Screen,
+) -> None:
+    rows = islice(answer.rows, args.limit)
+    names = make_unique(answer.columns)
+    plain = (tuple(map(_encode_bytes, row)) for row in rows)
     columns = names if args.output == "parquet" else answer.columns
-    written = Rows(
+    written = OutputRows(
         table=lambda: (
-            [safe(it) for it in answer.columns],
-            (list(map(_cell, row)) for row in rows),
+            [escape_line(it) for it in answer.columns],
+            (list(map(_format_cell, row)) for row in rows),
         ),
         documents=lambda: (dict(zip(names, row, strict=True)) for row in plain),
         plain=lambda: (columns, plain),
@@ -93,11 +108,12 @@ def _write(answer: Answer, args: Namespace, screen: Screen) -> None:
         screen.talk("no rows")
 
 
-def unique(columns: tuple[str, ...]) -> list[str]:
-    """A second `n` becomes `n_2`: an object has each key once."""
+def make_unique(columns: tuple[str, ...]) -> list[str]:
+    """Renames a second `n` to `n_2`: an object has each key once."""
     names: list[str] = []
     for column in columns:
-        name, number = column, 1
+        name = column
+        number = 1
         while name in names:
             number += 1
             name = f"{column}_{number}"
@@ -105,10 +121,14 @@ def unique(columns: tuple[str, ...]) -> list[str]:
     return names
 
 
-def _plain(value: object) -> object:
-    """Bytes, which only a query's own functions make, as hexadecimal."""
-    return value.hex() if isinstance(value, bytes) else value
+def _encode_bytes(value: object) -> object:
+    """Returns bytes, which only a query's own functions make, as hexadecimal."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return value
 
 
-def _cell(value: object) -> str:
-    return CELL_NONE if value is None else safe(str(_plain(value)))
+def _format_cell(value: object) -> str:
+    if value is None:
+        return CELL_NONE
+    return escape_line(str(_encode_bytes(value)))

@@ -1,4 +1,4 @@
-"""`fleetctl results`: what tasks submitted, a row for every task that has run, by index."""
+"""`fleetctl results`: the results of tasks, a row for every task that has run, by index."""
 
 from __future__ import annotations
 
@@ -10,35 +10,42 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.command.values import count
-from fleetctl.cli.output.render import GAP, Screen
-from fleetctl.cli.output.rows import Rows, write_rows
+from fleetctl.cli.command.values import parse_count
+from fleetctl.cli.output.output_rows import OutputRows, write_rows
+from fleetctl.cli.output.screen import GAP, Screen
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
+from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import (
-    assignments,
+    cell_width,
+    count_noun,
     did_you_mean,
-    plural,
-    safe,
-    scalar,
-    shorten,
-    width,
+    escape_line,
+    format_assignments,
+    format_scalar,
+    shorten_text,
 )
-from fleetctl.views.kinds import target
-from fleetctl.views.objects import View, mapping
-from fleetctl.views.reading import must_find, open_reading
-from fleetctl.views.results import front_of, metric_goals, metric_names, metric_values, result_rows
+from fleetctl.views.kinds import parse_target
+from fleetctl.views.objects import View, as_mapping
+from fleetctl.views.store_reading import must_find, open_reading
 from fleetctl.views.tasks import CACHED, CANCELLED, ENDED_BADLY, OUTDATED, QUEUED
+from fleetctl.views.unit_results import (
+    front_of,
+    metric_goals,
+    metric_names,
+    metric_values,
+    result_rows,
+)
 
 GROUPS = ("metric", "result", "params")  # of columns, in which a bare name is looked for
-# Of attempts, as controllers/model.py has them, whose import takes longer than reading does.
+# As controllers/model.py has them, whose import takes longer than the reading.
 STATES = (
     *("Starting", "Running", "Stopping", "Succeeded", "Failed", "Lost", "Stopped", "Refused"),
     *(CACHED, CANCELLED, QUEUED, OUTDATED),
 )
 LEVELS_MAX, FIELDS_MAX = 4, 64  # of nested objects that become columns
 CELL_CHARACTERS_MAX = 500  # of a table that no terminal cuts
-CELLS_MIN = 16  # of parameters, and of a result: less says nothing, so then a line is too long
+# For parameters, and for a result: less shows no value, so then the line may be too long.
+CELLS_MIN = 16
 
 
 PAGE = """\
@@ -48,8 +55,9 @@ KIND/NAME [--failed | --state STATES] [--best] [--sort-by FIELD]
 Show what tasks submitted: one row for every task that has run, failed ones too.
 A table cuts long cells, with a mark; the other formats have them whole. Parquet has
 a column for each field of nested results.
---to DIR writes what each task submitted to DIR/INDEX.json. Files that tasks wrote to
-volumes come with `fleetctl cp volume/NAME:/ DIR`. --best shows a sweep's best trial;
+--to DIR writes what each task submitted to DIR/INDEX.json, and the outputs that are
+kept of it to DIR/INDEX/. Files that tasks wrote to volumes come with `fleetctl cp
+volume/NAME:/ DIR`. --best shows a sweep's best trial;
 with --top N the N best; of several metrics the trials that no other one beats.
 --sort-by takes a column: index, params.lr, result.loss, or `lr` and `loss` alone;
 `-loss` or `loss:desc` turns it round. What lacks the field comes last. --columns
@@ -75,51 +83,66 @@ def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="whose results")
     made.add_argument(
-        "--to", type=Path, metavar="DIR", help="write each task's result to a file of its own"
+        "--to", type=Path, metavar="DIR", help="write each task's result and outputs there"
     )
     made.add_argument("--failed", action="store_true", help="only tasks that failed")
     made.add_argument(
-        "--state", type=states, metavar="STATES", help="only tasks in one of these: Failed,Lost"
+        "--state",
+        type=parse_states,
+        metavar="STATES",
+        help="only tasks in one of these: Failed,Lost",
     )
     made.add_argument(
-        "--columns", type=fields, metavar="FIELDS", help="only these: index,state,lr,result.loss"
+        "--columns",
+        type=parse_fields,
+        metavar="FIELDS",
+        help="only these: index,state,lr,result.loss",
     )
-    made.add_argument("--best", action="store_true", help="what a sweep's metric says is best")
+    made.add_argument("--best", action="store_true", help="the best by a sweep's metric")
     made.add_argument(
         "--sort-by", metavar="FIELD", help="least first; -FIELD or FIELD:desc: greatest first"
     )
-    made.add_argument("--top", type=count, metavar="N", help="only the first N rows")
-    add_output(made, "table", "json", "jsonl", "csv", "parquet")
+    made.add_argument("--top", type=parse_count, metavar="N", help="only the first N rows")
+    add_output(
+        made,
+        "table",
+        "json",
+        "jsonl",
+        "csv",
+        "parquet",
+    )
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = target(args.object, args.namespace)
+    wanted = parse_target(args.object, args.namespace)
     if args.to is not None and args.output != "table":
-        raise UsageError("`--to` writes JSON files, so `-o` says nothing there")
+        raise UsageError("`--to` writes JSON files, so `-o` has no effect there")
     if args.to is not None and args.columns:
         raise UsageError("`--to` writes whole results; leave `--columns` out")
     if args.failed and args.state:
         raise UsageError("`--failed` is some states; leave one of the two out")
-    with open_reading(home()) as reading:
+    with open_reading(find_state_dir()) as reading:
         seen = must_find(wanted, reading)
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} has no results")
         wanted_states = ENDED_BADLY if args.failed else args.state
         rows = _in_state(result_rows(seen, reading), wanted_states)
-        rows = _chosen(rows, seen, args)
+        rows = _choose_rows(rows, seen, args)
         if args.to is not None:
             from fleetctl.cli.report.results_files import write_files
 
-            written = write_files(rows, args.to)
-            screen.data(f"wrote {plural(written, 'result')} to {safe(str(args.to))}")
+            written, copied = write_files(rows, args.to, seen, reading)
+            files = f" and {count_noun(copied, 'output')}" if copied else ""
+            where = escape_line(str(args.to))
+            screen.data(f"wrote {count_noun(written, 'result')}{files} to {where}")
         else:
-            _write(rows, seen, args, screen)
+            _write_results(rows, seen, args, screen)
     return 0
 
 
-def states(text: str) -> tuple[str, ...]:
-    """`Failed,Lost`, in any case. Raises ArgumentTypeError."""
+def parse_states(text: str) -> tuple[str, ...]:
+    """Reads `Failed,Lost`, in any case. Raises ArgumentTypeError."""
     found = []
     for word in text.split(","):
         known = next((it for it in STATES if it.lower() == word.strip().lower()), None)
@@ -130,8 +153,8 @@ def states(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def fields(text: str) -> tuple[str, ...]:
-    """Raises ArgumentTypeError."""
+def parse_fields(text: str) -> tuple[str, ...]:
+    """Reads names of fields. Raises ArgumentTypeError."""
     found = tuple(it.strip() for it in text.split(","))
     if not all(found):
         raise ArgumentTypeError(f"`{text}` is not a list of fields; write it as index,params.lr")
@@ -141,13 +164,17 @@ def fields(text: str) -> tuple[str, ...]:
 def _in_state(
     rows: Iterator[dict[str, object]], wanted: Sequence[str] | None
 ) -> Iterator[dict[str, object]]:
-    return (row for row in rows if not wanted or {str(row["state"]), _state(row)} & {*wanted})
+    return (
+        row for row in rows if not wanted or {str(row["state"]), _format_state(row)} & {*wanted}
+    )
 
 
-def _chosen(
-    rows: Iterator[dict[str, object]], seen: View, args: Namespace
+def _choose_rows(
+    rows: Iterator[dict[str, object]],
+    seen: View,
+    args: Namespace,
 ) -> Iterator[dict[str, object]]:
-    """In the order of the flags, and as many. Raises UsageError."""
+    """Yields rows in the order of the flags, and as many. Raises UsageError."""
     top = args.top
     if args.best:
         aims = metric_goals(seen)
@@ -155,7 +182,7 @@ def _chosen(
             hint = "name one field with --sort-by, such as result.loss"
             raise UsageError(f"{seen.key} has no metric", hint=hint)
         if len(aims) > 1:
-            rows = _front(list(rows), aims)
+            rows = _choose_front(list(rows), aims)
         elif args.sort_by:
             hint = "leave one of the two out"
             raise UsageError("--best is an order of its own", hint=hint)
@@ -164,71 +191,85 @@ def _chosen(
             found = list(rows)
             if not any(metric_values(row) for row in found):
                 return iter(())
-            rows = iter(_sorted(found, f"metric.{name}", reverse=goal == "maximize"))
+            rows = iter(_sort_rows(found, f"metric.{name}", reverse=goal == "maximize"))
             top = 1 if top is None else top
     if args.sort_by:
-        field, reverse = _ordering(args.sort_by)
-        rows = iter(_sorted(list(rows), field, reverse=reverse))
-    return rows if top is None else islice(rows, top)
+        field, reverse = _parse_ordering(args.sort_by)
+        rows = iter(_sort_rows(list(rows), field, reverse=reverse))
+    if top is None:
+        return rows
+    return islice(rows, top)
 
 
-def _front(
+def _choose_front(
     rows: list[dict[str, object]], aims: Sequence[tuple[str, str]]
 ) -> Iterator[dict[str, object]]:
-    """Those that no other one beats, the best in the first metric first."""
+    """Yields the rows that no other one beats, the best in the first metric first."""
     by_index = {row["index"]: row for row in rows}
     return (by_index[index] for index in front_of(rows, aims))
 
 
-def _ordering(asked: str) -> tuple[str, bool]:
-    """The field, and whether the greatest comes first: `-loss`, `loss:desc`, `{.result.loss}`."""
+def _parse_ordering(asked: str) -> tuple[str, bool]:
+    """Returns the field, and true where the greatest comes first: `-loss`, `loss:desc`,
+    `{.result.loss}`."""
     field, _, way = asked.rpartition(":") if asked.endswith((":desc", ":asc")) else (asked, "", "")
     turned = field.startswith("-")
     plain = field.removeprefix("-").strip().removeprefix("{").removesuffix("}")
     return plain.removeprefix("."), turned != (way == "desc")
 
 
-def _sorted(rows: list[dict[str, object]], field: str, *, reverse: bool) -> list[dict[str, object]]:
-    """Numbers before texts; rows without the field last, in any direction."""
-    flat = [_flat(row) for row in rows]
+def _sort_rows(
+    rows: list[dict[str, object]],
+    field: str,
+    *,
+    reverse: bool,
+) -> list[dict[str, object]]:
+    """Sorts numbers before texts; rows without the field last, in any direction."""
+    flat = [_flatten_row(row) for row in rows]
     if rows:
-        field = _known(field, {name: None for one in flat for name in one})
+        field = _match_column(field, {name: None for one in flat for name in one})
     having = [at for at, one in enumerate(flat) if one.get(field) is not None]
-    having.sort(key=lambda at: _order(flat[at][field]), reverse=reverse)
+    having.sort(key=lambda at: _sort_key(flat[at][field]), reverse=reverse)
     return [rows[at] for at in [*having, *sorted(set(range(len(rows))) - set(having))]]
 
 
-def _known(field: str, known: Iterable[str]) -> str:
-    """The column that is meant. Raises UsageError."""
+def _match_column(field: str, known: Iterable[str]) -> str:
+    """Returns the column that is meant. Raises UsageError."""
     known = list(known)
-    # As one says it: a metric and a result of that name are the same number.
+    # By its short name: a metric and a result with that name are the same number.
     for name in (field, *(f"{group}.{field}" for group in GROUPS)):
         if name in known:
             return name
     near = did_you_mean(field, known)
     raise UsageError(
-        f"no row has a field `{safe(field)}`", hint=near or f"there are {', '.join(known)}"
+        f"no row has a field `{escape_line(field)}`", hint=near or f"there are {', '.join(known)}"
     )
 
 
-def _order(value: object) -> tuple[bool, float, str]:
+def _sort_key(value: object) -> tuple[bool, float, str]:
     if isinstance(value, (int, float)):
         return False, float(value), ""
     return True, 0.0, str(value)
 
 
-def _state(row: Mapping[str, object]) -> str:
-    """In a word; documents tell by `outdated`."""
-    return OUTDATED if row["outdated"] else str(row["state"])
+def _format_state(row: Mapping[str, object]) -> str:
+    """Returns the state as a word; documents have `outdated` instead."""
+    if row["outdated"]:
+        return OUTDATED
+    return str(row["state"])
 
 
-def _grid(
-    rows: Iterable[Mapping[str, object]], columns: Sequence[str] | None, *, nested: bool = False
+def _build_grid(
+    rows: Iterable[Mapping[str, object]],
+    columns: Sequence[str] | None,
+    *,
+    nested: bool = False,
 ) -> tuple[list[str], Iterator[list[object]]]:
-    """Params and results as columns, `params.lr` and `result.loss`; deeper values as JSON, or with
-    `nested` as columns of their own, `result.usage.tokens`. columns: only these. Raises UsageError.
+    """Returns params and results as columns, `params.lr` and `result.loss`; deeper values as JSON,
+    or with `nested` as columns of their own, `result.usage.tokens`. columns: only these. Raises
+    UsageError.
     """
-    flat = [_flat(row, nested=nested) for row in rows]
+    flat = [_flatten_row(row, nested=nested) for row in rows]
     names = ["index", "state", "attempts"]
     for prefix in ("params.", "metric.", "result."):
         found: dict[str, None] = {}
@@ -236,95 +277,117 @@ def _grid(
             found.update(dict.fromkeys(key for key in row if key.startswith(prefix)))
         names += found
     if columns and flat:
-        names = [_known(field, names) for field in columns]
+        names = [_match_column(field, names) for field in columns]
     return names, ([row.get(name) for name in names] for row in flat)
 
 
-def _flat(row: Mapping[str, object], *, nested: bool = False) -> dict[str, object]:
+def _flatten_row(row: Mapping[str, object], *, nested: bool = False) -> dict[str, object]:
     from fleetctl.cli.output.csv_text import csv_cell
 
     flat: dict[str, object] = {key: row[key] for key in ("index", "state", "attempts")}
-    flat["state"] = _state(row)
+    flat["state"] = _format_state(row)
     for group in ("params", "result"):
-        for key, value in mapping(row[group]).items():
-            parts = _leaves(f"{group}.{key}", value) if nested else [(f"{group}.{key}", value)]
+        for key, value in as_mapping(row[group]).items():
+            parts = _walk_leaves(f"{group}.{key}", value) if nested else [(f"{group}.{key}", value)]
             flat |= {name: csv_cell(part) for name, part in parts}
     for name, value in metric_values(row).items():
         flat[f"metric.{name}"] = csv_cell(value)
     return flat
 
 
-def _leaves(name: str, value: object, levels: int = LEVELS_MAX) -> Iterator[tuple[str, object]]:
-    """The fields of nested objects; one with too many is a value, such as a histogram."""
+def _walk_leaves(
+    name: str,
+    value: object,
+    levels: int = LEVELS_MAX,
+) -> Iterator[tuple[str, object]]:
+    """Yields the fields of nested objects; one with too many is a value, such as a histogram."""
     if isinstance(value, dict) and levels and 0 < len(value) <= FIELDS_MAX:
         for key, part in value.items():
-            yield from _leaves(f"{name}.{key}", part, levels - 1)
+            yield from _walk_leaves(f"{name}.{key}", part, levels - 1)
     else:
         yield name, value
 
 
-def _write(rows: Iterator[dict[str, object]], seen: View, args: Namespace, screen: Screen) -> None:
+def _write_results(
+    rows: Iterator[dict[str, object]],
+    seen: View,
+    args: Namespace,
+    screen: Screen,
+) -> None:
     metrics = metric_names(seen)
 
     def table() -> tuple[list[str], Iterable[list[str]]]:
         if args.columns:
-            names, values = _grid(rows, args.columns)
-            return [safe(it.upper()) for it in names], _texts(values)
-        header = ["INDEX", "STATE", "ATTEMPTS", *map(safe, metrics), "PARAMS", "RESULT"]
-        cells = (_cells(row, metrics) for row in rows)
+            names, values = _build_grid(rows, args.columns)
+            return [escape_line(it.upper()) for it in names], _format_rows(values)
+        header = ["INDEX", "STATE", "ATTEMPTS", *map(escape_line, metrics), "PARAMS", "RESULT"]
+        cells = (_build_cells(row, metrics) for row in rows)
         if screen.out_is_terminal:
-            return header, _fitted(header, list(cells), get_terminal_size().columns)
-        return header, ([shorten(it, CELL_CHARACTERS_MAX) for it in line] for line in cells)
+            return header, _fit_rows(header, list(cells), get_terminal_size().columns)
+        return header, ([shorten_text(it, CELL_CHARACTERS_MAX) for it in line] for line in cells)
 
     def documents() -> Iterable[Mapping[str, object]]:
         if not args.columns:
             return rows
-        names, values = _grid(rows, args.columns)
+        names, values = _build_grid(rows, args.columns)
         return (dict(zip(names, line, strict=True)) for line in values)
 
-    plain = partial(_grid, rows, args.columns, nested=args.output == "parquet")
-    if not write_rows(Rows(table, documents, plain), args.output, screen):
+    plain = partial(_build_grid, rows, args.columns, nested=args.output == "parquet")
+    if not write_rows(OutputRows(table, documents, plain), args.output, screen):
         if args.failed or args.state:
             wanted = " or ".join(args.state or ENDED_BADLY)
-            screen.talk(safe(f"no {seen.kind.unit} of {seen.key} is {wanted}"))
+            screen.talk(escape_line(f"no {seen.kind.unit} of {seen.key} is {wanted}"))
             return
         lacking = f"value of {', '.join(metrics)}" if args.best else "results"
-        screen.talk(safe(f"{seen.key} has no {lacking} yet"))
+        screen.talk(escape_line(f"{seen.key} has no {lacking} yet"))
 
 
-def _texts(rows: Iterable[Sequence[object]]) -> Iterator[list[str]]:
+def _format_rows(rows: Iterable[Sequence[object]]) -> Iterator[list[str]]:
     for row in rows:
-        yield [shorten(_shown(value), CELL_CHARACTERS_MAX) for value in row]
+        yield [shorten_text(_format_value(value), CELL_CHARACTERS_MAX) for value in row]
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return "-"
-    return safe(value if isinstance(value, str) else scalar(value))
+    return escape_line(value if isinstance(value, str) else format_scalar(value))
 
 
-def _fitted(header: list[str], rows: list[list[str]], columns: int) -> list[list[str]]:
-    """A line a row: of parameters and results as much as there is room for, shared fairly."""
-    *fixed, params, result = (max(map(width, column)) for column in zip(header, *rows, strict=True))
+def _fit_rows(
+    header: list[str],
+    rows: list[list[str]],
+    columns: int,
+) -> list[list[str]]:
+    """Returns a line a row: as much of parameters and results as there is room for, shared
+    fairly."""
+    *fixed, params, result = (
+        max(map(cell_width, column)) for column in zip(header, *rows, strict=True)
+    )
     room = max(columns - sum(cells + len(GAP) for cells in fixed) - len(GAP), 2 * CELLS_MIN)
     if params + result <= room:
         return rows
     half = room // 2
     most = max(half, room - result), max(half, room - params)
-    return [[*row[:-2], shorten(row[-2], most[0]), shorten(row[-1], most[1])] for row in rows]
+    return [
+        [*row[:-2], shorten_text(row[-2], most[0]), shorten_text(row[-1], most[1])] for row in rows
+    ]
 
 
-def _cells(row: Mapping[str, object], metrics: Sequence[str]) -> list[str]:
-    cells = [str(row["index"]), safe(_state(row)), str(row["attempts"])]
+def _build_cells(row: Mapping[str, object], metrics: Sequence[str]) -> list[str]:
+    cells = [str(row["index"]), escape_line(_format_state(row)), str(row["attempts"])]
     values = metric_values(row)
     for value in map(values.get, metrics):
-        cells.append("-" if value is None else safe(scalar(value)))
+        cells.append("-" if value is None else escape_line(format_scalar(value)))
     result = row["result"]
     shown = (
-        assignments(result)
+        format_assignments(result)
         if isinstance(result, dict)
         else ""
         if result is None
-        else scalar(result)
+        else format_scalar(result)
     )
-    return [*cells, safe(assignments(mapping(row["params"]))) or "-", safe(shown) or "-"]
+    return [
+        *cells,
+        escape_line(format_assignments(as_mapping(row["params"]))) or "-",
+        escape_line(shown) or "-",
+    ]

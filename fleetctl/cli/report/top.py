@@ -1,4 +1,4 @@
-"""`fleetctl top`: what runs now and what it costs an hour. Only what is measured is shown."""
+"""`fleetctl top`: shows running work and its cost an hour. Only measured values are shown."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from fleetctl.cli.output.grid import (
     usd_cell,
     write_grid,
 )
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.report.query_views import open_asking, others, within
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.report.query_views import choose_namespace, count_other_namespaces
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import plural
-from fleetctl.stores.read.query import Asking
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import count_noun
+from fleetctl.stores.read.query import SqlQuery
+from fleetctl.views.spending import open_asking
 
 LIVE = "state IN ('Starting', 'Running', 'Stopping')"
 RECENT_S = 3600.0
@@ -37,7 +38,9 @@ WITH sums AS (
         sum({LIVE} AND usd_per_h IS NULL) AS unpriced
     FROM attempts WHERE ?1 IS NULL OR namespace = ?1 GROUP BY uid, object HAVING sum({LIVE})
 )
-SELECT sums.object AS object, phase, sums.active AS active, starting, providers, usd_per_h,
+SELECT sums.object AS object, phase,
+    sums.active - CASE phase WHEN 'Pending' THEN starting ELSE 0 END AS active,
+    starting, providers, usd_per_h,
     sums.usd AS usd, budget_left_usd AS left_usd, gpu_percent, unpriced
 FROM sums JOIN objects USING (uid) ORDER BY usd_per_h, 1
 """  # noqa: S608 - of constants
@@ -135,7 +138,7 @@ def parser(verb: str) -> Parser:
         type=one_of(*COLUMNS),
         default="jobs",
         metavar="|".join(COLUMNS),
-        help="what to show (default jobs: everything that runs)",
+        help="table to show (default jobs: everything that runs)",
     )
     made.add_argument(
         "-w", "--watch", action="store_true", help="again and again, until Ctrl-C; for a terminal"
@@ -147,70 +150,80 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     if args.watch:
-        return _watch(args, screen)
-    rows, hidden = _seen(args)
-    columns = _columns(args, rows)
+        return _watch_top(args, screen)
+    rows, hidden = _query_rows(args)
+    columns = _choose_columns(args, rows)
     if not rows and args.output == "table":
-        screen.talk(_nothing(args))
+        screen.talk(_explain_empty(args))
         hint_at_others(hidden, screen)
         return 0
-    write_grid(columns, rows, args.output, screen, total=_total(columns, rows))
+    write_grid(
+        columns,
+        rows,
+        args.output,
+        screen,
+        total=_build_total(columns, rows),
+    )
     if unpriced := sum(row["unpriced"] for row in rows):
         what, column = ("call", "SPENT") if args.what == "endpoints" else ("live attempt", "$/H")
-        screen.warn(f"{plural(unpriced, what)} without a known price: not in {column}")
+        screen.warn(f"{count_noun(unpriced, what)} without a known price: not in {column}")
     if args.output == "table":
         hint_at_others(hidden, screen)
     return 0
 
 
-def _watch(args: Namespace, screen: Screen) -> int:
-    """Redrawn every second. Raises UsageError where nobody would see that."""
+def _watch_top(args: Namespace, screen: Screen) -> int:
+    """Redraws every second. Raises UsageError without a terminal."""
     if args.output != "table" or not screen.out_is_terminal:
         raise UsageError(
             "`top -w` draws on a terminal", hint="`fleetctl get all -w -o json` is for programs"
         )
-    from fleetctl.cli.output.redraw import Redrawn
+    from fleetctl.cli.output.redraw import RedrawnLines
     from fleetctl.common.deadline import Deadline
 
-    with Redrawn(screen) as shown:
+    with RedrawnLines(screen) as shown:
         while True:
-            rows, _ = _seen(args)
-            columns = _columns(args, rows)
-            lines = grid_lines(columns, rows, screen, total=_total(columns, rows))
-            shown.show(lines if rows else [_nothing(args)])
+            rows, _ = _query_rows(args)
+            columns = _choose_columns(args, rows)
+            lines = grid_lines(columns, rows, screen, total=_build_total(columns, rows))
+            shown.show(lines if rows else [_explain_empty(args)])
             Deadline(None).sleep(WATCH_EVERY_S)
 
 
-def _seen(args: Namespace) -> tuple[list[dict[str, Any]], int]:
-    """The rows, and how many namespaces are left out that have some."""
-    with open_asking(home()) as asking:
+def _query_rows(args: Namespace) -> tuple[list[dict[str, Any]], int]:
+    """Returns the rows, and how many namespaces with rows are left out."""
+    with open_asking(find_state_dir()) as asking:
         if args.what == "endpoints":
-            return _rows(asking, ENDPOINTS, within(args)), 0
+            return _run_query(asking, ENDPOINTS, choose_namespace(args)), 0
         if args.what == "jobs":
-            return jobs(asking, within(args)), others(asking, within(args))
-        # A provider is not of a namespace: its slots and its bill are shared by all.
-        return providers(asking, within(args) if args.bound else None), 0
+            return query_jobs(asking, choose_namespace(args)), count_other_namespaces(
+                asking, choose_namespace(args)
+            )
+        # A provider has no namespace: its slots and its bill are shared by all.
+        return query_providers(asking, choose_namespace(args) if args.bound else None), 0
 
 
-def _columns(args: Namespace, rows: Iterable[dict[str, Any]]) -> Sequence[GridColumn]:
+def _choose_columns(args: Namespace, rows: Iterable[dict[str, Any]]) -> Sequence[GridColumn]:
     if args.what != "jobs":
         return COLUMNS[args.what]
     sampled = any(row["gpu_percent"] is not None for row in rows)
-    return (*JOB_COLUMNS, GPU_COLUMN) if sampled else JOB_COLUMNS
+    if sampled:
+        return (*JOB_COLUMNS, GPU_COLUMN)
+    return JOB_COLUMNS
 
 
-def _nothing(args: Namespace) -> str:
+def _explain_empty(args: Namespace) -> str:
     return NOTHING[args.what]
 
 
-def jobs(asking: Asking, namespace: str | None = None) -> list[dict[str, Any]]:
-    """Objects that hold a sandbox, cheapest first."""
-    return _rows(asking, JOBS, namespace)
+def query_jobs(asking: SqlQuery, namespace: str | None = None) -> list[dict[str, Any]]:
+    """Returns objects that hold a sandbox, cheapest first."""
+    return _run_query(asking, JOBS, namespace)
 
 
-def providers(asking: Asking, namespace: str | None = None) -> list[dict[str, Any]]:
-    """Every provider that ever ran something, with its last hour."""
-    rows = _rows(asking, PROVIDERS, RECENT_S, namespace)
+def query_providers(asking: SqlQuery, namespace: str | None = None) -> list[dict[str, Any]]:
+    """Returns every provider that ever had a run, with its last hour."""
+    rows = _run_query(asking, PROVIDERS, RECENT_S, namespace)
     starts: dict[str, list[float]] = {}
     for provider, start_s in asking.ask(STARTS, (RECENT_S, namespace)).rows:
         starts.setdefault(provider, []).append(start_s)
@@ -220,12 +233,16 @@ def providers(asking: Asking, namespace: str | None = None) -> list[dict[str, An
     return rows
 
 
-def _rows(asking: Asking, sql: str, *parameters: object) -> list[dict[str, Any]]:
+def _run_query(
+    asking: SqlQuery,
+    sql: str,
+    *parameters: object,
+) -> list[dict[str, Any]]:
     answer = asking.ask(sql, parameters)
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
-def _total(columns: Iterable[GridColumn], rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _build_total(columns: Iterable[GridColumn], rows: list[dict[str, Any]]) -> dict[str, Any]:
     first, *others = (column.key for column in columns)
     total: dict[str, Any] = {first: "TOTAL"}
     for key in others:

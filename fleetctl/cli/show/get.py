@@ -13,22 +13,23 @@ from fleetctl.cli.command.flags import (
     add_output,
     add_picking,
 )
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.show.lists.objects import (
     HINT_CHARS_MAX,
-    Wanted,
-    cells,
-    named,
-    pick,
-    select,
-    wanted_of,
+    ListRequest,
+    build_table,
+    filter_objects,
+    format_name,
+    parse_list_request,
+    select_objects,
 )
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe, shorten
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line, shorten_text
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.views.kinds import (
+    ARTIFACTS,
     ATTEMPTS,
     CHECKPOINTS,
     INTERPRETERS,
@@ -43,12 +44,12 @@ from fleetctl.views.objects import (
     PENDING,
     RUNNING,
     View,
-    document,
+    build_document,
+    explain_status,
     stands_still,
-    why,
 )
-from fleetctl.views.reading import all_missing, open_reading
 from fleetctl.views.selectors import label_keys
+from fleetctl.views.store_reading import all_missing, open_reading
 
 FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-columns=")
 
@@ -57,10 +58,12 @@ PAGE = """\
 KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces | interpreters
     | notices [KIND/NAME ...]
     | tasks|attempts KIND/NAME [--queued] | metrics KIND/NAME | checkpoints tr/NAME
+    | artifacts KIND/NAME
 
-List objects, newest last; or the tasks, attempts and checkpoints of one object, or how
-the metrics stand that it reported; or the sandboxes of interpreters, which programs of
-this machine made; or notices, delivered and not.
+List objects, newest last; or the tasks, attempts and checkpoints of one object, the
+files that are kept of its tasks, or how the metrics stand that it reported; or the
+sandboxes of interpreters, which programs of this machine made; or notices, delivered
+and not.
 
 examples:
   fleetctl get jobs
@@ -70,6 +73,7 @@ examples:
   fleetctl get tasks job/chunks --queued --no-headers
   fleetctl get metrics tr/sft
   fleetctl get checkpoints tr/train
+  fleetctl get artifacts job/chunks
   fleetctl get all -l team=rlm -w
   fleetctl get jobs --field-selector status=Failed --sort-by .status.cost.actual
   fleetctl get all -A
@@ -82,7 +86,7 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("words", nargs="*", metavar="KIND", help="what to list")
+    made.add_argument("words", nargs="*", metavar="KIND", help="kinds or objects to list")
     add_output(made, *FORMATS)
     made.add_argument(
         "-w",
@@ -118,7 +122,7 @@ def run(args: Namespace, screen: Screen) -> int:
             " `fleetctl api-resources` lists them",
         )
     first = args.words[0].lower()
-    with open_reading(home()) as reading:
+    with open_reading(find_state_dir()) as reading:
         if first in TASKS or first in ATTEMPTS:
             from fleetctl.cli.show.lists.tasks import get_tasks
 
@@ -127,6 +131,10 @@ def run(args: Namespace, screen: Screen) -> int:
             from fleetctl.cli.show.get_checkpoints import get_checkpoints
 
             return get_checkpoints(args, reading, screen)
+        if first in ARTIFACTS:
+            from fleetctl.cli.show.get_artifacts import get_artifacts
+
+            return get_artifacts(args, reading, screen)
         if first in METRICS:
             from fleetctl.cli.show.get_metrics import get_metrics
 
@@ -145,18 +153,18 @@ def run(args: Namespace, screen: Screen) -> int:
             from fleetctl.cli.show.lists.namespaces import get_namespaces
 
             return get_namespaces(args, reading, screen)
-        wanted = wanted_of(args)
+        wanted = parse_list_request(args)
         if args.watch:
-            from fleetctl.cli.show.lists.watch import watch
+            from fleetctl.cli.show.lists.watch import watch_objects
 
-            return watch(wanted, args, reading, screen)
+            return watch_objects(wanted, args, reading, screen)
         specs = "=" in args.output or args.output in ("json", "yaml")
         lost = [one for one in wanted.targets if reading.find(one) is None]
         there = copy(wanted)
         if len(lost) < len(wanted.targets):
             there.targets = [one for one in wanted.targets if one not in lost]
-        found = pick(select(there, args.selector, reading, specs=specs), args)
-        _show(found, wanted, args.output, screen)
+        found = filter_objects(select_objects(there, args.selector, reading, specs=specs), args)
+        _show_objects(found, wanted, args.output, screen)
         if args.output in ("table", "wide"):
             warn_if_stopped(found, screen)
         if lost:
@@ -164,68 +172,75 @@ def run(args: Namespace, screen: Screen) -> int:
     return 0
 
 
-def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> None:
+def _show_objects(
+    found: list[View],
+    wanted: ListRequest,
+    output: str,
+    screen: Screen,
+) -> None:
     now_s = SystemClock().now_s()
     if output == "name":
         for view in found:
-            screen.data(named(view))
+            screen.data(format_name(view))
     elif output in ("json", "yaml"):
-        from fleetctl.cli.output.documents import write, write_all
+        from fleetctl.cli.output.documents import write_all, write_document
 
-        documents = [document(view, now_s) for view in found]
+        documents = [build_document(view, now_s) for view in found]
         if wanted.one and documents:
-            write(documents[0], output, screen)
+            write_document(documents[0], output, screen)
         elif documents or output == "json":
             write_all(documents, output, screen)
     elif "=" in output or output == "csv":
-        from fleetctl.cli.output.templates import OBJECT_CSV, writer
+        from fleetctl.cli.output.templates import OBJECT_CSV, make_writer
 
-        write_them = writer(output, OBJECT_CSV, screen, headers=wanted.headers)
+        write_them = make_writer(output, OBJECT_CSV, screen, headers=wanted.headers)
         parts = ("metadata", "status") if output == "csv" else PARTS
-        shown = (document(view, now_s, parts=parts) for view in found)
+        shown = (build_document(view, now_s, parts=parts) for view in found)
         write_them(shown, one=wanted.one and bool(found))
     elif not found:
         what = ", ".join(kind.plural for kind in wanted.kinds) or "objects"
         where = "" if wanted.namespace in (None, DEFAULT_NAMESPACE) else f" in {wanted.namespace}"
         screen.talk(f"no {what}{where}")
     else:
-        screen.table(*cells(found, wanted, wide=output == "wide"))
+        screen.table(*build_table(found, wanted, wide=output == "wide"))
         if any(view.kind.runs and not view.over for view in found):
             _say_standstill(screen)
         if screen.talk_is_terminal:
-            _hint(found, screen)
+            _hint_at_stuck(found, screen)
 
 
 def _say_standstill(screen: Screen) -> None:
-    """Their status cannot say that it cannot be written."""
-    from fleetctl.daemon.reach.standstill import standstill
+    """Prints the cause of a standstill, which statuses cannot show where they cannot be written."""
+    from fleetctl.daemon.client.stall_reason import find_stall_reason
 
-    still = standstill(home())
+    still = find_stall_reason(find_state_dir())
     if still is not None:
         screen.warn(still.why)
         screen.hint(still.hint)
 
 
 def warn_if_stopped(found: Sequence[View], screen: Screen) -> None:
-    """A table is as old as its controller, and would otherwise not show it."""
+    """Warns without a controller: a table is as old as its controller, and would otherwise not show
+    it."""
     waits = any(
         view.phase in (PENDING, RUNNING, DELETING) and (view.kind.runs or view.phase == DELETING)
         for view in found
     )
     if not waits:
         return
-    from fleetctl.daemon.reach.spawn import holder
+    from fleetctl.daemon.client.spawn import find_holder_pid
 
-    if holder(home()) is None:
+    if find_holder_pid(find_state_dir()) is None:
         screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")
 
 
-def _hint(found: list[View], screen: Screen) -> None:
-    """One line for the newest object that does not get on."""
+def _hint_at_stuck(found: list[View], screen: Screen) -> None:
+    """Prints one line for the newest object that makes no progress."""
     for view in reversed(found):
         if stands_still(view):
-            because = safe(shorten(why(view), HINT_CHARS_MAX))
+            because = escape_line(shorten_text(explain_status(view), HINT_CHARS_MAX))
             verb = "failed" if view.phase == "Failed" else "waits"
-            name, key = safe(view.resource.name), safe(view.key)
+            name = escape_line(view.resource.name)
+            key = escape_line(view.key)
             screen.hint(f"{name} {verb}: {because} (fleetctl describe {key})")
             return

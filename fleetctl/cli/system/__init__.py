@@ -1,1 +1,1 @@
-"""The controller process and its store, from outside: who holds it, how it ends, its copies."""
+"""The controller process and its store, from outside: its lock, its end, its backups."""

@@ -1,4 +1,4 @@
-"""`fleetctl backup` and `fleetctl restore`: the state in one file, and back."""
+"""`fleetctl backup` and `fleetctl restore`: write the state to one file, and read it back."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from argparse import Namespace
 from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.command.values import count
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.command.values import parse_count
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused, UsageError
-from fleetctl.common.home import LOCAL, home
-from fleetctl.common.text import byte_size, plural, safe, timestamp
+from fleetctl.common.state_paths import LOCAL, find_state_dir
+from fleetctl.common.text import byte_size, count_noun, escape_line, format_timestamp
 
 PAGES = {
     "backup": """\
@@ -21,8 +21,8 @@ FILE|DIR|URL [--keep N] [-o table|json]
 Copy the state to one file: every object, run, result, metric and event, at one moment,
 while the controller goes on. The copy is checked before it takes its name. No secret is
 in it; logs, volumes and environments of provider `local` are files of their own.
-In a directory it gets a name of its store and time; --keep lets go of older ones of
-this store, and of nothing else. A URL is what fsspec reaches: s3, gs, abfs, sftp ...
+In a directory it gets a name of its store and time; --keep deletes older ones of this
+store, and nothing else. A URL is what fsspec reaches: s3, gs, abfs, sftp ...
 `kind: Settings` does it on a schedule.
 
 examples:
@@ -59,15 +59,18 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGES[verb])
     made.set_defaults(verb=verb)
-    made.add_argument("file", metavar="FILE|DIR|URL", help="the backup, or where it lies")
+    made.add_argument("file", metavar="FILE|DIR|URL", help="the backup, or a directory of backups")
     if verb == "backup":
         made.add_argument(
-            "--keep", type=count, metavar="N", help="of a directory, only the newest N stay"
+            "--keep", type=parse_count, metavar="N", help="of a directory, only the newest N stay"
         )
         add_output(made, "table", "json")
     else:
         made.add_argument(
-            "-y", "--yes", action="store_true", help="do not ask before the present state goes"
+            "-y",
+            "--yes",
+            action="store_true",
+            help="do not ask before the present state is replaced",
         )
         made.add_argument(
             "--replace", action="store_true", help="put it in place of another store, too"
@@ -76,17 +79,19 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    return _backup(args, screen) if args.verb == "backup" else _restore(args, screen)
+    if args.verb == "backup":
+        return _write_backup(args, screen)
+    return _restore_backup(args, screen)
 
 
-def _backup(args: Namespace, screen: Screen) -> int:
+def _write_backup(args: Namespace, screen: Screen) -> int:
     from fleetctl.stores import backup
     from fleetctl.stores.copies import copies
 
     if args.keep == 0:
         raise UsageError("--keep 0 would keep no backup; at least 1")
-    state_dir = home()
-    done = copies.write(state_dir, args.file, now_s=SystemClock().now_s(), keep=args.keep)
+    state_dir = find_state_dir()
+    done = copies.write_copy(state_dir, args.file, now_s=SystemClock().now_s(), keep=args.keep)
     about = done.about
     if not backup.note_newest(state_dir, done.url, about):
         screen.warn(f"`{state_dir}` cannot be written: messages will not know of this backup")
@@ -94,62 +99,71 @@ def _backup(args: Namespace, screen: Screen) -> int:
         screen.warn(done.remark)
     if args.output == "json":
         facts = {"file": done.url, "bytes": done.bytes, "store": about.store_id}
-        rest = {"objects": about.objects, "at": timestamp(about.copied_at_s)}
+        rest = {"objects": about.objects, "at": format_timestamp(about.copied_at_s)}
         screen.data(
             json.dumps({**facts, **rest, "dropped": list(done.dropped), "remark": done.remark})
         )
         return 0
-    held = f"{byte_size(done.bytes)}, {plural(about.objects, 'object')}"
-    screen.data(f"backup written: {safe(done.url)}, {held}")
+    held = f"{byte_size(done.bytes)}, {count_noun(about.objects, 'object')}"
+    screen.data(f"backup written: {escape_line(done.url)}, {held}")
     if done.dropped:
-        screen.talk(f"{plural(len(done.dropped), 'older backup')} let go of")
+        screen.talk(f"{count_noun(len(done.dropped), 'older backup')} deleted")
     return 0
 
 
-def _restore(args: Namespace, screen: Screen) -> int:
+def _restore_backup(args: Namespace, screen: Screen) -> int:
     from fleetctl.stores.copies import copies
 
-    with copies.fetched(home(), args.file) as file:
+    with copies.fetch_copy(find_state_dir(), args.file) as file:
         return _put_back(file, args, screen)
 
 
-def _put_back(file: Path, args: Namespace, screen: Screen) -> int:
+def _put_back(
+    file: Path,
+    args: Namespace,
+    screen: Screen,
+) -> int:
     from fleetctl.stores import backup
 
-    place, now_s = home(), SystemClock().now_s()
-    about = backup.read(file)
-    loss = _loss(place, about.copied_at_s)
+    place = find_state_dir()
+    now_s = SystemClock().now_s()
+    about = backup.read_manifest(file)
+    loss = _describe_loss(place, about.copied_at_s)
     if loss and not args.yes:
-        from fleetctl.cli.apply.consent import accepts
+        from fleetctl.cli.apply.consent import confirm_losses
 
-        if not accepts([loss], screen):
-            raise Refused(loss, hint="add --yes; what is there is set aside, not deleted")
-    done = backup.restore(place, file, now_s=now_s, replace=args.replace)
+        if not confirm_losses([loss], screen):
+            raise Refused(loss, hint="add --yes; the present state is set aside, not deleted")
+    done = backup.restore_backup(place, file, now_s=now_s, replace=args.replace)
     screen.data(
-        f"state of {timestamp(about.copied_at_s)} is back: {plural(about.objects, 'object')}"
+        f"state of {format_timestamp(about.copied_at_s)} is back: "
+        f"{count_noun(about.objects, 'object')}"
     )
     if done.aside is not None:
-        screen.talk(f"what was there is in {done.aside}")
+        screen.talk(f"the former state is in {done.aside}")
     screen.hint(
         "`fleetctl up --detach` goes on; it first asks the providers what began after the backup"
     )
     if not (place / LOCAL).is_dir():
-        screen.hint(f"logs and volumes of provider `local` are in `{LOCAL}` of the old home")
+        screen.hint(
+            f"logs and volumes of provider `local` are in `{LOCAL}` of the old state directory"
+        )
     return 0
 
 
-def _loss(state_dir: Path, copied_at_s: float) -> str:
-    """A sentence when a sound store is there, whose newer state goes; empty where none is."""
-    from fleetctl.views.reading import open_reading
+def _describe_loss(state_dir: Path, copied_at_s: float) -> str:
+    """Returns a sentence when a sound store is there, whose newer state is lost; otherwise
+    empty."""
+    from fleetctl.views.store_reading import open_reading
 
     try:
         with open_reading(state_dir) as reading:
             many = len(reading.views())
     except (FleetctlError, OSError):
-        return ""  # what is damaged is not lost by this
+        return ""  # a damaged store is not lost by this
     if not many:
         return ""
     return (
-        f"`{state_dir}` holds {plural(many, 'object')}; what changed since "
-        f"{timestamp(copied_at_s)} goes with this"
+        f"`{state_dir}` holds {count_noun(many, 'object')}; what changed since "
+        f"{format_timestamp(copied_at_s)} would be lost"
     )

@@ -1,4 +1,4 @@
-"""`fleetctl bundle`: what a report about a bug needs, in one file, without what is secret in it.
+"""`fleetctl bundle`: writes the facts for a bug report to one file, without secrets.
 
 Values of secrets and of environments never enter: they are looked up here only to be blanked out.
 """
@@ -21,23 +21,24 @@ from pathlib import Path
 
 from fleetctl.cli.command.crash import CRASHES
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import FleetctlError, Refused
-from fleetctl.common.home import LOG, home
-from fleetctl.common.text import byte_size, safe
+from fleetctl.common.redaction import CREDENTIAL_NAME, without_credentials
+from fleetctl.common.state_paths import LOG, find_state_dir
+from fleetctl.common.text import byte_size, escape_line
 from fleetctl.common.version import VERSION
-from fleetctl.tracking.written import note_written
-from fleetctl.views.objects import mapping
-from fleetctl.views.reading import open_reading
+from fleetctl.tracking.written_files import note_written
+from fleetctl.views.objects import as_mapping
+from fleetctl.views.store_reading import open_reading
 
-LOG_BYTES_MAX = 512 * 1024  # the end of it: what went wrong last stands there
+LOG_BYTES_MAX = 512 * 1024  # its end, with the last error
 CRASHES_MAX = 10
-# Shorter values are words such as `main`, and blanking them out would leave no sentence whole.
+# Shorter values are words such as `main`, and blanking them out would make every sentence
+# unreadable.
 VALUE_CHARS_MIN = 6
 PREFIX = "fleetctl-bundle"
-# What the providers' credentials look like, wherever a log has them from.
+# The form of the providers' credentials, from whatever source a log has them.
 _TOKENS = re.compile(r"\b(?:a[ks]-[A-Za-z0-9]{8,}|dtn_[A-Za-z0-9]{8,}|wandb_[A-Za-z0-9]{8,})")
-_URL_USER = re.compile(r"//[^/\s@]+@")
 
 
 PAGE = """\
@@ -66,32 +67,32 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    state_dir = home()
+    state_dir = find_state_dir()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     target = Path(args.file or f"{PREFIX}-{stamp}.tar.gz")
     hidden = sorted(
-        set(_hidden(state_dir)), key=len, reverse=True
+        set(_list_secrets(state_dir)), key=len, reverse=True
     )  # a long one may hold a short one
-    parts = {name: _redacted(text, hidden) for name, text in _parts(state_dir)}
+    parts = {name: _redact_text(text, hidden) for name, text in _collect_parts(state_dir)}
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise Refused(f"`{target}` is there already", hint="name another file") from error
     with os.fdopen(descriptor, "wb") as stream:
-        _pack(stream, parts)
+        _pack_archive(stream, parts)
     note_written([target])
     screen.talk("packed, to be looked through before it is sent:")
     for name, text in parts.items():
-        screen.talk(f"  {name:<16} {byte_size(len(text.encode())):>9}  {_about(name)}")
-    screen.data(safe(str(target)))
+        screen.talk(f"  {name:<16} {byte_size(len(text.encode())):>9}  {_describe_part(name)}")
+    screen.data(escape_line(str(target)))
     return 0
 
 
-def _parts(state_dir: Path) -> Iterator[tuple[str, str]]:
-    """(name, text) of all that goes in."""
-    yield "about.json", _json(_about_this_machine())
-    yield "doctor.json", _json(_doctor(state_dir))
-    yield "store.json", _json(_store(state_dir))
+def _collect_parts(state_dir: Path) -> Iterator[tuple[str, str]]:
+    """Yields (name, text) of all parts of the bundle."""
+    yield "about.json", _dump_json(_about_this_machine())
+    yield "doctor.json", _dump_json(_collect_doctor(state_dir))
+    yield "store.json", _dump_json(_collect_store(state_dir))
     for name in (LOG, f"{LOG}.1"):
         if text := _end_of(state_dir / name):
             yield name, text
@@ -100,7 +101,7 @@ def _parts(state_dir: Path) -> Iterator[tuple[str, str]]:
         yield f"{CRASHES}/{path.name}", _end_of(path)
 
 
-def _about(name: str) -> str:
+def _describe_part(name: str) -> str:
     fields = {
         "about.json": "versions of fleetctl, Python, SQLite and this system",
         "doctor.json": "what `fleetctl doctor` found",
@@ -120,16 +121,16 @@ def _about_this_machine() -> dict[str, object]:
     }
 
 
-def _doctor(state_dir: Path) -> object:
-    from fleetctl.cli.system.doctor import examine
+def _collect_doctor(state_dir: Path) -> object:
+    from fleetctl.cli.system.doctor import run_checks
 
-    found, needed = asyncio.run(examine(state_dir))
+    found, needed = asyncio.run(run_checks(state_dir))
     return [{**one._asdict(), "needed": one.topic in needed} for one in found]
 
 
-def _store(state_dir: Path) -> dict[str, object]:
-    """Counts; objects by kind and phase, never by name."""
-    from fleetctl.stores.read.facts import facts
+def _collect_store(state_dir: Path) -> dict[str, object]:
+    """Returns counts; objects by kind and phase, never by name."""
+    from fleetctl.stores.read.store_facts import collect_facts
 
     objects: dict[str, int] = {}
     try:
@@ -138,12 +139,12 @@ def _store(state_dir: Path) -> dict[str, object]:
                 key = f"{seen.kind.name} {seen.phase}"
                 objects[key] = objects.get(key, 0) + 1
     except FleetctlError as error:
-        return {"files": facts(state_dir), "error": str(error)}
-    return {"files": facts(state_dir), "objects": objects}
+        return {"files": collect_facts(state_dir), "error": str(error)}
+    return {"files": collect_facts(state_dir), "objects": objects}
 
 
 def _end_of(path: Path) -> str:
-    """The last whole lines of a file; nothing where there is none."""
+    """Returns the last whole lines of a file; empty where there is no file."""
     try:
         with open(path, "rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -151,60 +152,62 @@ def _end_of(path: Path) -> str:
             text = stream.read().decode("utf-8", "backslashreplace")
     except OSError:
         return ""
-    return text if size <= LOG_BYTES_MAX else text.partition("\n")[2]
+    if size <= LOG_BYTES_MAX:
+        return text
+    return text.partition("\n")[2]
 
 
-def _hidden(state_dir: Path) -> Iterator[str]:
-    """Values that must not be in the file: of this environment's credentials, of stored secrets, of
-    the `env` of every object.
+def _list_secrets(state_dir: Path) -> Iterator[str]:
+    """Yields values that must not be in the file: of this environment's credentials, of stored
+    secrets, of the `env` of every object.
     """
-    from fleetctl.manifest.problems import CREDENTIAL_NAME
-
     yield from (value for name, value in os.environ.items() if CREDENTIAL_NAME.search(name))
     try:
         with open_reading(state_dir) as reading:
             specs = [seen.spec() for seen in reading.views(specs=True)]
     except FleetctlError:
-        return  # what cannot be read has reached no log either
+        return  # an unreadable store has reached no log either
     for spec in specs:
-        for name in _texts(spec.get("fromEnv")):
+        for name in _as_texts(spec.get("fromEnv")):
             yield os.environ.get(name, "")
-        for path in mapping(spec.get("fromFile")).values():
+        for path in as_mapping(spec.get("fromFile")).values():
             yield _end_of(Path(str(path))).strip()
-        yield from _environments(spec)
+        yield from _list_env_values(spec)
 
 
-def _environments(value: object) -> Iterator[str]:
-    """Every value of every `env` in a spec."""
+def _list_env_values(value: object) -> Iterator[str]:
+    """Yields every value of every `env` in a spec."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if key == "env":
-                yield from map(str, mapping(inner).values())
+                yield from map(str, as_mapping(inner).values())
             else:
-                yield from _environments(inner)
+                yield from _list_env_values(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _environments(inner)
+            yield from _list_env_values(inner)
 
 
-def _texts(value: object) -> Iterable[str]:
-    return map(str, value) if isinstance(value, list) else ()
+def _as_texts(value: object) -> Iterable[str]:
+    if isinstance(value, list):
+        return map(str, value)
+    return ()
 
 
-def _redacted(text: str, hidden: Iterable[str]) -> str:
-    from fleetctl.interpreter.errors import redact
+def _redact_text(text: str, hidden: Iterable[str]) -> str:
+    from fleetctl.interpreter.interpreter_errors import redact_text
 
     for value in hidden:
         if len(value) >= VALUE_CHARS_MIN:
             text = text.replace(value, "***").replace(json.dumps(value)[1:-1], "***")
-    return _URL_USER.sub("//***@", _TOKENS.sub("***", redact(text, ())))
+    return without_credentials(_TOKENS.sub("***", redact_text(text, ())))
 
 
-def _json(value: object) -> str:
+def _dump_json(value: object) -> str:
     return json.dumps(value, indent=2, default=str) + "\n"
 
 
-def _pack(stream: io.BufferedIOBase, parts: Mapping[str, str]) -> None:
+def _pack_archive(stream: io.BufferedIOBase, parts: Mapping[str, str]) -> None:
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, text in parts.items():
             data = text.encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""`fleetctl up`, `down` and `status`: the controller process."""
+"""`fleetctl up`, `down` and `status`: run, stop and show the controller process."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.command.values import duration_s
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.system.down import down
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.system.down import stop_controller
 from fleetctl.cli.system.version import VERSION
 from fleetctl.common.errors import Refused
-from fleetctl.common.home import home
-from fleetctl.common.text import plural
-from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import ping
-from fleetctl.daemon.reach.patience import Hung, Unanswered
-from fleetctl.views.reading import open_reading
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import count_noun
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import ping_controller
+from fleetctl.daemon.client.timeouts import ControllerHung, ControllerUnanswered
+from fleetctl.views.store_reading import open_reading
 
-_STATE_UNREADY = "does not listen: it starts or stops, or makes a lost socket anew"
+_STATE_UNREADY = "does not listen: it starts or stops, or creates a lost socket again"
 
 PAGES = {
     "up": """\
@@ -40,7 +40,7 @@ exit codes:
 [--force]
 
 Stop the controller. Running tasks go on; the next controller finds them again.
---force ends one that hangs, once it is sure that this is the controller of this home.
+--force ends one that hangs, once it is sure that this is the controller of this state directory.
 
 examples:
   fleetctl down
@@ -54,7 +54,7 @@ exit codes:
     "status": """\
 [-o table|json]
 
-Tell whether the controller runs, where the state is and how much there is.
+Show whether the controller runs, where the state is and how much there is.
 
 examples:
   fleetctl status
@@ -92,59 +92,69 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    state_dir = home()
+    state_dir = find_state_dir()
     if args.verb == "up":
-        return _up(state_dir, args, screen)
+        return _bring_up(state_dir, args, screen)
     if args.verb == "status":
-        return _status(state_dir, args.output, screen)
+        return _show_status(state_dir, args.output, screen)
     if args.force:
         from fleetctl.cli.system.down import end_by_force
 
         return end_by_force(state_dir, screen)
-    return down(state_dir, screen)
+    return stop_controller(state_dir, screen)
 
 
-def _up(state_dir: Path, args: Namespace, screen: Screen) -> int:
+def _bring_up(
+    state_dir: Path,
+    args: Namespace,
+    screen: Screen,
+) -> int:
     if args.detach:
-        before = spawn.holder(state_dir)
-        found = spawn.start(state_dir, idle_exit_s=args.idle_exit)
+        before = spawn.find_holder_pid(state_dir)
+        found = spawn.start_controller(state_dir, idle_exit_s=args.idle_exit)
         already = " already" if before == found.get("pid") else ""
         screen.data(f"controller runs{already}, pid {found.get('pid')}")
         return 0
-    running = spawn.holder(state_dir)
+    running = spawn.find_holder_pid(state_dir)
     if running is not None:
         raise Refused(
             f"a controller runs already, pid {running}",
             hint="`fleetctl down` stops it; work goes on",
         )
-    from fleetctl.daemon.serve import serve
+    from fleetctl.daemon.serve import serve_controller
 
-    return serve(state_dir, idle_exit_s=args.idle_exit, foreground=screen.talk_is_terminal)
+    return serve_controller(
+        state_dir, idle_exit_s=args.idle_exit, foreground=screen.talk_is_terminal
+    )
 
 
-def _status(state_dir: Path, output: str, screen: Screen) -> int:
-    pid = spawn.holder(state_dir)
-    answer, why = _asked(state_dir) if pid is not None else (None, None)
+def _show_status(
+    state_dir: Path,
+    output: str,
+    screen: Screen,
+) -> int:
+    pid = spawn.find_holder_pid(state_dir)
+    answer, why = _ping_controller(state_dir) if pid is not None else (None, None)
     facts: dict[str, object] = {
         "pid": pid,
         "ready": bool(answer and answer.get("ready")),
-        "hangs": isinstance(why, Hung),
+        "hangs": isinstance(why, ControllerHung),
         "home": str(state_dir),
         "version": VERSION,
     }
     with open_reading(state_dir) as reading:
         objects = Counter(seen.resource.kind for seen in reading.views())
         facts |= {"objects": dict(objects), "liveRuns": reading.live_runs()}
-    code = int(isinstance(why, Hung))
+    code = int(isinstance(why, ControllerHung))
     if output == "json":
         screen.data(json.dumps(facts))
         return code
     state = "ready" if facts["ready"] else _STATE_UNREADY
     if why is not None:
         state = "hangs" if code else "does not answer"
-    counts = ", ".join(plural(count, name) for name, count in objects.items())
+    counts = ", ".join(count_noun(count, name) for name, count in objects.items())
     screen.data(f"Controller:  {f'runs, pid {pid}, {state}' if pid else 'does not run'}")
-    screen.data(f"Home:        {state_dir}")
+    screen.data(f"State dir:   {state_dir}")
     screen.data(f"Version:     {VERSION}")
     screen.data(f"Objects:     {counts or 'none'}")
     screen.data(f"Live runs:   {facts['liveRuns']}")
@@ -154,9 +164,11 @@ def _status(state_dir: Path, output: str, screen: Screen) -> int:
     return code
 
 
-def _asked(state_dir: Path) -> tuple[dict[str, object] | None, Unanswered | None]:
-    """What the controller says of itself, or why it says nothing."""
+def _ping_controller(
+    state_dir: Path,
+) -> tuple[dict[str, object] | None, ControllerUnanswered | None]:
+    """Returns the controller's report of itself, or the error that there is none."""
     try:
-        return ping(state_dir), None
-    except Unanswered as error:
+        return ping_controller(state_dir), None
+    except ControllerUnanswered as error:
         return None, error

@@ -1,4 +1,5 @@
-"""`fleetctl doctor`: what this machine can do, and the command that mends what it cannot."""
+"""`fleetctl doctor`: checks the features of this machine, and prints the commands that fix missing
+ones."""
 
 from __future__ import annotations
 
@@ -11,34 +12,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import StoreError
-from fleetctl.common.home import LOG, home
-from fleetctl.common.text import plural, safe
-from fleetctl.daemon.reach.client import ping
-from fleetctl.daemon.reach.patience import Unanswered
-from fleetctl.daemon.reach.spawn import holder
+from fleetctl.common.state_paths import LOG, find_state_dir
+from fleetctl.common.text import count_noun, escape_line
+from fleetctl.daemon.client.socket_client import ping_controller
+from fleetctl.daemon.client.spawn import find_holder_pid
+from fleetctl.daemon.client.timeouts import ControllerUnanswered
 from fleetctl.specs.builtin import DEFAULT_PROVIDER, runs_here
-from fleetctl.views.lines.assets import endpoint_servers
-from fleetctl.views.objects import View, fix, mapping, why
-from fleetctl.views.reading import open_reading
+from fleetctl.views.objects import View, as_mapping, explain_status, suggest_fix
+from fleetctl.views.sections.assets import endpoint_servers
+from fleetctl.views.store_reading import open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.diagnostics import Finding
+    from fleetctl.providers.contract.diagnostics import CheckResult
 
-ENDPOINT, SETTINGS = "Endpoint", "Settings"
+ENDPOINT = "Endpoint"
+SETTINGS = "Settings"
 NOTICES_S = 7 * 86400.0
-# What every command needs.
-ALWAYS = ("state", "controller", "disk", "clock", "python", "sqlite", "notices")
+# Every command needs these.
+ALWAYS = ("state", "controller", "disk", "files", "clock", "python", "sqlite", "notices")
 
 
 PAGE = """\
 [-o table|json]
 
 Try what this machine and its accounts can do. Every line that is not well has the
-command that would mend it. `absent` is what nothing that is declared needs, and
-`away` a service of that sort that does not answer.
+command that would fix it. `absent` is what nothing that is declared needs, and
+`unreachable` a service of that sort that does not answer.
 
 examples:
   fleetctl doctor
@@ -57,84 +59,98 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    found, needed = asyncio.run(examine(home()))
+    found, needed = asyncio.run(run_checks(find_state_dir()))
     if args.output == "json":
         screen.data(json.dumps([{**one._asdict(), "needed": one.topic in needed} for one in found]))
     else:
         for one in found:
-            _show(one, screen, needed=one.topic in needed)
+            _print_finding(one, screen, needed=one.topic in needed)
     return int(any(not one.ok and one.topic in needed for one in found))
 
 
-async def examine(state_dir: Path) -> tuple[list[Finding], set[str]]:
-    """Everything that was found, and the topics that something needs."""
-    from fleetctl.cli.system.machine import look
+async def run_checks(state_dir: Path) -> tuple[list[CheckResult], set[str]]:
+    """Returns all findings, and the topics that something needs."""
+    from fleetctl.cli.system.machine import check_machine
 
-    state, needed = _state(state_dir)
-    # Each may wait for servers that do not answer; together they wait once.
+    state, needed = _check_state(state_dir)
+    # Each may wait for unreachable servers; together they wait once.
     machine, reports = await asyncio.gather(
-        asyncio.to_thread(lambda: list(look(state_dir))), _providers(state_dir)
+        asyncio.to_thread(lambda: list(check_machine(state_dir))), _check_providers(state_dir)
     )
-    endpoints = [*_endpoints(state_dir), *_backups(state_dir)]
-    endpoints += _notices(state_dir)
-    controller = _controller(state_dir)
+    endpoints = [*_check_endpoints(state_dir), *_check_backups(state_dir)]
+    endpoints += _check_notices(state_dir)
+    controller = _check_controller(state_dir)
     return [state, *machine, controller, *endpoints, *reports], needed | set(ALWAYS)
 
 
-def _endpoints(state_dir: Path) -> Iterator[Finding]:
-    """How the gateway found each, as long as a controller keeps it."""
-    from fleetctl.providers.contract.diagnostics import Finding
+def _check_endpoints(state_dir: Path) -> Iterator[CheckResult]:
+    """Yields the gateway's last finding on each, for as long as a controller keeps it."""
+    from fleetctl.providers.contract.diagnostics import CheckResult
 
     try:
         with open_reading(state_dir) as reading:
             seen = [one for one in reading.views() if one.kind.name == ENDPOINT]
     except (StoreError, OSError):
-        return  # `_state` has said it
-    running = holder(state_dir) is not None if seen else False
+        return  # `_state` has reported it
+    running = find_holder_pid(state_dir) is not None if seen else False
     for one in seen:
         what = one.key.partition("/")[2]
         if not running:
-            yield Finding(ENDPOINT.lower(), what, True, "not asked: no controller runs")
+            yield CheckResult(ENDPOINT.lower(), what, True, "not asked: no controller runs")
         elif one.phase == "Ready" and not one.text("warning"):
             servers = endpoint_servers(one)
             ready = sum(it.get("state") == "Ready" for it in servers)
-            yield Finding(ENDPOINT.lower(), what, True, f"{ready} of {len(servers)} servers answer")
+            yield CheckResult(
+                ENDPOINT.lower(), what, True, f"{ready} of {len(servers)} servers answer"
+            )
         else:
-            reason = one.text("warning") or why(one)
-            yield Finding(ENDPOINT.lower(), what, False, reason, fix(one))
+            reason = one.text("warning") or explain_status(one)
+            yield CheckResult(
+                ENDPOINT.lower(),
+                what,
+                False,
+                reason,
+                suggest_fix(one),
+            )
 
 
-def _backups(state_dir: Path) -> Iterator[Finding]:
-    """How the last backup went, where the settings ask for any."""
-    from fleetctl.providers.contract.diagnostics import Finding
+def _check_backups(state_dir: Path) -> Iterator[CheckResult]:
+    """Yields the state of the last backup, where the settings have a schedule."""
+    from fleetctl.providers.contract.diagnostics import CheckResult
 
     try:
         with open_reading(state_dir) as reading:
             seen = [one for one in reading.views() if one.kind.name == SETTINGS]
     except (StoreError, OSError):
-        return  # `_state` has said it
+        return  # `_state` has reported it
     for one in seen:
         kept = one.map("backup")
-        if not mapping(one.spec().get("backup")):
+        if not as_mapping(one.spec().get("backup")):
             continue
         if kept.get("error"):
             again = "fleetctl describe settings/default"
-            yield Finding("backup", "last", False, str(kept["error"]), again)
+            yield CheckResult(
+                "backup",
+                "last",
+                False,
+                str(kept["error"]),
+                again,
+            )
         else:
             last = kept.get("file") or "none was due yet"
-            yield Finding("backup", "last", True, str(last))
+            yield CheckResult("backup", "last", True, str(last))
 
 
-def _notices(state_dir: Path) -> Iterator[Finding]:
-    """Whether notices reach their sinks; nothing where nobody asked for any."""
-    from fleetctl.providers.contract.diagnostics import Finding
-    from fleetctl.views.lines.notices import title_of
+def _check_notices(state_dir: Path) -> Iterator[CheckResult]:
+    """Yields a finding on the delivery of notices; empty where no object has any."""
+    from fleetctl.providers.contract.diagnostics import CheckResult
+    from fleetctl.views.sections.notice_section import title_of
 
     try:
         with open_reading(state_dir) as reading:
             found = reading.notices()
     except (StoreError, OSError):
-        return  # `_state` has said it
+        return  # `_state` has reported it
     since_s = SystemClock().now_s() - NOTICES_S
     found = [it for it in found if it.at_s >= since_s]
     failing = [it for it in found if it.state == "Undelivered" or (it.problem and it.tries)]
@@ -142,84 +158,133 @@ def _notices(state_dir: Path) -> Iterator[Finding]:
     if failing:
         text = f"{title_of(failing[-1])}: {failing[-1].problem or 'nothing was sent in time'}"
         what = f"{len(failing)} of {len(found)} in a week not delivered"
-        yield Finding("notices", what, False, text, "fleetctl get notices")
+        yield CheckResult(
+            "notices",
+            what,
+            False,
+            text,
+            "fleetctl get notices",
+        )
     elif found:
-        yield Finding("notices", "delivery", True, f"{plural(len(found), 'notice')} in a week")
+        yield CheckResult(
+            "notices", "delivery", True, f"{count_noun(len(found), 'notice')} in a week"
+        )
 
 
-async def _providers(state_dir: Path) -> list[Finding]:
-    from fleetctl.cli.targets.accounts import accounts
+async def _check_providers(state_dir: Path) -> list[CheckResult]:
+    from fleetctl.cli.targets.accounts import load_accounts
     from fleetctl.providers.contract.account import built_in
     from fleetctl.specs.builtin import BUILT_IN
-    from fleetctl.wiring.accounts import check_providers
+    from fleetctl.wiring.account_registry import check_providers
 
     try:
         with open_reading(state_dir) as reading:
-            known = list(accounts(reading).values())
+            known = list(load_accounts(reading).values())
     except (StoreError, OSError):
-        known = [built_in(name) for name in BUILT_IN]  # what is wrong with it, `_state` has said
+        # `_state` has reported that the store is unreadable.
+        known = [built_in(name) for name in BUILT_IN]
     return await check_providers(state_dir, known)
 
 
-def _show(one: Finding, screen: Screen, *, needed: bool) -> None:
-    status = "ok" if one.ok else "bad" if needed else "away" if one.away else "absent"
-    screen.data(f"{status:<7} {one.topic:<11} {one.what}: {safe(one.says)}")
+def _print_finding(
+    one: CheckResult,
+    screen: Screen,
+    *,
+    needed: bool,
+) -> None:
+    status = "ok" if one.ok else "bad" if needed else "unreachable" if one.away else "absent"
+    screen.data(f"{status:<11} {one.topic:<11} {one.what}: {escape_line(one.says)}")
     if not one.ok and one.fix:
-        screen.data(f"{'':<19} fix: {safe(one.fix)}")
+        screen.data(f"{'':<23} fix: {escape_line(one.fix)}")
 
 
-def _state(state_dir: Path) -> tuple[Finding, set[str]]:
-    """How the state directory is, and what the objects in it need."""
-    from fleetctl.providers.contract.diagnostics import Finding
+def _check_state(state_dir: Path) -> tuple[CheckResult, set[str]]:
+    """Returns the state of the state directory, and the topics that its objects need."""
+    from fleetctl.providers.contract.diagnostics import CheckResult
     from fleetctl.stores.filesystem import refuse_shared_filesystem
 
     nearest = state_dir
     while not os.path.lexists(nearest):
         nearest = nearest.parent
     if not os.access(nearest, os.W_OK | os.X_OK):
-        problem, fix = f"`{nearest}` cannot be written to", "export FLEETCTL_HOME=~/fleetctl"
-        return Finding("state", "directory", False, problem, fix), set()
+        problem = f"`{nearest}` cannot be written to"
+        fix = "export FLEETCTL_HOME=~/fleetctl"
+        return CheckResult(
+            "state",
+            "directory",
+            False,
+            problem,
+            fix,
+        ), set()
     try:
         refuse_shared_filesystem(nearest)
         with open_reading(state_dir) as reading:
             seen = reading.views()
     except StoreError as error:
-        return Finding("state", "store", False, str(error), error.hint), set()
-    held = plural(len(seen), "object") if state_dir.exists() else "made at the first apply"
-    needed = {topic for one in seen for topic in _needs(one)}
-    return Finding("state", "directory", True, f"`{state_dir}`, {held}"), needed
+        return CheckResult(
+            "state",
+            "store",
+            False,
+            str(error),
+            error.hint,
+        ), set()
+    held = count_noun(len(seen), "object") if state_dir.exists() else "made at the first apply"
+    needed = {topic for one in seen for topic in _list_needs(one)}
+    return CheckResult("state", "directory", True, f"`{state_dir}`, {held}"), needed
 
 
-def _controller(state_dir: Path) -> Finding:
+def _check_controller(state_dir: Path) -> CheckResult:
     from fleetctl.common.version import VERSION
-    from fleetctl.providers.contract.diagnostics import Finding
+    from fleetctl.providers.contract.diagnostics import CheckResult
 
     try:
-        pid = holder(state_dir)
+        pid = find_holder_pid(state_dir)
         if pid is None:
-            return Finding("controller", "process", True, "does not run; `apply` starts one")
-        answer = ping(state_dir)
+            return CheckResult("controller", "process", True, "does not run; `apply` starts one")
+        answer = ping_controller(state_dir)
     except PermissionError as error:
         message = f"`{error.filename}` is not open to you"
-        return Finding("controller", "process", False, message, "export FLEETCTL_HOME=~/fleetctl")
-    except Unanswered as error:
+        return CheckResult(
+            "controller",
+            "process",
+            False,
+            message,
+            "export FLEETCTL_HOME=~/fleetctl",
+        )
+    except ControllerUnanswered as error:
         fix = "fleetctl down --force && fleetctl up --detach"
-        return Finding("controller", "process", False, str(error), fix)
+        return CheckResult(
+            "controller",
+            "process",
+            False,
+            str(error),
+            fix,
+        )
     if answer is None:
         message = f"process {pid} holds the store and does not listen; it may be starting or ending"
-        return Finding("controller", "process", False, message, f"tail {state_dir / LOG}")
+        return CheckResult(
+            "controller",
+            "process",
+            False,
+            message,
+            f"tail {state_dir / LOG}",
+        )
     version = str(answer.get("version") or "")
     if version != VERSION:
         message = f"runs, pid {pid}, and is version `{version or 'unknown'}`; this is `{VERSION}`"
-        return Finding(
-            "controller", "process", False, message, "fleetctl down && fleetctl up --detach"
+        return CheckResult(
+            "controller",
+            "process",
+            False,
+            message,
+            "fleetctl down && fleetctl up --detach",
         )
     loop = f", event loop of {answer['loop']}" if answer.get("loop") else ""
-    return Finding("controller", "process", True, f"runs, pid {pid}, version {version}{loop}")
+    return CheckResult("controller", "process", True, f"runs, pid {pid}, version {version}{loop}")
 
 
-def _needs(seen: View) -> Iterator[str]:
-    """The topics that an object cannot do without which is not over, or which was refused."""
+def _list_needs(seen: View) -> Iterator[str]:
+    """Yields the topics that an unfinished or refused object needs."""
     over = seen.over and seen.text("reason") != "Refused"
     if over or seen.kind.name == "Secret":
         return
@@ -237,30 +302,32 @@ def _needs(seen: View) -> Iterator[str]:
     if not seen.kind.runs:
         yield str(spec.get("provider") or DEFAULT_PROVIDER)
         return
-    stages = [mapping(it) for it in _list(spec.get("stages"))]
-    places = [mapping(it["placement"]) for it in stages if it.get("placement")]
+    stages = [as_mapping(it) for it in _as_list(spec.get("stages"))]
+    places = [as_mapping(it["placement"]) for it in stages if it.get("placement")]
     if len(places) < len(stages) or not stages:
-        places.append(mapping(spec.get("placement")))
-    providers = {name for place in places for name in _placed(place)}
+        places.append(as_mapping(spec.get("placement")))
+    providers = {name for place in places for name in _list_providers(place)}
     yield from providers
     if not any(runs_here(name) for name in providers):
         return
-    template = mapping(spec.get("template"))
-    images = [mapping(it.get("image")) for it in (template, *stages)]
+    template = as_mapping(spec.get("template"))
+    images = [as_mapping(it.get("image")) for it in (template, *stages)]
     if any(image.get("pip") or image.get("python") for image in images):
         yield "uv"
-    if mapping(template.get("source")).get("git"):
+    if as_mapping(template.get("source")).get("git"):
         yield "git"
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def _as_list(value: object) -> list[object]:
+    if isinstance(value, list):
+        return value
+    return []
 
 
-def _placed(placement: Mapping[str, object]) -> Iterator[str]:
-    """Names of providers where work may run."""
+def _list_providers(placement: Mapping[str, object]) -> Iterator[str]:
+    """Yields names of providers where work may run."""
     candidates = placement.get("ordered") or placement.get("anyOf")
     if isinstance(candidates, list):
-        yield from (str(mapping(one).get("provider")) for one in candidates)
+        yield from (str(as_mapping(one).get("provider")) for one in candidates)
     else:
         yield str(placement.get("provider") or DEFAULT_PROVIDER)

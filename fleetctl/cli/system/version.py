@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 
 from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.version import VERSION
 from fleetctl.specs.kinds.registry import API_VERSION
 

@@ -1,1 +1,1 @@
-"""Words on a command line that name kinds, objects, tasks, volumes and accounts."""
+"""Parses words on a command line that name kinds, objects, tasks, volumes and accounts."""

@@ -1,4 +1,4 @@
-"""Which objects a verb means that takes names, or `-l LABELS` among all or those of a kind.
+"""Chooses the objects of a verb that takes names, or `-l LABELS` among all or those of a kind.
 
 Called by logs, wait, delete and label. Reads the store alone.
 """
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from fleetctl.cli.command.flags import Parser, add_labels, add_recursive, add_variables
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.specs.kinds.registry import Kind
-from fleetctl.views.kinds import Target, kinds_of, target, target_of
+from fleetctl.views.kinds import Target, kinds_of, parse_target, target_of
 from fleetctl.views.objects import DELETING, View
-from fleetctl.views.reading import Reading, must_find_all
-from fleetctl.views.selectors import Term
+from fleetctl.views.selectors import LabelTerm
+from fleetctl.views.store_reading import StoreReading, must_find_all
 
 _LABELS_HINT = "`fleetctl get all --show-labels` lists them"
 
@@ -29,9 +29,14 @@ def add_labels_and_files(made: Parser, verb: str) -> None:
     add_variables(made)
 
 
-def meant(args: Namespace, reading: Reading, *, working: bool) -> list[Target]:
-    """The objects that the words, the labels or the files name; with working, of labels and files
-    those that do work. Raises UsageError and NotFound.
+def choose_targets(
+    args: Namespace,
+    reading: StoreReading,
+    *,
+    working: bool,
+) -> list[Target]:
+    """Returns the objects that the words, the labels or the files name; with working, of labels and
+    files those that do work. Raises UsageError and NotFound.
     """
     verb = args.verb
     if sum(map(bool, (args.selector or args.objects, args.files))) != 1:
@@ -46,7 +51,7 @@ def meant(args: Namespace, reading: Reading, *, working: bool) -> list[Target]:
             raise NotFound("no object has such labels", hint=_LABELS_HINT)
         return found
     if not args.files:
-        return list(dict.fromkeys(target(text, args.namespace) for text in args.objects))
+        return list(dict.fromkeys(parse_target(text, args.namespace) for text in args.objects))
     from fleetctl.cli.targets.manifests import named_objects
 
     named = named_objects(args)
@@ -56,12 +61,18 @@ def meant(args: Namespace, reading: Reading, *, working: bool) -> list[Target]:
     return found
 
 
-def working_objects(args: Namespace, reading: Reading, *, verb: str) -> list[View]:
-    """Those that do work: the named ones, or those with the labels. Raises NotFound for none."""
+def working_objects(
+    args: Namespace,
+    reading: StoreReading,
+    *,
+    verb: str,
+) -> list[View]:
+    """Returns objects that do work: the named ones, or those with the labels. Raises NotFound for
+    an empty result."""
     if not args.selector:
         if not args.objects:
             raise UsageError("`KIND/NAME` is missing", hint=f"fleetctl {verb} job/NAME")
-        targets = [target(text, args.namespace) for text in args.objects]
+        targets = [parse_target(text, args.namespace) for text in args.objects]
         return must_find_all(list(dict.fromkeys(targets)), reading)
     kinds = kinds_before_labels(args.objects, verb=verb)
     found = [
@@ -78,20 +89,27 @@ def working_objects(args: Namespace, reading: Reading, *, verb: str) -> list[Vie
 
 
 def kinds_before_labels(words: Sequence[str], *, verb: str) -> list[Kind]:
-    """Of `jobs -l team=rlm`; none for `all`, and for `-l` alone. Raises UsageError for a name."""
+    """Returns the kinds of `jobs -l team=rlm`; empty for `all`, and for `-l` alone. Raises
+    UsageError for a name."""
     if len(words) > 1 or (words and "/" in words[0]):
         raise UsageError(
             "`-l` selects among the objects of a kind, or of all",
             hint=f"fleetctl {verb} jobs -l team=rlm",
         )
-    return [] if not words or words[0].lower() == "all" else kinds_of(words[0])
+    if not words or words[0].lower() == "all":
+        return []
+    return kinds_of(words[0])
 
 
 def with_labels(
-    kinds: Sequence[Kind], terms: Sequence[Term], namespace: str, reading: Reading
+    kinds: Sequence[Kind],
+    terms: Sequence[LabelTerm],
+    namespace: str,
+    reading: StoreReading,
 ) -> list[View]:
-    """Those that live, oldest first; without terms all of the kinds, without kinds of all."""
-    from fleetctl.views.selectors import matches
+    """Returns the living ones, oldest first; without terms all of the kinds, without kinds of
+    all."""
+    from fleetctl.views.selectors import matches_labels
 
     found = reading.views(kinds[0] if len(kinds) == 1 else None, namespace=namespace)
     return [
@@ -99,7 +117,7 @@ def with_labels(
         for seen in found
         if (not kinds or seen.kind in kinds)
         and seen.phase != DELETING
-        and matches(seen.resource.labels, terms)
+        and matches_labels(seen.resource.labels, terms)
     ]
 
 

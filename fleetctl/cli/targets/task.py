@@ -1,4 +1,4 @@
-"""The task that `exec`, `cp` and `port-forward` go into, as the store knows it."""
+"""Finds the task that `exec`, `cp` and `port-forward` enter, as the store knows it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import count
+from fleetctl.cli.command.values import parse_count
 from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.errors import NotFound, Refused, UsageError
-from fleetctl.common.text import and_more, did_you_mean, safe
+from fleetctl.common.text import and_more, did_you_mean, escape_line
 from fleetctl.controllers.model import LIVE_STATES, RunState
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.guest.task.parameters import long_variables, parameter_texts
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds.registry import KINDS, unit_called
 from fleetctl.views.kinds import Target
-from fleetctl.views.objects import View, mapping, parsed
-from fleetctl.views.reading import Reading, must_find, open_reading
+from fleetctl.views.objects import View, as_mapping, parse_document
+from fleetctl.views.store_reading import StoreReading, must_find, open_reading
+from fleetctl.views.task_files import FileNames
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.exec import Entering, Place
+    from fleetctl.providers.contract.exec import Entering, ExecTarget
     from fleetctl.stores.read.rows import RunRow
     from fleetctl.views.tasks import Task
 
@@ -31,17 +32,21 @@ INDEXES_SHOWN_MAX = 10
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-class Beside(NamedTuple):
-    """A provider's way in, and where to."""
+class TaskAccess(NamedTuple):
+    """A provider's channel into a sandbox, and the sandbox. name: `task 3 of job/x`, for messages.
+    uid, run: of the object, and of the attempt that runs there.
+    """
 
     entering: Entering
-    place: Place
-    name: str  # `task 3 of job/x`, for people
+    place: ExecTarget
+    name: str
+    uid: str
+    run: RunRow
 
 
-class Which(NamedTuple):
-    """Which task a person means, by one of the two; neither: the only one that runs. node: which of
-    its machines.
+class TaskChoice(NamedTuple):
+    """The requested task, by index or by stage; without either the only one that runs. node: index
+    of its machine.
     """
 
     index: int | None = None  # type: ignore[assignment]  # hides tuple.index
@@ -51,107 +56,147 @@ class Which(NamedTuple):
 
 def add_which(parser: Parser) -> None:
     parser.add_argument(
-        "--index", type=count, metavar="N", help="which task; not needed while one alone runs"
+        "--index", type=parse_count, metavar="N", help="which task; not needed while one alone runs"
     )
     parser.add_argument("--stage", metavar="NAME", help="which stage, by its name")
     parser.add_argument(
-        "--node", type=count, default=0, metavar="N", help="which of several nodes; default 0"
+        "--node", type=parse_count, default=0, metavar="N", help="which of several nodes; default 0"
     )
 
 
-def which_of(args: Namespace) -> Which:
-    """Raises UsageError."""
+def which_of(args: Namespace) -> TaskChoice:
+    """Reads the flags. Raises UsageError."""
     if args.index is not None and args.stage:
         raise UsageError("`--index` and `--stage` are two ways to say which; leave one out")
-    return Which(args.index, args.stage or "", args.node)
+    return TaskChoice(args.index, args.stage or "", args.node)
 
 
-def beside(wanted: Target, which: Which, home: Path) -> Beside:
-    """Raises NotFound, UsageError when it must be said which task, and Refused when none runs."""
+def find_task_access(
+    wanted: Target,
+    which: TaskChoice,
+    home: Path,
+) -> TaskAccess:
+    """Returns the channel into the task's sandbox. Raises NotFound, UsageError where several tasks
+    run and the user named none, and Refused where no task runs."""
     with open_reading(home) as reading:
         seen = must_find(wanted, reading)
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} runs nothing that could be entered")
         index = index_called(seen, which.stage, reading) if which.stage else which.index
-        task = _task(seen, index, reading)
+        task = _find_task(seen, index, reading)
         require_node(seen, task, which.node)
         template = template_of(seen, task.run)
-        secrets = _secrets(template, seen.resource.namespace, reading)
+        secrets = _list_secret_variables(template, seen.resource.namespace, reading)
     run = task.run
     of_function = template.get("function") or template.get("runtime") == "function"
     if of_function and not runs_here(run.provider):
         raise Refused(
-            f"{safe(seen.key)} runs in the containers of a function, which cannot be entered",
+            f"{escape_line(seen.key)} runs in the containers of a function, which cannot be "
+            f"entered",
             hint="`runtime: sandbox` gives each task a sandbox of its own",
         )
-    from fleetctl.providers.contract.exec import Place
-    from fleetctl.wiring.accounts import entering
+    from fleetctl.providers.contract.exec import ExecTarget
+    from fleetctl.wiring.account_registry import find_entering
 
-    source = mapping(template.get("source"))
-    place = Place(
+    source = as_mapping(template.get("source"))
+    place = ExecTarget(
         run=node_name(run.name, which.node),
         sandbox=node_name(run.sandbox, which.node),
         handle=run.handle,
-        env=_env(template, task),
+        env=_build_env(template, task, seen),
         directory=str(source.get("mountPath") or ""),
         secrets=secrets,
     )
-    way_in = entering(account_named(run.provider, home), home)
-    return Beside(way_in, place, f"{called(seen, run)} of {safe(seen.key)}")
+    way_in = find_entering(account_named(run.provider, home), home)
+    name = f"{describe_task(seen, run)} of {escape_line(seen.key)}"
+    return TaskAccess(
+        way_in,
+        place,
+        name,
+        seen.resource.uid,
+        run,
+    )
 
 
-def require_node(seen: View, task: Task, node: int) -> None:
-    """Raises NotFound where the object has no such node: as its nodes stand, or, before they are
-    made, as its spec says; of stages that differ, by the one with the most.
+def has_ended(found: TaskAccess, home: Path) -> bool:
+    """Returns whether the attempt has ended, its object is gone, or the whole state directory."""
+    with open_reading(home) as reading:
+        seen = reading.by_uid(found.uid)
+        task = None if seen is None else reading.task(seen, found.run.index)
+    return task is None or task.run.name != found.run.name or task.run.state not in LIVE_STATES
+
+
+def require_node(
+    seen: View,
+    task: Task,
+    node: int,
+) -> None:
+    """Raises NotFound where the object has no such node: by its present nodes, or, before they are
+    made, by its spec; of stages that differ, by the one with the most.
     """
     nodes = seen.status.get("nodes")
     count = len(nodes) if isinstance(nodes, list) else _nodes_max(seen)
     if node >= count:
         raise NotFound(
-            f"{called(seen, task.run)} of {safe(seen.key)} has no node {node}",
+            f"{describe_task(seen, task.run)} of {escape_line(seen.key)} has no node {node}",
             hint=f"it has nodes 0 to {count - 1}" if count > 1 else "it has one node, 0",
         )
 
 
 def _nodes_max(seen: View) -> int:
-    """The most that its spec asks for; 1 where it does not say."""
+    """Returns the largest number of nodes in the object's spec, at least 1."""
     spec = seen.spec()
     stages = spec.get("stages")
-    parts = [spec, *(mapping(it) for it in (stages if isinstance(stages, list) else ()))]
-    asked = [mapping(it.get("nodes")).get("max", it.get("nodes")) for it in parts]
+    parts = [spec, *(as_mapping(it) for it in (stages if isinstance(stages, list) else ()))]
+    asked = [as_mapping(it.get("nodes")).get("max", it.get("nodes")) for it in parts]
     return max([1, *(it for it in asked if isinstance(it, int))])
 
 
-def called(seen: View, run: RunRow) -> str:
-    """A task for people: `task 3`, `stage train`."""
-    return safe(unit_called(seen.kind.name, run.index, run.params))
+def describe_task(seen: View, run: RunRow) -> str:
+    """Returns the name of a task in messages: `task 3`, `stage train`."""
+    return escape_line(unit_called(seen.kind.name, run.index, run.params))
 
 
-def index_called(seen: View, name: str, reading: Reading) -> int:
-    """The index of a unit that has a name, and has begun. Raises NotFound and UsageError."""
+def index_called(
+    seen: View,
+    name: str,
+    reading: StoreReading,
+) -> int:
+    """Returns the index of a unit that has a name, and has begun. Raises NotFound and
+    UsageError."""
     unit = seen.kind.unit
     if not seen.kind.named:
-        raise UsageError(f"a {unit} of {safe(seen.key)} has a number, and no name; use `--index`")
-    begun = {str(parsed(task.run.params).get(unit)): task.run.index for task in reading.tasks(seen)}
+        raise UsageError(
+            f"a {unit} of {escape_line(seen.key)} has a number, and no name; use `--index`"
+        )
+    begun = {
+        str(parse_document(task.run.params).get(unit)): task.run.index
+        for task in reading.tasks(seen)
+    }
     if name not in begun:
         near = did_you_mean(name, begun)
-        message = f"{safe(seen.key)} has started no {unit} `{safe(name)}`"
-        raise NotFound(message, hint=near or f"fleetctl get tasks {safe(seen.key)}")
+        message = f"{escape_line(seen.key)} has started no {unit} `{escape_line(name)}`"
+        raise NotFound(message, hint=near or f"fleetctl get tasks {escape_line(seen.key)}")
     return begun[name]
 
 
-def _task(seen: View, index: int | None, reading: Reading) -> Task:
+def _find_task(
+    seen: View,
+    index: int | None,
+    reading: StoreReading,
+) -> Task:
     if index is not None:
         task = reading.task(seen, index)
         if task is None:
-            raise NotFound(f"{safe(seen.key)} has started no {seen.kind.unit} {index}")
+            raise NotFound(f"{escape_line(seen.key)} has started no {seen.kind.unit} {index}")
         if task.run.state == RunState.STARTING:
-            raise _not_begun(f"{called(seen, task.run)} of {safe(seen.key)}", seen)
+            raise _not_begun(f"{describe_task(seen, task.run)} of {escape_line(seen.key)}", seen)
         if task.run.state not in LIVE_STATES:
             from fleetctl.providers.contract.exec import ENDED_HINT
 
             raise Refused(
-                f"{called(seen, task.run)} of {safe(seen.key)} has ended ({task.state.lower()})",
+                f"{describe_task(seen, task.run)} of {escape_line(seen.key)} has ended "
+                f"({task.state.lower()})",
                 hint=ENDED_HINT,
             )
         return task
@@ -159,43 +204,49 @@ def _task(seen: View, index: int | None, reading: Reading) -> Task:
     living = [task for task in tasks if task.run.state in LIVE_STATES]
     live = [task for task in living if task.run.state != RunState.STARTING]
     if living and not live:
-        raise _not_begun(safe(seen.key), seen)
+        raise _not_begun(escape_line(seen.key), seen)
     if not live:
         raise Refused(
-            f"no {seen.kind.unit} of {safe(seen.key)} runs now",
-            hint=f"fleetctl get tasks {safe(seen.key)}",
+            f"no {seen.kind.unit} of {escape_line(seen.key)} runs now",
+            hint=f"fleetctl get tasks {escape_line(seen.key)}",
         )
     if len(live) > 1:
         which = and_more([str(task.run.index) for task in live], most=INDEXES_SHOWN_MAX)
         raise UsageError(
-            f"{len(live)} {seen.kind.unit}s of {safe(seen.key)} run: {which}",
+            f"{len(live)} {seen.kind.unit}s of {escape_line(seen.key)} run: {which}",
             hint=f"say which: `--index {live[0].run.index}`",
         )
     return live[0]
 
 
 def _not_begun(what: str, seen: View) -> Refused:
-    """Its sandbox is being made, or waits for one: there is nothing to enter."""
+    """Returns the error for a sandbox that is being made, or waits for capacity: there is no
+    sandbox to enter."""
     return Refused(
         f"{what} has not begun yet",
-        hint=f"`fleetctl describe {safe(seen.key)}` says what it waits for",
+        hint=f"`fleetctl describe {escape_line(seen.key)}` shows what it waits for",
     )
 
 
 def template_of(seen: View, run: RunRow) -> Mapping[str, object]:
-    """What the task runs, with what its stage says in place of it."""
+    """Returns the template of the task, with its stage's own fields replaced."""
     spec = seen.spec()
-    template = mapping(spec.get("template"))
-    stages, name = spec.get("stages"), parsed(run.params).get("stage")
-    for stage in map(mapping, stages if isinstance(stages, list) else ()):
+    template = as_mapping(spec.get("template"))
+    stages = spec.get("stages")
+    name = parse_document(run.params).get("stage")
+    for stage in map(as_mapping, stages if isinstance(stages, list) else ()):
         if stage.get("name") == name and seen.kind.named:
-            env = {**mapping(template.get("env")), **mapping(stage.get("env"))}
+            env = {**as_mapping(template.get("env")), **as_mapping(stage.get("env"))}
             return {**template, **stage, "env": env}
     return template
 
 
-def _secrets(template: Mapping[str, object], namespace: str, reading: Reading) -> tuple[str, ...]:
-    """The variables that the task's secrets give it, by the objects as they are now."""
+def _list_secret_variables(
+    template: Mapping[str, object],
+    namespace: str,
+    reading: StoreReading,
+) -> tuple[str, ...]:
+    """Returns the variables that the present Secret objects of the task give it."""
     named = template.get("secrets")
     found: dict[str, None] = {}
     for name in named if isinstance(named, list) else ():
@@ -204,19 +255,24 @@ def _secrets(template: Mapping[str, object], namespace: str, reading: Reading) -
         from_env = spec.get("fromEnv")
         variables = [
             *(from_env if isinstance(from_env, list) else ()),
-            *mapping(spec.get("fromFile")),
+            *as_mapping(spec.get("fromFile")),
         ]
         found.update(dict.fromkeys(str(it) for it in variables if _VARIABLE.fullmatch(str(it))))
     return tuple(found)
 
 
-def _env(template: Mapping[str, object], task: Task) -> dict[str, str]:
-    """What the task's own variables are, save secrets: those never enter the store."""
-    texts = parameter_texts(parsed(task.run.params))
-    for name in long_variables(texts):  # the task has them as files
-        del texts[name]
+def _build_env(
+    template: Mapping[str, object],
+    task: Task,
+    seen: View,
+) -> dict[str, str]:
+    """Returns the task's own variables, without secrets: those never enter the store."""
+    files = ("TASK_FILE", "TASK_FILES") if FileNames.of(seen) is not None else ()
+    texts = parameter_texts(parse_document(task.run.params))
+    for name in (*long_variables(texts), *files):  # the task has them as files, or its own paths
+        texts.pop(name, None)
     return {
-        **{name: str(value) for name, value in mapping(template.get("env")).items()},
+        **{name: str(value) for name, value in as_mapping(template.get("env")).items()},
         "FLEETCTL_RUN": task.run.name,
         "FLEETCTL_ATTEMPT": str(task.run.attempt),
         "JOB_COMPLETION_INDEX": str(task.run.index),

@@ -1,1 +1,1 @@
-"""Sandboxes that nobody remembers, or that a backup does not know, become runs of objects."""
+"""Turns sandboxes without a record, or unknown to a restored backup, into runs of objects."""

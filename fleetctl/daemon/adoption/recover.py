@@ -1,13 +1,13 @@
-"""After a store was put back from a backup: what the providers have begun since then is found
-before anything starts, so that no work is done twice for want of its record.
+"""Finds, after a store was restored from a backup, the runs that the providers have begun since the
+backup, before any run starts, so that no work is done twice for want of its record.
 
 Names of runs are a function of store, object, unit and attempt. So a start of the same name finds
-what began under it, also what has ended, where the provider still knows. Here is the rest: what
-lives at a provider and has no record is taken over where it is the very work that is desired;
-else it is ended and its attempt counts as made, so that its name is never used again. What belongs
-to objects that the backup does not know is left to the sweep.
+the run that began under it, also an ended one, where the provider still knows it. Here is the rest:
+a live sandbox without a record is adopted where it runs the very work that is desired; else it is
+ended and its attempt counts as made, so that its name is never used again. Sandboxes of objects
+that the backup does not know are left to the sweep.
 
-Called by the loop, before its first turn; starts at a provider that does not answer wait for it.
+Called by the loop, before its first turn; starts at an unreachable provider wait for its list.
 """
 
 from __future__ import annotations
@@ -19,45 +19,49 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.schedule.adoption import Taking
-from fleetctl.daemon.adoption.enroll import enrol, enrol_ended
+from fleetctl.controllers.schedule.adoption import AdoptionMatch
+from fleetctl.daemon.adoption.enroll import enrol_ended, enrol_orphan
 from fleetctl.daemon.adoption.targets import index_of
+from fleetctl.engine.execute.executor import AFTER_RESTORE, AGAIN_S_MAX
+from fleetctl.engine.start_nudges import nudge_starts
 from fleetctl.providers.contract.orphans import SANDBOX, SHARED, Orphan, Orphans, mark_of
-from fleetctl.providers.remote.sandboxes.names import tag_of
+from fleetctl.providers.remote.sandboxes.sandbox_names import tag_of
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.tracking.load import work_of
 from fleetctl.tracking.run_names import run_name
 
 if TYPE_CHECKING:
-    from fleetctl.engine.capacity.prices import Market
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.capacity.price_book import PriceBook
+    from fleetctl.engine.shared.engine_state import EngineState
 
 log = logging.getLogger("fleetctl.engine")
 
-ANSWER_WAIT_S = 20.0  # for all providers together; one that needs longer is asked again
-AGAIN_S, AGAIN_S_MAX = 5.0, 60.0
-# An attempt whose predecessor still has a record that lives begins within its backoff.
+ANSWER_WAIT_S = 20.0  # for all providers together; a slower one is asked again
+AGAIN_S = 5.0  # the first wait of several
+# An attempt whose predecessor still has a live record begins within its backoff.
 SPARED_S = 1800.0
 ATTEMPTS_MAX = 200  # looked through for a name; retries are far fewer
 
 
-class Recovery:
-    """orphans_of: what a provider knows of sandboxes. finished: called once all have answered."""
+class RestoreRecovery:
+    """The recovery. orphans_of: lists a provider's sandboxes. finished: called once all have
+    responded."""
 
     def __init__(
         self,
-        state: State,
-        market: Market,
+        state: EngineState,
+        market: PriceBook,
         orphans_of: Callable[[str], Orphans],
         finished: Callable[[], None],
     ) -> None:
-        self._state, self._market = state, market
+        self._state = state
+        self._market = market
         self._orphans_of = orphans_of
         self._finished = finished
-        self.unasked: set[str] = set()  # providers at which nothing may start yet
+        self.unasked: set[str] = set()  # providers at which no run may start yet
 
     async def begin(self) -> None:
-        """Ask all providers; those that do not answer now are asked on by `go_on`."""
+        """Asks all providers; unreachable ones are asked again by `go_on`."""
         self.unasked = {name for name in self._state.providers if _is_named(self._state, name)}
         await self._round()
 
@@ -81,7 +85,7 @@ class Recovery:
                 found = await orphans.found()
             await self._take_in(found, orphans)
         except Refused as error:
-            # Without an account there nothing can start either.
+            # Without an account no run can start there either.
             log.info("provider not asked", extra={"provider": name, "error": str(error)})
         except (FleetctlError, TimeoutError) as error:
             log.warning("starts wait", extra={"provider": name, "error": str(error)})
@@ -89,6 +93,7 @@ class Recovery:
         finally:
             await orphans.close()
         self.unasked.discard(name)
+        nudge_starts(self._state, AFTER_RESTORE)
 
     async def _take_in(self, found: Sequence[Orphan], orphans: Orphans) -> None:
         state = self._state
@@ -101,11 +106,17 @@ class Recovery:
             if resource.deleted_at_s is not None or _has_record(state, orphan):
                 continue
             await self._take(resource, orphan, orphans)
-            # Taking it over has made a new version of its object.
+            # The adoption has made a new version of its object.
             resources = {one.uid: one for one in state.store.resources.list()}
 
-    async def _take(self, resource: Resource, orphan: Orphan, orphans: Orphans) -> None:
-        state, index = self._state, index_of(orphan)
+    async def _take(
+        self,
+        resource: Resource,
+        orphan: Orphan,
+        orphans: Orphans,
+    ) -> None:
+        state = self._state
+        index = index_of(orphan)
         attempt = None if index is None else _attempt_of(state, orphan, index)
         if index is None or attempt is None:
             return  # the sweep ends it
@@ -114,22 +125,34 @@ class Recovery:
         same = unit is not None and orphan.work != SHARED
         if unit is not None and same:
             same = mark_of(unit) == orphan.work
-        # Of a unit that has succeeded, or was stopped early, nothing more is desired, and a
-        # newer attempt in the records would say that it is.
+        # A unit that has succeeded, or was stopped early, needs no run, and a newer attempt in the
+        # records would claim that it does.
         wanted = same and not work.history.is_done(index)
         if wanted and index in work.history.live_by_index:
             # Its predecessor's end is not known here yet; its own start will find it.
             self._spare(orphan)
         elif wanted and unit is not None and not work.controller.policy.suspend:
             log.info("run taken over", extra={"run": orphan.run, "provider": orphan.provider})
-            enrol(state, self._market, resource, Taking(unit, attempt), orphan)
+            enrol_orphan(
+                state,
+                self._market,
+                resource,
+                AdoptionMatch(unit, attempt),
+                orphan,
+            )
         else:
             log.info("run ended", extra={"run": orphan.run, "provider": orphan.provider})
             await orphans.remove(orphan)
             # While an older attempt has no end here there can be no newer record beside it: that
-            # may have succeeded with what is desired now.
+            # older one may have succeeded with the desired work.
             if not work.history.is_done(index) and index not in work.history.live_by_index:
-                enrol_ended(state, resource, index, attempt, orphan)
+                enrol_ended(
+                    state,
+                    resource,
+                    index,
+                    attempt,
+                    orphan,
+                )
 
     def _spare(self, orphan: Orphan) -> None:
         adopting = self._state.adopting
@@ -137,8 +160,9 @@ class Recovery:
         asyncio.get_running_loop().call_later(SPARED_S, adopting.discard, orphan.run)
 
 
-def _is_named(state: State, provider: str) -> bool:
-    """Whether work of this store is, was or may be there. The default is where nobody says so."""
+def _is_named(state: EngineState, provider: str) -> bool:
+    """Returns true where work of this store is, was or may be at the provider. Work without a
+    placement uses the default."""
     if provider == DEFAULT_PROVIDER or any(
         f'"{provider}"' in one.spec for one in state.store.resources.list()
     ):
@@ -147,12 +171,16 @@ def _is_named(state: State, provider: str) -> bool:
     return any(run.provider == provider for it in histories for run in it.live.values())
 
 
-def _has_record(state: State, orphan: Orphan) -> bool:
+def _has_record(state: EngineState, orphan: Orphan) -> bool:
     return any(orphan.run in (run.name, run.sandbox) for run, _ in state.store.runs.of(orphan.uid))
 
 
-def _attempt_of(state: State, orphan: Orphan, index: int) -> int | None:
-    """Which attempt of its unit has this name; None for a name that is not of our making."""
+def _attempt_of(
+    state: EngineState,
+    orphan: Orphan,
+    index: int,
+) -> int | None:
+    """Returns the attempt of its unit with this name; None for a name that is not of our making."""
     store_id = state.store.store_id
     for attempt in range(1, ATTEMPTS_MAX + 1):
         if run_name(store_id, orphan.uid, index, attempt) == orphan.run:

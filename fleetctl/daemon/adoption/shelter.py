@@ -1,5 +1,4 @@
-"""The object that is made for an orphan whose own is nowhere: its one sandbox is all there is of
-it.
+"""Makes the object for an orphan whose own is missing: its one sandbox is the object's only run.
 
 Called by enroll.py.
 """
@@ -9,40 +8,51 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from fleetctl.apply.propose import commit, propose
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource
 from fleetctl.daemon.adoption.targets import index_of
-from fleetctl.manifest import Document, load
+from fleetctl.manifest import Document, load_manifests
 from fleetctl.providers.contract.orphans import Orphan
 from fleetctl.specs.values.namespaces import split_key
 from fleetctl.stores.base import Store
 
 NAME_CHARS_MAX = 63
-MADE_MAX = 1000  # objects made for orphans of one name, before we say that something is wrong
+MADE_MAX = 1000  # objects made for orphans with the same name, before an error is reported
 
-# What an object that is made for orphans would run, if somebody made it start anything: nobody
-# here knows the work of its sandboxes.
+# The program of an object that is made for orphans, should a user make it start work: the work of
+# its sandboxes is unknown here.
 _UNKNOWN_WORK = (
     "echo 'this object was made to adopt a sandbox; apply the manifest of its work to run it again'"
     " >&2; exit 1"
 )
 
 
-def shelter(store: Store, orphan: Orphan, uid: str, now_s: float) -> Resource:
-    """Stored at once. It starts nothing by itself."""
-    text = json.dumps(_document(store, orphan))
-    document = Document(path="adopted", text=text, dir="/")
-    (change,) = propose(store, load([document]), Order(unjudged=True), now_s)
+def make_orphan_object(
+    store: Store,
+    orphan: Orphan,
+    uid: str,
+    now_s: float,
+) -> Resource:
+    """Stores the object at once. It starts no work by itself."""
+    text = json.dumps(_build_document(store, orphan))
+    document = Document(
+        path="adopted",
+        text=text,
+        dir="/",
+    )
+    (change,) = propose_changes(
+        store, load_manifests([document]), ApplyOptions(unjudged=True), now_s
+    )
     made = replace(change.after, uid=uid)
-    commit(store, [replace(change, after=made)], now_s)
+    store_changes(store, [replace(change, after=made)], now_s)
     resource = store.resources.get(made.kind, made.name, made.namespace)
     assert resource is not None
     return resource
 
 
-def _document(store: Store, orphan: Orphan) -> dict[str, object]:
+def _build_document(store: Store, orphan: Orphan) -> dict[str, object]:
     _, name, namespace = split_key(orphan.job)
     task: dict[str, object] = {"run": orphan.run}
     if orphan.job:
@@ -58,7 +68,7 @@ def _document(store: Store, orphan: Orphan) -> dict[str, object]:
         },
         "spec": {
             "tasks": {"items": [task]},
-            "parallelism": 0,  # it starts nothing: its one sandbox is all there is of it
+            "parallelism": 0,  # it starts no work: its one sandbox is its only run
             "maxInfraRetries": 0,
             "cache": {"policy": "Never"},
             "placement": {"provider": orphan.provider},
@@ -67,7 +77,11 @@ def _document(store: Store, orphan: Orphan) -> dict[str, object]:
     }
 
 
-def _free_name(store: Store, wanted: str, namespace: str) -> str:
+def _free_name(
+    store: Store,
+    wanted: str,
+    namespace: str,
+) -> str:
     for number in range(1, MADE_MAX + 1):
         end = f"-{number}" if number > 1 else ""
         name = wanted[: NAME_CHARS_MAX - len(end)].rstrip("-") + end

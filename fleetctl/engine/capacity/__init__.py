@@ -1,1 +1,1 @@
-"""What each provider may hold, and at which price."""
+"""Tracks the capacity of each provider, and its prices."""

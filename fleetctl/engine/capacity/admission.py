@@ -1,8 +1,8 @@
-"""How much more each provider may hold, and whether anything may start at all.
+"""Computes how much more each provider may hold, and if any start is allowed.
 
-Parallelism limits one object; without this, a thousand objects would start a thousand sandboxes
-on one machine. Counted anew in every tick from what is live, so it cannot drift. The limits are
-the tighter ones of the provider's contract and of its Provider object.
+Parallelism limits one object; without this, a thousand objects would start a thousand sandboxes on
+one machine. Counted again in every tick from live runs, so it cannot drift. The limits are the
+tighter ones of the provider's contract and of its Provider object.
 """
 
 from __future__ import annotations
@@ -14,35 +14,39 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.text import HOUR_S
 from fleetctl.controllers.model import Run
-from fleetctl.controllers.planning.placement import Capacity, per_hour
-from fleetctl.controllers.schedule.desired import Room
+from fleetctl.controllers.planning.placement import ProviderCapacity, per_hour
+from fleetctl.controllers.schedule.desired import StartCapacity
 from fleetctl.engine.execute.rate_limit import MINUTE_S
 
 if TYPE_CHECKING:
-    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.capacity.price_book import PriceBook
     from fleetctl.engine.execute.rate_limit import RateLimiter
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
     from fleetctl.tracking.track import Track
 
 DISK_FULL_PAUSE_S = 30.0
-# Where room is not counted in sandboxes, so many waiting objects look for it in one tick.
+# Where capacity is not counted in sandboxes, this many waiting objects look for it in one tick.
 WOKEN_MAX = 16
 _DISK_FULL = "the disk that holds the store is full; nothing is started until there is room"
 
 
 @dataclass(slots=True)
-class Held:
-    """What is there of one provider, over all objects."""
+class ProviderHoldings:
+    """The usage of a provider, over all objects."""
 
     sandboxes: int = 0
-    stopping: int = 0  # of them, those that will be gone without our doing more
+    stopping: int = 0  # of these, sandboxes that end without further action of ours
     usd_per_s: float = 0.0
-    unpriced: int = 0  # of them, those of unknown price
+    unpriced: int = 0  # of these, sandboxes of unknown price
 
 
-class Admission:
+class ProviderAdmission:
     def __init__(
-        self, state: State, *, market: Market, rate_limiters: Mapping[str, RateLimiter]
+        self,
+        state: EngineState,
+        *,
+        market: PriceBook,
+        rate_limiters: Mapping[str, RateLimiter],
     ) -> None:
         self._state = state
         self._market = market
@@ -50,76 +54,83 @@ class Admission:
         # provider -> uids that wait for room there, the longest waiting first
         self._at_capacity: dict[str, dict[str, None]] = {}
         self._creates: dict[str, deque[float]] = {}  # of providers with createsPerMinute
-        self._places: dict[str, Capacity] = {}
-        self._held: dict[str, Held] = {}
+        self._places: dict[str, ProviderCapacity] = {}
+        self._held: dict[str, ProviderHoldings] = {}
         self._paused_until_s = 0.0
 
     def pause(self, now_s: float) -> None:
-        """The disk is full: what is live ends and is recorded, nothing new begins."""
+        """Pauses starts as the disk is full: live runs end and are recorded, new ones do not
+        begin.
+        """
         self._paused_until_s = now_s + DISK_FULL_PAUSE_S
 
-    def held(self, provider: str) -> Held:
-        """As counted at the beginning of this tick."""
-        return self._held.get(provider, Held())
+    def held(self, provider: str) -> ProviderHoldings:
+        """Returns the usage as counted at the beginning of this tick."""
+        return self._held.get(provider, ProviderHoldings())
 
     def limit(self, provider: str) -> int | None:
-        """Sandboxes at the same time; None = no limit."""
+        """Returns the limit of sandboxes at the same time; None = no limit."""
         contract = self._state.providers[provider].contract
         value = self._market.declared.get(provider)
         limits = (contract.sandboxes_at_once, value.limits.max_concurrent if value else None)
         return min((it for it in limits if it is not None), default=None)
 
     def slots(self, provider: str) -> dict[str, int | None]:
-        """As people read it in a status."""
+        """Returns the slots for a status."""
         return {"used": self.held(provider).sandboxes, "limit": self.limit(provider)}
 
     def spend(self, provider: str) -> dict[str, float]:
-        """As people read it in a status; USD an hour."""
+        """Returns the spending for a status; USD an hour."""
         held = self.held(provider)
         return {"usdPerHour": round(held.usd_per_s * HOUR_S, 6), "unpriced": held.unpriced}
 
     def exceeded(self, provider: str) -> bool:
-        """More is held there than there may be: the limit was lowered."""
+        """Returns true if more is held there than allowed: the limit was lowered."""
         limit = self.limit(provider) if provider in self._state.providers else None
         return limit is not None and self.held(provider).sandboxes > limit
 
     def count(self, now_s: float) -> list[str]:
-        """Begin a tick; the uids that waited for room and may find some now, and the Provider
-        objects that have news.
+        """Begins a tick; returns the uids that waited for capacity and may find some now, and the
+        Provider objects whose status changed.
         """
-        self._held = _held(self._state.tracks.values())
+        self._held = _count_holdings(self._state.tracks.values())
         self.reckon(now_s)
         woken = dict.fromkeys(self._untold())
         if now_s < self._paused_until_s:
             return list(woken)
         for name, waiting in self._at_capacity.items():
-            for uid in list(waiting)[: _openings(self._places.get(name, Capacity()))]:
+            for uid in list(waiting)[: _count_openings(self._places.get(name, ProviderCapacity()))]:
                 woken[uid] = None
         for uid in woken:
             self._forget(uid)
         return list(woken)
 
     def reckon(self, now_s: float) -> None:
-        """What is left of each provider, by the limits of now."""
+        """Computes the remaining capacity of each provider, by the limits of now."""
         self._places = {name: self._capacity(name, now_s) for name in self._state.providers}
 
-    def capacity_of(self, provider: str) -> Capacity:
-        """What is left, but for the limit that the clock alone lifts."""
+    def capacity_of(self, provider: str) -> ProviderCapacity:
+        """Returns the remaining capacity, except for the limit that the clock alone lifts."""
         return self._within_breaker(provider, self._within_slots(provider))
 
-    def room(self, now_s: float) -> Room:
-        """What the next pass may start."""
+    def room(self, now_s: float) -> StartCapacity:
+        """Returns the capacity for the next pass's starts."""
         if now_s < self._paused_until_s:
-            return Room(self._places, paused=_DISK_FULL, until_s=self._paused_until_s)
-        return Room(places=self._places)
+            return StartCapacity(self._places, paused=_DISK_FULL, until_s=self._paused_until_s)
+        return StartCapacity(places=self._places)
 
-    def started(self, track: Track, runs: Iterable[Run], now_s: float) -> None:
-        """A pass asks for these runs."""
+    def started(
+        self,
+        track: Track,
+        runs: Iterable[Run],
+        now_s: float,
+    ) -> None:
+        """Adds the runs that a pass starts."""
         self._forget(track.resource.uid)
         for run in runs:
             if run.sandbox != run.name:
                 continue  # its sandbox is there already
-            held = self._held.setdefault(run.provider, Held())
+            held = self._held.setdefault(run.provider, ProviderHoldings())
             held.sandboxes += 1
             held.usd_per_s += run.usd_per_s or 0.0
             held.unpriced += run.usd_per_s is None
@@ -129,18 +140,20 @@ class Admission:
                 self._places[run.provider] = self._capacity(run.provider, now_s)
 
     def stopped(self, provider: str, now_s: float) -> None:
-        """A reconcile wants a sandbox there gone."""
-        self._held.setdefault(provider, Held()).stopping += 1
+        """Records that a pass stops a sandbox there."""
+        self._held.setdefault(provider, ProviderHoldings()).stopping += 1
         if provider in self._state.providers:
             self._places[provider] = self._capacity(provider, now_s)
 
     def at_capacity(self, track: Track, providers: Iterable[str]) -> None:
-        """A pass found no room there; its object is looked at again when there is some."""
+        """Records that a pass found no capacity there; its object is looked at again when there is
+        some.
+        """
         for name in providers:
             self._at_capacity.setdefault(name, {}).setdefault(track.resource.uid)
 
     def _untold(self) -> Iterator[str]:
-        """Provider objects whose status tells of something else than what is held."""
+        """Yields Provider objects whose status differs from the present usage."""
         for name, uid in self._market.uids.items():
             track = self._state.tracks.get(uid)
             if track is None or name not in self._state.providers:
@@ -153,22 +166,24 @@ class Admission:
         for waiting in self._at_capacity.values():
             waiting.pop(uid, None)
 
-    def _capacity(self, provider: str, now_s: float) -> Capacity:
+    def _capacity(self, provider: str, now_s: float) -> ProviderCapacity:
         left = self._in_this_minute(provider, self._within_slots(provider), now_s)
         return self._within_breaker(provider, left)
 
-    def _within_slots(self, provider: str) -> Capacity:
-        held, limit = self.held(provider), self.limit(provider)
+    def _within_slots(self, provider: str) -> ProviderCapacity:
+        held = self.held(provider)
+        limit = self.limit(provider)
         if limit is None:
-            return Capacity()
-        return Capacity(
+            return ProviderCapacity()
+        return ProviderCapacity(
             free=max(0, limit - held.sandboxes),
             full=f"its limit of {limit} sandboxes is reached",
             over=max(0, held.sandboxes - held.stopping - limit),
         )
 
-    def _within_breaker(self, provider: str, left: Capacity) -> Capacity:
-        spec, held = self._market.declared.get(provider), self.held(provider)
+    def _within_breaker(self, provider: str, left: ProviderCapacity) -> ProviderCapacity:
+        spec = self._market.declared.get(provider)
+        held = self.held(provider)
         most = spec.breaker.max_spend_per_hour if spec else None
         if most is None:
             return left
@@ -180,8 +195,13 @@ class Admission:
         spare = most / HOUR_S - held.usd_per_s
         return replace(left, spare_usd_per_s=spare, breaker=breaker)
 
-    def _in_this_minute(self, provider: str, left: Capacity, now_s: float) -> Capacity:
-        """The same, with no more creates than there may be in any 60 seconds."""
+    def _in_this_minute(
+        self,
+        provider: str,
+        left: ProviderCapacity,
+        now_s: float,
+    ) -> ProviderCapacity:
+        """Returns the same capacity, with no more creates than allowed in any 60 seconds."""
         value = self._market.declared.get(provider)
         most = value.limits.creates_per_minute if value else None
         if most is None:
@@ -197,22 +217,29 @@ class Admission:
             return left
         full = f"its limit of {most} creates a minute is reached"
         until_s = created[0] + MINUTE_S if created and not free else None
-        return replace(left, free=free, full=full, until_s=until_s)
+        return replace(
+            left,
+            free=free,
+            full=full,
+            until_s=until_s,
+        )
 
 
-def _openings(left: Capacity) -> int:
-    """How many waiting objects are to look."""
+def _count_openings(left: ProviderCapacity) -> int:
+    """Returns how many waiting objects should look for capacity."""
     if left.free is not None:
         return left.free
     spare = left.spare_usd_per_s
-    return WOKEN_MAX if spare is None or spare >= 0 else 0
+    if spare is None or spare >= 0:
+        return WOKEN_MAX
+    return 0
 
 
-def _held(tracks: Iterable[Track]) -> dict[str, Held]:
-    found: dict[str, Held] = {}
+def _count_holdings(tracks: Iterable[Track]) -> dict[str, ProviderHoldings]:
+    found: dict[str, ProviderHoldings] = {}
     for track in tracks:
         for place, count in track.places.items():
-            held = found.setdefault(place.provider, Held())
+            held = found.setdefault(place.provider, ProviderHoldings())
             held.sandboxes += count
             held.usd_per_s += count * (place.usd_per_s or 0.0)
             held.unpriced += count * (place.usd_per_s is None)

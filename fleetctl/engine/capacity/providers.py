@@ -1,5 +1,5 @@
-"""Provider objects in the engine: whose account each is, who still uses one that is to go, and what
-people see of them. Called by prices.py, passes and what reckons money.
+"""Manages Provider objects in the engine: the account of each, the users of a provider that is
+being removed, and its status. Called by price_book.py, passes and the budget code.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
 
 EVENT = "SpillOver"
 
 
-class Accounts(Protocol):
-    """What makes the backend of a declared provider; wiring.py has it."""
+class ProviderAccounts(Protocol):
+    """Makes the backend of a declared provider; implemented in wiring.py."""
 
     def open(self, name: str, spec: Mapping[str, object]) -> Backend:
-        """The same one for the same name, with the account that the spec says from now on."""
+        """Returns the same backend for the same name, with the account that the spec names from now
+        on.
+        """
         ...
 
     def restore(self, name: str) -> None:
-        """Nothing is said any more of a provider that is built in."""
+        """Restores the defaults of a built-in provider whose object was removed."""
         ...
 
 
-def users(tracks: Mapping[str, Track], name: str) -> Iterator[str]:
-    """Keys of objects that hold something at the provider: runs, sandboxes, or what they stand for
-    themselves.
-    """
+def list_users(tracks: Mapping[str, Track], name: str) -> Iterator[str]:
+    """Yields keys of objects that hold capacity at the provider: runs, sandboxes, or assets."""
     for track in tracks.values():
-        about, history = track.resource, track.work.history if track.work is not None else None
+        about = track.resource
+        history = track.work.history if track.work is not None else None
         if about.kind in ("Volume", "Function"):
-            holds = kept_on(about) == name
+            holds = asset_provider(about) == name
         elif history is not None:
             live = any(run.provider == name for run in history.live.values())
             holds = live or any(it.provider == name for it in history.sandboxes.held.counts)
@@ -50,21 +51,31 @@ def users(tracks: Mapping[str, Track], name: str) -> Iterator[str]:
             yield about.key
 
 
-def kept_on(asset: Resource) -> str:
-    """The provider of a volume or a function."""
+def asset_provider(asset: Resource) -> str:
+    """Returns the provider of a volume or a function."""
     return str(json.loads(asset.spec).get("provider", DEFAULT_PROVIDER))
 
 
-def contract_of(state: State, provider: str) -> Contract | None:
-    """None of a provider that this version cannot make anything of; its runs cost all the same."""
+def contract_of(state: EngineState, provider: str) -> Contract | None:
+    """Returns None for a provider that this version cannot read; its runs have a cost all the
+    same.
+    """
     backend = state.providers.get(provider)
-    return backend.contract if backend is not None else None
+    if backend is not None:
+        return backend.contract
+    return None
 
 
-def say_spills(state: State, track: Track, plan: Plan) -> None:
-    """One event for each provider that work runs over to, under one generation of the spec."""
+def say_spills(
+    state: EngineState,
+    track: Track,
+    plan: Plan,
+) -> None:
+    """Adds one event for each provider that work spills over to, under one generation of the
+    spec.
+    """
     for start in plan.actions:
         if isinstance(start, Start) and start.spilled and start.provider not in track.spilled_to:
             track.spilled_to.add(start.provider)
-            text = f"work runs over to `{start.provider}`: {start.placed}"
+            text = f"work moves on to `{start.provider}`: {start.placed}"
             state.say(track.resource.uid, EVENT, text)

@@ -1,38 +1,60 @@
-"""What takes too long for a pass: the next point of a bayes search, worked out outside the loop.
+"""Computes slow suggestions, the next point of a bayes search, outside the loop.
 
-Asked by passes. Nothing of it is durable: a point counts once a run is stored with it, and what was
-asked for when the controller ended is asked for again.
+Called by passes. Its state is in memory: a point counts once a run is stored with it, and a request
+that was open when the controller ended is made again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from fleetctl.common.tasks import cancel
-from fleetctl.controllers.planning.kind import KindController, Params
-from fleetctl.engine.shared.boundary import NoAnswer, guarded
+from fleetctl.common.tasks import cancel_tasks
+from fleetctl.controllers.planning.kind_controller import KindController, Params
+from fleetctl.engine.shared.boundary import NoAnswer, guard_call
+from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
 
 Search = Callable[[], Params | None]
 Aside = Callable[[Search], Awaitable[Params | None]]
 FAILED = "SuggestionFailed"
 
 
-class Suggestions:
+class Suggestions(EnginePart):
     """aside: runs a search elsewhere, such as in a thread."""
 
-    def __init__(self, state: State, *, aside: Aside) -> None:
-        self._state, self._aside = state, aside
+    def __init__(self, state: EngineState, *, aside: Aside) -> None:
+        self._state = state
+        self._aside = aside
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._tries: dict[str, int] = {}
         self._not_before_s: dict[str, float] = {}
 
-    def ask(self, uid: str, controller: KindController, index: int, search: Search) -> None:
-        """One at a time for each object: the next one is to know of it."""
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(wiring.state, aside=wiring.aside)
+
+    def take_decision(self, decision: WorkDecision) -> None:
+        controller = decision.desired.controller
+        history = decision.work.history
+        if controller.handed is not None:
+            return
+        index = decision.next_unit
+        if index is not None and len(history.live) < decision.most_units:
+            search = controller.work(history, index)
+            self.ask(decision.work.resource.uid, controller, index, search)
+
+    def ask(
+        self,
+        uid: str,
+        controller: KindController,
+        index: int,
+        search: Search,
+    ) -> None:
+        """Requests one point at a time for each object: the next one depends on it."""
         not_before_s = self._not_before_s.get(uid, 0.0)
         if not_before_s > self._state.clock.now_s():
             self._state.queue.add(uid, not_before_s)
@@ -41,14 +63,18 @@ class Suggestions:
             self._under_way[uid] = asyncio.ensure_future(answer)
 
     async def close(self) -> None:
-        await cancel(self._under_way.values())
+        await cancel_tasks(self._under_way.values())
 
     async def _answer(
-        self, uid: str, controller: KindController, index: int, search: Search
+        self,
+        uid: str,
+        controller: KindController,
+        index: int,
+        search: Search,
     ) -> None:
         state = self._state
         try:
-            found = await guarded(self._aside(search), what=f"search for trial {index}", key=uid)
+            found = await guard_call(self._aside(search), what=f"search for trial {index}", key=uid)
         finally:
             del self._under_way[uid]
         if isinstance(found, NoAnswer):

@@ -1,1 +1,1 @@
-"""Calls of providers: what the store asks for, and what nobody asks for any more."""
+"""Calls providers: for the actions that the store requests, and for orphans to end."""

@@ -1,5 +1,5 @@
-"""Provider calls for what is not a run: volumes, functions, and what runs left behind. Called by
-executor.py, which guards them and tells how they ended.
+"""Calls providers for assets: volumes, functions, and leftovers of runs. Called by executor.py,
+which guards the calls and reports how they ended.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fleetctl.controllers.planning.plan import (
     RemoveFunction,
     RemoveVolume,
 )
-from fleetctl.engine.execute.functions import order_of, pinned, placed, server_of
+from fleetctl.engine.execute.functions import order_of, pin_source, qualify_volumes, server_of
 from fleetctl.engine.execute.rate_limit import RateLimiter
-from fleetctl.engine.execute.secrets import Found, with_login
+from fleetctl.engine.execute.secrets import ResolvedSecrets, with_login
 from fleetctl.providers.contract.base import Backend, FunctionAsset
-from fleetctl.providers.contract.endpoints import ServerAddress, Serving
+from fleetctl.providers.contract.endpoint_access import ServerAddress, Serving
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.kinds.function import FunctionSpec
@@ -29,39 +29,43 @@ from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
 
 NO_SERVER_HINT = (
     "place it on `modal`; or run the server beside each task (`template.services`), or by yourself,"
     " and give the Endpoint its `url`"
 )
-Resolve = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
+Resolve = Callable[[tuple[str, ...], str], ResolvedSecrets]  # of names in a namespace
 Call = Callable[[], Awaitable[ServerAddress | None]]
 
 
 async def carry_out(
-    state: State,
+    state: EngineState,
     rate_limiters: Mapping[str, RateLimiter],
     track: Track,
     action: AssetAction,
     secrets: Resolve,
 ) -> ServerAddress | None:
-    """Make the action's calls, one provider after the other; where what was made is asked. Raises
-    Refused and Unavailable.
+    """Makes the action's calls, one provider after the other; returns the address of a Function's
+    server, if it made one. Raises Refused and Unavailable.
     """
     address = None
-    for name, call in _calls(state, track, action, secrets):
+    for name, call in _list_calls(state, track, action, secrets):
         address = await rate_limiters[name].ask(call)
     return address
 
 
-def _calls(
-    state: State, track: Track, action: AssetAction, secrets: Resolve
+def _list_calls(
+    state: EngineState,
+    track: Track,
+    action: AssetAction,
+    secrets: Resolve,
 ) -> list[tuple[str, Call]]:
-    """(provider, call) pairs."""
-    providers, namespace = state.providers, track.resource.namespace
+    """Returns (provider, call) pairs."""
+    providers = state.providers
+    namespace = track.resource.namespace
     if isinstance(action, FreeScratch):
-        # Only where it ran: a provider that is away must not hold up the others' objects.
+        # Only where it ran: an unreachable provider must not hold up the others' objects.
         used = track.work.history.providers if track.work is not None else set(providers)
         free = {name: providers[name].remove_scratch for name in sorted(used & set(providers))}
         return [
@@ -87,12 +91,17 @@ def _calls(
         case RemoveVolume():
             return [(action.provider, partial(backend.remove_volume, called))]
         case EnsureFunction():
-            asset = _function(state, track, backend, secrets)
+            asset = _build_function(state, track, backend, secrets)
             return [(action.provider, partial(backend.ensure_function, asset))]
 
 
-def _function(state: State, track: Track, backend: Backend, secrets: Resolve) -> FunctionAsset:
-    """What a Function object stands for; its secrets are found here and kept nowhere."""
+def _build_function(
+    state: EngineState,
+    track: Track,
+    backend: Backend,
+    secrets: Resolve,
+) -> FunctionAsset:
+    """Builds the asset of a Function object; its secrets are resolved here and not stored."""
     spec = track.spec
     assert isinstance(spec, FunctionSpec)
     if not backend.contract.functions:
@@ -102,11 +111,17 @@ def _function(state: State, track: Track, backend: Backend, secrets: Resolve) ->
             f"provider `{spec.provider}` runs no Function with a `port`",
             hint=NO_SERVER_HINT,
         )
-    name, namespace = track.resource.name, track.resource.namespace
-    whole = pinned(state, spec.applied_to(Template()), track.resource)
-    template = with_login(placed(whole, namespace), secrets, namespace)
-    found = secrets(template.secrets, namespace) if template.secrets else Found()
+    name = track.resource.name
+    namespace = track.resource.namespace
+    whole = pin_source(state, spec.applied_to(Template()), track.resource)
+    template = with_login(qualify_volumes(whole, namespace), secrets, namespace)
+    found = secrets(template.secrets, namespace) if template.secrets else ResolvedSecrets()
     order = order_of(name, namespace, spec)
+    refs = found.refs_at(spec.provider, guards_secrets=backend.contract.guards_secrets)
     return FunctionAsset(
-        order, template, found.beside(template.env), tuple(found.refs), server_of(spec)
+        order,
+        template,
+        found.beside(template.env),
+        refs,
+        server_of(spec),
     )

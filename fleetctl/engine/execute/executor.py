@@ -1,4 +1,4 @@
-"""Carry-out: provider calls for what the store says is desired. Level-triggered: looks at the live
+"""Carries out provider calls for the desired state in the store. Level-triggered: looks at the live
 runs, not at events.
 
 STARTING and no call under way -> start; STOPPING -> stop. Each call has a rate limiter and a
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.tasks import cancel
+from fleetctl.common.tasks import cancel_tasks
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.plan import (
     AssetAction,
@@ -26,13 +26,13 @@ from fleetctl.controllers.planning.plan import (
     RemoveFunction,
     RemoveVolume,
 )
-from fleetctl.controllers.wandb.program import observed
+from fleetctl.controllers.wandb.program_params import observe_template
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.asset_calls import carry_out
 from fleetctl.engine.execute.rate_limit import RateLimiter
-from fleetctl.engine.execute.secrets import Found, with_login
+from fleetctl.engine.execute.secrets import ResolvedSecrets, with_login
 from fleetctl.engine.execute.stage_results import stage_variables
-from fleetctl.engine.shared.boundary import NoAnswer, guarded
+from fleetctl.engine.shared.boundary import NoAnswer, guard_call
 from fleetctl.engine.shared.messages import (
     AssetReplied,
     Message,
@@ -42,34 +42,37 @@ from fleetctl.engine.shared.messages import (
     StartWaits,
     StopReplied,
 )
-from fleetctl.providers.contract.base import RunRef, RunRequest, ref_of
+from fleetctl.providers.contract.base import InputFile, MountedFile, RunRef, RunRequest, ref_of
+from fleetctl.providers.contract.terms import BRING_HINT
 from fleetctl.providers.sources.pinning import commit_variables
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import combined_hash
 from fleetctl.specs.values.hints import words_of
-from fleetctl.tracking.track import Call, Track, Work
+from fleetctl.tracking.track import ResourceWork, RunCalls, Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
 
 log = logging.getLogger("fleetctl.engine")
 
 ROOM_LOOK_S = 1.0  # while a lowered limit is exceeded, which is rare and short
+AFTER_RESTORE = "AfterRestore"  # why a start waits then
+AGAIN_S_MAX = 60.0  # between two requests to a provider that does not reply after a restore
 
 
-class Effects:
+class PlanExecutor:
     """rate limiters: by provider. exceeded: more is held there than there may be. secrets: finds
     values. join: gives a start what its program finds its endpoints by.
     """
 
     def __init__(
         self,
-        state: State,
+        state: EngineState,
         *,
         rate_limiters: Mapping[str, RateLimiter],
         exceeded: Callable[[str], bool],
-        secrets: Callable[[tuple[str, ...], str], Found],
-        join: Callable[[Work, RunRequest], Awaitable[RunRequest]],
+        secrets: Callable[[tuple[str, ...], str], ResolvedSecrets],
+        join: Callable[[ResourceWork, RunRequest], Awaitable[RunRequest]],
     ) -> None:
         self._state = state
         self._rate_limiters = rate_limiters
@@ -80,7 +83,7 @@ class Effects:
         ] = {}  # by run or sandbox name, or by uid for assets
 
     def drive(self, track: Track, now_s: float) -> None:
-        """Begin every call that this resource needs now."""
+        """Begins every call that this resource needs now."""
         work = track.work
         if work is not None:
             self._drive_runs(work, now_s)
@@ -90,7 +93,7 @@ class Effects:
             elif work is not None:
                 self._drive_close(work, action, now_s)
 
-    def _drive_runs(self, work: Work, now_s: float) -> None:
+    def _drive_runs(self, work: ResourceWork, now_s: float) -> None:
         above = self._above_parallelism(work)
         for run in work.history.live.values():
             if run.state is RunState.STARTING:
@@ -98,65 +101,87 @@ class Effects:
                     continue  # after a scale-down, until enough is confirmed gone
                 call = work.track.calls.get(run.name)
                 if call is not None and call.busy:
-                    continue  # its answer brings the next look
+                    continue  # its reply brings the next look
                 if self._makes_too_many(run):
-                    # Another object's stop makes the room, and tells this one nothing.
+                    # Another object's stop frees the capacity, and does not wake this one.
                     self._state.queue.add(work.resource.uid, now_s + ROOM_LOOK_S)
                     continue
                 self._drive_start(work, run, now_s)
             elif run.state is RunState.STOPPING:
                 self._drive_stop(work, run, now_s)
 
-    def _above_parallelism(self, work: Work) -> bool:
-        """More runs are live than the present spec allows."""
+    def _above_parallelism(self, work: ResourceWork) -> bool:
+        """Returns true if more runs are live than the present spec allows."""
         allowed = work.controller.policy.parallelism
         return allowed is not None and len(work.history.live) > allowed
 
     def _makes_too_many(self, run: Run) -> bool:
-        """It would make a sandbox where a lowered limit is still exceeded."""
+        """Returns true if it would make a sandbox where a lowered limit is still exceeded."""
         makes = run.sandbox == run.name and not run.handle
         return makes and self._exceeded(run.provider)
 
     def _is_above_a_limit(self, run: Run) -> bool:
-        """A limit was lowered while the start waited for its turn."""
+        """Returns true if a limit was lowered while the start waited for its turn."""
         track = self._state.tracks.get(run.uid)
         work = track.work if track is not None else None
         above = work is not None and self._above_parallelism(work)
         return above or self._makes_too_many(run)
 
     def drop(self, key: str) -> None:
-        """Leave the call of one run where it is, and hear no more of it."""
+        """Cancels the call of a run here; the provider may still carry it out, unheeded."""
         task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()
 
     def drop_all(self) -> None:
-        """Leave every call where it is, and hear no more of it."""
+        """Cancels every call here; the providers may still carry them out, unheeded."""
         for task in self._tasks.values():
             task.cancel()
         self._tasks.clear()
 
     async def cancel_all(self) -> None:
-        """Leave every call where it is; what they began is found again under its name."""
-        await cancel(self._tasks.values())
+        """Cancels every call; a sandbox that they began is found again under its name."""
+        await cancel_tasks(self._tasks.values())
 
     # -- runs --------------------------------------------------------------------------------------
 
-    def _drive_start(self, work: Work, run: Run, now_s: float) -> None:
-        call = work.track.calls.setdefault(run.name, Call())
+    def _drive_start(
+        self,
+        work: ResourceWork,
+        run: Run,
+        now_s: float,
+    ) -> None:
+        call = work.track.calls.setdefault(run.name, RunCalls())
         if self._must_wait(work, call, run.provider, now_s):
             return
         if self._state.holds_starts(run.provider):
-            self._state.queue.add(work.resource.uid, now_s + ROOM_LOOK_S)
+            self._hold(run)
             return
-        call.busy, call.asked_at_s = "start", now_s
+        call.busy = "start"
+        call.asked_at_s = now_s
         if call.nothing_made:
             call.held_from_s = now_s  # the first that may make its sandbox
         cancelled = StartUnknown(run.name, "the start was cancelled")
         self._spawn(run.name, self._start(work, run), cancelled)
 
-    def _drive_stop(self, work: Work, run: Run, now_s: float) -> None:
-        call = work.track.calls.setdefault(run.name, Call(appeared_at_s=self._state.started_at_s))
+    def _hold(self, run: Run) -> None:
+        """Delays a start until the sandboxes that the provider began since the backup are known."""
+        message = (
+            f"the store was put back from a backup, and {run.provider} is asked first what began"
+            f" since; it is asked again within {AGAIN_S_MAX:.0f} s while it does not answer"
+        )
+        wait = StartWaits(run.name, AFTER_RESTORE, message, ROOM_LOOK_S)
+        self._state.inbox.tell(wait)
+
+    def _drive_stop(
+        self,
+        work: ResourceWork,
+        run: Run,
+        now_s: float,
+    ) -> None:
+        call = work.track.calls.setdefault(
+            run.name, RunCalls(appeared_at_s=self._state.started_at_s)
+        )
         if call.busy == "start":
             # Its outcome is unknown now; the stop goes by name and the bound is waited out.
             # A call that has just ended has its message in the inbox, and the stop follows that.
@@ -167,41 +192,66 @@ class Effects:
             return
         self._spawn_stop(work, call, run)
 
-    def _drive_close(self, work: Work, action: CloseSandbox, now_s: float) -> None:
+    def _drive_close(
+        self,
+        work: ResourceWork,
+        action: CloseSandbox,
+        now_s: float,
+    ) -> None:
         box = work.history.sandboxes.get(action.sandbox)
         if box is None or box.busy:
             return
-        call = work.track.calls.setdefault(box.last.name, Call())
+        call = work.track.calls.setdefault(box.last.name, RunCalls())
         if self._must_wait(work, call, box.provider, now_s):
             return
         self._spawn_stop(work, call, box.last)
 
-    def _spawn_stop(self, work: Work, call: Call, run: Run) -> None:
+    def _spawn_stop(
+        self,
+        work: ResourceWork,
+        call: RunCalls,
+        run: Run,
+    ) -> None:
         call.busy = "stop"
         stopping = self._stop(run.provider, ref_of(run), work.controller.policy.grace_s)
         self._spawn(run.name, stopping, StopReplied(run.name, "cancelled"))
 
-    def _later(self, track: Track, retry_at_s: float, now_s: float) -> bool:
-        """True when it is too early to call; the resource is looked at again when it is time.
+    def _later(
+        self,
+        track: Track,
+        retry_at_s: float,
+        now_s: float,
+    ) -> bool:
+        """Returns True when it is too early to call; the resource is looked at again when it is
+        time.
 
-        Said anew in every tick, because an earlier look at the resource takes it off the queue.
+        Scheduled again in every tick, because an earlier look at the resource takes it off the
+        queue.
         """
         if now_s >= retry_at_s:
             return False
         self._state.queue.add(track.resource.uid, retry_at_s)
         return True
 
-    def _must_wait(self, work: Work, call: Call, provider: str, now_s: float) -> bool:
-        """A call is under way, it is too early for the next, or nobody knows the provider."""
+    def _must_wait(
+        self,
+        work: ResourceWork,
+        call: RunCalls,
+        provider: str,
+        now_s: float,
+    ) -> bool:
+        """Returns true if a call is under way, it is too early for the next, or the provider is
+        unknown.
+        """
         if call.busy or self._later(work.track, call.retry_at_s, now_s):
             return True
         return provider not in self._state.providers
 
-    async def _start(self, work: Work, run: Run) -> None:
+    async def _start(self, work: ResourceWork, run: Run) -> None:
         tell = self._state.inbox.tell
         try:
             order = await self._join(work, self._order(work, run))
-            handle = await guarded(self._start_call(run, order), what="start", key=run.name)
+            handle = await guard_call(self._start_call(run, order), what="start", key=run.name)
             if isinstance(handle, NoAnswer):
                 tell(StartUnknown(run.name, handle.why))
             else:
@@ -226,7 +276,7 @@ class Effects:
             # The rate limiter may have held it for long: an ended run's sandbox must not be made
             # again.
             if not self._is_desired(run):
-                return NoAnswer("nobody waits for this start any more")
+                return NoAnswer("this start is not wanted any more")
             if self._is_above_a_limit(run):
                 message = "a limit was lowered, and what is above it is being ended"
                 raise Unavailable(message, reason="Crowded", retry_after_s=ROOM_LOOK_S)
@@ -242,24 +292,33 @@ class Effects:
         known = track.work.history.live.get(run.name)
         return known is not None and known.state is not RunState.STOPPING
 
-    async def _stop(self, provider: str, ref: RunRef, grace_s: float) -> None:
+    async def _stop(
+        self,
+        provider: str,
+        ref: RunRef,
+        grace_s: float,
+    ) -> None:
         stop = partial(self._state.providers[provider].stop, ref, grace_s=grace_s)
         message = ""
         try:
-            reply = await guarded(self._rate_limiters[provider].ask(stop), what="stop", key=ref.run)
+            reply = await guard_call(
+                self._rate_limiters[provider].ask(stop), what="stop", key=ref.run
+            )
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
             message = words_of(error)
         self._state.inbox.tell(StopReplied(ref.run, message))
 
-    def _order(self, work: Work, run: Run) -> RunRequest:
-        """Everything that the provider needs; secrets are resolved here and kept nowhere."""
+    def _order(self, work: ResourceWork, run: Run) -> RunRequest:
+        """Returns the complete request for the provider; secrets are resolved here and not
+        stored.
+        """
         controller = work.controller
         namespace = work.resource.namespace
         own = controller.template_now(work.history, run.index)
-        own = functions.pinned(self._state, own, work.resource)
-        whole, function = functions.resolved(self._state, own, namespace)
-        template = with_login(functions.placed(whole, namespace), self._secrets, namespace)
+        own = functions.pin_source(self._state, own, work.resource)
+        whole, function = functions.resolve_template(self._state, own, namespace)
+        template = with_login(functions.qualify_volumes(whole, namespace), self._secrets, namespace)
         contract = self._state.providers[run.provider].contract
         if function is not None and not contract.functions:
             raise Refused(
@@ -268,11 +327,17 @@ class Effects:
             )
         if why := contract.cannot_join(run.provider, template):
             raise Refused(why, hint=contract.joins_hint(template))
+        files = self._files(work, run, whole)
+        size = sum(it.bytes for it in files if isinstance(it, InputFile))
+        if why := contract.cannot_bring(run.provider, size, template):
+            raise Refused(why, hint=BRING_HINT)
         policy = controller.policy
         box = work.history.sandboxes.get(run.sandbox)
         used = box.used if box else 1
         shared = run.sandbox != run.name and box is not None
-        found = self._secrets(template.secrets, namespace) if template.secrets else Found()
+        found = (
+            self._secrets(template.secrets, namespace) if template.secrets else ResolvedSecrets()
+        )
         # A program of ours has its parameters as variables.
         name = work.resource.name
         wandb = controller.wandb(name, run.index) if template.python is None else None
@@ -284,12 +349,12 @@ class Effects:
             resource=work.resource.key,
             index=run.index,
             attempt=run.attempt,
-            template=observed(template, wandb),
-            template_hash=_hash(run, whole),
+            template=observe_template(template, wandb),
+            template_hash=_hash_template(run, whole),
             params=json.loads(run.params),
             reusable=policy.reuse is None or used < policy.reuse,
             secrets=found.beside(template.env),
-            secret_refs=found.refs,
+            secret_refs=found.refs_at(run.provider, guards_secrets=contract.guards_secrets),
             handle=run.handle or (box.last.handle if box is not None and shared else ""),
             function=function,
             wandb=wandb,
@@ -300,11 +365,32 @@ class Effects:
             },
             checkpoint=controller.checkpoint(work.history, run.index),
             progress=controller.progress,
+            labels=work.resource.labels,
+            files=files,
         )
+
+    def _files(
+        self,
+        work: ResourceWork,
+        run: Run,
+        template: Template,
+    ) -> tuple[InputFile | MountedFile, ...]:
+        """Returns the files of a task of `fromFiles`. template: with the volumes of its Function.
+        Raises Refused and Unavailable.
+        """
+        sources = self._state.sources
+        if sources is None or not work.controller.has_files:
+            return ()
+        return sources.inputs.of_run(json.loads(run.params), template)
 
     # -- assets ------------------------------------------------------------------------------------
 
-    def _drive_asset(self, track: Track, action: AssetAction, now_s: float) -> None:
+    def _drive_asset(
+        self,
+        track: Track,
+        action: AssetAction,
+        now_s: float,
+    ) -> None:
         if track.asset.busy or self._later(track, track.asset.retry_at_s, now_s):
             return
         track.asset.busy = True
@@ -312,14 +398,22 @@ class Effects:
         self._spawn(track.resource.uid, self._asset(track, action), cancelled)
 
     async def _asset(self, track: Track, action: AssetAction) -> None:
-        uid, generation = track.resource.uid, track.resource.generation
+        uid = track.resource.uid
+        generation = track.resource.generation
         what = _WORDS[type(action)]
         if isinstance(action, FreeScratch) and not action.keep_logs:
             what = "swept"
-        message, address = "", None
+        message = ""
+        address = None
         try:
-            reply = await guarded(
-                carry_out(self._state, self._rate_limiters, track, action, self._secrets),
+            reply = await guard_call(
+                carry_out(
+                    self._state,
+                    self._rate_limiters,
+                    track,
+                    action,
+                    self._secrets,
+                ),
                 what=what,
                 key=uid,
             )
@@ -329,17 +423,35 @@ class Effects:
                 address = reply
         except (Refused, Unavailable) as error:
             message = words_of(error)
-        self._state.inbox.tell(AssetReplied(uid, what, message, address, generation))
+        self._state.inbox.tell(
+            AssetReplied(
+                uid,
+                what,
+                message,
+                address,
+                generation,
+            )
+        )
 
-    def _spawn(self, key: str, call: Coroutine[object, object, None], unknown: Message) -> None:
-        """unknown: what to tell when the call ends without a message, be it before its first
+    def _spawn(
+        self,
+        key: str,
+        call: Coroutine[object, object, None],
+        unknown: Message,
+    ) -> None:
+        """unknown: the message to send when the call ends without its own, even before its first
         step.
         """
         task = asyncio.ensure_future(call)
         self._tasks[key] = task
         task.add_done_callback(lambda done: self._ended(key, done, unknown))
 
-    def _ended(self, key: str, done: asyncio.Task[None], unknown: Message) -> None:
+    def _ended(
+        self,
+        key: str,
+        done: asyncio.Task[None],
+        unknown: Message,
+    ) -> None:
         if self._tasks.get(key) is not done:
             return
         del self._tasks[key]
@@ -359,6 +471,8 @@ _WORDS: dict[type, str] = {
 }
 
 
-def _hash(run: Run, template: Template) -> str:
-    """A Function may have changed since the run's own template was hashed."""
-    return combined_hash(run.template_hash, template) if template.function else run.template_hash
+def _hash_template(run: Run, template: Template) -> str:
+    """Hashes the template again: a Function may have changed since the run's own was hashed."""
+    if template.function:
+        return combined_hash(run.template_hash, template)
+    return run.template_hash

@@ -1,4 +1,6 @@
-"""Functions as runs see them: what the tasks that name one run in. Called by the executor."""
+"""Resolves Functions for runs: the environment of the tasks that name one. Called by the
+executor.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +9,34 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.providers.contract.base import FunctionRequest
-from fleetctl.providers.contract.endpoints import ServerOrder
+from fleetctl.providers.contract.endpoint_access import ServerOrder
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import SCALEDOWN_S, FunctionSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name, object_key
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
 
 # Why a start waits.
-REASON_MISSING, REASON_SERVES = "FunctionMissing", "FunctionServes"
+REASON_MISSING = "FunctionMissing"
+REASON_SERVES = "FunctionServes"
 
 
-def resolved(
-    state: State, template: Template, namespace: str
+def resolve_template(
+    state: EngineState,
+    template: Template,
+    namespace: str,
 ) -> tuple[Template, FunctionRequest | None]:
-    """The template with all that its Function says, and the Function's settings.
+    """Returns the template merged with its Function's settings, and the Function's own settings.
 
-    Raises Unavailable when the Function is not there; a run waits until it is.
+    Raises Unavailable when the Function does not exist; a run waits until it does.
     """
     if template.function is None:
         if not template.is_function:
             return template, None
         return template, FunctionRequest("", 0, None, SCALEDOWN_S)
-    resource = _resource(state, template.function, namespace)
+    resource = _find_function(state, template.function, namespace)
     spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
     if spec.port is not None:
         raise Unavailable(
@@ -39,13 +44,17 @@ def resolved(
             reason=REASON_SERVES,
             hint="name it in an Endpoint's `servers`, or give the tasks another Function",
         )
-    whole = pinned(state, spec.applied_to(template), resource)
+    whole = pin_source(state, spec.applied_to(template), resource)
     return whole, order_of(template.function, namespace, spec)
 
 
-def pinned(state: State, template: Template, resource: Resource) -> Template:
-    """The template with its source as it was when `resource`, which names it, was applied. Raises
-    Unavailable.
+def pin_source(
+    state: EngineState,
+    template: Template,
+    resource: Resource,
+) -> Template:
+    """Returns the template with its source as it was when `resource`, which names it, was applied.
+    Raises Unavailable.
     """
     if state.sources is None or template.source is None:
         return template
@@ -53,8 +62,8 @@ def pinned(state: State, template: Template, resource: Resource) -> Template:
     return found
 
 
-def placed(template: Template, namespace: str) -> Template:
-    """With the names that its volumes have at a provider."""
+def qualify_volumes(template: Template, namespace: str) -> Template:
+    """Returns the template with the names that its volumes have at a provider."""
     if namespace == DEFAULT_NAMESPACE or not template.volumes:
         return template
     volumes = [
@@ -64,24 +73,37 @@ def placed(template: Template, namespace: str) -> Template:
     return template.model_copy(update={"volumes": type(template.volumes)(volumes)})
 
 
-def order_of(name: str, namespace: str, spec: FunctionSpec) -> FunctionRequest:
-    called, most = asset_name(name, namespace), spec.max_containers
+def order_of(
+    name: str,
+    namespace: str,
+    spec: FunctionSpec,
+) -> FunctionRequest:
+    called = asset_name(name, namespace)
+    most = spec.max_containers
     if most is None and spec.port is not None:
-        most = max(1, spec.min_containers)  # nobody's parallelism bounds what asks it
+        most = max(1, spec.min_containers)  # its requests have no parallelism as a limit
     return FunctionRequest(called, spec.min_containers, most, spec.scaledown_seconds)
 
 
 def server_of(spec: FunctionSpec) -> ServerOrder | None:
-    """What its containers run; None of one that tasks call."""
+    """Returns the server that its containers run; None for a Function that tasks call."""
     if spec.port is None or spec.command is None:
         return None
     ready = spec.ready.http if spec.ready is not None else ""
     return ServerOrder(
-        spec.port, spec.command, ready, spec.startup_timeout_seconds, spec.concurrency
+        spec.port,
+        spec.command,
+        ready,
+        spec.startup_timeout_seconds,
+        spec.concurrency,
     )
 
 
-def _resource(state: State, name: str, namespace: str) -> Resource:
+def _find_function(
+    state: EngineState,
+    name: str,
+    namespace: str,
+) -> Resource:
     key = object_key("Function", name, namespace)
     resource = state.store.resources.get("Function", name, namespace)
     if resource is None:

@@ -1,5 +1,5 @@
-"""Sandboxes that have no record any more and are ended by their id: what was believed gone, and
-what a person abandoned. The controller stays until each is confirmed, and the sweep is the net.
+"""Ends sandboxes without a record by their id: those believed gone, and those that a user
+abandoned. The controller stays until each is confirmed, and the sweep is the net.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.tasks import cancel
+from fleetctl.common.tasks import cancel_tasks
 from fleetctl.controllers.model import Run
-from fleetctl.engine.shared.boundary import NoAnswer, guarded
+from fleetctl.engine.shared.boundary import NoAnswer, guard_call
 from fleetctl.providers.contract.base import RunRef, ref_of
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class Leftover:
     ref: RunRef
 
 
-def leftover(run: Run) -> Leftover:
-    """What a run may have left at its provider."""
+def make_leftover(run: Run) -> Leftover:
+    """Returns the leftover that a run may have at its provider."""
     ref = ref_of(run)
     return Leftover(run.provider, ref)
 
@@ -48,14 +48,16 @@ class Leftovers:
         rate_limiter: Callable[[str], RateLimiter],
         backoff_s: Callable[[int], float],
     ) -> None:
-        self._backend, self._rate_limiter, self._backoff_s = backend, rate_limiter, backoff_s
+        self._backend = backend
+        self._rate_limiter = rate_limiter
+        self._backoff_s = backoff_s
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return len(self._ending)
 
     def end(self, left: Leftover) -> None:
-        """In the background. Idempotent by sandbox."""
+        """Ends the leftover in the background. Idempotent by sandbox."""
         key = left.ref.sandbox
         if key in self._ending or self._backend(left.provider) is None:
             return
@@ -63,8 +65,8 @@ class Leftovers:
         task.add_done_callback(lambda _: self._ending.pop(key, None))
 
     async def close(self) -> None:
-        """Leave every call where it is; the sweep of the next controller finds what is left."""
-        await cancel(self._ending.values())
+        """Cancels every call; the sweep of the next controller finds the remaining sandboxes."""
+        await cancel_tasks(self._ending.values())
 
     async def _end(self, left: Leftover) -> None:
         tries = 0
@@ -79,7 +81,7 @@ class Leftovers:
         stop: Callable[[], Awaitable[None]] = partial(backend.stop, left.ref, grace_s=0.0)
         try:
             call = self._rate_limiter(left.provider).ask(stop)
-            reply = await guarded(call, what="stop", key=left.ref.sandbox)
+            reply = await guard_call(call, what="stop", key=left.ref.sandbox)
         except (Refused, Unavailable) as error:
             log.info("stop refused", extra={"sandbox": left.ref.sandbox, "error": str(error)})
             return False

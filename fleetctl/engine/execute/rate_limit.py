@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
+from fleetctl.engine.shared.engine_figures import CallCounts
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.stores.base import Store
@@ -22,7 +23,9 @@ MINUTE_S = 60.0
 
 
 class RateLimiter:
-    """One per provider. After `hold_until` no call passes earlier, whoever asks (Retry-After)."""
+    """The rate limiter of a provider. After `hold_until` no call passes earlier, from any caller
+    (Retry-After).
+    """
 
     def __init__(self, contract: Contract, clock: Clock) -> None:
         self._contract = contract
@@ -36,10 +39,11 @@ class RateLimiter:
         self.creates_per_minute: int | None = None
         self._created: deque[float] = deque()  # when, within the last minute
         self._note: Callable[[float], None] | None = None
+        self.counts = CallCounts()
 
     def remember(self, known: Sequence[float], note: Callable[[float], None]) -> None:
-        """Outlive the controller: known is when an earlier one created, ascending; note makes such
-        a time durable, before the call.
+        """Makes creates outlive the controller: known is when an earlier one created, ascending;
+        note makes such a time durable, before the call.
         """
         now_s = self._clock.now_s()
         # After the clock was set back, a time in the future must not hold up for longer.
@@ -47,15 +51,17 @@ class RateLimiter:
         self._note = note
 
     def created(self) -> deque[float]:
-        """When calls that may have made a sandbox were let through; while that is limited."""
+        """Returns when calls that may have made a sandbox were let through; while that is
+        limited.
+        """
         return self._created.copy()
 
     def hold_until(self, at_s: float) -> None:
         self._held_until_s = max(self._held_until_s, at_s)
 
     async def start(self, call: Callable[[], Awaitable[T]], *, creates: bool = False) -> T:
-        """As `ask`, for starts: building an environment may take minutes, and a place in four
-        stays free of them, so that looks and stops go on meanwhile.
+        """Makes a call as `ask` does, for starts: building an environment may take minutes, and one
+        slot in four stays free, so that looks and stops go on meanwhile.
 
         creates: the call may make a sandbox.
         """
@@ -63,7 +69,7 @@ class RateLimiter:
             return await self.ask(call, creates=creates)
 
     async def ask(self, call: Callable[[], Awaitable[T]], *, creates: bool = False) -> T:
-        """Wait for a place and a token, then make the call under the contract's deadline.
+        """Waits for a slot and a token, then makes the call under the contract's deadline.
 
         Raises TimeoutError when the call takes longer than call_deadline_s; the wait does not
         count.
@@ -71,17 +77,20 @@ class RateLimiter:
         async with self._slots:
             while (delay_s := self._delay_s(creates=creates)) > 0:
                 await asyncio.sleep(delay_s)
+            self.counts.calls += 1
             try:
                 async with asyncio.timeout(self._contract.call_deadline_s):
                     return await call()
             except Unavailable as error:
-                # Whichever verb was told to wait, the account behind it is the same.
+                self.counts.failed += 1
+                self.counts.limited += error.reason == "RateLimited"
+                # The account behind the provider is the same for every verb, so all verbs wait.
                 if error.reason == "RateLimited":
                     self.hold_until(self._clock.now_s() + error.retry_after_s)
                 raise
 
     def _delay_s(self, *, creates: bool) -> float:
-        """0.0 and a token taken, or how long to wait before asking again."""
+        """Returns 0.0 and takes a token, or returns how long to wait before the next try."""
         now_s = self._clock.now_s()
         held_until_s = max(self._held_until_s, self._create_at_s(now_s) if creates else 0.0)
         if now_s < held_until_s:
@@ -99,7 +108,7 @@ class RateLimiter:
         return (1.0 - self._tokens) / rate
 
     def _create_at_s(self, now_s: float) -> float:
-        """When the next create is due: never more than creates_per_minute in any minute."""
+        """Returns when the next create is due: never more than creates_per_minute in any minute."""
         while self._created and self._created[0] <= now_s - MINUTE_S:
             self._created.popleft()
         most = self.creates_per_minute
@@ -109,23 +118,32 @@ class RateLimiter:
 
 
 class RateLimiters(dict[str, RateLimiter]):
-    """One a provider, by name. Creates are remembered in the store, so that a restart does not make
-    more of them in a minute than there may be.
+    """One limiter a provider, by name. Creates are remembered in the store, so that a restart does
+    not exceed the creates allowed in a minute.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        counts: dict[str, CallCounts],
+    ) -> None:
+        """counts: gets the calls of each provider."""
         super().__init__()
-        self._store, self._clock = store, clock
+        self._store = store
+        self._clock = clock
+        self._counts = counts
 
     def add(self, provider: str, contract: Contract) -> None:
-        """Also of an account that is declared after the start."""
+        """Adds a limiter, also for an account that is declared after the start."""
         rate_limiter = self[provider] = RateLimiter(contract, self._clock)
+        rate_limiter.counts = self._counts.setdefault(provider, rate_limiter.counts)
         rate_limiter.remember(
             self._store.creates.times(provider), partial(self._note_create, provider)
         )
 
     def limit_creates(self, provider_specs: Mapping[str, ProviderSpec]) -> None:
-        """createsPerMinute of each provider, by its Provider object."""
+        """Sets createsPerMinute of each provider, by its Provider object."""
         for name, rate_limiter in self.items():
             rate_limiter.creates_per_minute = (
                 provider_specs[name].limits.creates_per_minute if name in provider_specs else None

@@ -1,8 +1,8 @@
-"""Retention: once an hour, and when asked, what is past the limits of `kind: Settings` goes.
+"""Runs retention: once an hour, and on request, deletes items past the limits of `kind: Settings`.
 
-A thread lists what there is, controllers/kinds/retention decides, and here that is carried out:
-files in a thread, rows in small transactions between which ticks go on. Nothing of it is written
-down before: a decision that a crash cut off is made anew from what is left.
+A thread lists the items, controllers/kinds/retention decides, and this module carries the decision
+out: files in a thread, rows in small transactions between which ticks go on. The decision is not
+stored: one that a crash cut off is made again from the remaining items.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from fleetctl.common.errors import StoreError
-from fleetctl.controllers.kinds.retention.decide import Doomed
-from fleetctl.controllers.kinds.retention.limits import DAY_S, Limits, Sort, limits_of
+from fleetctl.controllers.kinds.retention.limits import (
+    DAY_S,
+    RetentionLimits,
+    RetentionSort,
+    limits_of,
+)
+from fleetctl.controllers.kinds.retention.retention_decision import ExpiredItem
 from fleetctl.engine.execute.forgetting import (
     REASON,
     STEP_PAUSE_S,
@@ -28,70 +33,87 @@ from fleetctl.engine.execute.forgetting import (
     thin_some,
 )
 from fleetctl.engine.shared.dependents import key_of
-from fleetctl.providers.sources.snapshots import name_of
-from fleetctl.retention.cleaner import FILES, Cleaner
-from fleetctl.retention.survey import Found
+from fleetctl.engine.shared.part import EnginePart, Helper, PartWiring
+from fleetctl.providers.sources.source_snapshots import name_of
+from fleetctl.retention.cleaner import FILES, RetentionCleaner
+from fleetctl.retention.survey import SortSurvey
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.settings import SettingsSpec
+from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.annotations import ORIGIN
 from fleetctl.tracking.kept_by import made_again_by
-from fleetctl.tracking.looked import copy_in
+from fleetctl.tracking.source_state import copy_in
+from fleetctl.tracking.task_inputs import digests_in
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
 
 log = logging.getLogger("fleetctl.engine")
 
 KIND = "Settings"
+_WITH_FILES = ("BatchJob", "Schedule")
 FIRST_S = 60.0  # after the controller began
+INPUTS_PER_STEP_MAX = 500  # each is a file that is deleted: some milliseconds in all
 OBJECTS_PER_STEP_MAX = 50  # each is a row and an event: some milliseconds
-Round = Mapping[Sort, Found]
-# Of the sorts whose things are rows of an object: takes a step, and says whether there is more.
-_RECORDS: Mapping[Sort, Callable[[State, Doomed], bool]] = {
-    Sort.RUNS: thin_some,
-    Sort.EVENTS: replace_events,
-    Sort.REUSE: forget_results,
+Round = Mapping[RetentionSort, SortSurvey]
+# For sorts whose items are rows of an object: takes a step, and returns true if more remain.
+_RECORDS: Mapping[RetentionSort, Callable[[EngineState, ExpiredItem], bool]] = {
+    RetentionSort.RUNS: thin_some,
+    RetentionSort.EVENTS: replace_events,
+    RetentionSort.REUSE: forget_results,
 }
 
 
-class Unreadable(Exception):
-    """A newer fleetctl wrote the settings: what they say is unknown, so nothing goes by them."""
+class SettingsUnreadable(Exception):
+    """A newer fleetctl wrote the settings: the limits are unknown, so no item is deleted by
+    them.
+    """
 
 
-class Retention:
+class Retention(EnginePart):
     """cleaner: None = this engine has no files, as in a simulation."""
 
-    def __init__(self, state: State, cleaner: Cleaner | None) -> None:
-        self._state, self._cleaner = state, cleaner
+    def __init__(self, state: EngineState, cleaner: RetentionCleaner | None) -> None:
+        self._state = state
+        self._cleaner = cleaner
         self._turn = asyncio.Lock()
 
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(wiring.state, wiring.services.cleaner)
+
+    def list_helpers(self) -> tuple[Helper, ...]:
+        return (self.tend,)
+
     async def tend(self) -> None:
-        # Whoever starts a controller has work for it, which comes first.
+        # A controller is started for work, which comes first.
         await asyncio.sleep(min(FIRST_S, self._state.settings.forget_every_s))
         while True:
             await self.round(asked=False)
             await asyncio.sleep(self._state.settings.forget_every_s)
 
     async def round(self, *, asked: bool = True) -> Round:
-        """One turn of all sorts; what there was, and what of it went. One at a time. asked: a
-        person wants it now.
+        """Runs one round over all sorts; returns the items found and deleted. One at a time. asked:
+        on a user's request.
         """
         async with self._turn:
             try:
                 limits = self._limits()
-            except Unreadable as error:
+            except SettingsUnreadable as error:
                 log.warning("retention waits", extra={"error": str(error)})
                 return {}
             begins = asked or settings_in(self._state) is not None or await self._begun()
             found = await self._files(limits) if begins else {}
-            await self._records(limits[Sort.DELETED])
+            await self._records(limits[RetentionSort.DELETED])
             await self._sweep_sources()
+            if self._cleaner is not None:
+                await asyncio.to_thread(self._cleaner.release_outputs)
             self._tell(found)
             return found
 
     async def _begun(self) -> bool:
-        """Whether limits that nobody has said hold yet."""
+        """Returns true if default limits apply yet."""
         if self._cleaner is None:
             return False
         now_s = self._state.clock.now_s()
@@ -106,7 +128,7 @@ class Retention:
         return now_s >= begins_s
 
     def _tell(self, found: Round) -> None:
-        """What each sort takes and what went, into the status of the settings."""
+        """Writes the size of each sort and the deleted items into the status of the settings."""
         settings = settings_in(self._state)
         if settings is None or not found:
             return
@@ -121,14 +143,15 @@ class Retention:
         ]
         self._state.poke(settings[0].uid)
 
-    def _limits(self) -> dict[Sort, Limits]:
+    def _limits(self) -> dict[RetentionSort, RetentionLimits]:
         found = settings_in(self._state)
         spec = SettingsSpec() if found is None else found[1]
         return limits_of(spec.retention, self._state.settings.keep_deleted_s)
 
-    async def _files(self, limits: Mapping[Sort, Limits]) -> Round:
-        """Everything but the records of what is gone, and the room that they took."""
-        cleaner, now_s = self._cleaner, self._state.clock.now_s()
+    async def _files(self, limits: Mapping[RetentionSort, RetentionLimits]) -> Round:
+        """Handles everything but the records of deleted objects and their disk space."""
+        cleaner = self._cleaner
+        now_s = self._state.clock.now_s()
         if cleaner is None:
             return {}
         try:
@@ -140,29 +163,32 @@ class Retention:
             items = [it.item for it in found[sort].decision.goes]
             for step in cleaner.steps(sort, items):
                 await asyncio.to_thread(cleaner.let_go, sort, step)
-        self._free(found[Sort.WORK_DIRECTORIES])
-        self._hide(cleaner, found[Sort.SOURCES])
+        self._free(found[RetentionSort.WORK_DIRECTORIES])
+        self._hide(cleaner, found[RetentionSort.SOURCES])
+        await self._drop_inputs(found[RetentionSort.INPUTS])
         for sort, take in _RECORDS.items():
             for it in found[sort].decision.goes:
                 while take(self._state, it):
                     await asyncio.sleep(STEP_PAUSE_S)
-        goes = found[Sort.OBJECTS].decision.goes
+        goes = found[RetentionSort.OBJECTS].decision.goes
         for at in range(0, len(goes), OBJECTS_PER_STEP_MAX):
             self._delete(goes[at : at + OBJECTS_PER_STEP_MAX])
             await asyncio.sleep(STEP_PAUSE_S)
         return found
 
-    def _free(self, found: Found) -> None:
-        """The pass of each object decides, and sees to it that nothing of it runs."""
+    def _free(self, found: SortSurvey) -> None:
+        """Requests the release; the pass of each object decides, and ensures that it has no run."""
         state = self._state
         state.past_retention.clear()
         for it in found.decision.goes:
-            text = f"what its runs left on disk is past `retention.workDirectories.{it.why}`"
+            text = f"the work directory of its runs is past `retention.workDirectories.{it.why}`"
             state.past_retention[it.item.key] = text
             state.poke(it.item.key)
 
-    def _hide(self, cleaner: Cleaner, found: Found) -> None:
-        """In one step with the look at who is over, so that no run begins in between."""
+    def _hide(self, cleaner: RetentionCleaner, found: SortSurvey) -> None:
+        """Hides copies in one step with the look at which objects have finished, so that no run
+        begins in between.
+        """
         if not found.decision.goes:
             return
         notes = {
@@ -174,9 +200,24 @@ class Retention:
         used = {copies.key_of(copy, name_of(Path(at))) for copy, at in notes if copy}
         cleaner.hide_sources([it.item for it in found.decision.goes if it.item.key not in used])
 
-    def _delete(self, goes: Sequence[Doomed]) -> None:
-        """The ordinary deletion: the row stays until all of it is confirmed gone."""
-        store, now_s = self._state.store, self._state.clock.now_s()
+    async def _drop_inputs(self, found: SortSurvey) -> None:
+        """Deletes files of tasks; each step in one with the look at which objects have finished."""
+        sources = self._state.sources
+        goes = found.decision.goes
+        for at in range(0, len(goes) if sources is not None else 0, INPUTS_PER_STEP_MAX):
+            assert sources is not None
+            awake = {uid for uid, it in self._state.tracks.items() if not it.dormant}
+            rows = self._state.store.resources.naming('"files":')
+            used = {it for row in rows if row.uid in awake for it in digests_in(row.spec)}
+            for it in goes[at : at + INPUTS_PER_STEP_MAX]:
+                if it.item.key not in used:
+                    sources.inputs.drop(it.item.key, unused_since_s=it.item.used_s)
+            await asyncio.sleep(STEP_PAUSE_S)
+
+    def _delete(self, goes: Sequence[ExpiredItem]) -> None:
+        """Deletes objects in the ordinary way: the row stays until all is confirmed gone."""
+        store = self._state.store
+        now_s = self._state.clock.now_s()
         dependents = self._state.dependents
         try:
             with store.transaction():
@@ -195,7 +236,7 @@ class Retention:
             log.warning("retention waits", extra={"error": str(error)})
         self._state.inbox.wake()
 
-    async def _records(self, limits: Limits) -> None:
+    async def _records(self, limits: RetentionLimits) -> None:
         while forget_some(self._state, limits):
             await asyncio.sleep(STEP_PAUSE_S)
         while shrink_some(self._state):
@@ -203,18 +244,27 @@ class Retention:
 
     async def _sweep_sources(self) -> None:
         if self._state.sources is not None:
-            # Of all that is stored: what sleeps may be asked to run again, with its copy.
+            # Includes all stored objects: a sleeping one may be asked to run again, with its copy.
             notes = self._state.store.resources.annotations()
             await asyncio.to_thread(self._state.sources.sweep, notes)
+            await asyncio.to_thread(
+                self._state.sources.inputs.sweep, _specs_with_files(self._state)
+            )
 
 
-def settings_in(state: State) -> tuple[Resource, SettingsSpec] | None:
-    """Of the store; None where there are none. Raises Unreadable."""
+def _specs_with_files(state: EngineState) -> list[Spec]:
+    """Returns the specs of all objects, also of sleeping ones, that have files of tasks."""
+    rows = state.store.resources.naming('"files":')
+    return [parse_spec(it.kind, it.spec) for it in rows if it.kind in _WITH_FILES]
+
+
+def settings_in(state: EngineState) -> tuple[Resource, SettingsSpec] | None:
+    """Returns the stored settings; None without any. Raises SettingsUnreadable."""
     for row in state.store.resources.living(KIND):
         try:
             found = parse_spec(KIND, row.spec)
         except ValueError as error:
-            raise Unreadable("the settings cannot be read by this version") from error
+            raise SettingsUnreadable("the settings cannot be read by this version") from error
         assert isinstance(found, SettingsSpec)
         return row, found
     return None

@@ -4,13 +4,16 @@ or a status.
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fleetctl.common.errors import Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.manifest.files import fence
+from fleetctl.manifest.files.patience import read_briefly
 from fleetctl.providers.pip_index import login_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import parse_spec
@@ -22,52 +25,126 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What Secret objects stand for: values that we know, and names of secrets that the provider
-    keeps.
+class ResolvedSecrets:
+    """The resolved Secret objects. values: values known here. refs: names of secrets that the
+    provider keeps. unlisted: names in refs that no allow list has for the namespace.
     """
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     refs: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
 
     def beside(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The values whose names `env` does not have: it goes before them, as in Kubernetes."""
+        """Returns the values whose names `env` does not have: it goes before them, as in
+        Kubernetes.
+        """
         return {name: value for name, value in self.values.items() if name not in env}
+
+    def refs_at(self, provider: str, *, guards_secrets: bool) -> tuple[str, ...]:
+        """Returns the names to pass to a provider. guards_secrets: the provider itself checks who
+        owns a secret.
+
+        Raises Refused where neither checks: all users of an account share its secrets.
+        """
+        if self.unlisted and not guards_secrets:
+            raise Refused(
+                f"secret `{self.unlisted[0]}`, which provider `{provider}` keeps, is none that this"
+                " namespace may have",
+                hint="the operator's `--allow-provider-secrets NAMESPACE=NAME` lets it",
+            )
+        return self.refs
+
+
+ANY_NAMESPACE = "*"  # in an allow list
+ALLOW_HINT = "the operator's `--allow-env NAMESPACE=VARIABLE` lets it"
+Names = Mapping[str, frozenset[str]]  # by namespace, or ANY_NAMESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class AllowList:
+    """The only values that Secrets of each namespace may read in a controller that teams share.
+
+    variables: names of its environment variables. kept: names of secrets in accounts of clouds.
+    credentials: variables with keys of accounts, which no Secret reads, even if they are listed.
+    """
+
+    variables: Names
+    kept: Names
+    credentials: Callable[[], frozenset[str]]
+
+    def bars(self, variable: str, namespace: str) -> str:
+        """Returns why a Secret of the namespace may not read the variable; or empty."""
+        if variable in self.credentials():
+            return "which is a key of an account, and no task gets those"
+        if variable not in _listed_names(self.variables, namespace):
+            return f"which namespace `{namespace}` may not read of the controller's environment"
+        return ""
+
+    def unlisted(self, names: Iterable[str], namespace: str) -> tuple[str, ...]:
+        """Returns the secrets of an account among `names` that the namespace may not have."""
+        may = _listed_names(self.kept, namespace)
+        return tuple(name for name in names if name not in may)
+
+
+def _listed_names(names: Names, namespace: str) -> frozenset[str]:
+    return names.get(namespace, frozenset()) | names.get(ANY_NAMESPACE, frozenset())
 
 
 REASON_MISSING = "SecretMissing"  # why a start waits
 SECRET_BYTES_MAX = 64 * 1024
-# A named pipe without a writer would hold up the whole controller.
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+MEND = "make the file, or fix the path"
+COPY = "copy it to a file of your own, and name that"
+_HINTS = {
+    errno.EACCES: "`chmod u+r {}`, or copy it to a file of your own",
+    errno.EISDIR: "name a file in it",
+    errno.ELOOP: "name the file itself: a link is not followed",
+}
 
 
 class SecretValues:
-    """environ: the controller's own; `learn` adds what an apply brought from the user's shell."""
+    """environ: the controller's own variables; `learn` adds variables of the user's shell that an
+    apply sent. allowed: the allow list; None: the controller has a single user.
+    """
 
-    def __init__(self, store: Store, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        environ: Mapping[str, str],
+        *,
+        allowed: AllowList | None = None,
+    ) -> None:
         self._store = store
         self._environ = environ
+        self._allowed = allowed
         self._learnt: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return "SecretValues(***)"
 
     def learn(self, values: Mapping[str, str]) -> None:
-        """Values from the shell of the one who applied. Lost with this process."""
+        """Takes values from the applying user's shell. Lost with this process."""
         self._learnt.update(values)
 
     def missing(self, names: tuple[str, ...]) -> list[str]:
-        """Which of these variables are not known here."""
+        """Returns which of these variables are not known here."""
         return [name for name in names if self.value(name) is None]
 
     def value(self, variable: str) -> str | None:
-        """Of one variable, as the last apply brought it or as the controller has it."""
+        """Returns the value of a variable, as the last apply brought it or as the controller has
+        it.
+        """
         return self._learnt.get(variable, self._environ.get(variable))
 
-    def resolve(self, names: tuple[str, ...], namespace: str = DEFAULT_NAMESPACE) -> Found:
-        """What all these Secret objects stand for.
+    def bars(self, variable: str, namespace: str) -> str:
+        """Returns why Secrets of the namespace may not read the variable; or empty."""
+        return "" if self._allowed is None else self._allowed.bars(variable, namespace)
 
-        Raises Unavailable with the sentence that tells what to do; a run waits until it is done.
+    def resolve(
+        self, names: tuple[str, ...], namespace: str = DEFAULT_NAMESPACE
+    ) -> ResolvedSecrets:
+        """Resolves all these Secret objects.
+
+        Raises Unavailable with the sentence how to fix it; a run waits until then.
         """
         values: dict[str, str] = {}
         refs: list[str] = []
@@ -80,14 +157,28 @@ class SecretValues:
                     hint=f"apply a manifest of kind Secret with the name `{name}`",
                 )
             spec: SecretSpec = parse_spec("Secret", resource.spec)  # type: ignore[assignment]
-            values.update(self._from_env(name, spec))
+            values.update(self._from_env(name, spec, namespace))
             for variable, path in spec.from_file.items():
-                values[variable] = _read(name, path)
+                values[variable] = _read_file(name, path)
             if spec.from_provider is not None:
                 refs.append(spec.from_provider)
-        return Found(values, tuple(refs))
+        allowed = self._allowed
+        unlisted = () if allowed is None else allowed.unlisted(refs, namespace)
+        return ResolvedSecrets(values, tuple(refs), unlisted)
 
-    def _from_env(self, name: str, spec: SecretSpec) -> dict[str, str]:
+    def _from_env(
+        self,
+        name: str,
+        spec: SecretSpec,
+        namespace: str,
+    ) -> dict[str, str]:
+        for variable in spec.from_env:
+            if why := self.bars(variable, namespace):
+                raise Unavailable(
+                    f"secret/{name} needs `{variable}`, {why}",
+                    reason=REASON_MISSING,
+                    hint=ALLOW_HINT,
+                )
         missing = self.missing(spec.from_env)
         if missing:
             raise Unavailable(
@@ -99,48 +190,53 @@ class SecretValues:
 
 
 def with_login(
-    template: Template, resolve: Callable[[tuple[str, ...], str], Found], namespace: str
+    template: Template,
+    resolve: Callable[[tuple[str, ...], str], ResolvedSecrets],
+    namespace: str,
 ) -> Template:
-    """The template, whose package index is known to what builds its image. Raises Unavailable."""
+    """Returns the template with the login of its package index, for the build of its image. Raises
+    Unavailable.
+    """
     image = template.image
     if image is None or image.pip_index is None or image.pip_index.secret is None:
         return template
-    values = login_of(resolve((image.pip_index.secret,), namespace).values)
-    index = image.pip_index.with_login(values)
+    found = resolve((image.pip_index.secret,), namespace)
+    index = image.pip_index.with_login(login_of(found.values), *found.refs)
     return template.model_copy(update={"image": image.model_copy(update={"pip_index": index})})
 
 
 def check_file(name: str, path: str) -> None:
     """Raises Unavailable where a start could not read the value of a Secret from there."""
-    _read(name, path)
+    _read_file(name, path)
 
 
-def _read(name: str, path: str) -> str:
-    """The text without its last newline, of a regular file of ours that is not a link."""
+def _read_file(name: str, path: str) -> str:
+    """Returns the text without its last newline, of a regular file of ours that is not a link."""
+
+    def wrong(why: str, hint: str) -> Unavailable:
+        return Unavailable(f"secret/{name}: `{path}` {why}", reason=REASON_MISSING, hint=hint)
+
     try:
-        handle = os.open(path, _OPEN)
+        raw = read_briefly(path, partial(_read_content, name, path))
+    except TimeoutError as error:
+        raise wrong("does not answer", "make the disk of this file answer again") from error
+    except (IsADirectoryError, fence.NotRegularFile) as error:
+        raise wrong("must be a regular file of yours", COPY) from error
     except OSError as error:
-        raise Unavailable(
-            f"secret/{name}: `{path}` cannot be read: {error.strerror}", reason=REASON_MISSING
-        ) from error
-    try:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid not in (os.getuid(), 0):
-            raise Unavailable(
-                f"secret/{name}: `{path}` must be a regular file of yours", reason=REASON_MISSING
-            )
-        with open(handle, "rb", closefd=False) as file:
-            raw = file.read(SECRET_BYTES_MAX + 1)
-    finally:
-        os.close(handle)
+        hint = _HINTS.get(error.errno or 0, MEND)
+        raise wrong(f"cannot be read: {fence.describe_error(error)}", hint.format(path)) from error
     if len(raw) > SECRET_BYTES_MAX:
-        raise Unavailable(
-            f"secret/{name}: `{path}` is larger than {SECRET_BYTES_MAX} bytes",
-            reason=REASON_MISSING,
-        )
+        hint = "a value is a text such as a token; keep data on a volume"
+        raise wrong(f"is larger than {SECRET_BYTES_MAX} bytes", hint)
     try:
         return raw.decode().removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise Unavailable(
-            f"secret/{name}: `{path}` is not UTF-8 text", reason=REASON_MISSING
-        ) from error
+        raise wrong("is not UTF-8 text", "encode it, such as by `base64`") from error
+
+
+def _read_content(name: str, path: str) -> bytes:
+    with fence.open_regular(path, follow=False) as file:
+        if os.fstat(file.fileno()).st_uid not in (os.getuid(), 0):
+            text = f"secret/{name}: `{path}` must be a regular file of yours"
+            raise Unavailable(text, reason=REASON_MISSING, hint=COPY)
+        return file.read(SECRET_BYTES_MAX + 1)

@@ -1,5 +1,5 @@
-"""What a stage is told of the stages before it: their results. Called by the executor for a start
-of an object whose units build upon each other.
+"""Collects the results of earlier stages for a stage. Called by the executor for a start of an
+object whose units build upon each other.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ from fleetctl.specs.kinds.trainingrun import STAGE
 
 if TYPE_CHECKING:
     from fleetctl.stores.base import RunStore
-    from fleetctl.tracking.track import Work
+    from fleetctl.tracking.track import ResourceWork
 
 VARIABLE = "FLEETCTL_STAGE_RESULTS"
-# Of all together. Linux allows 128 KiB for one variable.
+# For all results together. Linux allows 128 KiB for one variable.
 RESULTS_BYTES_MAX = 64 * 1024
 
 
-def stage_variables(work: Work, runs: RunStore, index: int) -> Mapping[str, str]:
-    """`{"data": {...}}` as JSON, by the names of earlier stages; null for a stage without a result,
-    and for one that is too large beside those before it. Empty for the first stage.
+def stage_variables(
+    work: ResourceWork,
+    runs: RunStore,
+    index: int,
+) -> Mapping[str, str]:
+    """Returns `{"data": {...}}` as JSON, by the names of earlier stages; null for a stage without a
+    result, and for a result that is too large beside the earlier ones. Empty for the first stage.
     """
-    controller, history = work.controller, work.history
+    controller = work.controller
+    history = work.history
     if not controller.in_order or index == controller.first:
         return {}
     results = {run.index: text for run, text in runs.of(work.resource.uid) if text is not None}

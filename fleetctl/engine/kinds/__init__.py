@@ -1,1 +1,1 @@
-"""What the engine does for single kinds, a package each, beside the work that all share."""
+"""Handles single kinds in the engine, a package each, beside the work that all share."""

@@ -1,6 +1,6 @@
-"""How money stands, told to people: the status of a Budget, and warnings, each said once.
+"""Reports money to users: the status of a Budget, and warnings, each sent once.
 
-Called by decide/passes.py. What counts against a Budget is in budgets.py.
+Called by decide/passes.py. The charges against a Budget are in budgets.py.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import Account, Allowance
+from fleetctl.controllers.money.budget import Allowance, BudgetAccount
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.kinds.budget import BudgetSpec
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
     from fleetctl.tracking.track import Track
 
 
-def budget_status(state: State, track: Track, account: Account, now_s: float) -> Status:
-    """How a Budget stands; warnings are said here, each once a period and a cap.
+def budget_status(
+    state: EngineState,
+    track: Track,
+    account: BudgetAccount,
+    now_s: float,
+) -> Status:
+    """Returns the status of a Budget; emits warnings, each once a period and a cap.
 
-    account: what counts against it in this tick.
+    account: the charges against it in this tick.
     """
     assert isinstance(track.spec, BudgetSpec)
     since_s, until_s = budget.period_of(track.spec.period, now_s)
@@ -32,22 +37,24 @@ def budget_status(state: State, track: Track, account: Account, now_s: float) ->
     value = before.get("warned") if same else 0
     warned = max(value if isinstance(value, int) else 0, account.warned)
     if warned and warned != value:
-        _warn(state, track, account, warned)
+        _record_warning(state, track, account, warned)
     return {
         "phase": "Ready",
         "reason": "Ready",
         "message": "",
         "waitingOn": [],
         "observedGeneration": track.resource.generation,
-        **numbers(account),
+        **format_account(account),
         "since": since_s,
         "until": until_s,
         "warned": warned,
     }
 
 
-def numbers(account: Account) -> Status:
-    """JSON knows no infinity: reserved is None while a live run has no limit of time."""
+def format_account(account: BudgetAccount) -> Status:
+    """Returns the figures. JSON knows no infinity: reserved is None while a live run has no limit
+    of time.
+    """
     endless = account.reserved_usd == float("inf")
     left_usd = 0.0 if endless else account.left_usd
     used_up = left_usd <= budget.TINY_USD
@@ -63,35 +70,47 @@ def numbers(account: Account) -> Status:
 
 
 def say_money(
-    state: State, track: Track, allowance: Allowance, after: Mapping[str, object]
+    state: EngineState,
+    track: Track,
+    allowance: Allowance,
+    after: Mapping[str, object],
 ) -> None:
     """Warnings of an object whose status becomes `after`, each once: a level of its own budget
     is crossed, or money is what it lacks.
     """
-    level, level_before = _warned(after), _warned(track.status)
+    level = _read_warned(after)
+    level_before = _read_warned(track.status)
     if allowance.own is not None and level > level_before:
-        _warn(state, track, allowance.own, level)
-    lacks, lacked = _lacking(after), _lacking(track.status)
+        _record_warning(state, track, allowance.own, level)
+    lacks = _read_lacking(after)
+    lacked = _read_lacking(track.status)
     if lacks[0] and lacks[0] != lacked[0]:
         state.say(track.resource.uid, lacks[0], lacks[1], kind="Warning")
 
 
-def _warn(state: State, track: Track, account: Account, level: int) -> None:
+def _record_warning(
+    state: EngineState,
+    track: Track,
+    account: BudgetAccount,
+    level: int,
+) -> None:
     cap = account.cap
     spent_usd = account.charged_usd + account.accrued_usd
-    parts = f"{budget.usd(spent_usd)} of {budget.usd(cap.max_usd)}"
+    parts = f"{budget.format_usd(spent_usd)} of {budget.format_usd(cap.max_usd)}"
     text = f"{parts} is used, which is {level}% or more"
     state.say(track.resource.uid, "BudgetWarning", text, kind="Warning")
 
 
-def _warned(status: Mapping[str, object]) -> int:
+def _read_warned(status: Mapping[str, object]) -> int:
     own = status.get("budget")
     level = own.get("warned") if isinstance(own, dict) else 0
-    return level if isinstance(level, int) else 0
+    if isinstance(level, int):
+        return level
+    return 0
 
 
-def _lacking(status: Mapping[str, object]) -> tuple[str, str]:
-    """Reason and sentence of the condition BudgetOK while it is False; else both empty."""
+def _read_lacking(status: Mapping[str, object]) -> tuple[str, str]:
+    """Returns reason and sentence of the condition BudgetOK while it is False; else both empty."""
     conditions = status.get("conditions")
     for found in conditions if isinstance(conditions, list) else ():
         if found["type"] == "BudgetOK" and found["status"] == "False":

@@ -1,7 +1,7 @@
-"""What runs are charged, day by day: the ledger that budgets are counted from.
+"""Records the charges of runs, day by day: the ledger that budgets are counted from.
 
-Called by the loop as runs end and sandboxes close, and for what stays warm. Written in the tick's
-transaction, with the end that it charges for, so that a crash charges for nothing twice.
+Called by the loop as runs end and sandboxes close, and for warm containers. Written in the tick's
+transaction, with the end that it charges for, so that a crash charges for no run twice.
 """
 
 from __future__ import annotations
@@ -9,52 +9,71 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from fleetctl.controllers.model import Run
 from fleetctl.controllers.money import budget
 from fleetctl.engine.capacity.providers import contract_of
-from fleetctl.stores.base import Entry
+from fleetctl.engine.shared.part import EnginePart, PartWiring
+from fleetctl.stores.base import LedgerEntry
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
-    from fleetctl.tracking.track import Call, Track, Work
+    from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.tracking.track import ResourceWork, RunCalls, Track
 
 
-class Charges:
-    def __init__(self, state: State) -> None:
+class RunCharges(EnginePart):
+    def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._ledger: dict[tuple[int, str, str], Entry] = {}
-        self._fresh: list[Entry] = []  # of this tick, not written yet
+        self._ledger: dict[tuple[int, str, str], LedgerEntry] = {}
+        self._fresh: list[LedgerEntry] = []  # of this tick, not written yet
+
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(wiring.state)
 
     def load(self) -> None:
-        """Read the ledger back; what was not written is forgotten with its tick."""
+        """Reads the ledger back; an entry that was not written is forgotten with its tick."""
         self._fresh.clear()
-        self._ledger = {_key(entry): entry for entry in self._state.store.ledger.entries()}
+        self._ledger = {_entry_key(entry): entry for entry in self._state.store.ledger.entries()}
 
-    def entries(self) -> Iterable[Entry]:
-        """All that is written, one a day, namespace and set of labels."""
+    def entries(self) -> Iterable[LedgerEntry]:
+        """Returns all written entries, one a day, namespace and set of labels."""
         return self._ledger.values()
 
-    def ended(self, track: Track, run: Run, call: Call | None) -> Run:
-        """The ended run with its charge, which is written with it."""
+    def ended(
+        self,
+        track: Track,
+        run: Run,
+        call: RunCalls | None,
+    ) -> Run:
+        """Returns the ended run with its charge, which is written with it."""
         contract = contract_of(self._state, run.provider)
         known = call.held_from_s if call is not None else None
         if run.sandbox != run.name:
             # In another's sandbox it costs from its own beginning; the time before is the other's.
             begun_s = run.ended_at_s if run.started_at_s is None else run.started_at_s
-            known, quantum_s = max(begun_s or 0.0, run.created_at_s), 0.0
+            known = max(begun_s or 0.0, run.created_at_s)
+            quantum_s = 0.0
         else:
             quantum_s = contract.billing_quantum_s if contract is not None else 0.0
             if call is not None and call.nothing_made and run.started_at_s is None:
-                known, quantum_s = run.ended_at_s, 0.0
+                known = run.ended_at_s
+                quantum_s = 0.0
         usd = budget.charge_usd(run, held_from_s=known, quantum_s=quantum_s)
         charged = replace(run, usd=usd)
-        self.add(track, usd or 0.0, 0.0 if usd is not None else _seconds(run))
+        self.add(track, usd or 0.0, 0.0 if usd is not None else _run_seconds(run))
         return charged
 
-    def idled(self, work: Work, last: Run, until_s: float) -> Run:
-        """The last run of a sandbox that was open until now, charged for its idle time too."""
+    def idled(
+        self,
+        work: ResourceWork,
+        last: Run,
+        until_s: float,
+    ) -> Run:
+        """Returns the last run of a sandbox that was open until now, charged for its idle
+        time too.
+        """
         if not last.usd_per_s or last.usd is None or last.ended_at_s is None:
             return last
         usd = last.usd_per_s * max(0.0, until_s - last.ended_at_s)
@@ -62,35 +81,50 @@ class Charges:
         self.add(work.track, usd, 0.0)
         return replace(last, usd=last.usd + usd)
 
-    def add(self, track: Track, usd: float, unpriced_s: float) -> None:
-        """Into the ledger, with this tick."""
+    def add(
+        self,
+        track: Track,
+        usd: float,
+        unpriced_s: float,
+    ) -> None:
+        """Adds a charge to the ledger, with this tick."""
         if usd or unpriced_s:
             day = budget.day_of(self._state.clock.now_s())
             about = track.resource
-            self._fresh.append(Entry(day, about.labels, usd, unpriced_s, about.namespace))
+            self._fresh.append(
+                LedgerEntry(
+                    day,
+                    about.labels,
+                    usd,
+                    unpriced_s,
+                    about.namespace,
+                )
+            )
 
     def write(self) -> None:
-        """The charges of this tick, in its transaction."""
+        """Writes the charges of this tick, in its transaction."""
         if not self._fresh:
             return
-        fresh, self._fresh = self._fresh, []
+        fresh = self._fresh
+        self._fresh = []
         self._state.store.ledger.add(fresh)
         for entry in fresh:
-            key = _key(entry)
+            key = _entry_key(entry)
             known = self._ledger.get(key)
-            self._ledger[key] = entry if known is None else _sum(known, entry)
+            self._ledger[key] = entry if known is None else _add_entries(known, entry)
 
 
-def _key(entry: Entry) -> tuple[int, str, str]:
+def _entry_key(entry: LedgerEntry) -> tuple[int, str, str]:
     return entry.day, entry.namespace, json.dumps(entry.labels, sort_keys=True)
 
 
-def _sum(known: Entry, more: Entry) -> Entry:
-    usd, unpriced_s = known.usd + more.usd, known.unpriced_s + more.unpriced_s
+def _add_entries(known: LedgerEntry, more: LedgerEntry) -> LedgerEntry:
+    usd = known.usd + more.usd
+    unpriced_s = known.unpriced_s + more.unpriced_s
     return replace(known, usd=usd, unpriced_s=unpriced_s)
 
 
-def _seconds(run: Run) -> float:
+def _run_seconds(run: Run) -> float:
     if run.started_at_s is None or run.ended_at_s is None:
         return 0.0
     return max(0.0, run.ended_at_s - run.started_at_s)

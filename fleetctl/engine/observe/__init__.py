@@ -1,1 +1,1 @@
-"""What the engine learns of runs and of providers, and the records it makes of that."""
+"""Processes observations of runs and of providers into records."""

@@ -1,6 +1,6 @@
-"""What a run costs once its sandbox has told which GPU of a list it got. Called by observations.py.
+"""Prices a run once its sandbox has reported which GPU of a list it got. Called by observations.py.
 
-Until then, and where it never tells, it costs what the dearest costs: never less than is billed.
+Until then, and where it never reports, the price is that of the dearest: never less than is billed.
 """
 
 from __future__ import annotations
@@ -11,44 +11,58 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Run
 from fleetctl.controllers.planning.placement import per_hour
-from fleetctl.engine.capacity.prices import Market, charged
+from fleetctl.engine.capacity.price_book import PriceBook, price_attempt
 from fleetctl.engine.execute import functions
-from fleetctl.providers.prices.devices import possible
-from fleetctl.providers.prices.table import dearest
+from fleetctl.providers.prices.gpu_devices import possible_gpus
+from fleetctl.providers.prices.price_table import highest_price
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.resources import Gpu
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.tracking.track import Work
+from fleetctl.tracking.track import ResourceWork
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
 
 REASON_UNTOLD = "GpuNotTold"
 
 
 def priced_as_got(
-    state: State, market: Market, work: Work, before: Run, after: Run, seen: Alive | Ended
+    state: EngineState,
+    market: PriceBook,
+    work: ResourceWork,
+    before: Run,
+    after: Run,
+    seen: Alive | Ended,
 ) -> Run:
-    """`after` at the price of what it got, once its journal begins, which tells that. Says so where
-    it does not.
+    """Returns `after` at the price of the GPU it got, once its journal begins, which has the name.
+    Reports a missing name.
     """
     begins = before.journal_offset == 0 and (seen.journal_offset > 0 or isinstance(seen, Ended))
     if begins:
         after = _of_fewer_nodes(work, after, seen)
-    whole = _listing(state, work, after) if begins and after.usd_per_s else None
+    whole = _find_listed(state, work, after) if begins and after.usd_per_s else None
     gpu = whole.resources.gpu if whole is not None else None
     if whole is None or gpu is None:
         return after
-    prices = {str(it): _price(state, market, after.provider, whole.with_gpu(it)) for it in gpu.each}
+    prices = {
+        str(it): _price_template(state, market, after.provider, whole.with_gpu(it))
+        for it in gpu.each
+    }
     if not seen.gpus and len(set(prices.values())) > 1:
         _say_untold(state, work, gpu, after)
-    left = dearest(prices[str(it)] for it in possible(gpu, seen.gpus).each)
-    return _cheaper(after, dearest(prices.values()), left)
+    left = highest_price(prices[str(it)] for it in possible_gpus(gpu, seen.gpus).each)
+    return _lower_price(after, highest_price(prices.values()), left)
 
 
-def _of_fewer_nodes(work: Work, run: Run, seen: Alive | Ended) -> Run:
-    """At the price of the nodes that the attempt got, of the most that it could have had."""
+def _of_fewer_nodes(
+    work: ResourceWork,
+    run: Run,
+    seen: Alive | Ended,
+) -> Run:
+    """Returns the run at the price of the nodes that the attempt got, of the most that it could
+    have had.
+    """
     controller = work.controller
     unit = controller.unit(run.index) if controller is not None else None
     if not seen.nodes or unit is None or unit.template_hash != run.template_hash:
@@ -59,9 +73,13 @@ def _of_fewer_nodes(work: Work, run: Run, seen: Alive | Ended) -> Run:
     return replace(run, usd_per_s=usd_per_s, usd=None if run.usd is None else run.usd * share)
 
 
-def _listing(state: State, work: Work, run: Run) -> Template | None:
-    """The template that the run began with and all that its Function says; None where it lists no
-    more than one GPU, or is another by now.
+def _find_listed(
+    state: EngineState,
+    work: ResourceWork,
+    run: Run,
+) -> Template | None:
+    """Returns the template that the run began with, merged with its Function; None where it lists
+    no more than one GPU, or has changed by now.
     """
     controller = work.controller
     unit = controller.unit(run.index) if controller is not None else None
@@ -71,29 +89,47 @@ def _listing(state: State, work: Work, run: Run) -> Template | None:
     if not template.is_function:
         return None  # a sandbox has one sort
     try:
-        whole, _ = functions.resolved(state, template, work.resource.namespace)
+        whole, _ = functions.resolve_template(state, template, work.resource.namespace)
     except Unavailable:
         return None
     gpu = whole.resources.gpu
-    return whole if gpu is not None and gpu.otherwise else None
+    if gpu is not None and gpu.otherwise:
+        return whole
+    return None
 
 
-def _price(state: State, market: Market, provider: str, template: Template) -> float | None:
-    return charged(state.providers[provider], market.declared.get(provider), template)
+def _price_template(
+    state: EngineState,
+    market: PriceBook,
+    provider: str,
+    template: Template,
+) -> float | None:
+    return price_attempt(state.providers[provider], market.declared.get(provider), template)
 
 
-def _say_untold(state: State, work: Work, gpu: Gpu, run: Run) -> None:
-    listed, unit = ", ".join(map(str, gpu.each)), KINDS[work.resource.kind].unit
+def _say_untold(
+    state: EngineState,
+    work: ResourceWork,
+    gpu: Gpu,
+    run: Run,
+) -> None:
+    listed = ", ".join(map(str, gpu.each))
+    unit = KINDS[work.resource.kind].unit
     as_what = f"the dearest, {per_hour(run.usd_per_s)}"
-    what = f"a {unit} does not tell which GPU of {listed} it got; it is charged as {as_what}"
+    what = f"a {unit} does not report which GPU of {listed} it got; it is charged as {as_what}"
     state.say(work.resource.uid, REASON_UNTOLD, what)
 
 
-def _cheaper(run: Run, listed_usd_per_s: float | None, got_usd_per_s: float | None) -> Run:
-    """By as much less as what it got costs less than the list, and with less set aside.
+def _lower_price(
+    run: Run,
+    listed_usd_per_s: float | None,
+    got_usd_per_s: float | None,
+) -> Run:
+    """Returns the run with its price lowered by the difference between the list's price and that of
+    its GPU, and with less set aside.
 
     Prices are those of now. Where a rate or a Function's size was another when the run began, the
-    greater of the two answers counts.
+    greater of the two results counts.
     """
     if not run.usd_per_s or listed_usd_per_s is None or got_usd_per_s is None:
         return run

@@ -1,7 +1,7 @@
-"""Messages become records: each is taken by the room that knows its sort.
+"""Turns messages into records: each is taken by the module that knows its sort.
 
-Called by a tick inside its transaction, before any pass. What was answered to our calls is in
-replies.py, what was seen in observations.py, what both write in records.py.
+Called by a tick inside its transaction, before any pass. Replies to our calls are in replies.py,
+observations in observations.py, the records of both in records.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.engine.observe.observations import Observations
-from fleetctl.engine.observe.replies import Answers
+from fleetctl.engine.observe.replies import ReplyHandler
 from fleetctl.engine.shared.messages import AssetReplied, Message, Observed
 
 if TYPE_CHECKING:
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 
 
 class Intake:
-    def __init__(self, answers: Answers, observations: Observations) -> None:
+    def __init__(self, answers: ReplyHandler, observations: Observations) -> None:
         self._answers = answers
         self._observations = observations
 
-    def observe(self, track: Track, message: Message, now_s: float) -> bool:
-        """True when the resource, of which the message speaks, must be looked at because of it."""
+    def observe(
+        self,
+        track: Track,
+        message: Message,
+        now_s: float,
+    ) -> bool:
+        """Returns True when the message's resource must be looked at next."""
         match message:
             case AssetReplied():
                 return self._answers.of_asset(track, message, now_s)

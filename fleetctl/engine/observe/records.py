@@ -1,5 +1,5 @@
-"""The records of a tick: the only place where a run's record changes, be it for what the world said
-or for what a pass decided.
+"""Writes the records of a tick: the only module where a run's record changes, because of an
+observation or of a pass's decision.
 
 Called while messages are taken in and decisions are taken; writes each changed run once.
 """
@@ -10,37 +10,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.history.retries.retry import RESULT_INVALID, rolls_over
-from fleetctl.controllers.model import Checkpoints, Metric, Run, RunState, Saved
-from fleetctl.controllers.planning.kind import outdated, superseded
-from fleetctl.engine.hurry import freed
-from fleetctl.engine.observe.remembered import remembered
+from fleetctl.controllers.history.retries.retry_limits import RESULT_INVALID, rolls_over
+from fleetctl.controllers.model import CheckpointReport, Metric, Run, RunState, SavedCheckpoint
+from fleetctl.controllers.planning.kind_controller import is_outdated, is_superseded
+from fleetctl.engine.observe.cached_success import build_cached_success
+from fleetctl.engine.start_nudges import nudge_freed
 from fleetctl.specs.kinds.registry import KINDS, unit_called
-from fleetctl.stores.base import Remembered
+from fleetctl.stores.base import CachedSuccess
 from fleetctl.tracking.load import last_values, score_of
-from fleetctl.tracking.track import Work
+from fleetctl.tracking.track import ResourceWork
 
 if TYPE_CHECKING:
-    from fleetctl.engine.money.ledger import Charges
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.money.ledger import RunCharges
+    from fleetctl.engine.shared.engine_state import EngineState
 
 
-REMARKS_MAX = 20  # events of an object; what more runs have to say stands in their logs
+REMARKS_MAX = 20  # events of an object; further remarks of runs are in their logs
 
 
 class Records:
-    def __init__(self, state: State, charges: Charges) -> None:
-        self._state, self._charges = state, charges
+    def __init__(self, state: EngineState, charges: RunCharges) -> None:
+        self._state = state
+        self._charges = charges
         self._changed: dict[str, Run] = {}
         self._metrics: dict[str, list[Metric]] = {}
-        self._saved: dict[str, list[Saved]] = {}
+        self._saved: dict[str, list[SavedCheckpoint]] = {}
         self._results: dict[str, str | None] = {}
-        self._remembered: list[Remembered] = []
+        self._remembered: list[CachedSuccess] = []
         self._closed: dict[str, Run] = {}  # last runs of sandboxes that are confirmed closed
         self.begins: set[str] = set()  # uids of runs whose sandbox is made, and work is to begin
 
     def write(self) -> None:
-        """Every run that changed in this tick, once, with its metrics and result."""
+        """Writes every run that changed in this tick, once, with its metrics and result."""
         runs = self._state.store.runs
         for run in self._changed.values():
             fresh = runs.advance(
@@ -65,26 +66,41 @@ class Records:
         self._closed.clear()
 
     def changed(self, run: Run) -> None:
-        """A pass changed a live run's record (a stop became the spec)."""
+        """Takes the record of a live run that a pass changed (a stop became the spec)."""
         self._changed[run.name] = run
 
-    def keep(self, work: Work, run: Run) -> None:
-        """A live run is still live, with a newer record."""
+    def keep(self, work: ResourceWork, run: Run) -> None:
+        """Replaces the record of a run that is still live."""
         work.history.changed(run)
         self._changed[run.name] = run
 
     def stopped(
-        self, work: Work, run: Run, reason: str, message: str | None = None, *, now_s: float
+        self,
+        work: ResourceWork,
+        run: Run,
+        reason: str,
+        message: str | None = None,
+        *,
+        now_s: float,
     ) -> None:
-        """Nothing of a live run is left at its provider, and it does not count as a failure."""
+        """Records that a live run is gone from its provider, and does not count as a failure."""
         message = run.message if message is None else message
         ended = replace(
-            run, state=RunState.STOPPED, reason=reason, message=message, ended_at_s=now_s
+            run,
+            state=RunState.STOPPED,
+            reason=reason,
+            message=message,
+            ended_at_s=now_s,
         )
         self.end(work, ended, None)
 
-    def end(self, work: Work, run: Run, result: str | None) -> None:
-        """A live run is over."""
+    def end(
+        self,
+        work: ResourceWork,
+        run: Run,
+        result: str | None,
+    ) -> None:
+        """Records the end of a live run."""
         track = work.track
         run = self._charges.ended(track, run, track.calls.get(run.name))
         latest = track.latest.pop(run.name, {})
@@ -94,8 +110,8 @@ class Records:
             run,
             score=score,
             step=self._last_step(run) if rolls_over(run) else None,
-            superseded=superseded(work.controller, run),
-            outdated=outdated(work.controller, run),
+            superseded=is_superseded(work.controller, run),
+            outdated=is_outdated(work.controller, run),
             wanted=work.controller.unit(run.index) is not None,
         )
         track.waits.pop(run.name, None)
@@ -104,71 +120,97 @@ class Records:
         track.calls.pop(run.name, None)
         if not run.sandbox_open:
             self._state.owner_of.pop(run.name, None)
-            freed(self._state, run.provider)
+            nudge_freed(self._state, run.provider)
         self._changed[run.name] = run
-        # Of a result that cannot be kept whole, the fields that can are no result, but are shown.
+        # If a result cannot be kept whole, the fields that fit are no result, but are shown.
         self._results[run.name] = result if run.reason == RESULT_INVALID else whole
         self._remember(work, run, whole, latest)
-        unit, ended = KINDS[track.resource.kind].unit, run.state.value
+        unit = KINDS[track.resource.kind].unit
+        ended = run.state.value
         called = unit_called(track.resource.kind, run.index, run.params)
         if run.state in (RunState.FAILED, RunState.LOST):
             what = f"{called} attempt {run.attempt} {ended.lower()}: {run.reason}"
             self._state.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
         elif run.state is RunState.SUCCEEDED and run.message and len(work.history.succeeded) == 1:
-            what = f"{called}: {run.message}"  # once: the others will say the same
+            what = f"{called}: {run.message}"  # once: the others would repeat it
             self._state.say(track.resource.uid, "Remark", what, kind="Warning")
 
     def _last_step(self, run: Run) -> int | None:
-        """The greatest step that it reported, with what this tick has yet to write."""
+        """Returns the greatest step that it reported, with what this tick has yet to write."""
         stored = self._state.store.runs.last_step(run.name)
         steps = [it.step for it in self._metrics.get(run.name, ())]
         return max(steps if stored is None else [*steps, stored], default=None)
 
-    def entered(self, work: Work, run: Run) -> None:
-        """The run has begun: from now on it speaks for its sandbox, and the one before no more."""
+    def entered(self, work: ResourceWork, run: Run) -> None:
+        """Records that the run has begun: from now on it represents its sandbox, and the one before
+        no more.
+        """
         last = work.history.sandboxes[run.sandbox].last
         work.history.sandboxes.entered(run)
         if last.name != run.name:
             until_s = run.started_at_s if run.started_at_s is not None else run.created_at_s
             self._let_go(work, last, until_s)
 
-    def closed(self, work: Work, sandbox: str) -> None:
-        """An idle sandbox is confirmed gone."""
+    def closed(self, work: ResourceWork, sandbox: str) -> None:
+        """Records that an idle sandbox is confirmed gone."""
         last = work.history.sandboxes[sandbox].last
         work.history.sandboxes.closed(sandbox)
         work.track.calls.pop(last.name, None)
         self._let_go(work, last, self._state.clock.now_s())
-        freed(self._state, last.provider)
+        nudge_freed(self._state, last.provider)
 
-    def measured(self, work: Work, run: Run, fresh: Sequence[Metric]) -> bool:
-        """What a live run measured since it was seen last. True when its kind may decide by it."""
+    def measured(
+        self,
+        work: ResourceWork,
+        run: Run,
+        fresh: Sequence[Metric],
+    ) -> bool:
+        """Records new metrics of a live run. Returns True when its kind may decide by them."""
         self._metrics.setdefault(run.name, []).extend(fresh)
         work.track.latest.setdefault(run.name, {}).update(last_values(fresh))
         self._changed.setdefault(run.name, run)
         curves = work.history.curves
-        if curves is None or superseded(work.controller, run):
-            return False  # what is reported under an older spec says nothing of this one
+        if curves is None or is_superseded(work.controller, run):
+            return False  # a report under an older spec does not apply to this one
         return curves.take(run.index, run.name, fresh)
 
-    def remarked(self, work: Work, run: Run, remarks: Sequence[str]) -> None:
-        """What the guest of a live run could not read as metrics. Many runs may say the same."""
+    def remarked(
+        self,
+        work: ResourceWork,
+        run: Run,
+        remarks: Sequence[str],
+    ) -> None:
+        """Records lines that the guest of a live run could not read as metrics. Many runs may send
+        the same.
+        """
         called = unit_called(work.resource.kind, run.index, run.params)
         for text in remarks[: REMARKS_MAX - work.remarks]:
             what = f"{called} attempt {run.attempt}: {text}"
             self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
         work.remarks = min(work.remarks + len(remarks), REMARKS_MAX)
 
-    def fell_behind(self, work: Work, run: Run, stragglers: Sequence[str]) -> None:
-        """Nodes of a live run; each is told of once an attempt."""
+    def fell_behind(
+        self,
+        work: ResourceWork,
+        run: Run,
+        stragglers: Sequence[str],
+    ) -> None:
+        """Reports slow nodes of a live run; each once an attempt."""
         called = unit_called(work.resource.kind, run.index, run.params)
         for text in stragglers:
             what = f"{called} attempt {run.attempt}: {text}"
             self._state.say(work.resource.uid, "Straggler", what, kind="Warning")
 
-    def saved(self, work: Work, run: Run, checkpoints: Checkpoints) -> None:
-        """What the guest of a live run says of checkpoints: rows, and events for what is odd."""
-        uid, unit = work.resource.uid, KINDS[work.resource.kind].unit
-        what = f"{unit} {run.index} attempt {run.attempt}"
+    def saved(
+        self,
+        work: ResourceWork,
+        run: Run,
+        checkpoints: CheckpointReport,
+    ) -> None:
+        """Records checkpoint reports of a live run's guest: rows, and events for problems."""
+        uid = work.resource.uid
+        kind = work.resource.kind
+        what = f"{unit_called(kind, run.index, run.params)} attempt {run.attempt}"
         for text in checkpoints.aside:
             self._state.say(uid, "CheckpointSetAside", f"{what}: {text}", kind="Warning")
         fresh = [text for text in checkpoints.left if text not in work.left]
@@ -191,16 +233,33 @@ class Records:
             for one in checkpoints.saved:
                 work.history.saved(one)
 
-    def _let_go(self, work: Work, last: Run, until_s: float) -> None:
-        """last: what a sandbox executed last, which held it until then."""
+    def _let_go(
+        self,
+        work: ResourceWork,
+        last: Run,
+        until_s: float,
+    ) -> None:
+        """last: the run that a sandbox executed last, which held it until then."""
         self._state.owner_of.pop(last.name, None)
         paid = self._charges.idled(work, last, until_s)
         self._closed[last.name] = replace(paid, sandbox_open=False)
 
     def _remember(
-        self, work: Work, run: Run, result: str | None, latest: Mapping[str, float]
+        self,
+        work: ResourceWork,
+        run: Run,
+        result: str | None,
+        latest: Mapping[str, float],
     ) -> None:
-        """Keep a success for equal work. It becomes known with the run's record, or not at all."""
-        kept = remembered(self._state, work, run, result, latest)
+        """Stores a success for equal work. It becomes known with the run's record, or not at
+        all.
+        """
+        kept = build_cached_success(
+            self._state,
+            work,
+            run,
+            result,
+            latest,
+        )
         if kept is not None:
             self._remembered.append(kept)

@@ -1,7 +1,7 @@
-"""What providers answered to our calls: starts, stops, and what is done for assets.
+"""Takes in the providers' replies to our calls: starts, stops, and calls for assets.
 
-Called as messages are taken in. An answer tells of the call alone; what became of a run is seen
-(observations.py), unless the answer leaves no doubt.
+Called as messages are taken in. A reply concerns the call alone; the state of a run is observed
+(observations.py), unless the reply leaves no doubt.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.planning.placement import judge, spill_reason
-from fleetctl.controllers.schedule.capacity import grown
-from fleetctl.controllers.schedule.desired import Wait
+from fleetctl.controllers.planning.placement import judge_candidates, spill_reason
+from fleetctl.controllers.schedule.capacity import grow_shortage
+from fleetctl.controllers.schedule.desired import StartWait
 from fleetctl.engine.shared.messages import (
     AssetReplied,
     StartRefused,
@@ -24,13 +24,13 @@ from fleetctl.engine.shared.messages import (
 )
 from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
 from fleetctl.specs.values.hints import message_of
-from fleetctl.tracking.track import Call, Track, Work
+from fleetctl.tracking.track import ResourceWork, RunCalls, Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.capacity.price_book import PriceBook
+    from fleetctl.engine.observe.provider_health import ProviderHealth
     from fleetctl.engine.observe.records import Records
-    from fleetctl.engine.observe.troubles import Troubles
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
 
 CallReplied = StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied
 
@@ -49,25 +49,32 @@ _NOTHING_MADE = frozenset(
 REFUSED_ONCE = "RefusedOnce"
 
 
-class Answers:
+class ReplyHandler:
     """look: observes a run soon."""
 
     def __init__(
         self,
-        state: State,
+        state: EngineState,
         *,
         records: Records,
-        market: Market,
-        troubles: Troubles,
+        market: PriceBook,
+        troubles: ProviderHealth,
         look: Callable[[str], None],
     ) -> None:
         self._state = state
-        self._records, self._market, self._troubles = records, market, troubles
+        self._records = records
+        self._market = market
+        self._troubles = troubles
         self._look = look
 
-    def of_call(self, track: Track, reply: CallReplied, now_s: float) -> bool:
-        """True when the resource must be looked at because of it."""
-        call = track.calls.setdefault(reply.run, Call(appeared_at_s=self._state.started_at_s))
+    def of_call(
+        self,
+        track: Track,
+        reply: CallReplied,
+        now_s: float,
+    ) -> bool:
+        """Returns True when the resource must be looked at next."""
+        call = track.calls.setdefault(reply.run, RunCalls(appeared_at_s=self._state.started_at_s))
         call.busy = ""
         call.nothing_made = call.nothing_made and _tells_that_nothing_is_made(reply)
         waited = track.waits.pop(reply.run, None) is not None
@@ -75,50 +82,59 @@ class Answers:
             call.appeared_at_s = now_s
         work = track.work
         if work is None:
-            return False  # its rows are read back later, and every call is made that they ask for
+            return False  # its rows are read back later, and every call that they need is made
         run = work.history.live.get(reply.run)
         if isinstance(reply, StartWaits | StartUnknown) and (
             run is None or run.state is RunState.STOPPING
         ):
-            # Nobody waits for this start any more: it is over, or its stop follows at once.
-            call.tries, call.retry_at_s = 0, 0.0
+            # This start is no longer awaited: the run has ended, or its stop follows at once.
+            call.tries = 0
+            call.retry_at_s = 0.0
             return True
         match reply:
             case StartReplied():
-                call.tries, call.retry_at_s, call.short_since_s = 0, 0.0, None
+                call.tries = 0
+                call.retry_at_s = 0.0
+                call.short_since_s = None
                 if run is not None:
                     self._start_replied(work, run, reply, now_s)
                     if not reply.begun:
-                        return waited  # there is nothing to decide
+                        return waited  # no decision is needed
             case StartRefused():
                 if run is not None:
                     self._refused(work, run, call, reply.message, now_s)
             case StartWaits() if reply.reason == SANDBOX_CLOSED and run is not None:
-                # Nothing began there and nothing can: the unit goes to another sandbox.
+                # No run began there and none can: the unit goes to another sandbox.
                 self._records.stopped(work, run, reply.reason, now_s=now_s)
                 self._records.closed(work, run.sandbox)
             case StartWaits() if reply.reason == BEGUN_AS_ANOTHER and run is not None:
-                # Under its name nothing can begin any more: the unit has another attempt.
+                # Under its name no run can begin any more: the unit has another attempt.
                 self._records.stopped(work, run, reply.reason, reply.message, now_s=now_s)
             case StartWaits():
                 again_at_s = self._again(call, now_s, reply.retry_after_s)
-                wait = Wait(reply.reason, reply.message, again_at_s, account=reply.account)
-                self._wait(track, reply.run, _short(wait, call, now_s))
+                wait = StartWait(reply.reason, reply.message, again_at_s, account=reply.account)
+                self._wait(track, reply.run, _mark_short(wait, call, now_s))
                 if reply.account and run is not None:
                     self._troubles.start_waits(
                         run.provider, reply.reason, reply.message, again_at_s
                     )
             case StartUnknown():
                 self._again(call, now_s)
-                wait = Wait("StartUnknown", reply.message, call.retry_at_s)
-                self._wait(track, reply.run, _short(wait, call, now_s))
+                wait = StartWait("StartUnknown", reply.message, call.retry_at_s)
+                self._wait(track, reply.run, _mark_short(wait, call, now_s))
             case StopReplied():
                 self._stop_replied(work, reply, call, now_s)
             case _:
                 assert_never(reply)
         return True
 
-    def _start_replied(self, work: Work, run: Run, reply: StartReplied, now_s: float) -> None:
+    def _start_replied(
+        self,
+        work: ResourceWork,
+        run: Run,
+        reply: StartReplied,
+        now_s: float,
+    ) -> None:
         work.track.doubts.pop((run.template_hash, run.provider), None)
         self._troubles.start_served(run.provider)
         if reply.begun:
@@ -128,14 +144,24 @@ class Answers:
             self._records.keep(work, replace(run, handle=reply.handle))
             self._records.begins.add(work.resource.uid)  # once it is durable the work begins
 
-    def _again(self, call: Call, now_s: float, after_s: float = 0.0) -> float:
-        """When the start is asked for again: later with each try, and not before `after_s`."""
+    def _again(
+        self,
+        call: RunCalls,
+        now_s: float,
+        after_s: float = 0.0,
+    ) -> float:
+        """Returns when the start is tried again: later with each try, and not before `after_s`."""
         call.tries += 1
         call.retry_at_s = now_s + max(after_s, self._state.backoff_s(call.tries))
         return call.retry_at_s
 
-    def of_asset(self, track: Track, fact: AssetReplied, now_s: float) -> bool:
-        """The same, of a volume, a function, or what deleted work left behind."""
+    def of_asset(
+        self,
+        track: Track,
+        fact: AssetReplied,
+        now_s: float,
+    ) -> bool:
+        """Handles the same for a volume, a function, or leftovers of deleted work."""
         asset = track.asset
         asset.busy = False
         asset.problem = fact.message
@@ -145,10 +171,11 @@ class Answers:
             self._state.queue.add(fact.uid, asset.retry_at_s)
             self._state.say(fact.uid, "AssetFailed", fact.message, kind="Warning")
             return True
-        asset.tries, asset.retry_at_s = 0, 0.0
+        asset.tries = 0
+        asset.retry_at_s = 0.0
         match fact.what:
             case "ensured":
-                # Of an older spec: what is wanted since is yet to be made.
+                # Made for an older spec: the present one is yet to be made.
                 asset.ready = fact.generation in (None, track.resource.generation)
                 asset.address = fact.address
             case "removed":
@@ -159,61 +186,120 @@ class Answers:
                 asset.swept = True
         return True
 
-    def _wait(self, track: Track, run: str, wait: Wait) -> None:
-        """The start of `run` is tried again in its time; until then it says why."""
+    def _wait(
+        self,
+        track: Track,
+        run: str,
+        wait: StartWait,
+    ) -> None:
+        """Schedules another try of the start of `run`; until then its status shows why."""
         uid = track.resource.uid
         track.waits[run] = wait
         self._state.queue.add(uid, wait.retry_at_s)
         self._state.say(uid, wait.reason, wait.message, kind="Warning")
 
-    def _started(self, work: Work, run: Run, handle: str, now_s: float) -> None:
+    def _started(
+        self,
+        work: ResourceWork,
+        run: Run,
+        handle: str,
+        now_s: float,
+    ) -> None:
         state = RunState.RUNNING if run.state is RunState.STARTING else run.state
         started_at_s = run.started_at_s if run.started_at_s is not None else now_s
-        started = replace(run, state=state, handle=handle, started_at_s=started_at_s)
+        started = replace(
+            run,
+            state=state,
+            handle=handle,
+            started_at_s=started_at_s,
+        )
         self._records.entered(work, started)
         self._records.keep(work, started)
 
-    def _had_room(self, work: Work, provider: str, now_s: float) -> None:
+    def _had_room(
+        self,
+        work: ResourceWork,
+        provider: str,
+        now_s: float,
+    ) -> None:
         short = work.track.shortages.get(provider)
         if short is not None and work.history is not None:
-            work.track.shortages[provider] = grown(short, provider, work.history, now_s)
+            work.track.shortages[provider] = grow_shortage(short, provider, work.history, now_s)
 
-    def _refused(self, work: Work, run: Run, call: Call, message: str, now_s: float) -> None:
+    def _refused(
+        self,
+        work: ResourceWork,
+        run: Run,
+        call: RunCalls,
+        message: str,
+        now_s: float,
+    ) -> None:
         if run.state is RunState.STOPPING:
             ended = replace(run, state=RunState.STOPPED, ended_at_s=now_s)
         elif (again_at_s := self._doubted(work.track, run, call, now_s)) is not None:
             call.retry_at_s = again_at_s
-            self._wait(work.track, run.name, Wait(REFUSED_ONCE, message, again_at_s))
+            self._wait(work.track, run.name, StartWait(REFUSED_ONCE, message, again_at_s))
             return
         elif self._has_another_place(work, run, message):
-            self._records.stopped(work, run, "RefusedHere", message, now_s=now_s)
+            self._records.stopped(
+                work,
+                run,
+                "RefusedHere",
+                message,
+                now_s=now_s,
+            )
             text = f"provider `{run.provider}` does not take it: {message}"
             self._state.say(work.resource.uid, "RefusedHere", text, kind="Warning")
             return
         else:
             ended = replace(
-                run, state=RunState.REFUSED, reason="Refused", message=message, ended_at_s=now_s
+                run,
+                state=RunState.REFUSED,
+                reason="Refused",
+                message=message,
+                ended_at_s=now_s,
             )
             self._state.say(work.resource.uid, "Refused", message, kind="Warning")
         self._records.end(work, ended, None)
 
-    def _doubted(self, track: Track, run: Run, call: Call, now_s: float) -> float | None:
-        """When to ask again before the refusal is believed; None when this one is the second."""
+    def _doubted(
+        self,
+        track: Track,
+        run: Run,
+        call: RunCalls,
+        now_s: float,
+    ) -> float | None:
+        """Returns when to ask again before the refusal is believed; None when this one is the
+        second.
+        """
         key = run.template_hash, run.provider
         believed_from_s = track.doubts.setdefault(key, now_s + self._state.settings.second_look_s)
-        # Of starts that were under way together, each may have met the same odd moment.
-        return None if call.asked_at_s >= believed_from_s else believed_from_s
+        # Starts that were under way together may each have met the same passing fault.
+        if call.asked_at_s >= believed_from_s:
+            return None
+        return believed_from_s
 
-    def _has_another_place(self, work: Work, run: Run, message: str) -> bool:
-        """Remember that this one is none, and tell whether any candidate is left."""
+    def _has_another_place(
+        self,
+        work: ResourceWork,
+        run: Run,
+        message: str,
+    ) -> bool:
+        """Excludes this provider for the run, and returns true if any candidate is left."""
         placement = work.controller.placement(run.template_hash)
         if len(placement.candidates) < 2:
             return False
         work.track.refusals[run.template_hash, run.provider] = message_of(message)
         offers = self._market.offers(work).get(run.template_hash, {})
-        return any(it.fits for it in judge(placement, offers))
+        return any(it.fits for it in judge_candidates(placement, offers))
 
-    def _stop_replied(self, work: Work, fact: StopReplied, call: Call, now_s: float) -> None:
+    def _stop_replied(
+        self,
+        work: ResourceWork,
+        fact: StopReplied,
+        call: RunCalls,
+        now_s: float,
+    ) -> None:
         call.tries += 1
         work.track.held.pop(fact.run, None)
         if fact.message:
@@ -232,16 +318,22 @@ class Answers:
 
 
 def _tells_that_nothing_is_made(reply: CallReplied) -> bool:
-    """A provider without room, or that does not know us, has made nothing; `Queued` and its like
-    may have begun to.
+    """Returns true for a provider without capacity, or that does not know us: it has made no
+    sandbox; `Queued` and its like may have begun to.
     """
     if not isinstance(reply, StartWaits) or reply.perhaps_made:
         return False
     return reply.account or reply.reason in _NOTHING_MADE
 
 
-def _short(wait: Wait, call: Call, now_s: float) -> Wait:
-    """Since when the start is told of no room, whatever else it was told meanwhile."""
+def _mark_short(
+    wait: StartWait,
+    call: RunCalls,
+    now_s: float,
+) -> StartWait:
+    """Returns the wait with the time since when the start lacks capacity, through other replies
+    meanwhile.
+    """
     if call.short_since_s is None and spill_reason(wait.reason, account=wait.account) is not None:
         call.short_since_s = now_s
     return replace(wait, short_since_s=call.short_since_s)

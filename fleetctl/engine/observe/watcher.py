@@ -12,39 +12,40 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.tasks import woken
+from fleetctl.common.tasks import wait_or_wake
 from fleetctl.controllers.model import Alive, Observation, Run, RunState
-from fleetctl.engine.hurry import hurry_start
-from fleetctl.engine.shared.boundary import NoAnswer, guarded
+from fleetctl.engine.shared.boundary import NoAnswer, guard_call
 from fleetctl.engine.shared.messages import Observed
+from fleetctl.engine.start_nudges import nudge_start
 from fleetctl.providers.contract.base import RunRef, ref_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.execute.rate_limit import RateLimiter
-    from fleetctl.engine.shared.settings import Settings
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_settings import EngineSettings
+    from fleetctl.engine.shared.engine_state import EngineState
 
 log = logging.getLogger("fleetctl.engine")
 
 RUNS_PER_LOOK_MAX = 500
 
 
-class Watcher:
-    def __init__(self, state: State, rate_limiters: Mapping[str, RateLimiter]) -> None:
-        self._state, self._rate_limiters = state, rate_limiters
+class RunWatcher:
+    def __init__(self, state: EngineState, rate_limiters: Mapping[str, RateLimiter]) -> None:
+        self._state = state
+        self._rate_limiters = rate_limiters
         self._pushed: dict[str, set[str]] = {name: set() for name in state.providers}
         self._later: dict[str, float] = {}
-        self._talk = _Talk(state.settings)
+        self._talk = _ReportPace(state.settings)
         self._wakes = {name: asyncio.Event() for name in state.providers}
 
     def add(self, provider: str) -> None:
-        """One that was declared after the start."""
+        """Adds a provider that was declared after the start."""
         self._pushed[provider], self._wakes[provider] = set(), asyncio.Event()
 
     def look(self, run: str) -> None:
-        """Observe `run` soon. Unknown names are ignored: a push is only ever a hint.
+        """Observes `run` soon. Unknown names are ignored: a push is only ever a hint.
 
-        Of a start that waits, it says that what it waited for may be there: it is tried at once.
+        For a waiting start, the push means that its obstacle may be gone: it is tried at once.
         """
         provider = self._provider_of(run)
         if provider is None or provider not in self._pushed:
@@ -54,12 +55,12 @@ class Watcher:
         if until_s > now_s:
             self.look_later(run, min(until_s, self._later.get(run, until_s)))
             return
-        hurry_start(self._state, run)
+        nudge_start(self._state, run)
         self._pushed[provider].add(run)
         self._wakes[provider].set()
 
     def look_later(self, run: str, at_s: float) -> None:
-        """Observe `run` again at at_s: what was seen before may be stale."""
+        """Observes `run` again at at_s: the last observation may be stale."""
         if self._later.get(run) == at_s:
             return
         self._later[run] = at_s
@@ -68,7 +69,9 @@ class Watcher:
             self._wakes[provider].set()
 
     async def run(self, provider: str) -> None:
-        """For ever: gather what is due at one provider, ask, and tell the loop."""
+        """Runs for ever: gathers the runs due at one provider, observes them, and sends the results
+        to the loop.
+        """
         contract = self._state.providers[provider].contract
         clock = self._state.clock
         poll_at_s = clock.now_s()
@@ -94,11 +97,11 @@ class Watcher:
         until_s = min([poll_at_s, *ours])
         if not self._pushed[provider]:
             left_s = max(0.0, until_s - self._state.clock.now_s())
-            await woken(wake, left_s)
+            await wait_or_wake(wake, left_s)
         wake.clear()
 
     async def _ask(self, provider: str, names: list[str]) -> bool:
-        """False when the provider did not answer; nothing is concluded then."""
+        """Returns False when the provider did not reply; then the runs' state is left as it was."""
         state = self._state
         refs = [ref for ref in map(self._ref, names) if ref is not None]
         for at in range(0, len(refs), RUNS_PER_LOOK_MAX):
@@ -108,7 +111,7 @@ class Watcher:
                 partial(state.providers[provider].observe, part)
             )
             try:
-                seen = await guarded(call, what="observe", key=provider)
+                seen = await guard_call(call, what="observe", key=provider)
             except (Refused, Unavailable) as error:
                 log.warning("observe refused", extra={"provider": provider, "error": str(error)})
                 return False
@@ -124,11 +127,11 @@ class Watcher:
         for run in [run for run, at_s in self._later.items() if at_s <= now_s]:
             if self._provider_of(run) in (provider, None):
                 del self._later[run]
-                names.add(run)  # one that is over has no reference any more and is not asked for
+                names.add(run)  # a finished one has no reference any more and is not looked at
         return names
 
     def _polled(self, provider: str) -> set[str]:
-        """Every confirmed live run, and the last run of every open sandbox."""
+        """Returns every confirmed live run, and the last run of every open sandbox."""
         names = set()
         self._talk.forget(self._state.owner_of)
         for run in map(self._known, self._state.owner_of):
@@ -149,7 +152,9 @@ class Watcher:
 
     def _provider_of(self, name: str) -> str | None:
         run = self._known(name)
-        return run.provider if run is not None else None
+        if run is not None:
+            return run.provider
+        return None
 
     def _ref(self, name: str) -> RunRef | None:
         run = self._known(name)
@@ -158,14 +163,15 @@ class Watcher:
         return ref_of(run)
 
 
-class _Talk:
-    """Which runs report so often that one look is to answer many reports: each look costs a tick
-    and a transaction. All that talk are looked at together. What a run says rarely, and its end
-    after that, is looked at in the moment of its push.
+class _ReportPace:
+    """Tracks runs that report so often that one look should cover many reports: each look costs a
+    tick and a transaction. All such runs are looked at together. A rare report of a run, and its
+    end after that, is looked at in the moment of its push.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._few, self._gap_s = settings.few_reports, settings.report_gap_s
+    def __init__(self, settings: EngineSettings) -> None:
+        self._few = settings.few_reports
+        self._gap_s = settings.report_gap_s
         self._heard: dict[str, tuple[int, float]] = {}  # reports in a row, when the last one came
 
     def heard(self, seen: Observation, at_s: float) -> None:
@@ -177,11 +183,11 @@ class _Talk:
             self._heard[seen.run] = (0 if quiet else count + 1, at_s)
 
     def forget(self, known: Container[str]) -> None:
-        """All but these."""
+        """Forgets all but these."""
         self._heard = {run: it for run, it in self._heard.items() if run in known}
 
     def until_s(self, run: str, now_s: float) -> float:
-        """When to look at it next."""
+        """Returns when to look at it next."""
         count, last_s = self._heard.get(run, (0, 0.0))
         if count < self._few or not 0 <= now_s - last_s < self._few * self._gap_s:
             return now_s

@@ -1,1 +1,1 @@
-"""What all parts of the engine share: state, inbox, messages, queue, settings."""
+"""Holds the shared parts of the engine: state, inbox, messages, queue, settings."""

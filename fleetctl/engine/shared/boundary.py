@@ -1,4 +1,4 @@
-"""Calls that may end in any way: what is known of their outcome, and a log of what broke."""
+"""Guards calls that may end in any way: returns their known outcome, and logs errors."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Nothing is known of the outcome of a call that hung, broke, or was never answered.
+    """The unknown outcome of a call that hung, broke, or got no reply.
 
-    why: a sentence for people.
+    why: a sentence for users.
     """
 
     why: str
 
 
-async def guarded(work: Awaitable[T], *, what: str, key: str) -> T | NoAnswer:
-    """What a provider's call returned, or a sentence why nothing is known of its outcome.
+async def guard_call(
+    work: Awaitable[T],
+    *,
+    what: str,
+    key: str,
+) -> T | NoAnswer:
+    """Returns the result of a provider's call, or a sentence why its outcome is unknown.
 
-    Refused, Unavailable and cancellation pass through: they mean something to the caller.
+    Refused, Unavailable and cancellation pass through: they have a meaning for the caller.
     """
     try:
         return await work
@@ -37,11 +42,11 @@ async def guarded(work: Awaitable[T], *, what: str, key: str) -> T | NoAnswer:
         return NoAnswer("the provider did not answer in time")
     except Exception as error:
         log.exception("provider call failed", extra={"what": what, "key": key})
-        return NoAnswer(f"the {what} ended with {type(error).__name__}")
+        return NoAnswer(f"the {what} failed with {type(error).__name__}")
 
 
-async def reported(work: Awaitable[T], *, what: str) -> T | None:
-    """What `work` returned; None when a bug of ours ended it; the log has its traceback."""
+async def run_reported(work: Awaitable[T], *, what: str) -> T | None:
+    """Returns the result of `work`; None when a bug of ours ended it; the log has its traceback."""
     try:
         return await work
     except FleetctlError:

@@ -1,12 +1,12 @@
-"""Who is to be looked at when an object changes: the objects in memory that wait for it, by its
-name, whether it is there or not. An index: a change costs as much as has to do with it.
+"""Indexes the objects to look at when an object changes: the objects in memory that wait for it, by
+its name, if it exists or not. A change costs as much as the number of its dependents.
 """
 
 from __future__ import annotations
 
 import json
 
-from fleetctl.controllers.depends.edges import Edge, edges_in
+from fleetctl.controllers.depends.edges import DependencyEdge, edges_in
 from fleetctl.controllers.model import Resource
 
 Key = tuple[str, str, str]  # kind, name, namespace
@@ -26,26 +26,28 @@ class Dependents:
         self._of: dict[str, tuple[int, frozenset[Key]]] = {}  # uid -> generation, what it needs
 
     def hold(self, resource: Resource) -> None:
-        """It is read: from now on it hears of what its present spec names."""
+        """Adds a loaded object: from now on it is woken by the objects that its present spec
+        names.
+        """
         known = self._of.get(resource.uid)
         if known is not None and known[0] == resource.generation:
             return
         self.let_go(resource.uid)
-        keys = frozenset((it.kind, it.name, resource.namespace) for it in _edges(resource))
+        keys = frozenset((it.kind, it.name, resource.namespace) for it in _list_edges(resource))
         if keys:
             self._of[resource.uid] = resource.generation, keys
         for key in keys:
             self._on.setdefault(key, set()).add(resource.uid)
 
     def let_go(self, uid: str) -> None:
-        """Idempotent."""
+        """Removes an object from the index. Idempotent."""
         for key in self._of.pop(uid, (0, frozenset[Key]()))[1]:
             self._on[key].discard(uid)
             if not self._on[key]:
                 del self._on[key]
 
     def of(self, key: Key) -> list[str]:
-        """The uids of those that need it, in a fixed order."""
+        """Returns the uids of the dependents, in a fixed order."""
         return sorted(self._on.get(key, ()))
 
     def forget(self) -> None:
@@ -53,6 +55,8 @@ class Dependents:
         self._of.clear()
 
 
-def _edges(resource: Resource) -> list[Edge]:
-    """Of most specs a look at the text says that there are none."""
-    return edges_in(json.loads(resource.spec)) if any(it in resource.spec for it in _SAID) else []
+def _list_edges(resource: Resource) -> list[DependencyEdge]:
+    """Returns the edges of a spec; for most specs a look at the text shows that it has no edges."""
+    if any(it in resource.spec for it in _SAID):
+        return edges_in(json.loads(resource.spec))
+    return []

@@ -1,5 +1,5 @@
-"""What calls and observers tell the loop, and what wakes it. Written by anybody on the loop's
-thread, taken by ticks.
+"""Collects messages of calls and observers for the loop, and wakes it. Written by any code on the
+loop's thread, taken by ticks.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ class Inbox:
 
     def __init__(self, *, gather_s: float) -> None:
         self.facts: list[Message] = []  # not taken in yet
-        self.at_capacity = False  # so much is live that one tick is to answer several messages
+        self.at_capacity = False  # many runs are live, so one tick should cover several messages
         self._gather_s = gather_s
         self._woken = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
 
     def tell(self, message: Message) -> None:
-        """An effect or an observer brings a message."""
+        """Takes a message of an effect or an observer."""
         self.facts.append(message)
         if not (self.at_capacity and can_wait(message)):
             self.wake()
@@ -28,11 +28,11 @@ class Inbox:
             self._later = asyncio.get_running_loop().call_later(self._gather_s, self.wake)
 
     def wake(self) -> None:
-        """The loop has something to look at."""
+        """Wakes the loop."""
         self._woken.set()
 
     async def wait(self, until_s: float) -> None:
-        """Until somebody wakes the loop, or until_s seconds have passed."""
+        """Waits until the loop is woken, or until_s seconds have passed."""
         alarm = asyncio.get_running_loop().call_later(until_s, self.wake)
         try:
             await self._woken.wait()
@@ -40,7 +40,7 @@ class Inbox:
             alarm.cancel()
 
     def rest(self) -> None:
-        """All that woke the loop is about to be looked at."""
+        """Clears the wake, as the loop is about to look at all."""
         self._woken.clear()
         if self._later is not None:
             self._later.cancel()

@@ -1,5 +1,5 @@
-"""What calls and observers bring back to the loop. Taken in at one place, in the order in which
-they came.
+"""Defines the messages that calls and observers bring back to the loop. Taken in by one module, in
+the order in which they came.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.controllers.model import Alive, Observation
-from fleetctl.providers.contract.endpoints import ServerAddress
+from fleetctl.providers.contract.endpoint_access import ServerAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class StartReplied:
 
 @dataclass(frozen=True, slots=True)
 class StartRefused:
-    """Certain: nothing began, and nothing will until the user changes the template; said once, it
-    is asked for again, because one odd answer decides nothing.
+    """Certain: no run began, and none will until the user changes the template; after the first
+    refusal the call is repeated, because a single odd reply proves little.
     """
 
     run: str
@@ -40,19 +40,19 @@ class StartRefused:
 
 @dataclass(frozen=True, slots=True)
 class StartWaits:
-    """Certain: nothing began. Asked for again, not before retry_after_s; no attempt is consumed."""
+    """Certain: no run began. Requested again, not before retry_after_s; no attempt is consumed."""
 
     run: str
     reason: str
     message: str
     retry_after_s: float
-    account: bool = False  # it tells of the account, whatever was asked for
+    account: bool = False  # it concerns the account, for any request
     perhaps_made: bool = False  # a sandbox may be there all the same
 
 
 @dataclass(frozen=True, slots=True)
 class StartUnknown:
-    """The call ended without an answer: asked for again under the same name."""
+    """The call ended without a reply: repeated under the same name."""
 
     run: str
     message: str
@@ -71,14 +71,14 @@ class StopReplied:
 @dataclass(frozen=True, slots=True)
 class AssetReplied:
     """A volume was ensured or removed, or scratch was freed; message is empty on success. address:
-    where a Function's server is asked.
+    the URL of a Function's server.
     """
 
     uid: str
     what: str  # ensured | removed | freed | swept
     message: str
     address: ServerAddress | None = None
-    generation: int | None = None  # of the spec that was ensured; None: nothing was
+    generation: int | None = None  # of the ensured spec; None: no spec was ensured
 
 
 Message = (
@@ -87,8 +87,8 @@ Message = (
 
 
 def can_wait(message: Message) -> bool:
-    """It only tells that something goes as it was desired: nothing can begin or end because of it,
-    and if it is lost, the next look tells it again.
+    """Returns true if it only reports that a run goes on as desired: no run can begin or end by it,
+    and if it is lost, the next look reports it again.
     """
     match message:
         case StartReplied():

@@ -1,1 +1,1 @@
-"""Asking a server for a task: what it may cost is set aside, a slot awaited, the answer counted."""
+"""Sends a task's request to a server: holds the highest cost, awaits a slot, counts the answer."""

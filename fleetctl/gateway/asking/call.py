@@ -4,25 +4,26 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetctl.gateway.endpoints import Endpoint, Grant
-from fleetctl.gateway.keeping.ledger import Key
+from fleetctl.gateway.endpoints import CallerGrant, GatewayEndpoint
+from fleetctl.gateway.gateway_state import GatewayState
+from fleetctl.gateway.keeping.call_ledger import UsageKey
 from fleetctl.gateway.rules.usage import calls_of
-from fleetctl.gateway.state import State
 
 STREAMS_UNLESS_TOLD = ("/api/chat", "/api/generate")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    state: State
-    grant: Grant
-    endpoint: Endpoint
+class EndpointCall:
+    state: GatewayState
+    grant: CallerGrant
+    endpoint: GatewayEndpoint
     path: str
     body: dict[str, Any] = field(repr=False)
     length_bytes: int
+    headers: dict[str, str] = field(default_factory=dict, repr=False)  # of the task's, to be sent
 
     @property
-    def key(self) -> Key:
+    def key(self) -> UsageKey:
         return key_of(self.grant, self.endpoint.name)
 
     @property
@@ -35,8 +36,12 @@ class Call:
 
     @property
     def api(self) -> str:
-        """Of the servers that can answer it; "" all: Ollama serves OpenAI's paths, too."""
-        return "ollama" if self.path.startswith("/api/") else ""
+        """Returns the protocol that servers need to answer the call; "" for any: Ollama serves
+        OpenAI's paths, too.
+        """
+        if self.path.startswith("/api/"):
+            return "ollama"
+        return ""
 
     @property
     def streams(self) -> bool:
@@ -51,5 +56,11 @@ class Call:
         return hash(json.dumps(messages[0], sort_keys=True))
 
 
-def key_of(grant: Grant, endpoint: str) -> Key:
-    return Key(grant.run, grant.namespace, endpoint, grant.tree, grant.uid)
+def key_of(grant: CallerGrant, endpoint: str) -> UsageKey:
+    return UsageKey(
+        grant.run,
+        grant.namespace,
+        endpoint,
+        grant.tree,
+        grant.uid,
+    )

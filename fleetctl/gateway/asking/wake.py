@@ -1,5 +1,5 @@
-"""A call's way to a server that is a Function: its container is started first, once for all who
-wait, and no try counts before it is ready.
+"""Wakes a server that is a Function before a call: its container is started once for all waiting
+calls, and no try counts before it is ready.
 """
 
 from __future__ import annotations
@@ -12,55 +12,60 @@ from http import HTTPStatus
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from fleetctl.gateway.asking.attempt import headers_of
-from fleetctl.gateway.endpoints import Endpoint
-from fleetctl.gateway.rules.refusal import BUDGET_EXCEEDED, SERVER_UNREACHABLE, Refusal
-from fleetctl.gateway.rules.servers import Server
-from fleetctl.gateway.rules.sleep import (
+from fleetctl.gateway.asking.call_attempt import headers_of
+from fleetctl.gateway.endpoints import GatewayEndpoint
+from fleetctl.gateway.rules.container_sleep import (
     BROKEN,
     FAILED,
     READY_PATH,
     STARTUP_SLACK_S,
     STATE,
     UP,
-    Sleep,
+    ContainerSleep,
 )
+from fleetctl.gateway.rules.refusal import BUDGET_EXCEEDED, SERVER_UNREACHABLE, GatewayRefusal
+from fleetctl.gateway.rules.servers import UpstreamServer
 
-ASK_S = 120.0  # one look; Modal answers 303 after 150 s, which is asked again
-LOOK_S, LOOK_MOST_S = 0.1, 2.0  # between two looks that somebody answered at once
+ASK_S = 120.0  # one look; Modal answers 303 after 150 s, which is repeated
+LOOK_S, LOOK_MOST_S = 0.1, 2.0  # between two looks that got an immediate reply
 WHY_CHARS_MAX = 4_000
 
 _waking: dict[int, asyncio.Task[bool]] = {}  # by id of the server, while it wakes
 
 
-async def awake(client: ClientSession, endpoint: Endpoint, server: Server) -> bool:
-    """Whether it can be asked now; False where it is not declared any more, so that another is to
-    be found. Raises Refusal: no container became ready, or none may be started.
+async def ensure_awake(
+    client: ClientSession,
+    endpoint: GatewayEndpoint,
+    server: UpstreamServer,
+) -> bool:
+    """Returns True if the server can take a request now; False if it is no longer declared, so that
+    the caller must find another. Raises GatewayRefusal: no container became ready, or no container
+    may be started.
     """
     sleep = server.sleep
     if sleep is None:
         return True
     now_s = time.monotonic()
     if sleep.blocked:
-        raise Refusal(429, BUDGET_EXCEEDED, f"endpoint {endpoint.name}: {sleep.blocked}")
+        raise GatewayRefusal(429, BUDGET_EXCEEDED, f"endpoint {endpoint.name}: {sleep.blocked}")
     if sleep.awake(now_s):
         return True
     if sleep.state(now_s) == BROKEN:
-        raise _unready(endpoint, sleep)
+        raise _unready_refusal(endpoint, sleep)
     task = _waking.get(id(server))
     if task is None:
         sleep.starting_since_s = now_s
-        task = asyncio.ensure_future(_wake(client, endpoint, server, sleep))
+        task = asyncio.ensure_future(_wake_container(client, endpoint, server, sleep))
         _waking[id(server)] = task
-        task.add_done_callback(lambda _: _ended(server, sleep))
+        task.add_done_callback(lambda _: _finish_waking(server, sleep))
     there = await asyncio.shield(task)
     if there and not sleep.awake(time.monotonic()):
-        raise _unready(endpoint, sleep)
+        raise _unready_refusal(endpoint, sleep)
     return there
 
 
 @contextlib.contextmanager
-def asked(server: Server) -> Iterator[None]:
+def track_call(server: UpstreamServer) -> Iterator[None]:
     """A call is under way there."""
     sleep = server.sleep
     if sleep is None:
@@ -74,22 +79,28 @@ def asked(server: Server) -> Iterator[None]:
         sleep.active(time.monotonic())
 
 
-def _ended(server: Server, sleep: Sleep) -> None:
+def _finish_waking(server: UpstreamServer, sleep: ContainerSleep) -> None:
     _waking.pop(id(server), None)
     sleep.starting_since_s = None
 
 
-def _unready(endpoint: Endpoint, sleep: Sleep) -> Refusal:
+def _unready_refusal(endpoint: GatewayEndpoint, sleep: ContainerSleep) -> GatewayRefusal:
     message = f"endpoint {endpoint.name}: a container of {sleep.name} did not become ready"
-    return Refusal(503, SERVER_UNREACHABLE, f"{message}: {sleep.why}")
+    return GatewayRefusal(503, SERVER_UNREACHABLE, f"{message}: {sleep.why}")
 
 
-async def _wake(client: ClientSession, endpoint: Endpoint, server: Server, sleep: Sleep) -> bool:
-    """Asks until a container is ready, cannot be, or the time for it is over. A proxy's 5xx, its
-    redirect to come again and a broken connection mean that none is there yet.
+async def _wake_container(
+    client: ClientSession,
+    endpoint: GatewayEndpoint,
+    server: UpstreamServer,
+    sleep: ContainerSleep,
+) -> bool:
+    """Calls until a container is ready, cannot be, or its time has passed. A proxy's 5xx, its
+    redirect to come again and a broken connection mean that no container is there yet.
     """
     until_s = time.monotonic() + sleep.startup_s + STARTUP_SLACK_S
-    pause_s, last = LOOK_S, "no answer"
+    pause_s = LOOK_S
+    last = "no answer"
     while server in endpoint.servers:
         left_s = until_s - time.monotonic()
         if left_s <= 0:
@@ -98,7 +109,7 @@ async def _wake(client: ClientSession, endpoint: Endpoint, server: Server, sleep
             return True
         try:
             async with client.get(
-                server.url + READY_PATH,
+                endpoint.url_of(server, READY_PATH),
                 headers=headers_of(endpoint, server),
                 timeout=ClientTimeout(min(ASK_S, left_s)),
                 allow_redirects=False,
@@ -112,7 +123,7 @@ async def _wake(client: ClientSession, endpoint: Endpoint, server: Server, sleep
                 if state == FAILED:
                     sleep.broke(text, time.monotonic())
                     return True
-                last = f"{reply.status} {_phrase(reply.status)} {text[:200]}".strip()
+                last = f"{reply.status} {_status_phrase(reply.status)} {text[:200]}".strip()
         except (ClientError, TimeoutError, OSError) as error:
             last = type(error).__name__
         await asyncio.sleep(pause_s)
@@ -120,7 +131,7 @@ async def _wake(client: ClientSession, endpoint: Endpoint, server: Server, sleep
     return False
 
 
-def _phrase(status: int) -> str:
+def _status_phrase(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
     except ValueError:

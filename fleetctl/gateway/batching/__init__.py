@@ -1,1 +1,1 @@
-"""Rows that are asked together, through a model server's own batch API."""
+"""Rows that are sent together, through a model server's own batch API."""

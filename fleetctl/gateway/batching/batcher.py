@@ -1,8 +1,8 @@
-"""Rows that wait to be asked together, and whoever waits for their answers.
+"""Rows that wait to be sent together, and the callers that wait for their answers.
 
-A row waits here until no other has come for a while; then those of one object, endpoint and model
-are one batch (batch.py), whose answers come hours later. What a row may cost is held from its first
-moment, at the batch's price.
+A row waits here until no other has come for a while; then the rows of one object, endpoint and
+model are one batch (running_batch.py), whose answers come hours later. The highest cost of a row is
+held from its first moment, at the batch's price.
 """
 
 import asyncio
@@ -15,31 +15,33 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from fleetctl.common.tasks import cancel
-from fleetctl.gateway.asking.ask import cache, cached
-from fleetctl.gateway.asking.call import Call
-from fleetctl.gateway.asking.charge import Charge
-from fleetctl.gateway.batching.running import Running, Told
-from fleetctl.gateway.batching.servers import Servers
-from fleetctl.gateway.endpoints import Endpoint
+from fleetctl.common.tasks import cancel_tasks
+from fleetctl.gateway.asking.ask import cache_answer, find_cached
+from fleetctl.gateway.asking.call import EndpointCall
+from fleetctl.gateway.asking.charge import CallCharge
+from fleetctl.gateway.batching.batch_servers import BatchServers
+from fleetctl.gateway.batching.running_batch import RunningBatch, Told
+from fleetctl.gateway.endpoints import GatewayEndpoint
+from fleetctl.gateway.gateway_state import GatewayState
 from fleetctl.gateway.keeping.batches import Batch, BatchRecords, BatchRow
-from fleetctl.gateway.numbered import Answer
+from fleetctl.gateway.numbered_calls import CallAnswer
 from fleetctl.gateway.rules.batch_lines import request_line
-from fleetctl.gateway.rules.refusal import ENDPOINT_UNKNOWN, NO_ANSWER, Refusal
+from fleetctl.gateway.rules.refusal import ENDPOINT_UNKNOWN, NO_ANSWER, GatewayRefusal
 from fleetctl.gateway.rules.usage import most_tokens, price_usd, worst_case
-from fleetctl.gateway.state import State
 
-# Of one file; OpenAI takes 200 MB.
+# Bytes per file; OpenAI takes 200 MB.
 BYTES_MAX = 190 * 2**20
-LINGERS_MAX = 12  # so many times `lingerSeconds`, rows that go on coming keep a batch open
-BATCHES_MAX = 20  # that a row goes into, one after another, and none begins it
-ROWS_MAX, LINGER_S, PRICE_SHARE = 50_000, 5.0, 0.5
+LINGERS_MAX = 12  # after this many `lingerSeconds`, a batch closes though rows keep coming
+BATCHES_MAX = 20  # batches that a row joins, one after another, if each fails to begin
+ROWS_MAX = 50_000
+LINGER_S = 5.0
+PRICE_SHARE = 0.5
 
 log = logging.getLogger(__name__)
 
 
-class Group(NamedTuple):
-    """What one batch may hold; a file is for one model."""
+class BatchGroup(NamedTuple):
+    """The key of a batch: rows with the same values share a file; a file is for one model."""
 
     namespace: str
     endpoint: str
@@ -48,7 +50,7 @@ class Group(NamedTuple):
 
 
 @dataclass(slots=True)
-class Gathering:
+class GatheringBatch:
     """Rows that are not sent. full: no more go in."""
 
     begun_s: float
@@ -59,32 +61,32 @@ class Gathering:
 
 
 class Batcher:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: GatewayState) -> None:
         self._state = state
         self._records = BatchRecords(state.ledger)
-        self._servers = Servers(state.client)
-        self._gathering: dict[Group, Gathering] = {}
-        self._at: dict[tuple[str, str], Gathering] = {}  # by run and number
-        self._in: dict[tuple[str, str], Running] = {}  # by run and number
+        self._servers = BatchServers(state.client)
+        self._gathering: dict[BatchGroup, GatheringBatch] = {}
+        self._at: dict[tuple[str, str], GatheringBatch] = {}  # by run and number
+        self._in: dict[tuple[str, str], RunningBatch] = {}  # by run and number
         self._waiting: dict[tuple[str, str], asyncio.Future[Told]] = {}
         self._most: dict[str, int] = {}  # rows that a server takes at once, by its url
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
 
     def resume(self) -> None:
-        """Go on with what an earlier process left under way."""
+        """Resumes the batches that an earlier process left under way."""
         for batch in self._records.load():
             self._run(batch, None)
 
     async def close(self) -> None:
         """The servers' batches go on."""
         self._closing = True
-        await cancel(self._tasks)
+        await cancel_tasks(self._tasks)
 
-    async def ask(self, call: Call, number: str) -> Answer:
-        """The row's own answer, in whichever batch it is. Raises Refusal."""
+    async def ask(self, call: EndpointCall, number: str) -> CallAnswer:
+        """The row's own answer, in whichever batch it is. Raises GatewayRefusal."""
         place = (call.grant.run, number)
-        kept_as, found = cached(call)
+        kept_as, found = find_cached(call)
         if found is not None:
             return found
         try:
@@ -100,10 +102,10 @@ class Batcher:
                     running.want(place)
                 answer = await told
                 if answer is not None:
-                    cache(call, kept_as, answer)
+                    cache_answer(call, kept_as, answer)
                     return answer
             message = f"{BATCHES_MAX} batches that it was in ended, and none had begun it"
-            raise Refusal(502, NO_ANSWER, f"endpoint {call.endpoint.name}: {message}")
+            raise GatewayRefusal(502, NO_ANSWER, f"endpoint {call.endpoint.name}: {message}")
         except asyncio.CancelledError:
             if not self._closing:
                 self._leave(call, number)
@@ -113,25 +115,31 @@ class Batcher:
 
     # -- gathering ---------------------------------------------------------------------------------
 
-    async def _join(self, call: Call, number: str) -> None:
+    async def _join(self, call: EndpointCall, number: str) -> None:
         spec = call.endpoint.spec
         share = float((spec.get("batch") or {}).get("priceShare", PRICE_SHARE))
         worst = worst_case(call.path, call.body, call.length_bytes)
         usd = price_usd(spec, call.model, worst)
-        charge = Charge(call, worst, None if usd is None else usd * share)
+        charge = CallCharge(call, worst, None if usd is None else usd * share)
         model = call.endpoint.served_name(call.model)
         body = {**call.body, "model": model} if call.model else call.body
         line = request_line(f"{call.grant.run}.{number}", body)
-        prices = None if usd is None else _prices(call, share)
+        prices = None if usd is None else _token_prices(call, share)
         await charge.begin()
-        hold = charge.hand_over()  # whatever may fail has gone well by now
-        row = BatchRow(call.key, number, hold, most_tokens(call.body), prices)
-        group = Group(call.endpoint.namespace, call.endpoint.name, model, call.grant.uid)
+        hold = charge.hand_over()  # all steps that may fail have succeeded by now
+        row = BatchRow(
+            call.key,
+            number,
+            hold,
+            most_tokens(call.body),
+            prices,
+        )
+        group = BatchGroup(call.endpoint.namespace, call.endpoint.name, model, call.grant.uid)
         gathering = self._gathering.get(group)
         if gathering is None or gathering.size_bytes + len(line) > BYTES_MAX:
             if gathering is not None:
                 gathering.full.set()
-            gathering = self._gathering[group] = Gathering(time.monotonic())
+            gathering = self._gathering[group] = GatheringBatch(time.monotonic())
             self._spawn(self._gather(group, gathering))
         gathering.rows[row.custom_id] = (row, line)
         self._at[call.grant.run, number] = gathering
@@ -142,11 +150,11 @@ class Batcher:
             gathering.full.set()
             del self._gathering[group]
 
-    def _rows_max(self, endpoint: Endpoint) -> int:
+    def _rows_max(self, endpoint: GatewayEndpoint) -> int:
         asked = int((endpoint.spec.get("batch") or {}).get("maxRows", ROWS_MAX))
         return min([asked, *(self._most.get(it.url, asked) for it in endpoint.servers)])
 
-    async def _gather(self, group: Group, gathering: Gathering) -> None:
+    async def _gather(self, group: BatchGroup, gathering: GatheringBatch) -> None:
         endpoint = self._state.endpoints.get(group[:2])
         batch = (endpoint.spec.get("batch") or {}) if endpoint is not None else {}
         linger_s = float(batch.get("lingerSeconds", LINGER_S))
@@ -162,14 +170,14 @@ class Batcher:
         if gathering.rows:
             await self._send(group, gathering)
 
-    async def _send(self, group: Group, gathering: Gathering) -> None:
+    async def _send(self, group: BatchGroup, gathering: GatheringBatch) -> None:
         try:
             endpoint = self._state.endpoints.get(group[:2])
             if endpoint is None:
                 message = f"endpoint {group.endpoint} is not declared any more"
-                raise Refusal(503, ENDPOINT_UNKNOWN, message)
+                raise GatewayRefusal(503, ENDPOINT_UNKNOWN, message)
             server = await self._servers.with_batches(endpoint)
-        except Refusal as refusal:
+        except GatewayRefusal as refusal:
             for row, _ in gathering.rows.values():
                 self._left(row)
                 self._state.ledger.drop(row.key, row.hold)
@@ -197,8 +205,8 @@ class Batcher:
             )
             self._run(batch, lines)
 
-    def _leave(self, call: Call, number: str) -> None:
-        """Nobody waits for that row any more."""
+    def _leave(self, call: EndpointCall, number: str) -> None:
+        """Drops a waiter: its caller no longer waits for that row."""
         place = (call.grant.run, number)
         running = self._in.get(place)
         if running is not None:
@@ -213,20 +221,26 @@ class Batcher:
             self._state.money.fire()
 
     def _left(self, row: BatchRow) -> None:
-        """It is not among those that wait for others any more."""
+        """Removes a row from those that wait for others."""
         del self._at[row.key.run, row.number]
         self._state.gathering[row.key.namespace, row.key.endpoint] -= 1
 
     # -- batches -----------------------------------------------------------------------------------
 
     def _run(self, batch: Batch, lines: list[bytes] | None) -> None:
-        running = Running(self._state, self._records, batch, tell=self._tell, fail=self._fail)
+        running = RunningBatch(
+            self._state,
+            self._records,
+            batch,
+            tell=self._tell,
+            fail=self._fail,
+        )
         self._state.batches[batch.tag] = batch
         for row in batch.rows.values():
             self._in[row.key.run, row.number] = running
         self._spawn(self._carry(running, lines))
 
-    async def _carry(self, running: Running, lines: list[bytes] | None) -> None:
+    async def _carry(self, running: RunningBatch, lines: list[bytes] | None) -> None:
         batch = running.batch
         try:
             smaller = await running.run(lines)
@@ -243,14 +257,16 @@ class Batcher:
             self._most[batch.server] = smaller
 
     def _tell(self, row: BatchRow, answer: Told) -> None:
-        """None: it was not asked, and whoever waits asks it in another batch."""
+        """Delivers an answer. None: the row was not sent, and its caller sends it in another
+        batch.
+        """
         place = (row.key.run, row.number)
         self._in.pop(place, None)
         waiting = self._waiting.get(place)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
-    def _fail(self, row: BatchRow, refusal: Refusal) -> None:
+    def _fail(self, row: BatchRow, refusal: GatewayRefusal) -> None:
         place = (row.key.run, row.number)
         self._in.pop(place, None)
         waiting = self._waiting.get(place)
@@ -260,14 +276,14 @@ class Batcher:
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(partial(_discard, self._tasks))
+        task.add_done_callback(partial(_discard_task, self._tasks))
 
 
-def _discard(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+def _discard_task(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
     tasks.discard(task)
 
 
-def _prices(call: Call, share: float) -> tuple[float, float]:
+def _token_prices(call: EndpointCall, share: float) -> tuple[float, float]:
     price = call.endpoint.spec["prices"][call.model]
     inward = float(price.get("inputPerMillion") or 0) / 1e6
     return inward * share, float(price.get("outputPerMillion") or 0) / 1e6 * share

@@ -1,1 +1,3 @@
-"""The controller's side of the gateway: what it sends in, and what it hears."""
+"""The controller's side of the gateway: the settings that it sends, and the reports that it
+receives.
+"""

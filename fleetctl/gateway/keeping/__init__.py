@@ -1,1 +1,1 @@
-"""What outlives a kill of the gateway: what was used, and answers that were asked to be kept."""
+"""The data that outlives a kill of the gateway: usage of runs, and answers that are to be kept."""

@@ -1,5 +1,5 @@
-"""The tables of batches that a server works on, in the ledger's own file: what a row holds and that
-it is in a batch are one transaction.
+"""The tables of batches that a server works on, in the ledger's own file: the hold of a row and its
+membership in a batch are one transaction.
 """
 
 BATCHES = """

@@ -1,12 +1,12 @@
 """Batches that a server works on, and their rows that are not settled yet: durable before a server
-hears of them, and until what each row cost is charged. They hold no prompt and no answer.
+gets them, and until the cost of each row is charged. They hold no prompt and no answer.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fleetctl.gateway.keeping.ledger import Hold, Key, Ledger
-from fleetctl.gateway.rules.usage import Tokens
+from fleetctl.gateway.keeping.call_ledger import CallLedger, CostHold, UsageKey
+from fleetctl.gateway.rules.usage import TokenCount
 
 WAIT_MAX_S = 3 * 86400.0  # for a server that promised a day; then its rows fail
 _COLUMNS = (
@@ -18,13 +18,15 @@ _BATCH = "tag, namespace, endpoint, uid, model, server, id, created_at_s, total"
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """most: tokens that the request allows its answer; None where it says nothing. prices: USD a
-    token in and out, as a batch costs; None where they are not known.
+    """A row of a batch.
+
+    most: tokens that the request allows its answer; None without such a limit. prices: USD a token
+    in and out, as a batch costs; None if unknown.
     """
 
-    key: Key
+    key: UsageKey
     number: str
-    hold: Hold
+    hold: CostHold
     most: int | None
     prices: tuple[float, float] | None
 
@@ -32,7 +34,7 @@ class BatchRow:
     def custom_id(self) -> str:
         return f"{self.key.run}.{self.number}"
 
-    def usd(self, tokens: Tokens) -> float | None:
+    def usd(self, tokens: TokenCount) -> float | None:
         if self.prices is None:
             return None
         return tokens.inward * self.prices[0] + tokens.outward * self.prices[1]
@@ -40,8 +42,10 @@ class BatchRow:
 
 @dataclass(slots=True)
 class Batch:
-    """tag: ours, in the batch's metadata. id: the server's; empty while its answer is not known.
-    rows: by custom id, those that are not settled. total, done and failed: as the server counts.
+    """A batch at a server.
+
+    tag: ours, in the batch's metadata. id: the server's; empty while its reply is not known. rows:
+    by custom id, those that are not settled. total, done and failed: as the server counts.
     """
 
     tag: str
@@ -57,7 +61,7 @@ class Batch:
     status: str = ""  # the server's word
     done: int = 0
     failed: int = 0
-    trouble: str = ""  # why nothing is known of it now
+    trouble: str = ""  # why its state is unknown now
 
     def __hash__(self) -> int:
         return hash(self.tag)
@@ -67,42 +71,44 @@ class Batch:
 
 
 class BatchRecords:
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: CallLedger) -> None:
         self._ledger = ledger
 
     def load(self) -> list[Batch]:
-        """Once, at the start: what an earlier process left under way."""
+        """Loads, once at the start, the batches that an earlier process left under way."""
         found: list[Batch] = []
         for values in self._ledger.read(f"select {_BATCH} from batches"):  # noqa: S608
             batch = Batch(*values)
             query = f"select {_COLUMNS} from batch_rows where tag=?"  # noqa: S608
-            for row in map(_row, self._ledger.read(query, (batch.tag,))):
+            for row in map(_to_row, self._ledger.read(query, (batch.tag,))):
                 batch.rows[row.custom_id] = row
                 self._ledger.resume(row.key, row.hold)
             found.append(batch)
         return found
 
     def begin(self, batch: Batch) -> None:
-        """What its rows may cost is on disk, with the batch, when the ledger's turn is."""
+        """Records the batch and the highest cost of its rows; both are on disk after the ledger's
+        turn.
+        """
         for row in batch.rows.values():
             self._ledger.send(row.key, row.hold)
         self._keep(batch)
         marks = ", ".join("?" * 14)
         statement = f"insert into batch_rows ({_COLUMNS}, tag) values ({marks})"  # noqa: S608
-        self._ledger.along(statement, [(*_values(it), batch.tag) for it in batch.rows.values()])
+        self._ledger.along(statement, [(*_to_values(it), batch.tag) for it in batch.rows.values()])
 
     def accepted(self, batch: Batch) -> None:
         """Its id is known."""
         self._keep(batch)
 
-    def settle(self, batch: Batch, charged: Iterable[tuple[BatchRow, Tokens]]) -> None:
+    def settle(self, batch: Batch, charged: Iterable[tuple[BatchRow, TokenCount]]) -> None:
         rows = list(charged)
         for row, tokens in rows:
             self._ledger.settle(row.key, row.hold, tokens, row.usd(tokens))
         self._forget(batch, [row for row, _ in rows])
 
     def release(self, batch: Batch, rows: Sequence[BatchRow]) -> None:
-        """They were not asked."""
+        """Releases the holds of rows that were not sent."""
         for row in rows:
             self._ledger.release(row.key, row.hold)
         self._forget(batch, rows)
@@ -122,18 +128,31 @@ class BatchRecords:
         self._ledger.along(statement, [(it.key.run, it.number, batch.tag) for it in rows])
 
 
-def _values(row: BatchRow) -> tuple[object, ...]:
-    key, hold = row.key, row.hold
+def _to_values(row: BatchRow) -> tuple[object, ...]:
+    key = row.key
+    hold = row.hold
     worst = (hold.worst.inward, hold.worst.outward, hold.usd)
     prices = row.prices or (None, None)
     owner = (key.namespace, key.endpoint, key.tree, key.uid)
     return (key.run, row.number, *owner, hold.calls, *worst, row.most, *prices)
 
 
-def _row(values: tuple[object, ...]) -> BatchRow:
+def _to_row(values: tuple[object, ...]) -> BatchRow:
     run, number, namespace, endpoint, tree, uid, calls, inward, outward, usd, most, *price = values
-    key = Key(str(run), str(namespace), str(endpoint), str(tree), str(uid))
-    worst = Tokens(int(str(inward)), int(str(outward)), estimated=True)
-    hold = Hold(worst, None if usd is None else float(str(usd)), int(str(calls)))
+    key = UsageKey(
+        str(run),
+        str(namespace),
+        str(endpoint),
+        str(tree),
+        str(uid),
+    )
+    worst = TokenCount(int(str(inward)), int(str(outward)), estimated=True)
+    hold = CostHold(worst, None if usd is None else float(str(usd)), int(str(calls)))
     prices = None if price[0] is None else (float(str(price[0])), float(str(price[1])))
-    return BatchRow(key, str(number), hold, None if most is None else int(str(most)), prices)
+    return BatchRow(
+        key,
+        str(number),
+        hold,
+        None if most is None else int(str(most)),
+        prices,
+    )

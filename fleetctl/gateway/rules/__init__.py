@@ -1,1 +1,1 @@
-"""What the gateway decides without I/O: the time comes as an argument."""
+"""Decisions of the gateway without I/O: the time comes as an argument."""

@@ -1,4 +1,4 @@
-"""The lines of a batch's files, and the words of its server; pure. As OpenAI writes them."""
+"""The lines of a batch's files, and the codes of its server; pure. As OpenAI writes them."""
 
 import json
 from collections.abc import Mapping
@@ -6,17 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 URL = "/v1/chat/completions"
-# Of a server that says it will do no more for a batch.
+# Error codes of a server that does no more work for a batch.
 OVER = frozenset({"completed", "failed", "expired", "cancelled"})
 # The server never began such a row.
 _NOT_BEGUN = frozenset({"batch_expired", "batch_cancelled"})
-# So many tokens wait at the server already: less at once may do.
+# Too many tokens wait at the server already: less at once may do.
 TOO_MUCH = frozenset({"token_limit_exceeded"})
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Of an output or an error file. status: of the row's own answer; None: it was not asked."""
+class BatchLine:
+    """A line of an output or an error file. status: status of the row's own answer; None if the row
+    was not asked.
+    """
 
     custom_id: str
     status: int | None
@@ -25,30 +27,33 @@ class Line:
 
 def request_line(custom_id: str, body: Mapping[str, Any]) -> bytes:
     request = {"custom_id": custom_id, "method": "POST", "url": URL, "body": body}
-    return _encoded(request) + b"\n"
+    return _encode_json(request) + b"\n"
 
 
-def _encoded(value: object) -> bytes:
+def _encode_json(value: object) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half a character: JSON can say it, UTF-8 cannot
+    except UnicodeEncodeError:  # half a surrogate pair: JSON can hold it, UTF-8 cannot
         return json.dumps(value).encode()
 
 
-def read_line(raw: bytes) -> Line | None:
-    """None for what is not a line of such a file."""
+def read_line(raw: bytes) -> BatchLine | None:
+    """Parses a line of such a file; returns None for any other text."""
     try:
         row = json.loads(raw)
         custom_id = str(row["custom_id"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    response, error = row.get("response"), row.get("error")
+    response = row.get("response")
+    error = row.get("error")
     if isinstance(response, dict) and isinstance(response.get("status_code"), int):
-        return Line(custom_id, response["status_code"], _encoded(response.get("body") or {}))
+        return BatchLine(
+            custom_id, response["status_code"], _encode_json(response.get("body") or {})
+        )
     if isinstance(error, dict):
         if error.get("code") in _NOT_BEGUN:
-            return Line(custom_id, None)
-        return Line(custom_id, 500, json.dumps({"error": error}).encode())
+            return BatchLine(custom_id, None)
+        return BatchLine(custom_id, 500, json.dumps({"error": error}).encode())
     return None
 
 
@@ -56,12 +61,13 @@ def counts_of(document: Mapping[str, Any]) -> tuple[int, int]:
     """Rows that are done, and that failed."""
     found = document.get("request_counts")
     counts = found if isinstance(found, dict) else {}
-    done, failed = counts.get("completed"), counts.get("failed")
+    done = counts.get("completed")
+    failed = counts.get("failed")
     return (done if isinstance(done, int) else 0, failed if isinstance(failed, int) else 0)
 
 
 def errors_of(document: Mapping[str, Any]) -> list[tuple[str, str, int | None]]:
-    """Why a whole batch failed: code, message and line, from 1."""
+    """Returns the reasons why a whole batch failed: code, message and line, from 1."""
     found = document.get("errors")
     rows = found.get("data") if isinstance(found, dict) else None
     told: list[tuple[str, str, int | None]] = []

@@ -1,8 +1,8 @@
-"""Whether a server answers one request at a time though it was asked several at once; pure.
+"""Detects a server that answers one request at a time though several were sent at once; pure.
 
-The evidence is a burst: requests that began while the server had answered none of them. A server
-with one slot answers them in the order they came, each as long after the last as the first took;
-one with several answers some together, or out of order.
+The evidence is a burst: requests that began while the server had answered no request of the burst.
+A server with one slot answers them in the order they came, each as long after the last as the first
+took; one with several answers some together, or out of order.
 """
 
 import itertools
@@ -16,10 +16,12 @@ OUT_OF_ORDER_MAX = 0.2  # of all pairs; connections that are made at once overta
 
 @dataclass(slots=True)
 class Burst:
-    """at_once: how many were asked when they were answered one at a time, the last time; else 0."""
+    """A burst of requests. at_once: size of the last burst that was answered one at a
+    time; else 0.
+    """
 
     at_once: int = 0
-    _open: bool = True  # nothing is answered yet
+    _open: bool = True  # no request is answered yet
     _begun: dict[int, float] = field(default_factory=dict)
     _ended: list[tuple[int, float]] = field(default_factory=list)
 
@@ -27,8 +29,17 @@ class Burst:
         if self._open and len(self._begun) < MOST:
             self._begun[request] = now_s
 
-    def end(self, request: int, now_s: float, *, answered: bool, idle: bool) -> None:
-        """idle: nothing else is in flight, so that the next request begins a burst."""
+    def end(
+        self,
+        request: int,
+        now_s: float,
+        *,
+        answered: bool,
+        idle: bool,
+    ) -> None:
+        """Records the end of a request. idle: no other request is in flight, so that the next one
+        begins a burst.
+        """
         if request in self._begun:
             self._open = False
             if answered:
@@ -39,11 +50,16 @@ class Burst:
                 one = one_at_a_time(list(self._begun.items()), self._ended)
                 self.at_once = len(self._ended) if one else 0
         if idle:
-            self._open, self._begun, self._ended = True, {}, []
+            self._open = True
+            self._begun = {}
+            self._ended = []
 
 
 def one_at_a_time(begun: list[tuple[int, float]], ended: list[tuple[int, float]]) -> bool:
-    """Of requests (number, seconds), each list in the order in which it happened."""
+    """Returns True if requests were answered one after another.
+
+    begun, ended: (request number, seconds), each in the order in which they happened.
+    """
     place = {request: n for n, (request, _) in enumerate(begun)}
     order = [place[request] for request, _ in ended]
     pairs = [a > b for n, a in enumerate(order) for b in order[n + 1 :]]

@@ -1,4 +1,4 @@
-"""How many requests a server carries at once: as declared, or found by trying; pure."""
+"""Finds how many requests a server carries at once: as declared, or found by trying; pure."""
 
 from dataclasses import dataclass, field
 
@@ -9,11 +9,13 @@ SLOWER, MORE = 2.0, 1.1  # twice as slow, without a tenth more answers a second,
 
 
 @dataclass(slots=True)
-class Pace:
-    """`limit` stays between 1 and `most`: halved by a busy server, more after a full round, which
-    is `limit` answers to requests that found it at its limit.
+class ServerPace:
+    """The limit of concurrent requests of a server. `limit` stays between 1 and `most`: halved by
+    a busy server, raised after a full round, which is `limit` answers to requests that found the
+    server at its limit.
 
-    trying: nobody declared what it takes; the times of its answers tell, too."""
+    trying: the capacity is not declared, so the times of the answers count, too.
+    """
 
     most: int
     trying: bool = False
@@ -23,23 +25,34 @@ class Pace:
     _seconds: float = 0.0  # of the answers of this round
     _round_at_s: float = 0.0
     _halved_at_s: float = float("-inf")
-    _best: tuple[float, float] | None = field(default=None)  # seconds an answer, answers a second
+    # (seconds an answer, answers a second), or not known yet
+    _best: tuple[float, float] | None = field(default=None)
 
     def __post_init__(self) -> None:
         self.limit = self.limit or (min(FIRST, self.most) if self.trying else self.most)
         self._doubling = self.trying
 
     def declare(self, most: int, *, trying: bool) -> None:
-        """As its spec has it now; what was found stays as far as it can."""
+        """Sets the limit of the current spec; keeps the limit that was found as far as it fits."""
         if (most, trying) == (self.most, self.trying):
             return
         first = trying and not self.trying
         self.limit = min(FIRST if first else self.limit, most) if trying else most
         self._doubling = first or (trying and self._doubling)
-        self.most, self.trying, self._best = most, trying, None
+        self.most = most
+        self.trying = trying
+        self._best = None
 
-    def answered(self, now_s: float, took_s: float, *, full: bool) -> None:
-        """full: the request found the server at its limit; others tell nothing of it."""
+    def answered(
+        self,
+        now_s: float,
+        took_s: float,
+        *,
+        full: bool,
+    ) -> None:
+        """Records an answer. full: the request found the server at its limit; answers to other
+        requests are no evidence about the limit.
+        """
         if not full:
             return
         if not self._answers:
@@ -50,16 +63,27 @@ class Pace:
             return
         each_s = self._seconds / self._answers
         rate = self._answers / max(1e-6, now_s - self._round_at_s)
-        self._answers, self._seconds, self._round_at_s = 0, 0.0, now_s
+        self._answers = 0
+        self._seconds = 0.0
+        self._round_at_s = now_s
         if self.trying and self._too_much(each_s, rate):
             self._halve(now_s)
         elif self.limit < self.most:
             self.limit = min(self.most, self.limit * 2 if self._doubling else self.limit + 1)
 
-    def failed(self, status: int | None, now_s: float, *, begun_s: float) -> None:
-        """`status` None is a failed connection: that server rests, the others carry as much. What
-        had begun before the last halving tells nothing of what is carried since."""
-        self._answers, self._seconds = 0, 0.0
+    def failed(
+        self,
+        status: int | None,
+        now_s: float,
+        *,
+        begun_s: float,
+    ) -> None:
+        """Records a failure; `status` None is a failed connection: that server rests, the others
+        carry as much. Requests that began before the last halving are no evidence about the load
+        since.
+        """
+        self._answers = 0
+        self._seconds = 0.0
         if status in BUSY and begun_s >= self._halved_at_s:
             self._halve(now_s)
 
@@ -72,6 +96,8 @@ class Pace:
         return each_s >= SLOWER * least_s and rate <= MORE * most
 
     def _halve(self, now_s: float) -> None:
-        # Compared anew from here: longer prompts are slower, too, at whatever limit.
-        self.limit, self._doubling, self._best = max(1, self.limit // 2), False, None
+        # Compared again from here: longer prompts are slower, too, at whatever limit.
+        self.limit = max(1, self.limit // 2)
+        self._doubling = False
+        self._best = None
         self._halved_at_s = now_s

@@ -1,4 +1,6 @@
-"""What a run may still ask of an endpoint; pure. Checked before a call, for all n of a batch."""
+"""Limits on the requests that a run may still send to an endpoint; pure. Checked before a call, for
+all n of a batch.
+"""
 
 from collections import deque
 from collections.abc import Mapping
@@ -9,7 +11,7 @@ WINDOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EndpointLimits:
     calls_per_task: int | None = None
     tokens_per_task: int | None = None
     per_task_concurrency: int | None = None
@@ -21,9 +23,9 @@ class Limits:
         return self.requests_per_minute is not None or self.tokens_per_minute is not None
 
 
-def read_limits(spec: Mapping[str, Any]) -> Limits:
+def read_limits(spec: Mapping[str, Any]) -> EndpointLimits:
     limits = spec.get("limits") or {}
-    return Limits(
+    return EndpointLimits(
         limits.get("callsPerTask"),
         limits.get("tokensPerTask"),
         limits.get("perTaskConcurrency"),
@@ -32,8 +34,14 @@ def read_limits(spec: Mapping[str, Any]) -> Limits:
     )
 
 
-def over_task_limit(limits: Limits, *, calls: int, tokens: int, asked: int) -> str:
-    """The sentence that says used, asked and allowed; empty when the call may go on."""
+def over_task_limit(
+    limits: EndpointLimits,
+    *,
+    calls: int,
+    tokens: int,
+    asked: int,
+) -> str:
+    """Returns a sentence with used, requested and allowed; empty when the call may go on."""
     if limits.calls_per_task is not None and calls + asked > limits.calls_per_task:
         return f"callsPerTask: {calls} used, {asked} asked, {limits.calls_per_task} allowed"
     if limits.tokens_per_task is not None and tokens >= limits.tokens_per_task:
@@ -42,25 +50,32 @@ def over_task_limit(limits: Limits, *, calls: int, tokens: int, asked: int) -> s
 
 
 @dataclass(slots=True)
-class Minute:
-    """What was asked in the last minute of one endpoint. The sums are kept: a thousand calls a
-    second must not add up sixty thousand at each.
+class MinuteUsage:
+    """The requests and tokens that one endpoint received in the last minute. The sums are stored: a
+    thousand calls a second must not add up sixty thousand at each.
     """
 
     entries: deque[tuple[float, int, int]] = field(default_factory=deque)
     requests: int = 0
     tokens: int = 0
 
-    def add(self, now_s: float, *, requests: int, tokens: int) -> None:
+    def add(
+        self,
+        now_s: float,
+        *,
+        requests: int,
+        tokens: int,
+    ) -> None:
         self._forget(now_s)
         self.entries.append((now_s, requests, tokens))
         self.requests += requests
         self.tokens += tokens
 
-    def wait_s(self, limits: Limits, now_s: float) -> float:
+    def wait_s(self, limits: EndpointLimits, now_s: float) -> float:
         """Seconds until the next request may go; 0.0 means at once."""
         self._forget(now_s)
-        most, longest = limits.requests_per_minute, limits.tokens_per_minute
+        most = limits.requests_per_minute
+        longest = limits.tokens_per_minute
         too_many = most is not None and self.requests >= most
         too_long = longest is not None and self.tokens >= longest
         if not self.entries or not (too_many or too_long):

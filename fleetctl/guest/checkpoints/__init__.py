@@ -1,1 +1,1 @@
-"""Checkpoints of a training beside a run: recognised, resumed from, set aside, kept few."""
+"""Recognises a run's training checkpoints, resumes from them, sets them aside and keeps few."""

@@ -1,6 +1,6 @@
-"""What a program finds of its checkpoints when it starts: variables, arguments, the helper file.
+"""Gives a program that starts its checkpoints: variables, arguments, the helper file.
 
-Called in the process that becomes the program, so that looking through hashes holds up nobody.
+Called in the process that becomes the program, so that hashing files holds up no other work.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def begin(
     variables: Mapping[str, str],
     tell: Callable[[dict[str, Any]], None],
 ) -> tuple[dict[str, str], list[str]]:
-    """(variables to add, arguments to append) of an order with `checkpoint` or `progress`. Ends the
-    process when the checkpoint that was asked for is not there.
+    """Returns (variables to add, arguments to append) for an order with `checkpoint` or `progress`.
+    Ends the process when the requested checkpoint does not exist.
 
-    order: where another node has looked already, its `resumed` says what that found;
-    root: where `checkpoint.path` is for us; library: a directory of the run's own, for the helper;
-    variables: that it has anyway; tell: one event to whoever keeps the run.
+    order: its `resumed` is the choice of another node, where one has chosen already;
+    root: our path of `checkpoint.path`; library: a directory of the run's own, for the helper;
+    variables: the program's other variables; tell: sends one event to the run's supervisor.
     """
     added = _with_library(order["library"], library, variables)
     if order.get("progress"):
@@ -47,7 +47,13 @@ def begin(
         resumed = order["resumed"]
     else:
         restore = _restorer(order, root, {**variables, **added}, tell)
-        resumed = _looked_for(asked, root, place, tell, restore)
+        resumed = _looked_for(
+            asked,
+            root,
+            place,
+            tell,
+            restore,
+        )
     if resumed is None:
         return added, []
     path = resumed["path"]
@@ -69,7 +75,13 @@ def _restorer(
             return
         step = step_of(asked["resume"])
         program = order["library"][PROGRAM]
-        name, problem = brought_back(asked["mirror"], root, program, variables, step)
+        name, problem = brought_back(
+            asked["mirror"],
+            root,
+            program,
+            variables,
+            step,
+        )
         if problem:
             why = clean(problem, hidden(order, variables))
             text = f"nothing was brought back from the mirror: {why}"
@@ -90,8 +102,8 @@ def _looked_for(
     tell: Callable[[dict[str, Any]], None],
     restore: Callable[[], None],
 ) -> Optional[dict[str, Any]]:
-    """`step` and `path` of what to go on from, with what misleads out of its way. restore: called
-    where there is nothing.
+    """Returns `step` and `path` of the checkpoint to resume from, and moves misleading ones out of
+    the way. restore: called where there is no checkpoint.
     """
     disk = Disk(root)
     try:
@@ -117,20 +129,22 @@ def _looked_for(
 
 
 def _as_known(path: str, root: str) -> str:
-    """How the program finds the directory: by its path, or where nothing could be mounted there by
-    the volume's own.
+    """Returns the path by which the program finds the directory: its own, or the volume's where
+    no mount was possible at that path.
     """
-    return path if os.path.realpath(path) == os.path.realpath(root) else root
+    if os.path.realpath(path) == os.path.realpath(root):
+        return path
+    return root
 
 
 def with_path(arguments: Sequence[str], path: str) -> list[str]:
-    """`resumeArgs` of a command for one checkpoint."""
+    """Returns `resumeArgs` of a command for one checkpoint."""
     return [one.replace(PLACEHOLDER, path) for one in arguments]
 
 
 def place_of(path: str, volumes: Sequence[Mapping[str, Any]]) -> str:
-    """Where a path of the program's is: below the deepest of these mounts (`mount`, `links` and
-    `root`) that holds it, else the path itself.
+    """Maps a path of the program to a real one: below the deepest of these mounts (`mount`, `links`
+    and `root`) that holds it, else the path itself.
     """
     places = [(at, one["root"]) for one in volumes for at in (one["mount"], *one["links"])]
     for at, root in sorted(places, key=lambda place: len(place[0]), reverse=True):
@@ -140,7 +154,7 @@ def place_of(path: str, volumes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def holding(path: str, volumes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The mounts of the volumes that a path of the program's is on, by a link or not."""
+    """Returns the mounts of the volumes that hold a path of the program, by a link or not."""
     return [
         one["mount"]
         for one in volumes
@@ -149,9 +163,11 @@ def holding(path: str, volumes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _with_library(
-    files: Mapping[str, str], library: str, variables: Mapping[str, str]
+    files: Mapping[str, str],
+    library: str,
+    variables: Mapping[str, str],
 ) -> dict[str, str]:
-    """The helper at the end of PYTHONPATH, so that nothing of theirs is shadowed."""
+    """Puts the helper at the end of PYTHONPATH, so that it shadows no module of the program."""
     try:
         os.makedirs(library, exist_ok=True)
         for name, text in files.items():
@@ -168,12 +184,17 @@ def _with_library(
 
 
 def _show_stacks() -> None:
-    """Let a task of Python, which is this process, show where it hangs when it is asked; a program
-    has library/sitecustomize.py.
+    """Lets a Python task, which is this process, show on request where it hangs; a program has
+    library/sitecustomize.py.
     """
     import faulthandler
 
     try:
-        faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True, chain=False)
+        faulthandler.register(
+            STACKS_SIGNAL,
+            file=2,
+            all_threads=True,
+            chain=False,
+        )
     except (AttributeError, OSError, RuntimeError, ValueError):
         return  # no such signal on this machine

@@ -1,7 +1,7 @@
 """A directory of checkpoints as the recognisers see it: names, sizes, and texts of small files.
 
-Used by watch.py and prepare.py. Whoever keeps the run looks with the task's own rights, so a link
-leads nowhere that the task could not go itself.
+Used by watch.py and prepare.py. The supervisor of the run reads with the task's own rights, so a
+link leads only to files that the task could read itself.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
-DIRECTORY = -1  # in place of a size
+DIRECTORY = -1  # stands for a size
 TEXT_BYTES_MAX = 4 * 1024 * 1024  # of a marker; a run on thousands of nodes names as many files
-FILES_MAX = 100_000  # of one checkpoint, that are counted
+FILES_MAX = 100_000  # in a checkpoint, that are counted
 HASH_BYTES = 1024 * 1024
 
 
 class Disk:
-    """Paths are relative to the directory, with `/`. What cannot be read is not there."""
+    """Reads one directory. Paths are relative to it, with `/`; unreadable entries are left out."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def names(self, below: str = "") -> dict[str, int]:
-        """Each entry with its size in bytes; a directory has DIRECTORY."""
+        """Returns each entry with its size in bytes; DIRECTORY for a directory."""
         found = {}
         try:
             with os.scandir(self.at(below)) as entries:
@@ -41,15 +41,17 @@ class Disk:
         return found
 
     def size(self, name: str) -> int:
-        """The size of a file in bytes; DIRECTORY for anything else, and for nothing."""
+        """Returns the size of a file in bytes; DIRECTORY for any other or a missing entry."""
         try:
             about = os.stat(self.at(name))
         except OSError:
             return DIRECTORY
-        return about.st_size if about.st_mode & 0o170000 == 0o100000 else DIRECTORY
+        if about.st_mode & 0o170000 == 0o100000:
+            return about.st_size
+        return DIRECTORY
 
     def text(self, name: str) -> Optional[bytes]:
-        """The whole content of a small file; None where there is none, or a large one."""
+        """Returns the whole content of a small file; None for a missing or a large one."""
         if not 0 <= self.size(name) <= TEXT_BYTES_MAX:
             return None
         return self.head(name, TEXT_BYTES_MAX)
@@ -61,14 +63,14 @@ class Disk:
         return self._read(name, max(0, self.size(name) - most), most)
 
     def changed_at(self, name: str) -> int:
-        """When the file was last written, in ns; 0 where there is none."""
+        """Returns when the file was last written, in ns; 0 for a missing one."""
         try:
             return os.stat(self.at(name)).st_mtime_ns
         except OSError:
             return 0
 
     def sha256(self, name: str) -> str:
-        """The hash of a whole file, in hex; "" where it cannot be read."""
+        """Returns the hash of a whole file, in hex; "" for an unreadable one."""
         try:
             with open(self.at(name), "rb") as file:
                 digest = sha256(b"")
@@ -79,7 +81,7 @@ class Disk:
         return str(digest.hexdigest())
 
     def bytes_of(self, name: str) -> int:
-        """How many bytes a file has, or all files below a directory."""
+        """Returns how many bytes a file has, or all files below a directory."""
         alone = self.size(name)
         if alone != DIRECTORY:
             return alone
@@ -96,8 +98,9 @@ class Disk:
         return total
 
     def newest_at(self, name: str) -> int:
-        """When anything of a file or below a directory was last written, in ns; 0 for nothing."""
-        newest, count = self.changed_at(name), 0
+        """Returns the latest write of a file or below a directory, in ns; 0 for a missing one."""
+        newest = self.changed_at(name)
+        count = 0
         for directory, names, files in os.walk(self.at(name)):
             for one in (*names, *files):
                 count += 1
@@ -111,9 +114,16 @@ class Disk:
         return newest
 
     def at(self, name: str) -> str:
-        return os.path.join(self.path, name) if name else self.path
+        if name:
+            return os.path.join(self.path, name)
+        return self.path
 
-    def _read(self, name: str, offset: int, most: int) -> bytes:
+    def _read(
+        self,
+        name: str,
+        offset: int,
+        most: int,
+    ) -> bytes:
         try:
             handle = os.open(self.at(name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:

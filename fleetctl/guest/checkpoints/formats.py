@@ -1,4 +1,4 @@
-"""How each framework names its checkpoints, and when one is complete: a table, the first that fits.
+"""A table of how each framework names and completes its checkpoints; the first match counts.
 
 Pure over a directory as disk.py shows it: by names, sizes and the texts of markers and trackers,
 never by the data. Called by prepare.py before a program starts, and by watch.py while it runs.
@@ -30,24 +30,33 @@ if TYPE_CHECKING:
         def sha256(self, name: str) -> str: ...
 
 
-AUTO, NONE = "auto", "none"  # the first that is proven; and nobody looks
+AUTO, NONE = "auto", "none"  # `auto` takes the first that is proven; `none` looks for no checkpoint
 ALIKE = r"(?!events\.)[^.].*\d.*|\d.*|[^.].*\.(?:ckpt|pt|pth|pkl|bin|safetensors|npz|orbax)"
 MARKER = "_COMPLETE.json"  # of our own format; written last, so that no rename is needed
 MARKS = (MARKER, "trainer_state.json", ".metadata", "_CHECKPOINT_METADATA")  # in a directory
 ASIDE, BACK = ".incomplete-", ".stepped-back-"  # begin the names of what was moved out of the way
 HASHED_BYTES_MAX = 64 * 1024 * 1024  # of a file whose hash is looked at without `verify: Full`
-ZIP_END, ZIP_END_BYTES, ZIP_COMMENT_MAX = b"PK\x05\x06", 22, 65535
+ZIP_END = b"PK\x05\x06"
+ZIP_END_BYTES = 22
+ZIP_COMMENT_MAX = 65535
 DIGITS_MAX = 15  # of a step; SQLite keeps 18
 PICKLE_HEAD_BYTES = 64 * 1024  # Lightning writes its step as one of the first things
 
 
 class Found:
-    """One checkpoint. step: None where nobody knows; problem: why it is not complete, or ""."""
+    """One checkpoint. step: None when unknown; problem: why it is incomplete, or ""."""
 
     __slots__ = ("name", "problem", "step")
 
-    def __init__(self, name: str, step: Optional[int], problem: str) -> None:
-        self.name, self.step, self.problem = name, step, problem
+    def __init__(
+        self,
+        name: str,
+        step: Optional[int],
+        problem: str,
+    ) -> None:
+        self.name = name
+        self.step = step
+        self.problem = problem
 
     @property
     def complete(self) -> bool:
@@ -55,9 +64,11 @@ class Found:
 
 
 class Format:
-    """name: as in `checkpoint.format`; pattern: of an entry, with its step; directory: whether the
-    entries are; judge: why one is not complete; tracker: a file with the newest name, written as
-    `tracked`; copy: an entry that is the newest once more, which scripts ask for by this name.
+    """A framework's checkpoints.
+
+    name: as in `checkpoint.format`; pattern: matches an entry and its step; directory: the entries
+    are directories; judge: returns why an entry is incomplete; tracker: a file with the newest
+    name, written as `tracked`; copy: a second entry of the newest, which scripts ask for by name.
     """
 
     def __init__(
@@ -71,10 +82,13 @@ class Format:
         tracked: str = r"{step}",
         copy: str = "",
     ) -> None:
-        self.name, self.judge, self.directory = name, judge, directory
+        self.name = name
+        self.judge = judge
+        self.directory = directory
         self.copy = copy
         self._pattern = pattern
-        self.tracker, self._tracked = tracker, tracked
+        self.tracker = tracker
+        self._tracked = tracked
 
     def match(self, name: str) -> Optional[re.Match[str]]:
         # Not at the top: a process from which tasks are forked would carry it for each.
@@ -83,10 +97,10 @@ class Format:
         return re.fullmatch(self._pattern, name)
 
     def find(self, view: View) -> list[Found]:
-        """All checkpoints of this format, complete or not, the lowest step first; those of unknown
-        step last.
+        """Returns all checkpoints of this format, complete or not, the lowest step first; those
+        with an unknown step come last.
 
-        Where a tracker names the newest, what lies beyond it was never finished.
+        Where a tracker names the newest, entries beyond it were never finished.
         """
         newest = self.tracked_step(view) if self.tracker else None
         found = []
@@ -103,38 +117,42 @@ class Format:
         return found
 
     def tracked_step(self, view: View) -> Optional[int]:
-        """What the tracker says; None without one."""
+        """Returns the step that the tracker names; None without a tracker."""
         import re
 
         digits = re.findall(rb"\d+", view.text(self.tracker) or b"")
-        return int(digits[-1]) if digits else None
+        if digits:
+            return int(digits[-1])
+        return None
 
     def tracker_text(self, found: Found) -> str:
-        """What the tracker has to say for this one to be the newest."""
+        """Returns the tracker's text for which this checkpoint is the newest."""
         return self.tracker_of(found.name, found.step)
 
     def tracker_of(self, name: str, step: Optional[int]) -> str:
-        """The same for a checkpoint of that name; empty without a tracker."""
-        return self._tracked.format(step=step, name=name) if self.tracker else ""
+        """Returns the tracker's text for a checkpoint with this name; "" without a tracker."""
+        if self.tracker:
+            return self._tracked.format(step=step, name=name)
+        return ""
 
 
 def format_of(view: View, wanted: str = AUTO) -> Optional[Format]:
-    """The format of that name; for `auto` the first of which a complete checkpoint is there, since
-    names alone are shared by programs that mark nothing. None for none yet, and for `none`.
+    """Returns the format with this name; for `auto` the first with a complete checkpoint, since
+    names alone are shared by programs that mark no file. None without checkpoints, and for `none`.
     """
     if wanted == NONE:
         return None
     if wanted != AUTO:
         return next(one for one in FORMATS if one.name == wanted)
     names = view.names()
-    # Two name their directories alike: what tells them apart is their tracker.
+    # Two formats name their directories alike; their trackers differ.
     tracked = [one for one in FORMATS if one.tracker in names]
     every = (*tracked, *(one for one in FORMATS if one not in tracked))
     return next((one for one in every if any(it.complete for it in one.find(view))), None)
 
 
 def unknown(view: View) -> list[str]:
-    """Names that are like those of checkpoints; to be asked where no format is known."""
+    """Returns names that resemble those of checkpoints; called where no format is known."""
     import re
 
     return sorted(name for name in view.names() if re.fullmatch(ALIKE, name))
@@ -146,15 +164,17 @@ def unknown(view: View) -> list[str]:
 def _huggingface(view: View, name: str) -> str:
     inside = view.names(name)
     if "checkpoint-is-incomplete.txt" in inside:
-        return "it says itself that it is incomplete"
+        return "its own marker says that it is incomplete"
     return _json(view, name, "trainer_state.json", inside)
 
 
 def _lightning(view: View, name: str) -> str:
-    """The record that ends a zip says where its directory is, and that lies just before it."""
+    """Checks the record that ends a zip: it names its directory, which lies just before it."""
     size = view.size(name)
     if size < ZIP_END_BYTES:
-        return "it is empty" if size <= 0 else "it ends too soon"
+        if size <= 0:
+            return "it is empty"
+        return "it ends too soon"
     end = view.tail(name, ZIP_END_BYTES + ZIP_COMMENT_MAX)
     at = end.rfind(ZIP_END)
     record = end[at : at + ZIP_END_BYTES]
@@ -163,11 +183,15 @@ def _lightning(view: View, name: str) -> str:
     length = int.from_bytes(record[12:16], "little")
     offset = int.from_bytes(record[16:20], "little")
     large = 0xFFFFFFFF in (length, offset)  # then another record has the true numbers
-    return "" if large or offset + length <= size else "it ends too soon"
+    if large or offset + length <= size:
+        return ""
+    return "it ends too soon"
 
 
 def _dcp(view: View, name: str) -> str:
-    return "" if ".metadata" in view.names(name) else "`.metadata` is missing"
+    if ".metadata" in view.names(name):
+        return ""
+    return "`.metadata` is missing"
 
 
 def _orbax(view: View, name: str) -> str:
@@ -175,26 +199,34 @@ def _orbax(view: View, name: str) -> str:
         return "it was never renamed to its step"
     inside = view.names(name)
     marks = ("commit_success.txt", "_CHECKPOINT_METADATA")
-    return "" if any(one in inside for one in marks) else f"`{marks[1]}` is missing"
+    if any(one in inside for one in marks):
+        return ""
+    return f"`{marks[1]}` is missing"
 
 
 def _there(view: View, name: str) -> str:
-    return "" if view.names(name) else "it is empty"
+    if view.names(name):
+        return ""
+    return "it is empty"
 
 
 def _skyrl(view: View, name: str) -> str:
     inside = view.names(name)
     missing = [one for one in ("trainer_state.pt", "data.pt") if one not in inside]
-    return f"`{missing[0]}` is missing" if missing else ""
+    if missing:
+        return f"`{missing[0]}` is missing"
+    return ""
 
 
 def _ray_train(view: View, name: str) -> str:
     snapshot = view.text(RAY_SNAPSHOT) or b""
-    return "" if name.encode() in snapshot else f"`{RAY_SNAPSHOT}` does not name it yet"
+    if name.encode() in snapshot:
+        return ""
+    return f"`{RAY_SNAPSHOT}` does not name it yet"
 
 
 def _fleetctl(view: View, name: str) -> str:
-    """All files of the marker are there with their sizes."""
+    """Checks that all files of the marker exist with their sizes."""
     problem = _json(view, name, MARKER, view.names(name))
     if problem:
         return problem
@@ -210,7 +242,7 @@ def _fleetctl(view: View, name: str) -> str:
 
 
 def marked_files(view: View, name: str) -> Optional[list[tuple[str, int, str]]]:
-    """(path, bytes, SHA-256 or "") of what a marker names; None where it makes no sense."""
+    """Returns (path, bytes, SHA-256 or "") for each file of a marker; None for an invalid one."""
     try:
         marker: Any = parse_as_python((view.text(f"{name}/{MARKER}") or b"").decode())
         return [(str(path), int(one[0]), one[1] or "") for path, one in marker["files"].items()]
@@ -218,9 +250,14 @@ def marked_files(view: View, name: str) -> Optional[list[tuple[str, int, str]]]:
         return None
 
 
-def damaged(view: View, name: str, *, whole: bool) -> str:
-    """The first file of a complete checkpoint of our own format whose hash is not the recorded one;
-    "" when all are sound. whole: of large files, too, which takes as long as reading them.
+def damaged(
+    view: View,
+    name: str,
+    *,
+    whole: bool,
+) -> str:
+    """Returns the first file of a complete checkpoint of our own format whose hash is not the
+    recorded one; "" when all are sound. whole: also large files, which takes as long as reading.
     """
     for path, size, digest in marked_files(view, name) or ():
         looked_at = digest and (whole or size <= HASHED_BYTES_MAX)
@@ -229,31 +266,46 @@ def damaged(view: View, name: str, *, whole: bool) -> str:
     return ""
 
 
-def _json(view: View, name: str, file: str, inside: dict[str, int]) -> str:
+def _json(
+    view: View,
+    name: str,
+    file: str,
+    inside: dict[str, int],
+) -> str:
     if file not in inside:
         return f"`{file}` is missing"
     try:
         value = parse_as_python((view.text(f"{name}/{file}") or b"").decode())
     except (ValueError, RecursionError):
         value = None
-    return "" if isinstance(value, dict) else f"`{file}` is not whole"
+    if isinstance(value, dict):
+        return ""
+    return f"`{file}` is not whole"
 
 
-def _step(view: View, name: str, match: re.Match[str]) -> Optional[int]:
+def _step(
+    view: View,
+    name: str,
+    match: re.Match[str],
+) -> Optional[int]:
     digits = "".join(filter(str.isdigit, match[1] or ""))[:DIGITS_MAX]
     if digits:
         return int(digits)
-    return _pickled_step(view.head(name, PICKLE_HEAD_BYTES)) if name.endswith(".ckpt") else None
+    if name.endswith(".ckpt"):
+        return _pickled_step(view.head(name, PICKLE_HEAD_BYTES))
+    return None
 
 
 def _pickled_step(head: bytes) -> Optional[int]:
-    """`global_step` in the pickle that begins a file of Lightning: its key, perhaps a memo of that,
-    and a whole number of 1, 2 or 4 bytes.
+    """Reads `global_step` from the pickle that begins a Lightning file: its key, perhaps a memo of
+    the key, and a whole number of 1, 2 or 4 bytes.
     """
     import re
 
     match = re.search(rb"global_step(?:q.|r....|h.|\x94)?(?:K(.)|M(..)|J(....))", head, re.DOTALL)
-    return None if match is None else int.from_bytes(match[match.lastindex or 1], "little")
+    if match is None:
+        return None
+    return int.from_bytes(match[match.lastindex or 1], "little")
 
 
 RAY_SNAPSHOT = "checkpoint_manager_snapshot.json"
@@ -268,7 +320,13 @@ FORMATS = (
     ),
     Format("dcp", r"step-(\d{1,15})", _dcp),
     Format("orbax", r"(\d{1,15})(?:\.orbax-checkpoint-tmp.*)?", _orbax),
-    Format("deepspeed", r"global_step(\d{1,15})", _there, tracker="latest", tracked="{name}"),
+    Format(
+        "deepspeed",
+        r"global_step(\d{1,15})",
+        _there,
+        tracker="latest",
+        tracked="{name}",
+    ),
     Format(
         "megatron",
         r"(?:iter|global_step)_(\d{1,15})",

@@ -1,4 +1,4 @@
-"""Which checkpoints `keep` no longer wants. Pure; called by watch.py."""
+"""Chooses the checkpoints that `keep` no longer retains. Pure; called by watch.py."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ if TYPE_CHECKING:
 
 
 def superfluous(
-    steps: Sequence[int], last: int, every: Optional[int], resumed: Optional[int]
+    steps: Sequence[int],
+    last: int,
+    every: Optional[int],
+    resumed: Optional[int],
 ) -> list[int]:
-    """Of the steps of complete checkpoints, those to remove, ascending: neither among the newest
-    `last` (at least 1) nor a multiple of `every`, nor the one that the attempt resumed from.
+    """Returns the steps of the complete checkpoints to remove, ascending: neither the newest `last`
+    (at least 1), nor multiples of `every`, nor the step that the attempt resumed from.
     """
     ordered = sorted(set(steps))
     older = ordered[: len(ordered) - max(1, last)]

@@ -1,8 +1,8 @@
-"""Copies of checkpoints at another place, `checkpoint.mirror`: made behind the training, one at a
-time, and brought back where the volume has none.
+"""Copies checkpoints to `checkpoint.mirror`, one at a time beside the training, and restores one
+where the volume has none.
 
-The guest copies, since the data is beside it and the run has the secrets that the place asks for;
-through the controller it would pass somebody's laptop. What goes wrong is told and ends nothing.
+The guest copies, since the data is beside it and the run has the secrets of the mirror; through the
+controller the data would pass a user's laptop. A failure is reported and ends no run.
 Used by watch.py while a run lives, and by begin.py before it.
 """
 
@@ -14,48 +14,55 @@ import sys
 import time
 
 from fleetctl.guest.checkpoints.formats import MARKS
+from fleetctl.guest.journal.masking import Masking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping, Optional, Sequence
 
-    # Of one copy: `name`, `step` and `tracker` as library/fleetctl_mirror.py takes them.
+    # `name`, `step` and `tracker` of a copy, as library/fleetctl_mirror.py takes them.
     Copy = dict[str, Any]
 
 PROGRAM = "fleetctl_mirror.py"  # its text comes with the order
 ANSWER_BYTES_MAX = 64 * 1024
-END_S = 600.0  # that the end of a run waits for its last copy
+END_S = 600.0  # how long the end of a run waits for its last copy
 RESTORE_S = 3600.0  # to bring a checkpoint back
 MESSAGE_CHARACTERS_MAX = 300
-SECRET_CHARACTERS_MIN = 4  # shorter ones are no secrets, and would garble what is told
+SECRET_CHARACTERS_MIN = 4  # shorter values are not masked: they would garble the messages
 
 
 def mirror_of(
-    order: Mapping[str, Any], directory: str, variables: Mapping[str, str]
+    order: Mapping[str, Any],
+    directory: str,
+    variables: Mapping[str, str],
 ) -> Optional[Mirror]:
-    """What an order asks for; None without a mirror, and on all nodes but the first."""
+    """Returns the mirror of an order; None without one, and on all nodes but the first."""
     url = order["checkpoint"]["mirror"]
     if not url or order.get("rank"):
         return None
     return Mirror(
-        url, directory, order["library"][PROGRAM], beside(variables), hidden(order, variables)
+        url,
+        directory,
+        order["library"][PROGRAM],
+        beside(variables),
+        hidden(order, variables),
     )
 
 
 def hidden(order: Mapping[str, Any], variables: Mapping[str, str]) -> list[str]:
-    """Values of its secrets."""
+    """Returns the values of the order's secrets."""
     names = order.get("secret_names") or order.get("secrets") or ()
     return [variables[name] for name in names if name in variables]
 
 
 def beside(variables: Mapping[str, str]) -> dict[str, str]:
-    """Without what marks a process as the run's own, which would be ended with it."""
+    """Drops the marks of the run's own processes, which would be ended with the run."""
     marks = ("FLEETCTL_RUN", "FLEETCTL_PARAMS")
     return {name: value for name, value in variables.items() if name not in marks}
 
 
 class Mirror:
-    """Of those that wait only the newest is kept: a place slower than the training misses some."""
+    """Copies checkpoints; only the newest waits, so a mirror slower than training misses some."""
 
     def __init__(
         self,
@@ -65,29 +72,42 @@ class Mirror:
         variables: Mapping[str, str],
         hidden: Sequence[str] = (),
     ) -> None:
-        """directory: of the checkpoints; program: its text; variables: that it runs with; hidden:
-        values never to be told.
+        """directory: of the checkpoints; program: its text; variables: its environment; hidden:
+        values to mask in every message.
         """
-        self._url, self._directory, self._program = url, directory, program
-        self._variables, self._hidden = variables, hidden
+        self._url = url
+        self._directory = directory
+        self._program = program
+        self._variables = variables
+        self._hidden = hidden
         self._waiting: Optional[Copy] = None
         self._copying: Optional[Copy] = None
         self._process: Any = None
         self._answer = b""
-        self._until_s = 0.0  # monotonic, once the run is over
+        self._until_s = 0.0  # monotonic; set when the run has ended
 
     @property
     def pid(self) -> Optional[int]:
-        return None if self._process is None else int(self._process.pid)
+        if self._process is None:
+            return None
+        return int(self._process.pid)
 
-    def copy(self, name: str, step: int, tracker: Optional[tuple[str, str]]) -> None:
+    def copy(
+        self,
+        name: str,
+        step: int,
+        tracker: Optional[tuple[str, str]],
+    ) -> None:
         self._waiting = {"name": name, "step": step, "tracker": tracker, "last": MARKS}
 
     def look(self) -> Optional[str]:
-        """What went wrong with a copy since the last look. Begins the next one."""
+        """Returns the failure of a copy since the last look, if any, and begins the next copy."""
         problem = self._heard()
         if self._process is None and self._waiting is not None:
-            self._copying, self._waiting = self._waiting, None
+            self._copying = self._waiting
+            self._waiting = None
+            if self._is_gone(self._copying):
+                return problem
             try:
                 self._begin(self._copying)
             except OSError as error:
@@ -95,12 +115,12 @@ class Mirror:
         return problem
 
     def is_over(self) -> bool:
-        """Whether nothing is copied any more; to be asked until it is, once the run has ended."""
+        """Returns whether all copying has finished; polled after the run's end until it has."""
         self._until_s = self._until_s or time.monotonic() + END_S
         return self._process is None and self._waiting is None
 
     def give_up(self) -> Optional[str]:
-        """A sentence once the last copy has had its time; it is ended then."""
+        """Ends a last copy that exceeded its time and returns a sentence about it."""
         if self._process is None or not 0 < self._until_s <= time.monotonic():
             return None
         self._process.kill()
@@ -113,7 +133,13 @@ class Mirror:
 
         self._answer = b""
         self._process = subprocess.Popen(
-            command(self._program, "copy", self._url, self._directory, asked),
+            command(
+                self._program,
+                "copy",
+                self._url,
+                self._directory,
+                asked,
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -134,10 +160,16 @@ class Mirror:
             self._answer += data
             return None
         self._process.stdout.close()
-        self._process.wait()  # it has said its last word
+        self._process.wait()  # it has written its last message
         self._process = None
         answer = parsed(self._answer)
-        return self._told(answer["error"]) if "error" in answer else None
+        if "error" not in answer or (self._copying is not None and self._is_gone(self._copying)):
+            return None
+        return self._told(answer["error"])
+
+    def _is_gone(self, asked: Copy) -> bool:
+        """Returns whether it was set aside or removed meanwhile; the remover has reported that."""
+        return not os.path.lexists(os.path.join(self._directory, asked["name"]))
 
     def _told(self, problem: str) -> str:
         name = "" if self._copying is None else self._copying["name"]
@@ -145,15 +177,25 @@ class Mirror:
 
 
 def brought_back(
-    url: str, directory: str, program: str, variables: Mapping[str, str], step: Optional[int]
+    url: str,
+    directory: str,
+    program: str,
+    variables: Mapping[str, str],
+    step: Optional[int],
 ) -> tuple[Optional[str], str]:
-    """(the name of the checkpoint that is there now, what went wrong). step: a certain one."""
+    """Returns (the name of the restored checkpoint, the failure). step: the one to restore."""
     import subprocess
 
     try:
         os.makedirs(directory, exist_ok=True)
         ended = subprocess.run(
-            command(program, "restore", url, directory, {"step": step}),
+            command(
+                program,
+                "restore",
+                url,
+                directory,
+                {"step": step},
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -167,25 +209,27 @@ def brought_back(
 
 
 def command(
-    program: str, verb: str, url: str, directory: str, asked: Mapping[str, Any]
+    program: str,
+    verb: str,
+    url: str,
+    directory: str,
+    asked: Mapping[str, Any],
 ) -> list[str]:
     return [sys.executable, "-c", program, verb, url, directory, json.dumps(asked)]
 
 
 def parsed(data: bytes) -> dict[str, Any]:
-    """What the program said; an error where it was ended before it could."""
+    """Parses the program's report; an error where the program was ended before it reported."""
     try:
         answer = json.loads(data.splitlines()[-1])
     except (ValueError, IndexError):
-        return {"error": "the program that copies ended without a word"}
-    return (
-        answer if isinstance(answer, dict) else {"error": "the program that copies said nonsense"}
-    )
+        return {"error": "the program that copies ended without a report"}
+    if isinstance(answer, dict):
+        return answer
+    return {"error": "the program that copies replied nonsense"}
 
 
 def clean(text: str, hidden: Sequence[str]) -> str:
-    """Without values of secrets, in one line of bounded length."""
-    for value in hidden:
-        if len(value) >= SECRET_CHARACTERS_MIN:
-            text = text.replace(value, "***")
+    """Returns the text without values of secrets, on one line of bounded length."""
+    text = Masking(hidden, shortest=SECRET_CHARACTERS_MIN).text(text)
     return " ".join(text.split())[:MESSAGE_CHARACTERS_MAX]

@@ -1,9 +1,9 @@
-"""Keeps beside the checkpoints of a run which of them it was seen writing when its attempt ended.
+"""Stores, beside a run's checkpoints, which ones it was writing when its attempt ended.
 
 A small file in their directory, since that alone outlives a sandbox at every provider. watch.py
-writes down what changes while it looks; prepare.py may move that away, and nothing else. A file
-that is torn, of another object or a link says nothing, so nothing is moved for it. While there is
-nothing to say there is no file: a program may take each name for one of its own.
+records what changes while it looks; prepare.py may move these names and no others. A file that is
+torn, of another object or a link is ignored, so no checkpoint is moved for it. While the lists are
+empty there is no file: a program may take each name for one of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES_MAX = 10_000  # of each list; older ones are forgotten
 
 
 class Notebook:
-    """writing: names that changed at the last look; moved: where that is which was set aside."""
+    """A run's lists. writing: names that changed at the last look; moved: paths set aside."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -31,7 +31,7 @@ class Notebook:
         self.moved: list[str] = []
 
     def save(self, disk: Disk) -> None:
-        """Write it down. What the disk refuses is not known later, so nothing is moved for it."""
+        """Writes the file. When the disk refuses, later attempts move no checkpoint for it."""
         if not self.writing and not self.moved:
             _forget(disk)
             return
@@ -50,9 +50,9 @@ class Notebook:
 
 
 def notebook_of(disk: Disk, owner: str) -> Notebook:
-    """The one that lies in the directory; an empty one where that is another object's."""
+    """Reads the directory's notebook; an empty one where the file is another object's."""
     made = Notebook(owner)
-    # A link could lead to a file of somebody else's.
+    # A link could lead to another owner's file.
     data = None if os.path.islink(disk.at(NAME)) else disk.text(NAME)
     try:
         _fill(made, parse((data or b"").decode()))
@@ -62,7 +62,7 @@ def notebook_of(disk: Disk, owner: str) -> Notebook:
 
 
 def _fill(made: Notebook, found: Any) -> None:
-    """Raises ValueError, TypeError or KeyError for what makes no sense."""
+    """Copies the lists. Raises ValueError, TypeError or KeyError for malformed ones."""
     if not made.owner or found["owner"] != made.owner:
         return
     made.writing = {str(one) for one in found["writing"]}
@@ -77,7 +77,7 @@ def _forget(disk: Disk) -> None:
 
 
 def _write(directory: str, data: bytes) -> None:
-    """Over what is there, which volumes without rename can do, too; raises OSError."""
+    """Overwrites the file itself, which volumes without rename allow, too; raises OSError."""
     top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,9 +1,9 @@
-"""Before a program starts: which checkpoint it resumes from, and what must not mislead it.
+"""Chooses the checkpoint that a program resumes from, and moves aside those that would mislead it.
 
-What is newer than that, was seen being written by this very run when its attempt ended, and is not
-complete, is moved aside, since most frameworks take the highest number for the newest. All else
-stays as it is and is reported once. Nothing is removed. Called by begin.py, once an attempt, when
-no other attempt lives.
+An entry is moved when it is newer, was being written by this very run when its attempt ended, and
+is incomplete: most frameworks take the highest number for the newest. Every other entry stays as it
+is and is reported once. No file is removed. Called by begin.py, once an attempt, when no other
+attempt lives.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ UNKNOWN = (
 
 
 class Missing(Exception):
-    """The checkpoint that was asked for is not there; says which are."""
+    """The requested checkpoint does not exist; the message lists those that do."""
 
 
 class Beginning:
-    """resumed: what the program goes on from, if anything; remarks: what was moved, for people;
-    left: what lies there and is not looked after.
+    """A program's start. resumed: the checkpoint that it resumes from, if any; remarks: sentences
+    about moved entries, for the user; left: entries that are not watched.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,16 @@ class Beginning:
 
 
 class Choice:
-    """resumed: what to go on from; back, aside: what to move out of its way, complete ones and
-    unfinished ones; left: what is newer, not complete, and nobody's business.
+    """A choice of checkpoints. resumed: the one to resume from; back, aside: the complete and the
+    unfinished ones to move out of its way; left: newer, incomplete ones of other writers.
     """
 
-    def __init__(self, resumed: Optional[Found], later: list[Found], writing: Collection[str]):
+    def __init__(
+        self,
+        resumed: Optional[Found],
+        later: list[Found],
+        writing: Collection[str],
+    ):
         self.resumed = resumed
         self.back = [one for one in later if one.complete]
         unfinished = [one for one in later if not one.complete]
@@ -67,9 +72,11 @@ class Choice:
 
 
 def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
-    """asked: `format`, `verify`, `resume` (Latest, None or step:N), `below`, a step below which
-    it has to begin, or None, `anew`, whether nothing is better than anything else then, and
-    `owner`, the object that it belongs to. Raises Missing.
+    """Chooses the checkpoint and makes way for it. Raises Missing.
+
+    asked: `format`; `verify`; `resume` (Latest, None or step:N); `below`, an exclusive upper bound
+    of the step, or None; `anew`, true if a start without a checkpoint is better than from a step at
+    or above that bound; and `owner`, the object that the checkpoints belong to.
     """
     beginning = Beginning()
     wanted = step_of(asked["resume"])
@@ -85,7 +92,13 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
     notebook = notebook_of(disk, asked["owner"])
     found = kind.find(disk)
     _check(kind, disk, found, whole=asked["verify"] == "Full")
-    choice = choose(found, wanted, asked["below"], anew=asked["anew"], writing=notebook.writing)
+    choice = choose(
+        found,
+        wanted,
+        asked["below"],
+        anew=asked["anew"],
+        writing=notebook.writing,
+    )
     beginning.resumed = choice.resumed
     beginning.remarks = _make_way(kind, disk, choice, notebook)
     beginning.left = [
@@ -98,9 +111,16 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
     return beginning
 
 
-def _make_way(kind: Format, disk: Disk, choice: Choice, notebook: Notebook) -> list[str]:
-    """Move what would mislead the program; sentences about it."""
-    resumed, remarks, moved = choice.resumed, [], []
+def _make_way(
+    kind: Format,
+    disk: Disk,
+    choice: Choice,
+    notebook: Notebook,
+) -> list[str]:
+    """Moves entries that would mislead the program; returns sentences about them."""
+    resumed = choice.resumed
+    remarks = []
+    moved = []
     later = f"it is newer than step {resumed.step}" if resumed else "nothing is gone on from"
     for one, prefix in (*((it, BACK) for it in choice.back), *((it, ASIDE) for it in choice.aside)):
         target, what = _move(disk, one.name, prefix)
@@ -117,8 +137,9 @@ def _make_way(kind: Format, disk: Disk, choice: Choice, notebook: Notebook) -> l
 
 
 def has_any(asked: Mapping[str, Any], disk: Disk) -> bool:
-    """Whether there is a complete one; of `step:N`, that one."""
-    kind, wanted = format_of(disk, asked["format"] or AUTO), step_of(asked["resume"])
+    """Returns whether a complete checkpoint exists; for `step:N`, that one."""
+    kind = format_of(disk, asked["format"] or AUTO)
+    wanted = step_of(asked["resume"])
     found = kind.find(disk) if kind is not None else []
     return any(one.complete and wanted in (None, one.step) for one in found)
 
@@ -131,10 +152,10 @@ def choose(
     anew: bool,
     writing: Collection[str],
 ) -> Choice:
-    """Choose among checkpoints, the lowest first.
+    """Chooses among checkpoints, the lowest first. Raises Missing. Pure.
 
-    wanted: the step that it has to be; below: one that it has to be before, where there is any, or
-    whatever there is: anew; writing: names of what the run was seen writing. Raises Missing. Pure.
+    wanted: the step to resume from; below: an exclusive upper bound, ignored where no checkpoint
+    is lower, unless `anew`; writing: names that the run was seen writing.
     """
     whole = [one for one in found if one.complete]
     before = [one for one in whole if below is None or (one.step or 0) < below]
@@ -147,7 +168,7 @@ def choose(
                 f" step; the newest are: {steps}"
             )
     else:
-        # Of what fails with nothing before it, the newest is better than nothing.
+        # When all fail and no earlier one exists, the newest is better than no checkpoint.
         chosen = before if anew else before or whole
     resumed = chosen[-1] if chosen else None
     earliest = -1 if resumed is None else resumed.step or 0
@@ -156,11 +177,19 @@ def choose(
 
 
 def step_of(resume: str) -> Optional[int]:
-    return int(resume.partition(":")[2]) if resume.startswith("step:") else None
+    if resume.startswith("step:"):
+        return int(resume.partition(":")[2])
+    return None
 
 
-def _check(kind: Format, disk: Disk, found: list[Found], *, whole: bool) -> None:
-    """Look at hashes, from the newest on until one is as it was written."""
+def _check(
+    kind: Format,
+    disk: Disk,
+    found: list[Found],
+    *,
+    whole: bool,
+) -> None:
+    """Compares hashes, from the newest checkpoint on until one is as it was written."""
     if kind.name != "fleetctl":
         return
     for one in reversed(found):
@@ -170,8 +199,12 @@ def _check(kind: Format, disk: Disk, found: list[Found], *, whole: bool) -> None
                 return
 
 
-def _move(disk: Disk, name: str, prefix: str) -> tuple[str, str]:
-    """(where it is now, or "", what became of it, for people). Volumes without rename keep it."""
+def _move(
+    disk: Disk,
+    name: str,
+    prefix: str,
+) -> tuple[str, str]:
+    """Returns (its new path, or "", a sentence for the user). Volumes without rename keep it."""
     target = _free(disk, prefix + name)
     try:
         os.rename(disk.at(name), disk.at(target))
@@ -181,8 +214,10 @@ def _move(disk: Disk, name: str, prefix: str) -> tuple[str, str]:
 
 
 def _free(disk: Disk, name: str) -> str:
-    """The name, with a number where something of an earlier attempt has it."""
-    names, number, found = disk.names(), 1, name
+    """Returns the name, with a number where an entry of an earlier attempt has it."""
+    names = disk.names()
+    number = 1
+    found = name
     while found in names:
         number += 1
         found = f"{name}.{number}"
@@ -190,11 +225,11 @@ def _free(disk: Disk, name: str) -> str:
 
 
 def remove(disk: Disk, name: str) -> None:
-    """A file, or a directory with all that is in it. What cannot be removed stays."""
+    """Removes a file, or a directory with all its entries. Entries that cannot be removed stay."""
     if disk.names().get(name, 0) != DIRECTORY or os.path.islink(disk.at(name)):
         _unlink(disk.at(name))
         return
-    for mark in MARKS:  # first, so that what is half removed looks it
+    for mark in MARKS:  # first, so that a half-removed checkpoint looks incomplete
         _unlink(disk.at(f"{name}/{mark}"))
     for directory, names, files in os.walk(disk.at(name), topdown=False):
         for one in files:
@@ -214,9 +249,13 @@ def _unlink(path: str) -> None:
         return
 
 
-def _copied(disk: Disk, name: str, copy: str) -> list[str]:
-    """The name that scripts ask for is that of the newest again. No link: what is written there
-    next must not reach the other.
+def _copied(
+    disk: Disk,
+    name: str,
+    copy: str,
+) -> list[str]:
+    """Copies the newest to the name that scripts ask for. No link: writing to one name must not
+    change the other.
     """
     try:
         with open(disk.at(name), "rb") as source, open(disk.at(copy), "xb") as target:
@@ -224,17 +263,22 @@ def _copied(disk: Disk, name: str, copy: str) -> list[str]:
                 target.write(data)
     except OSError as error:
         return [f"`{copy}` cannot be made from `{name}`: {error.strerror}"]
-    return [f"`{copy}` was made anew from `{name}`"]
+    return [f"`{copy}` was created again from `{name}`"]
 
 
-def _set_back(kind: Format, disk: Disk, resumed: Optional[Found], moved: list[Found]) -> list[str]:
-    """Let the file that names the newest name the one that is resumed from, where the other is
-    moved, or has nothing in it. Its text of before is kept beside it.
+def _set_back(
+    kind: Format,
+    disk: Disk,
+    resumed: Optional[Found],
+    moved: list[Found],
+) -> list[str]:
+    """Makes the tracker name the checkpoint that is resumed from, where the newest was moved or
+    the tracker is empty. Its former text is kept beside it.
     """
     now = kind.tracked_step(disk)
     if now is None or (resumed is not None and resumed.step == now):
         return []
-    if os.path.islink(disk.at(kind.tracker)):  # what it leads to is no tracker of the framework's
+    if os.path.islink(disk.at(kind.tracker)):  # its target is not a tracker of the framework
         return []
     hollow = not any(disk.bytes_of(one.name) for one in kind.find(disk) if one.step == now)
     if all(one.step != now for one in moved) and not (resumed is not None and hollow):

@@ -1,8 +1,8 @@
-"""While a program runs: a new complete checkpoint is made durable, then told.
+"""Makes each new complete checkpoint of a running program durable, then reports it.
 
-One look is a listing of names and of each new entry's marker, and writes down which incomplete ones
-have changed since the last look: those alone may be set aside by the next attempt, see prepare.py.
-Called once a second by whoever keeps the run, as one of its followers.
+One look is a listing of names and of each new entry's marker, and records which incomplete ones
+have changed just before: those alone may be set aside by the next attempt, see prepare.py.
+Called once a second by the run's supervisor, as one of its followers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional
 
-    Version = tuple[int, int]  # of one checkpoint: differs when it was written anew
-    Extent = tuple[int, int]  # of an incomplete one, bytes and time: differs while it is written
+    Version = tuple[int, int]  # of a checkpoint: differs after a rewrite
+    Extent = tuple[int, int]  # bytes and time of an incomplete one: differs while it is written
 
     from fleetctl.guest.checkpoints.formats import Format, Found
     from fleetctl.guest.checkpoints.mirror import Mirror
     from fleetctl.guest.journal.record import Journal
 
-    # Makes what was written durable, and calls with what went wrong, or "".
+    # Makes written files durable, and calls back with the failure, or "".
     Commit = Callable[[Callable[[str], None]], None]
 
 MESSAGE_CHARACTERS_MAX = 1024
-NEVER = (-1, 0)  # the extent of what was not there
+NEVER = (-1, 0)  # the extent of a missing entry
+# An unfinished checkpoint counts as being written so long after its last change, as of the look
+# before: a program may die between the look that saw the change and the one after its end.
+WRITING_S = 2.0
 REST = 20  # times what a look took: volumes that answer slowly are asked more rarely
 
 
@@ -47,21 +50,27 @@ class Watch:
         mirror: Optional[Mirror] = None,
     ) -> None:
         """path: of the directory, as the program knows it; commit: None where a file is durable
-        once it is written; say: a word in the log; mirror: what copies each one elsewhere.
+        once it is written; say: writes a line to the log; mirror: copies each checkpoint.
         """
-        self._asked, self._disk, self._path = asked, disk, path
-        self.resumed: Optional[dict[str, Any]] = None  # `step` and `path` it began from
-        self._commit, self._say, self._clock = commit, say, clock
+        self._asked = asked
+        self._disk = disk
+        self._path = path
+        self.resumed: Optional[dict[str, Any]] = None  # `step` and `path` at the start
+        self._commit = commit
+        self._say = say
+        self._clock = clock
         self._mirror = mirror
         self._known: dict[str, Version] = {}
         self._writing: set[str] = set()
+        self._changed_at_s: dict[str, float] = {}  # when each unfinished one was seen to change
+        self._looked_at_s = 0.0
         self._extents: Optional[dict[str, Optional[Extent]]] = None  # at the last look
-        self._begun: dict[str, float] = {}  # when one was seen first, while it was incomplete
+        self._begun: dict[str, float] = {}  # when each incomplete checkpoint was first seen
         self._format: Optional[Format] = None
         self._untold: list[dict[str, Any]] = []
         self._committing = self._over = False
         self._rest_until_s = 0.0
-        self.count = 0  # how many were seen to be published
+        self.count = 0  # how many checkpoints were seen to be published
         there = self._look()
         self._note_writing(there)
         for one in there:
@@ -70,8 +79,10 @@ class Watch:
                 self._copy(one.name, one.step)  # an end may have come in between
 
     def hear(self, event: dict[str, Any], journal: Journal) -> bool:
-        """What the process that became the program said of its beginning; False for all else."""
-        step, path, message = event.get("step"), event.get("path"), event.get("message")
+        """Takes the start report of the process that became the program; False for all else."""
+        step = event.get("step")
+        path = event.get("path")
+        message = event.get("message")
         if event.get("e") == "resumed" and isinstance(step, int) and isinstance(path, str):
             self.resumed = {"step": step, "path": path}
             return journal.note("resumed", self.resumed)
@@ -81,14 +92,14 @@ class Watch:
         return False
 
     def take(self, journal: Journal, *, whole: bool = False) -> bool:
-        """Look once; whether something was told. whole: the run is over, and what is new is made
-        durable with all else before `conclude`.
+        """Looks once; returns whether an event was recorded. whole: the run has ended, and new
+        checkpoints are made durable with all else before `conclude`.
         """
         return self._look_at_copies(journal) | self._take(journal, whole=whole)
 
     def copies(self, journal: Journal) -> bool:
-        """Whether something is still copied elsewhere, once the program has ended; asked until it
-        is not, which it is within END_S.
+        """Returns whether a copy is still under way after the program's end; polled until False,
+        which takes at most END_S.
         """
         if self._mirror is None:
             return False
@@ -101,8 +112,10 @@ class Watch:
 
     @property
     def copying(self) -> Optional[int]:
-        """The process that copies, if any."""
-        return None if self._mirror is None else self._mirror.pid
+        """Returns the id of the copying process, if any."""
+        if self._mirror is None:
+            return None
+        return self._mirror.pid
 
     def _look_at_copies(self, journal: Journal) -> bool:
         problem = None if self._mirror is None else self._mirror.look()
@@ -131,27 +144,39 @@ class Watch:
             return False
         if self._commit is None:
             return self._tell(journal, self._untold, "")
-        self._committing, committed, self._untold = True, self._untold, []
+        self._committing = True
+        committed = self._untold
+        self._untold = []
         self._commit(lambda problem: self._committed(journal, committed, problem))
         return False
 
     def lost(self) -> None:
-        """What is not told yet could not be made durable."""
+        """Drops the checkpoints that are not reported yet: they could not be made durable."""
         self._untold = []
 
     def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:  # noqa: ARG002
-        """The journal's line for the result, as it was. What is left is durable now."""
+        """Returns the journal's result line unchanged. The remaining checkpoints are durable."""
         self._tell(journal, self._untold, "")
         return line
 
-    def _committed(self, journal: Journal, committed: list[dict[str, Any]], problem: str) -> None:
+    def _committed(
+        self,
+        journal: Journal,
+        committed: list[dict[str, Any]],
+        problem: str,
+    ) -> None:
         self._committing = False
         if self._over:  # the journal has its end, or waits for one commit of everything
             self._untold = committed + self._untold
             return
         self._tell(journal, committed, problem)
 
-    def _tell(self, journal: Journal, events: list[dict[str, Any]], problem: str) -> bool:
+    def _tell(
+        self,
+        journal: Journal,
+        events: list[dict[str, Any]],
+        problem: str,
+    ) -> bool:
         if problem:
             self._say(problem)
             self._untold = events + self._untold  # the next look tries again
@@ -176,7 +201,7 @@ class Watch:
         self._untold.append(event)
 
     def _copy(self, name: str, step: Optional[int]) -> None:
-        """What is durable goes to the mirror, too, with what its tracker says of it."""
+        """Hands a durable checkpoint to the mirror, with its tracker's text."""
         if self._mirror is None or self._format is None or step is None:
             return
         text = self._format.tracker_of(name, step)
@@ -185,22 +210,33 @@ class Watch:
     def _look(self) -> list[Found]:
         if self._format is None:
             self._format = format_of(self._disk, self._asked["format"])
-        return self._format.find(self._disk) if self._format is not None else []
+        if self._format is not None:
+            return self._format.find(self._disk)
+        return []
 
     def _note_writing(self, there: list[Found]) -> None:
-        """Write down what has changed since the last look and is incomplete yet. While no format is
-        known, nothing is, and names are all that is kept of it.
+        """Records incomplete checkpoints that this run is seen to write. While no format is known,
+        only names are kept.
         """
-        disk, before = self._disk, self._extents
+        disk = self._disk
+        before = self._extents
         names = [one.name for one in there if not one.complete]
         self._extents = {name: (disk.bytes_of(name), disk.newest_at(name)) for name in names}
         if self._format is None:
             self._extents = dict.fromkeys(disk.names())
-        if before is None:  # it was there before, whoever wrote it
+        if before is None:  # it was there before, whichever program wrote it
             return
-        writing = {
-            name for name in names if before.get(name, NEVER) not in (None, self._extents[name])
-        }
+        now_s = self._clock()
+        since_s = self._looked_at_s - WRITING_S
+        self._looked_at_s = now_s
+        known = self._changed_at_s
+        self._changed_at_s = {}
+        for name in names:
+            changed = before.get(name, NEVER) not in (None, self._extents[name])
+            changed_at_s = now_s if changed else known.get(name)
+            if changed_at_s is not None:
+                self._changed_at_s[name] = changed_at_s
+        writing = {name for name, at_s in self._changed_at_s.items() if at_s > since_s}
         if writing != self._writing:
             self._writing = writing
             notebook = notebook_of(disk, self._asked["owner"])
@@ -208,17 +244,18 @@ class Watch:
             notebook.save(disk)
 
     def _version(self, one: Found) -> Version:
-        """Tells versions of a checkpoint apart by its marker's time: one that is written anew is
+        """Tells versions of a checkpoint apart by its marker's time, so that a rewritten one is
         new.
         """
-        disk, name = self._disk, one.name
+        disk = self._disk
+        name = one.name
         for mark in MARKS:
             if changed_at := disk.changed_at(f"{name}/{mark}"):
                 return changed_at, 0
         return disk.changed_at(name), disk.size(name)
 
     def _thin(self) -> None:
-        """Remove what `keep` no longer wants; only after a newer one is durable."""
+        """Removes checkpoints that `keep` no longer retains; only after a newer one is durable."""
         keep = self._asked["keep"]
         if keep is None:
             return
@@ -232,7 +269,7 @@ class Watch:
         self._thin_what_was_set_aside()
 
     def _thin_what_was_set_aside(self) -> None:
-        """What this run left unfinished would fill the volume: `keep` is of it, too."""
+        """Applies `keep` to entries that this run left unfinished; they would fill the volume."""
         notebook = notebook_of(self._disk, self._asked["owner"])
         if not notebook.moved:
             return

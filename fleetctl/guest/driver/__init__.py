@@ -1,4 +1,4 @@
-"""The driver: what serves an interpreter from inside a sandbox; `assemble.driver_source` ships it.
+"""The driver: serves an interpreter from inside a sandbox; `assemble.driver_source` ships it.
 
-Standard library only, Python 3.9 and later. Knows the guest's helpers and nothing else of fleetctl.
+Standard library only, Python 3.9 and later. Imports the guest's helpers and no more of fleetctl.
 """

@@ -1,4 +1,4 @@
-"""Takes what code prints: everything that arrives on descriptors 1 and 2, whoever writes it.
+"""Takes the output of code: every byte on descriptors 1 and 2, from whichever process.
 
 Part of the guest; used by the driver alone. Files rather than pipes, so that a library that prints
 much while it holds the interpreter can never wait for a reader that cannot run.
@@ -25,18 +25,22 @@ class Capture:
         self._streams = (_Stream(1), _Stream(2))
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+                stream.reconfigure(
+                    encoding="utf-8",
+                    errors="backslashreplace",
+                    line_buffering=True,
+                )
         self._guard = threading.Thread(target=self._look, daemon=True)
         self._guard.start()
 
     def take(self) -> tuple[str, str]:
-        """(stdout, stderr) since the last call."""
+        """Returns (stdout, stderr) since the last call."""
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             try:
                 if stream is not None:
                     stream.flush()
             except (OSError, ValueError):
-                continue  # code has closed or replaced it; what it wrote before is in the file
+                continue  # code has closed or replaced it; earlier output is in the file
         out, errors = (stream.take() for stream in self._streams)
         return out, errors
 
@@ -60,7 +64,7 @@ class _Stream:
         self._bytes = 0
 
     def spill(self) -> None:
-        """Keep the disk from filling up: drop all but the beginning of a file that is too large."""
+        """Keeps the disk from filling up: drops all but the beginning of too large a file."""
         if os.fstat(self._handle).st_size > SPILL_BYTES:
             with self._lock:
                 self._empty()
@@ -68,8 +72,10 @@ class _Stream:
     def take(self) -> str:
         with self._lock:
             self._empty()
-            text, total = self._head.decode("utf-8", "replace"), self._bytes
-            self._head, self._bytes = b"", 0
+            text = self._head.decode("utf-8", "replace")
+            total = self._bytes
+            self._head = b""
+            self._bytes = 0
         if total > OUTPUT_BYTES_MAX:
             text += f"\n[output cut: {total - OUTPUT_BYTES_MAX} more bytes]\n"
         return text

@@ -1,7 +1,7 @@
 """The driver's line to the host: JSON lines on what were stdin and stdout when the process began.
 
 Part of the guest; used by the driver alone. Both are moved to descriptors that no program inherits,
-so nothing that code prints, writes or starts can reach the line.
+so output and child processes of code cannot reach the line.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import os
 import threading
 from typing import Any, Optional
 
-# Above what programs number their own files with.
+# Above the numbers that programs give their own files.
 LOWEST_DESCRIPTOR = 64
-LINE_BYTES_MAX = 64 * 1024 * 1024  # of one message from the host
+LINE_BYTES_MAX = 64 * 1024 * 1024  # of a message from the host
 
 
 class Channel:
@@ -32,7 +32,7 @@ class Channel:
         os.register_at_fork(after_in_child=self._let_go)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises RuntimeError in a process that was forked from the driver."""
+        """Sends one message. Raises RuntimeError in a process that was forked from the driver."""
         data = memoryview((json.dumps(message) + "\n").encode())
         if self._out < 0:
             raise RuntimeError("only the process that the host started can call it, not its forks")
@@ -41,7 +41,7 @@ class Channel:
                 data = data[os.write(self._out, data) :]
 
     def receive(self) -> Optional[dict[str, Any]]:
-        """The next message; None when the host has let go. What is not a message is passed over."""
+        """Returns the next message; None when the host has closed the line. Skips invalid lines."""
         while True:
             line = self._received.readline(LINE_BYTES_MAX)
             if not line:
@@ -54,7 +54,7 @@ class Channel:
                 return message
 
     def _let_go(self) -> None:
-        """In a fork the line belongs to the parent. Closed by number: its lock may be held."""
+        """Closes a fork's copy of its parent's line. By number: the file's lock may be held."""
         for descriptor in (self._in, self._out):
             if descriptor >= 0:
                 os.close(descriptor)

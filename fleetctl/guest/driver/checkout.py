@@ -1,7 +1,7 @@
 """Helpers of a Daytona interpreter: programs, files of the repository, background processes.
 
 Part of the guest; code finds these names in its namespace. Paths are relative to the checkout
-unless absolute; `workspace_*` never leaves it, and says so in brackets.
+unless absolute; `workspace_*` refuses paths outside the checkout, with a reason in brackets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 from typing import Any, Callable, Optional
 
 LOG_LINES_MAX = 1000  # of a background process; the newest are kept
-LAST_LINES_S = 1.0  # for them to be read; what the process left running may hold its output open
+LAST_LINES_S = 1.0  # to read the last lines; processes left running may hold the output open
 DOC_CHARACTERS_MAX = 200
 
 CHECKOUT_HELPERS = (
@@ -35,7 +35,7 @@ class Checkout:
         self._processes: dict[str, _Background] = {}
 
     def run(self, command: str, cwd: Optional[str] = None) -> dict[str, Any]:
-        """Run a shell command to its end: {"exit_code", "stdout", "stderr", "ok"}."""
+        """Runs a shell command to its end: {"exit_code", "stdout", "stderr", "ok"}."""
         done = subprocess.run(  # noqa: S602 - a shell command is what is asked for
             command,
             shell=True,
@@ -53,27 +53,27 @@ class Checkout:
         }
 
     def resolve_path(self, path: str) -> str:
-        """The absolute path; the checkout for an empty one."""
+        """Returns the absolute path; the checkout for an empty one."""
         return os.path.normpath(os.path.join(self._top, str(path).strip()))
 
     def read_file(self, path: str) -> str:
-        """The text of a file. Raises OSError."""
+        """Returns the text of a file. Raises OSError."""
         with open(self.resolve_path(path), encoding="utf-8", errors="replace") as file:
             return file.read()
 
     def list_files(self, path: str = ".") -> list[str]:
-        """Absolute paths of a directory's entries, sorted; [] when there is no such directory."""
+        """Returns absolute paths of a directory's entries, sorted; [] for a missing directory."""
         top = self.resolve_path(path)
         names = os.listdir(top) if os.path.isdir(top) else []
         return sorted(os.path.join(top, name) for name in names)
 
     def find_files(self, path: str = ".", pattern: str = "*") -> list[str]:
-        """Absolute paths below `path` that match a glob pattern (`**` for any depth), sorted."""
+        """Returns absolute paths below `path` that match a glob (`**` for any depth), sorted."""
         top = self.resolve_path(path)
         return sorted(glob.glob(os.path.join(glob.escape(top), pattern), recursive=True))
 
     def extract_python_ast(self, path: str) -> str:
-        """JSON list of the classes (with methods) and functions at the top of a Python file."""
+        """Returns the classes (with methods) and functions at the top of a Python file, as JSON."""
         try:
             tree = ast.parse(self.read_file(path))
         except FileNotFoundError:
@@ -92,7 +92,7 @@ class Checkout:
         return self._inside(path, self.read_file)
 
     def start_background_process(self, process_id: str, command: str) -> str:
-        """Start a shell command that goes on while further code runs."""
+        """Starts a shell command that continues while further code runs."""
         known = self._processes.get(process_id)
         if known is not None and known.process.poll() is None:
             return f"process {process_id} is already running (pid {known.process.pid})"
@@ -100,7 +100,7 @@ class Checkout:
         return f"started process {process_id} (pid {started.process.pid})"
 
     def read_process_logs(self, process_id: str, tail: int = 50) -> str:
-        """Its state and the last `tail` lines of its output, stderr included."""
+        """Returns its state and the last `tail` lines of its output, stderr included."""
         known = self._processes.get(process_id)
         if known is None:
             return f"process {process_id} was not started"
@@ -116,7 +116,7 @@ class Checkout:
         return f"process {process_id} " + known.end()
 
     def _inside(self, path: str, act: Callable[[str], Optional[str]]) -> str:
-        """What `act(real path)` says, else the path itself; or what is wrong, in brackets."""
+        """Returns `act(real path)`, or the path where that is None; or a problem in brackets."""
         wanted = str(path).strip()
         top = os.path.realpath(self._top)
         real = os.path.realpath(os.path.join(top, wanted))
@@ -128,11 +128,13 @@ class Checkout:
             return f"[file not found: {real}]"
         except OSError as error:
             return f"[error: {real}: {error.strerror}]"
-        return real if answer is None else answer
+        if answer is None:
+            return real
+        return answer
 
 
 class _Background:
-    """A process in a group of its own, and the end of what it said."""
+    """A process in a group of its own, and the last lines of its output."""
 
     def __init__(self, command: str, cwd: str) -> None:
         self.lines: collections.deque[str] = collections.deque(maxlen=LOG_LINES_MAX)
@@ -151,7 +153,7 @@ class _Background:
         self._listener.start()
 
     def ended(self) -> Optional[int]:
-        """Its exit code once it has one; then its last lines are there too."""
+        """Returns the exit code once there is one; then the last lines are complete."""
         code = self.process.poll()
         if code is not None:
             self._listener.join(LAST_LINES_S)
@@ -159,7 +161,7 @@ class _Background:
 
     def end(self) -> str:
         if self.process.poll() is not None:
-            return f"had ended with {self.process.returncode}"
+            return f"had exited with {self.process.returncode}"
         os.killpg(self.process.pid, 15)
         try:
             self.process.wait(timeout=5)
@@ -175,7 +177,7 @@ class _Background:
 
 
 class CountedBuffers:
-    """Named lists that live as long as the sandbox; each call says what it did."""
+    """Named lists that live as long as the sandbox; each call returns a report of its change."""
 
     def __init__(self) -> None:
         self._items: dict[str, list[Any]] = {}
@@ -186,7 +188,7 @@ class CountedBuffers:
         return {"status": "ok", "name": name, "count": len(items)}
 
     def get_buffer(self, name: str) -> list[Any]:
-        """A copy; [] when there is none."""
+        """Returns a copy of the list; [] for a missing one."""
         return list(self._items.get(name, []))
 
     def clear_buffer(self, name: Optional[str] = None) -> dict[str, Any]:
@@ -197,8 +199,13 @@ class CountedBuffers:
         return {"status": "ok", "scope": "single", "name": name}
 
 
-def grep_by_regex(text: str, pattern: str, *, context: int = 0) -> list[str]:
-    """The lines in which a regular expression is found, each with `context` lines around it."""
+def grep_by_regex(
+    text: str,
+    pattern: str,
+    *,
+    context: int = 0,
+) -> list[str]:
+    """Returns the lines that match a regular expression, each with `context` lines around it."""
     matcher = re.compile(pattern)
     lines = text.splitlines()
     return [
@@ -208,7 +215,11 @@ def grep_by_regex(text: str, pattern: str, *, context: int = 0) -> list[str]:
     ]
 
 
-def _put(real: str, content: Any, mode: str) -> None:
+def _put(
+    real: str,
+    content: Any,
+    mode: str,
+) -> None:
     os.makedirs(os.path.dirname(real), exist_ok=True)
     with open(real, mode, encoding="utf-8") as file:
         file.write(str(content))

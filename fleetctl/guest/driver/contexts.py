@@ -1,8 +1,8 @@
-"""Further contexts in the driver's sandbox: processes of this program with globals of their own.
+"""Runs further contexts in the driver's sandbox: processes of this program with own globals.
 
-Part of the guest; used by the driver. A recursive query works in one while the code that asked for
-it waits. Each has a number that the host gave it, and the host talks with it in lines over the
-driver's own line. Directories, variables and what the sandbox may use are shared.
+Part of the guest; used by the driver. A recursive query works in one while the code that started
+the query waits. Each has a number from the host, and the host exchanges lines with it over the
+driver's own line. Directories, variables and the sandbox's resources are shared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fleetctl.guest.driver.channel import Channel
 
 
 class Contexts:
-    """Told by the one thread that receives, which none of them can hold up."""
+    """All contexts, called by the one receiving thread, which no context can hold up."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -27,11 +27,12 @@ class Contexts:
         self._contexts: dict[int, _Context] = {}
 
     def take(self, order: dict[str, Any]) -> bool:
-        """Whether it was for a context. Problems are told as the context's end."""
+        """Returns whether the order was for a context. Problems are sent as the context's end."""
         number = order.get("context")
         if number is None:
             return False
-        operation, context = order.get("op"), self._contexts.get(number)
+        operation = order.get("op")
+        context = self._contexts.get(number)
         if operation == "begin":
             self._begin(number)
         elif context is not None and operation == "pass":
@@ -47,7 +48,11 @@ class Contexts:
             self._over(number, f"its process cannot be started: {error}")
             return
         threading.Thread(target=context.write, daemon=True).start()
-        threading.Thread(target=self._hear, args=(number, context), daemon=True).start()
+        threading.Thread(
+            target=self._hear,
+            args=(number, context),
+            daemon=True,
+        ).start()
 
     def _hear(self, number: int, context: _Context) -> None:
         for line in context.output:
@@ -62,10 +67,10 @@ class Contexts:
 
 
 class _Context:
-    """lines: to be written to it, None is the end of them. output: what it writes."""
+    """One context. lines: the lines to write to it, then None; output: its own lines."""
 
     def __init__(self, directory: str) -> None:
-        """Raises OSError."""
+        """Starts the process. Raises OSError."""
         self._process = subprocess.Popen(
             [sys.executable, "-X", "utf8", "-u", os.path.abspath(__file__)],
             stdin=subprocess.PIPE,
@@ -75,7 +80,8 @@ class _Context:
             start_new_session=True,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._input, self.output = self._process.stdin, self._process.stdout
+        self._input = self._process.stdin
+        self.output = self._process.stdout
         self.lines: queue.SimpleQueue[Optional[str]] = queue.SimpleQueue()
 
     def write(self) -> None:
@@ -84,18 +90,20 @@ class _Context:
                 self._input.write(line.encode() + b"\n")
                 self._input.flush()
             except OSError:
-                return  # it is gone, which is told by who hears it
+                return  # it has ended, which the reader reports
 
     def kill(self) -> None:
-        """It and all that it started."""
+        """Kills the process and all its children."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except OSError:
-            return  # nothing of it is left
+            return  # all have ended
 
     def ended(self) -> str:
-        """Clear away what is left of it, and say how it ended."""
+        """Clears away its remaining processes, and returns how it ended."""
         self.lines.put(None)
         self.kill()
         code = self._process.wait()
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
+        if code < 0:
+            return f"signal {-code}"
+        return f"exit code {code}"

@@ -1,7 +1,7 @@
-"""The namespace of one session, and the execution of one piece of code in it.
+"""The namespace of a session, in which pieces of code are executed.
 
-Part of the guest; used by the driver. Globals stay from one execution to the next. Whatever code
-does short of ending the process, the session lives on: errors become text.
+Part of the guest; used by the driver. Globals stay from one execution to the next. The session
+survives everything but the end of the process: errors of code become text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fleetctl.guest.task.volumes import Buffers, Storage
 MODAL, DAYTONA = "modal", "daytona"  # the two manners: names, SUBMIT and errors differ
 NO_HELPERS = "ROOT_INTERLOCUTOR"  # the profile in which code may only compute and submit
 MEMORY_FOLDERS = ("memory", "artifacts", "buffers", "meta")
-# Names that code may call once the host has given a tool of that name.
+# Names that code may call once the host has given a tool with that name.
 OF_A_MODEL = (
     *("llm_query", "llm_query_batched", "rlm_query", "rlm_query_batched"),
     *("sub_rlm", "sub_rlm_batched"),
@@ -37,9 +37,14 @@ Answer = dict[str, Any]
 
 
 class Execution:
-    """One session's namespace. setup: the host's first message, with where things are."""
+    """One session's namespace. setup: the host's first message, with the session's directories."""
 
-    def __init__(self, setup: dict[str, Any], calls: HostCalls, capture: Capture) -> None:
+    def __init__(
+        self,
+        setup: dict[str, Any],
+        calls: HostCalls,
+        capture: Capture,
+    ) -> None:
         self._daytona = setup["manner"] == DAYTONA
         self._calls = calls
         self._capture = capture
@@ -61,7 +66,7 @@ class Execution:
             self._namespace[name] = self._gated(name, helper)
 
     def run(self, order: dict[str, Any]) -> Answer:
-        """{"stdout", "stderr", "final": JSON text or None, "failed"} of one execution."""
+        """Returns {"stdout", "stderr", "final": JSON text or None, "failed"} of an execution."""
         code = order["code"]
         submission = Submission(order["fields"])
         self._prepare(order, submission)
@@ -87,8 +92,13 @@ class Execution:
             if name not in self._tools:
                 self._namespace[name] = _without_model(name)
 
-    def _execute(self, number: int, code: str, submission: Submission) -> str:
-        """Run it; "" or what to say of its error."""
+    def _execute(
+        self,
+        number: int,
+        code: str,
+        submission: Submission,
+    ) -> str:
+        """Runs the code; returns "" or the text of its error."""
         process = os.getpid()
         try:
             self.running = number
@@ -113,7 +123,7 @@ class Execution:
         return ""
 
     def _run_code(self, code: str) -> None:
-        # Not with this file's own `from __future__`: annotations are what the code says they are.
+        # Not with this file's own `from __future__`: the code decides about its annotations.
         compiled = compile(code, "<execute>", "exec", dont_inherit=True)
         exec(compiled, self._namespace)  # noqa: S102 - what a driver is for
 
@@ -123,11 +133,13 @@ class Execution:
         except Exception as worse:
             message = f"(its text cannot be had: {type(worse).__name__})"
         if self._daytona:
-            return f"{name}: {message}" if message else name
+            if message:
+                return f"{name}: {message}"
+            return name
         return f"[Error] {name}: {message}\n"
 
     def _gated(self, name: str, helper: Callable[..., Any]) -> Callable[..., Any]:
-        """The helper, closed in the profile that has none."""
+        """Wraps the helper so that it refuses in the profile that has none."""
 
         @functools.wraps(helper)
         def gated(*args: Any, **kwargs: Any) -> Any:
@@ -138,7 +150,7 @@ class Execution:
         return gated
 
     def _for_daytona(self, setup: dict[str, Any]) -> dict[str, Callable[..., Any]]:
-        """Also sets the constants and goes into the checkout."""
+        """Returns the helpers; also sets the constants and enters the checkout."""
         workspace = setup["workspace"] or os.getcwd()
         os.makedirs(workspace, exist_ok=True)
         os.chdir(workspace)
@@ -146,7 +158,8 @@ class Execution:
             os.makedirs(os.path.join(setup["root"], name), exist_ok=True)
         self._namespace["REPO_PATH"] = workspace
         self._namespace["MEMORY_ROOT"] = pathlib.Path(setup["root"] or setup["mount"])
-        checkout, buffers = Checkout(workspace), CountedBuffers()
+        checkout = Checkout(workspace)
+        buffers = CountedBuffers()
         helpers = {helper.__name__: helper for helper in TEXT_HELPERS}
         helpers.update({name: getattr(checkout, name) for name in CHECKOUT_HELPERS})
         helpers.update({name: getattr(buffers, name) for name in BUFFER_HELPERS})
@@ -154,19 +167,24 @@ class Execution:
         return helpers
 
     def _log_execution(
-        self, code: str, result: dict[str, Any], metadata: Optional[dict[str, Any]] = None
+        self,
+        code: str,
+        result: dict[str, Any],
+        metadata: Optional[dict[str, Any]] = None,
     ) -> None:
-        """Add to the history what was executed elsewhere; our own executions are there already."""
+        """Adds executions of elsewhere to the history; our own are there already."""
         short = {name: _short(value) for name, value in result.items()}
         entry = {"at": time.time(), "code": _short(code), **short, "metadata": metadata or {}}
         self._history.append(entry)
 
     def _get_session_history(self) -> list[dict[str, Any]]:
-        """Earlier executions, the oldest first: {"at", "code", "stdout", "stderr", "final"}."""
+        """Returns earlier executions, oldest first: {"at", "code", "stdout", "stderr", "final"}."""
         return list(self._history)
 
     def _get_last_execution(self) -> Optional[dict[str, Any]]:
-        return self._history[-1] if self._history else None
+        if self._history:
+            return self._history[-1]
+        return None
 
 
 def _for_modal() -> dict[str, Callable[..., Any]]:
@@ -177,7 +195,7 @@ def _for_modal() -> dict[str, Callable[..., Any]]:
 
 
 def _flushing(helper: Callable[..., Any], root: str) -> Callable[..., Any]:
-    """A helper that writes, followed by what makes a Modal volume keep it: a sync of its mount."""
+    """Wraps a writing helper so that a Modal volume keeps its files: a sync of the mount."""
     if not root or helper.__name__ not in ("save_to_volume", "workspace_write", "workspace_append"):
         return helper
 
@@ -191,10 +209,10 @@ def _flushing(helper: Callable[..., Any], root: str) -> Callable[..., Any]:
 
 
 def sync_directory(path: str) -> str:
-    """Have the file system keep what was written; "" or why it did not.
+    """Makes the file system keep written files; returns "" or why it did not.
 
-    By the program, which is what Modal documents as the commit of a volume; where an image has
-    none, by the call that it makes.
+    Runs the program that Modal documents as the commit of a volume; where an image has none, the
+    system call behind it.
     """
     try:
         done = subprocess.run(["sync", path], capture_output=True, text=True)
@@ -230,4 +248,6 @@ def _without_model(name: str) -> Callable[..., Any]:
 
 
 def _short(value: Any) -> Any:
-    return value[:HISTORY_CHARACTERS_MAX] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value[:HISTORY_CHARACTERS_MAX]
+    return value

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from fleetctl.guest.driver.channel import Channel
 
-ARGUMENTS_BYTES_MAX = 16 * 1024 * 1024  # what one line to the host carries
+ARGUMENTS_BYTES_MAX = 16 * 1024 * 1024  # the limit of a line to the host
 
 
 class _Call:
@@ -29,10 +29,10 @@ class HostCalls:
         self._last = 0
 
     def function(self, name: str) -> Callable[..., Any]:
-        """A function that calls the host's tool of that name and waits for its answer.
+        """Returns a function that calls the host's tool of that name and waits for its answer.
 
-        It raises RuntimeError with the tool's own error, and TypeError or ValueError for
-        arguments that are not JSON or too large.
+        It raises RuntimeError with the tool's own error, ValueError for arguments that a helper
+        of ours does not take, and TypeError or ValueError for those that are not JSON or too large.
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -42,14 +42,19 @@ class HostCalls:
         return call
 
     def answered(self, message: dict[str, Any]) -> None:
-        """The host's answer to one call; called by the thread that receives."""
+        """Takes the host's answer to one call; called by the thread that receives."""
         with self._lock:
             call = self._waiting.pop(message.get("call", 0), None)
         if call is not None:
             call.answer = message
             call.answered.set()
 
-    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         try:
             size = len(json.dumps([args, kwargs]))
         except (TypeError, ValueError, RecursionError) as error:
@@ -70,5 +75,6 @@ class HostCalls:
             with self._lock:
                 self._waiting.pop(number, None)
         if "error" in call.answer:
-            raise RuntimeError(call.answer["error"])
+            is_invalid = call.answer.get("invalid")
+            raise (ValueError if is_invalid else RuntimeError)(call.answer["error"])
         return call.answer.get("value")

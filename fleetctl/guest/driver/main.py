@@ -12,7 +12,7 @@ later. Messages are JSON objects, one a line:
                   {"call", "tool", "args", "kwargs"}   {"bye": why}
                   {"context", "line"}         {"context", "over": why}
 
-When the host lets go of the line, the process ends at once, whatever code is doing.
+When the host closes the line, the process ends at once, whatever code is doing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Driver:
         self._idle_s: Optional[float] = None
 
     def serve(self) -> None:
-        """Never returns."""
+        """Serves orders; never returns."""
         signal.signal(signal.SIGINT, self._interrupted)
         threading.Thread(target=self._listen, daemon=True).start()
         self._channel.send({"hello": sys.version.split()[0]})
@@ -68,7 +68,7 @@ class Driver:
             return {"problem": str(error)}
 
     def _obey(self, order: Message) -> Any:
-        """Raises OSError or ValueError when it cannot be done."""
+        """Executes one order. Raises OSError or ValueError when it cannot."""
         operation = order["op"]
         if operation == "setup":
             self._set_up(order)
@@ -79,7 +79,9 @@ class Driver:
         elif operation == "put":
             self._uploads.put(order)
         elif operation == "sync":
-            return sync_directory(self._root) if self._root else ""
+            if self._root:
+                return sync_directory(self._root)
+            return ""
         else:
             raise ValueError(f"the driver knows no `{operation}` now")
         return None
@@ -88,7 +90,7 @@ class Driver:
         os.environ.update(order["env"])
         self._root, self._idle_s = order["root"], order["idle_s"]
         self._uploads = Uploads(self._root)
-        # Our own file's directory is not a place to import from; the current one is.
+        # Code imports from the current directory, not from our own file's.
         sys.path[0] = ""
         sys.argv = [""]
         self._execution = Execution(order, self._calls, self._capture)
@@ -108,7 +110,7 @@ class Driver:
         os._exit(0)
 
     def _interrupted(self, _number: int, _frame: Any) -> None:
-        # Between executions there is nothing to interrupt.
+        # Between executions there is no code to interrupt.
         if self._execution is not None and self._execution.running:
             raise KeyboardInterrupt
 

@@ -1,7 +1,8 @@
-"""SUBMIT of an interpreter, in its two manners, and what may be handed in.
+"""SUBMIT of an interpreter, in its two manners, and the values that it accepts.
 
-Part of the guest; used by the driver. Unlike a task's result, a value that cannot be written as
-JSON is an ordinary error of the code that submits it, so that a session survives it.
+Part of the guest; used by the driver. Takes the values that a task's SUBMIT takes. Unlike
+there, NaN stays, and a value without a rule is an ordinary error of the code that submits it, so
+that a session survives it.
 """
 
 from __future__ import annotations
@@ -10,21 +11,23 @@ import inspect
 import json
 from typing import Any, Callable, Optional, Sequence
 
+from fleetctl.guest.task.finite import whole_text
+from fleetctl.guest.task.plain import NoRule, key_text, plain
 from fleetctl.guest.task.task import Submitted
 from fleetctl.guest.task.text import wrong_field
 
-FINAL_BYTES_MAX = 8 * 1024 * 1024  # what one line to the host carries; larger things go to a volume
+FINAL_BYTES_MAX = 8 * 1024 * 1024  # the limit of a line to the host; larger values go to a volume
 
 
 class Submission:
-    """What one execution hands in. The first SUBMIT counts, whatever the code catches."""
+    """The value that one execution submits. The first SUBMIT counts, whatever the code catches."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self.text: Optional[str] = None
         self._fields = list(fields)
 
     def by_any(self) -> Callable[..., None]:
-        """SUBMIT(value), SUBMIT(a, b) or SUBMIT(name=value); keywords win over the others."""
+        """Returns SUBMIT(value), SUBMIT(a, b) or SUBMIT(name=value); keywords win over values."""
 
         def submit(*args: Any, **kwargs: Any) -> None:
             if kwargs:
@@ -40,7 +43,7 @@ class Submission:
         return submit
 
     def by_name(self) -> Callable[..., None]:
-        """SUBMIT(name=value); with declared fields exactly those, which may then be positional."""
+        """Returns SUBMIT(name=value); it takes declared fields exactly, which may be positional."""
         if not self._fields:
             return self._by_any_name
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -64,7 +67,7 @@ class Submission:
         self._take(kwargs)
 
     def offer(self, value: Any) -> None:
-        """What the variable `Final` holds; a SUBMIT of the same execution goes before it."""
+        """Takes the value of the variable `Final`, unless the execution called SUBMIT."""
         if self.text is None:
             self.text = encode_final(value)
 
@@ -74,10 +77,10 @@ class Submission:
 
 
 def encode_final(value: Any) -> str:
-    """As JSON text in ASCII. Raises TypeError or ValueError with the field that is wrong."""
+    """Encodes as JSON text in ASCII. Raises TypeError or ValueError with the faulty field."""
     try:
         text = _encode_final(value)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+    except Exception as error:  # also what the methods of a value raise
         sort = ValueError if isinstance(error, ValueError) else TypeError
         wrong = wrong_field(value, _encode_final) or "the value"
         raise sort(f"SUBMIT: {wrong} cannot be written as JSON: {error}") from None
@@ -89,13 +92,32 @@ def encode_final(value: Any) -> str:
     return text
 
 
-def _plain(value: Any) -> Any:
-    """Numbers of numeric libraries, one value each."""
-    item = getattr(value, "item", None)
-    if item is not None and getattr(value, "ndim", None) == 0:
-        return item()
-    raise TypeError(f"it is or holds a value of type {type(value).__name__}")
+def _encode_final(value: Any) -> str:
+    try:
+        text = _encode_plain(value)
+    except NoRule:
+        raise
+    except TypeError:  # of a key, too, for which an encoder takes no rule
+        return _encode_plain(_copied(value))
+    # An escape of a surrogate may be a lone one, which no UTF-8 has.
+    if "\\ud" in text:
+        return _encode_plain(_copied(value))
+    return text
 
 
-# NaN and infinities pass: both ends are Python, and losses are what they are.
-_encode_final = json.JSONEncoder(default=_plain).encode
+def _copied(value: Any) -> Any:
+    """Returns an equal value of JSON's own types."""
+    if isinstance(value, dict):
+        parts = ((key_text(key), one) for key, one in value.items())
+        return {_copied(key): _copied(one) for key, one in parts}
+    if isinstance(value, (list, tuple)):
+        return [_copied(one) for one in value]
+    if isinstance(value, str):
+        return whole_text(value)
+    if value is None or isinstance(value, (int, float)):
+        return value
+    return _copied(plain(value))
+
+
+# NaN and infinities pass: both ends are Python, and a loss keeps its value.
+_encode_plain = json.JSONEncoder(default=plain).encode

@@ -15,7 +15,7 @@ COPY_BYTES = 1 << 20
 
 
 class Uploads:
-    """root: where the volume is; "" when the session has none."""
+    """Writes the host's files. root: the volume's path; "" when the session has none."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -26,8 +26,8 @@ class Uploads:
         return os.path.lexists(self._place(path))
 
     def put(self, message: dict[str, Any]) -> None:
-        """One piece of a file: {"path", "data": base64, "first", "last"}. The last one names it, so
-        that readers see a whole file or none. Raises OSError or ValueError.
+        """Writes one piece of a file: {"path", "data": base64, "first", "last"}. The last piece
+        names the file, so that readers see all or none. Raises OSError or ValueError.
         """
         real = self._place(message["path"])
         if message["first"]:

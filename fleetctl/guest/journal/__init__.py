@@ -1,1 +1,1 @@
-"""What is written down of a run in its sandbox: its journal, its log, its result, its end."""
+"""Records a run in its sandbox: its journal, its log, its result, its end."""

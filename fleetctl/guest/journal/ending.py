@@ -1,8 +1,10 @@
-"""How the end of a run is called. Pure; called by whoever keeps the run."""
+"""Classifies the end of a run. Pure; called by the run's supervisor."""
 
 from __future__ import annotations
 
 import os
+
+from fleetctl.guest.task.program import DISK_FULL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,14 +12,14 @@ if TYPE_CHECKING:
 
 MESSAGES = {
     "TooManyProcesses": "it had more processes than one run may have",
-    "KeeperEnded": "the process that looks after local runs was told to end",
+    "KeeperEnded": "the process that looks after local runs was asked to end",
     "Stalled": "it had no new step, checkpoint or output for as long as `progress` allows",
-    "SandboxEnded": "its sandbox was told to end",
+    "SandboxEnded": "its sandbox was asked to end",
     "NodesNotReady": "not all of its nodes were ready to begin in time",
 }
-# What ended these was not the task.
+# Ends that the task did not cause.
 INFRASTRUCTURE = frozenset(
-    {"KeeperEnded", "SandboxEnded", "SourceFailed", "GuestFailed", "NodesNotReady"}
+    {"KeeperEnded", "SandboxEnded", "SourceFailed", "GuestFailed", "NodesNotReady", DISK_FULL}
 )
 
 
@@ -28,32 +30,35 @@ def outcome(
     status: Optional[int],
     limits: Optional[dict[str, Any]] = None,
 ) -> dict[str, Any]:
-    """The fields ok, reason, message, exit and infra of an end record.
+    """Returns the fields ok, reason, message, exit and infra of an end record.
 
-    why: the reason for which we ended it, or ""; error: what the task's own process said went
-    wrong; exit_code: told by a worker that lives on; status: the wait status of a process that
-    does not; limits: what the run had as `timeout_s` and `memory`, and of the latter what it `used`
-    when it was ended, 0 = not known.
+    why: our own reason to end the run, or ""; error: the problem that the task's process reported;
+    exit_code: from a worker that lives on; status: the wait status of a process that ended;
+    limits: the run's `timeout_s` and `memory`, and the memory `used` at its end, 0 = not known.
     """
     limits = limits or {}
     if exit_code is None and status is not None:
         exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-    reason, message = "Completed", ""
+    reason = "Completed"
+    message = ""
     if why:
-        reason, message = why, MESSAGES.get(why, "")
+        reason = why
+        message = MESSAGES.get(why, "")
         if why == "Timeout":
             message = timed_out(limits.get("timeout_s"))
         elif why == "OOMKilled":
             message = over_memory(limits.get("memory"), limits.get("used"))
     elif error:
-        reason, message = error["reason"], error["message"]
+        reason = error["reason"]
+        message = error["message"]
         if reason == "OOMKilled" and limits.get("memory"):
             message += f"; resources.memory is {size_text(limits['memory'])}"
         elif reason == "OOMKilled":
             reason = "Error"  # a MemoryError of its own making
     elif status is not None and os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        reason, message = f"Signal:{signal_name(number)}", f"ended by signal {number}"
+        reason = f"Signal:{signal_name(number)}"
+        message = f"ended by signal {number}"
     elif exit_code:
         reason = f"ExitCode:{exit_code}"
     return {
@@ -79,7 +84,7 @@ def over_memory(memory: Optional[int], used: Optional[int]) -> str:
 
 
 def size_text(size: int) -> str:
-    """A size as manifests write it: `4Gi`, `100Mi`."""
+    """Formats a size as manifests write it: `4Gi`, `100Mi`."""
     for unit, name in ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
         if size >= unit and (size % unit == 0 or unit < 1 << 30):
             return f"{size / unit:.0f}{name}"

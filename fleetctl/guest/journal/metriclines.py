@@ -1,11 +1,12 @@
-"""What a command appends to $FLEETCTL_METRICS: one `{"step": 3, "loss": 0.5}` a line.
+"""Reads the lines that a command appends to $FLEETCTL_METRICS: one `{"step": 3, "loss": 0.5}` each.
 
-Called by whoever keeps the run, and by the host for a guest that hands lines on as they are. What
-cannot be recorded is left out and said.
+Called by the run's supervisor, and by the host for a guest that passes lines on unread. A value
+that cannot be recorded is left out and reported.
 """
 
 from __future__ import annotations
 
+from fleetctl.guest.task.flattening import flat_metrics
 from fleetctl.guest.task.text import parse_as_python
 
 TYPE_CHECKING = False
@@ -13,14 +14,14 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 LINE_BYTES_MAX = 64 * 1024
-SAID_MAX = 3  # lines of one run that are told of, each once; of those that keep numbers one
+SAID_MAX = 3  # wrong lines of a run that are reported, and one of those with other, valid numbers
 SHOWN_CHARACTERS_MAX = 60
 STEP_CHARACTERS_MAX = 20
 EXAMPLE = '{"step": 3, "loss": 0.5}'
 
 
 class MetricLines:
-    """The file as far as it has been read. Told of while the run goes on, and at its end."""
+    """The file as far as it has been read. Problems are reported during the run and at its end."""
 
     def __init__(self) -> None:
         self.offset = 0
@@ -32,14 +33,15 @@ class MetricLines:
     def take(
         self, data: bytes, *, last: bool = False
     ) -> tuple[list[tuple[int, dict[str, float]]], list[str]]:
-        """(step and values of each whole line in `data`, what to say of others). last: what has no
-        end is a line, too.
+        """Returns (step and values of each whole line in `data`, problems of other lines). last:
+        a line without an end counts, too.
         """
         whole = len(data) if last else data.rfind(b"\n") + 1
         if not whole and len(data) > LINE_BYTES_MAX:
             whole = len(data)  # no line at all: skipped, so that it is not read again
         self.offset += whole
-        found, problems = [], []
+        found = []
+        problems = []
         for line in data[:whole].removesuffix(b"\n").split(b"\n") if whole else ():
             after = max(self.lines, self._step + 1)
             step, values, problem = read_line(line, self.lines, after)
@@ -57,7 +59,7 @@ class MetricLines:
 
     @property
     def remark(self) -> str:
-        """What was wrong with the file, in one sentence; "" when all was well."""
+        """Returns the file's problems, in one sentence; "" when all lines were valid."""
         return remark(self.wrong + self.mixed, self.first_problem)
 
 
@@ -66,9 +68,13 @@ def remark(wrong: int, first_problem: str) -> str:
     return first_problem + more
 
 
-def read_line(line: bytes, number: int, after: int) -> tuple[int, dict[str, float], str]:
-    """(step, values, what is wrong or ""). number: how many lines came before; after: the step of a
-    line that names none, which is its place in the file, and at least one further than the last.
+def read_line(
+    line: bytes,
+    number: int,
+    after: int,
+) -> tuple[int, dict[str, float], str]:
+    """Returns (step, values, problem or ""). number: how many lines came before; after: the step of
+    a line that names none: its position in the file, or the last step + 1.
     """
     where = f"line {number + 1} of $FLEETCTL_METRICS"
     if not line.strip():
@@ -84,24 +90,25 @@ def read_line(line: bytes, number: int, after: int) -> tuple[int, dict[str, floa
     step = whole_step(values.pop("step", after))
     if step is None:
         return after, {}, f"{where} is not recorded: its step must be a whole number ({EXAMPLE})"
-    kept = {name: float(it) for name, it in values.items() if _is_number(it)}
-    left_out = [name for name in values if name not in kept]
+    kept, left_out = flat_metrics(values, _as_number)
     if left_out:
-        value = shown(str(values[left_out[0]]).encode())
-        what = f"`{left_out[0]}` at step {step} is `{value}` and is not recorded"
+        name, value = left_out[0]
+        what = f"`{name}` at step {step} is `{shown(str(value).encode())}` and is not recorded"
         return step, kept, f"{where}: {what}; a metric is a number"
     return step, kept, "" if kept else f"{where} is not recorded: it names no metric ({EXAMPLE})"
 
 
 def shown(data: bytes) -> str:
-    """The beginning of a text for people, in one line."""
+    """Returns the beginning of a text for messages, on one line."""
     text = data[: 4 * SHOWN_CHARACTERS_MAX].decode("utf-8", "replace").strip()
     text = "".join(one if one.isprintable() else " " for one in text)
-    return text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
+    if len(text) <= SHOWN_CHARACTERS_MAX:
+        return text
+    return text[:SHOWN_CHARACTERS_MAX] + "…"
 
 
 def whole_step(value: Any) -> Optional[int]:
-    """`4`, `4.0` and `"4"` are steps, as far as a store holds whole numbers."""
+    """Converts `4`, `4.0` and `"4"` to a step, within the whole numbers that a store holds."""
     if isinstance(value, str) and len(value) <= STEP_CHARACTERS_MAX:
         try:
             value = int(value) if value.strip("+-").isdigit() else float(value)
@@ -114,12 +121,11 @@ def whole_step(value: Any) -> Optional[int]:
     return value
 
 
-def _is_number(value: Any) -> bool:
-    """NaN and infinities too: that a loss has left the numbers is what its user has to see."""
+def _as_number(value: Any) -> Optional[float]:
+    """Converts NaN and infinities, too: the user has to see that a loss is not finite."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
+        return None
     try:
-        float(value)
+        return float(value)
     except OverflowError:
-        return False
-    return True
+        return None

@@ -1,7 +1,7 @@
-"""Writing a run's journal.
+"""Writes a run's journal.
 
-Called by whoever keeps the run; the task never writes here. The journal file is also a latch:
-whoever creates it begins the run, and nobody can create it twice.
+Called by the run's supervisor; the task never writes here. The journal file is also a latch: the
+process that creates it begins the run, and it cannot be created twice.
 """
 
 from __future__ import annotations
@@ -9,17 +9,25 @@ from __future__ import annotations
 import os
 import time
 
+from fleetctl.guest.journal.masking import Masking
 from fleetctl.guest.task.finite import NAMES, named
 from fleetctl.guest.task.text import compact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
-
-REMARKS_MAX = 20  # of one run; each becomes an event
+REMARKS_MAX = 20  # of a run; each becomes an event
 REMARK_CHARACTERS_MAX = 1024
-STEPS_KEPT = 200  # a node can be as many behind the others, and is seen to be
+STEPS_KEPT = 200  # a node can be this far behind the others and is still noticed
+
+
+def masking_of(order: dict[str, Any], secrets: dict[str, str]) -> Optional[Masking]:
+    """Returns the masking of the values that the order names as `masked`; None without any."""
+    values = [secrets[name] for name in order.get("masked") or () if name in secrets]
+    if values:
+        return Masking(values)
+    return None
 
 
 class Journal:
@@ -27,21 +35,34 @@ class Journal:
     last one.
     """
 
-    def __init__(self, directory: int, run: str) -> None:
-        """Raises FileExistsError when the run has begun before."""
+    def __init__(
+        self,
+        directory: int,
+        run: str,
+        masking: Optional[Masking] = None,
+    ) -> None:
+        """masking: removes values of secrets before any write. Raises FileExistsError when the
+        run has begun before.
+        """
+        self.masking = masking
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._handle = os.open(f"{run}.jsonl", flags, 0o600, dir_fd=directory)
         self._metrics = self._remarks = 0
-        self.step = -1  # the highest that a metric had
+        self.step = -1  # the highest step of a metric
         self.stepped: dict[int, float] = {}  # when each of the newest steps was first reported
         self._torn = b""
 
     def begin(self, at_s: float, identity: str) -> None:
-        """identity: who keeps the run and how, as the inside of a JSON object."""
+        """Writes line 1. identity: the supervisor and its host, as the inside of a JSON object."""
         self._write(f'{{"e":"started","at":{at_s!r},{identity}}}\n')
 
-    def metric(self, step: Any, values: Any, at_s: Any) -> bool:
-        """Record one report; False when it is none, or the disk refuses.
+    def metric(
+        self,
+        step: Any,
+        values: Any,
+        at_s: Any,
+    ) -> bool:
+        """Records one report; False when it is invalid, or the disk refuses.
 
         `seq` counts values over the whole journal.
         """
@@ -67,8 +88,8 @@ class Journal:
         return True
 
     def remark(self, text: str) -> bool:
-        """Record what its user should know while it runs; False when there are enough of them, or
-        the disk refuses.
+        """Records a remark for the user of the running run; False when there are enough, or the
+        disk refuses.
         """
         self._remarks += 1
         if self._remarks > REMARKS_MAX:
@@ -81,8 +102,8 @@ class Journal:
         return True
 
     def nodes(self, nodes: Any) -> None:
-        """Record how all nodes of the run stand, by rank: state, address, reason and exit code of
-        each. What the disk refuses is said with the next change.
+        """Records the state, address, reason and exit code of each node, by rank. A refusal of the
+        disk is made up for by the next change.
         """
         try:
             self._write(compact({"e": "nodes", "at": time.time(), "nodes": nodes}) + "\n")
@@ -90,17 +111,23 @@ class Journal:
             return
 
     def note(self, kind: str, fields: dict[str, Any]) -> bool:
-        """Record an event about checkpoints or GPUs; False when the disk refuses."""
+        """Records an event about checkpoints or GPUs; False when the disk refuses."""
         try:
             self._write(compact({"e": kind, "at": time.time(), **fields}) + "\n")
         except OSError:
             return False
         return True
 
-    def end(self, result: str, ended: dict[str, Any], *, sandbox_open: bool) -> None:
-        """The last words, in one write: the result (a JSON text, or "") and how the run ended.
+    def end(
+        self,
+        result: str,
+        ended: dict[str, Any],
+        *,
+        sandbox_open: bool,
+    ) -> None:
+        """Writes the result (a JSON text, or "") and the end of the run in one write.
 
-        Raises OSError when the disk refuses; then it can be said again.
+        Raises OSError when the disk refuses; then the call may be repeated.
         """
         last = compact({"e": "ended", **ended})[:-1]
         self._write(f'{result}{last},"open":{"true" if sandbox_open else "false"}}}\n')
@@ -108,14 +135,16 @@ class Journal:
 
     @property
     def reported(self) -> bool:
-        """Whether any metric is recorded."""
+        """Returns whether any metric is recorded."""
         return self._metrics > 0
 
     def close(self) -> None:
         os.close(self._handle)
 
     def _write(self, text: str) -> None:
-        """After a write that failed half-way, the torn line is ended first."""
+        """Writes a line; after a write that failed half-way, ends the torn line first."""
+        if self.masking is not None:
+            text = self.masking.lines(text)
         data = self._torn + text.encode()
         self._torn = b"\n"
         done = os.write(self._handle, data)
@@ -124,16 +153,24 @@ class Journal:
         self._torn = b""
 
 
-def write_unbegun(journal: Journal, identity: str, why: str) -> None:
-    """The run ends here without its work ever having begun, through no fault of its own."""
+def write_unbegun(
+    journal: Journal,
+    identity: str,
+    why: str,
+) -> None:
+    """Ends the run here although its work never began, through no fault of its own."""
     now = time.time()
     journal.begin(now, identity)
     ended = {"at": now, "started_at": now, "ok": False, "infra": True, "exit": None}
     journal.end("", {**ended, "reason": "SandboxClosed", "message": why}, sandbox_open=False)
 
 
-def append(directory: int, run: str, event: dict[str, Any]) -> None:
-    """Write one more line to the journal of a run that has ended."""
+def append(
+    directory: int,
+    run: str,
+    event: dict[str, Any],
+) -> None:
+    """Writes one more line to the journal of a run that has ended."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(f"{run}.jsonl", flags, dir_fd=directory)
     try:
@@ -143,8 +180,8 @@ def append(directory: int, run: str, event: dict[str, Any]) -> None:
 
 
 def numbers(values: Any) -> dict[str, float]:
-    """The values of a report when all of them are numbers, or names of what is none (`NaN`), else
-    nothing.
+    """Returns the values of a report when all are numbers, or names of non-finite ones (`NaN`),
+    else {}.
     """
     if not isinstance(values, dict):
         return {}

@@ -1,7 +1,7 @@
-"""Judging what a task hands in: its result, and the files in which a command says things.
+"""Judges the files that a task hands in: its result, and the reports of a command.
 
-Called by whoever keeps the run when its work is over, and by the host for results that a guest
-without Python handed on as they were.
+Called by the run's supervisor when its work has ended, and by the host for results that a guest
+without Python passed on unread.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import stat
 
-from fleetctl.guest.journal.digest import sha256
 from fleetctl.guest.journal.metriclines import shown
 from fleetctl.guest.task.finite import ResultCopy
 from fleetctl.guest.task.plain import Unkeepable
-from fleetctl.guest.task.text import canonical, parse_as_python, quote
+from fleetctl.guest.task.text import canonical, parse_as_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,15 +24,8 @@ RESULT_DEPTH_MAX = 32
 METRICS_READ_BYTES_MAX = 1024 * 1024  # a poll
 
 
-def result_line(text: str) -> str:
-    """The journal's line for a result."""
-    data = text.encode()
-    sha = sha256(data).hexdigest()
-    return f'{{"e":"result","sha256":"{sha}","bytes":{len(data)},"text":{quote(text)}}}\n'
-
-
 def parse_result(data: bytes) -> tuple[Any, str]:
-    """(the value in a task's result file, "") or (None, what is wrong with it)."""
+    """Returns (the value in a task's result file, "") or (None, its problem)."""
     if len(data) > RESULT_BYTES_MAX:
         return None, too_big(len(data))
     try:
@@ -49,13 +41,13 @@ def parse_result(data: bytes) -> tuple[Any, str]:
 
 
 def _decoded(data: bytes) -> str:
-    """Its text, without the mark that some editors and shells begin a file with."""
+    """Decodes the text, without the mark that some editors and shells begin a file with."""
     wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     return data.decode("utf-16" if wide else "utf-8-sig")
 
 
 def judge(value: Any) -> tuple[str, str, str]:
-    """(canonical JSON object, "", what was changed in it or "") or ("", what is wrong with it, "").
+    """Returns (canonical JSON object, "", a remark on changes or "") or ("", the problem, "").
 
     A number that is not finite becomes null: the loss of a training that diverged is not a fault of
     the run, which would only be repeated.
@@ -94,8 +86,13 @@ def too_big(size: int) -> str:
     )
 
 
-def read_file(directory: int, name: str, offset: int, limit: int) -> Optional[bytes]:
-    """At most `limit` + 1 bytes of a task's file; None when there is none, or no regular file.
+def read_file(
+    directory: int,
+    name: str,
+    offset: int,
+    limit: int,
+) -> Optional[bytes]:
+    """Returns at most `limit` + 1 bytes of a task's file; None for a missing or irregular file.
 
     The task could have put a link or a pipe there, so it is opened without following or waiting.
     """
@@ -113,7 +110,7 @@ def read_file(directory: int, name: str, offset: int, limit: int) -> Optional[by
 
 
 def odd_result(path: str) -> str:
-    """How the result file of a task is none that is read; "" where it is one or is missing."""
+    """Returns why the result file of a task is not read; "" where it is regular or missing."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -125,7 +122,7 @@ def odd_result(path: str) -> str:
 
 
 def remove_result(path: str) -> None:
-    """So that the next task of a sandbox does not hand in the last one's."""
+    """Removes the file, so that a sandbox's next task does not hand in the last one's."""
     try:
         os.unlink(path)
     except (IsADirectoryError, PermissionError):  # of a directory, on Linux and elsewhere
@@ -137,9 +134,14 @@ def remove_result(path: str) -> None:
 
 
 def read_below(
-    directory: str, name: str, offset: int, limit: int, *, dir_fd: Optional[int] = None
+    directory: str,
+    name: str,
+    offset: int,
+    limit: int,
+    *,
+    dir_fd: Optional[int] = None,
 ) -> Optional[bytes]:
-    """As `read_file`, with the directory opened first, without following either."""
+    """Reads as `read_file` does, with the directory opened first, without following either."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         files = os.open(directory, flags, dir_fd=dir_fd)
@@ -151,14 +153,19 @@ def read_below(
         os.close(files)
 
 
-def _read(handle: int, offset: int, size: int) -> bytes:
+def _read(
+    handle: int,
+    offset: int,
+    size: int,
+) -> bytes:
     parts = []
     while size > 0:
         part = os.pread(handle, size, offset)
         if not part:
             break
         parts.append(part)
-        offset, size = offset + len(part), size - len(part)
+        offset = offset + len(part)
+        size = size - len(part)
     return b"".join(parts)
 
 

@@ -29,19 +29,21 @@ MARKER = "_COMPLETE.json"
 HASHED_BYTES_MAX = 64 * 1024 * 1024  # the hash of a larger file would hold up the training
 
 _stop = threading.Event()
-_stops = ""  # the run that it is of: tasks that share a process each have a signal of their own
+_stops = ""  # the run that set it: tasks that share a process each have a signal of their own
 
 
 def latest() -> Optional[Path]:
-    """The checkpoint to go on from: the newest complete one when this attempt began, or None."""
+    """Returns the newest complete checkpoint at the start of this attempt, or None."""
     path = os.environ.get("FLEETCTL_RESUME_FROM")
-    return Path(path) if path else None
+    if path:
+        return Path(path)
+    return None
 
 
 @contextlib.contextmanager
 def saving(step: int) -> Iterator[Path]:
-    """A directory for the files of this step. It becomes a checkpoint when the block ends without
-    an exception. Raises RuntimeError where the TrainingRun has no `checkpoint`.
+    """Yields a directory for the files of this step, which becomes a checkpoint when the block ends
+    without an exception. Raises RuntimeError where the TrainingRun has no `checkpoint`.
     """
     place = os.environ.get("FLEETCTL_CHECKPOINT")
     if not place:
@@ -50,7 +52,7 @@ def saving(step: int) -> Iterator[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     marker = directory / MARKER
     if marker.exists():
-        marker.unlink()  # while it is written anew it is not complete
+        marker.unlink()  # during a rewrite it is not complete
     yield directory
     files = {}
     for path in sorted(directory.rglob("*")):
@@ -70,21 +72,22 @@ def saving(step: int) -> Iterator[Path]:
 
 
 def stop_requested() -> bool:
-    """Whether the run was asked to end. From the first call on TERM no longer ends the program,
-    which has `signalBeforeStopSeconds` to save and leave. The first call belongs into the main
-    thread.
+    """Returns whether the run was asked to end. From the first call on TERM no longer ends the
+    program, which has `signalBeforeStopSeconds` to save and leave. The first call belongs into the
+    main thread.
     """
     global _stop, _stops
     run = "%s/%s" % (os.environ.get("FLEETCTL_RUN"), os.environ.get("FLEETCTL_ATTEMPT"))
     if _stops != run:
         stop = threading.Event()
-        _stop, _stops = stop, run
+        _stop = stop
+        _stops = run
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
     return _stop.is_set()
 
 
 def _settled(path: Path) -> List[Any]:
-    """[bytes, SHA-256 or None] of a file, which is on the disk then."""
+    """Returns [bytes, SHA-256 or None] of a file, and makes it durable."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         _sync(file.fileno())
@@ -94,6 +97,6 @@ def _settled(path: Path) -> List[Any]:
 
 
 def _sync(handle: int) -> None:
-    """Volumes that are not disks need not know it: closing a file is what counts there."""
+    """Syncs a file or directory. Volumes that are not disks may refuse: closing the file counts."""
     with contextlib.suppress(OSError):
         os.fsync(handle)

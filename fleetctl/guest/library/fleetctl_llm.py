@@ -7,11 +7,11 @@
     vectors = embed(texts, model="embed")                   # one request for all
     kept = llm_map(rewrite, texts, on_error="original")     # any function, a thread each
 
-`on_error` says what stands in the place of a call that failed: "raise" (the default), "original"
-(the prompt, or the item of `llm_map`), "text" ("[ERROR] why"), or a mapping with the value itself:
-{"text": ...}, of `embed` {"vector": ...}, of `llm_map` {"value": ...}. Each one is counted, and
-with more of them than `maxFallbackShare` allows TooManyFallbacks is raised: nothing is trained on
-constants without a word. What the endpoint refuses, a limit above all, is never replaced.
+`on_error` is the substitute for a call that failed: "raise" (the default), "original" (the prompt,
+or the item of `llm_map`), "text" ("[ERROR] why"), or a mapping with the value itself:
+{"text": ...}, for `embed` {"vector": ...}, for `llm_map` {"value": ...}. Each one is counted, and
+above `maxFallbackShare` TooManyFallbacks is raised: no training on constants passes unnoticed. A
+refusal of the endpoint, above all by a limit, is never replaced.
 
 Threads may call at any time, and processes that were forked.
 """
@@ -40,8 +40,8 @@ __all__ = [
     "rlm_query_batched",
 ]
 
-AT_ONCE_MAX = 64  # of one batch; as many as the slots of one large server
-TEXTS_MAX = 2048  # of one request for vectors; OpenAI's own limit, and others' too
+AT_ONCE_MAX = 64  # in a batch; as many as the slots of a large server
+TEXTS_MAX = 2048  # in a request for vectors; OpenAI's own limit, and others' too
 PROBLEMS_MAX = 20  # failed calls that the error of a batch shows
 
 
@@ -52,8 +52,8 @@ def llm_query(
     system: Optional[str] = None,
     **parameters: Any,
 ) -> str:
-    """The answer. model: a name of the endpoint's `models`, the first one when None; parameters: as
-    /v1/chat/completions takes them, such as temperature and max_tokens.
+    """Returns the model's answer. model: a name of the endpoint's `models`, the first one when
+    None; parameters: of /v1/chat/completions, such as temperature and max_tokens.
 
     Raises ValueError for an empty prompt, RuntimeError when the call failed, CallRefused over a
     limit, TooManyFallbacks.
@@ -62,7 +62,13 @@ def llm_query(
     instead = _instead(on_error, "text")
     line = line_of("llm_query")
     try:
-        return _chat(line, prompt, model, system, parameters)
+        return _chat(
+            line,
+            prompt,
+            model,
+            system,
+            parameters,
+        )
     except Exception as error:
         if instead is None:
             raise
@@ -77,21 +83,28 @@ def llm_query_batched(
     system: Optional[str] = None,
     **parameters: Any,
 ) -> List[str]:
-    """The answers in the order of the prompts; `concurrency` (1 to 64) are asked at once, as many
-    as the endpoint carries when None. The other arguments are llm_query's.
+    """Returns the answers in the order of the prompts; `concurrency` (1 to 64) calls run at once,
+    as many as the endpoint carries when None. The other arguments are llm_query's.
 
     Raises ValueError for an empty prompt; CallRefused when the limit does not allow all of them
-    (nothing is asked then); RuntimeError, after all have ended, when some failed.
+    (no call is made then); RuntimeError, after all have ended, when some failed.
     """
     prompts = _texts(prompts, "prompt")
-    instead, width = _instead(on_error, "text"), _width(concurrency)
+    instead = _instead(on_error, "text")
+    width = _width(concurrency)
     if not prompts:
         return []
     line = line_of("llm_query_batched")
     width = min(width, line.room(len(prompts), model))
     return _each(
         line,
-        lambda prompt: _chat(line, prompt, model, system, parameters),
+        lambda prompt: _chat(
+            line,
+            prompt,
+            model,
+            system,
+            parameters,
+        ),
         prompts,
         width,
         instead,
@@ -101,9 +114,11 @@ def llm_query_batched(
 
 
 def embed(
-    texts: Sequence[str], model: Optional[str] = None, on_error: Any = "raise"
+    texts: Sequence[str],
+    model: Optional[str] = None,
+    on_error: Any = "raise",
 ) -> List[List[float]]:
-    """One vector a text, in their order, by one request (of more than 2048 texts by several).
+    """Returns one vector a text, in their order, by one request (above 2048 texts by several).
 
     Raises ValueError for an empty text, else as llm_query.
     """
@@ -120,7 +135,15 @@ def embed(
         except Exception as error:
             if instead is None:
                 raise
-            vectors += [line.replaced(None, error, instead, model, len(part))] * len(part)
+            vectors += [
+                line.replaced(
+                    None,
+                    error,
+                    instead,
+                    model,
+                    len(part),
+                )
+            ] * len(part)
     return vectors
 
 
@@ -130,14 +153,22 @@ def llm_map(
     concurrency: Optional[int] = None,
     on_error: Any = "raise",
 ) -> List[Any]:
-    """`function` of each item, in their order, in `concurrency` (1 to 64) threads at once: for
+    """Returns `function` of each item, in their order, from `concurrency` (1 to 64) threads: for
     chains of calls. Raises RuntimeError, after all have ended, when some failed.
     """
     items = list(items)
-    instead, width = _instead(on_error, "value"), _width(concurrency)
+    instead = _instead(on_error, "value")
+    width = _width(concurrency)
     if not items:
         return []
-    return _each(line_of("llm_map"), function, items, width, instead, "item")
+    return _each(
+        line_of("llm_map"),
+        function,
+        items,
+        width,
+        instead,
+        "item",
+    )
 
 
 def rlm_query(
@@ -150,15 +181,22 @@ def rlm_query(
     rlm_timeout: float = 3600.0,
     **parameters: Any,
 ) -> str:
-    """The answer of a recursive query: dspy's RLM asks the endpoint and runs code, in a process of
-    its own in this sandbox, until it has one. max_llm_calls, max_llm_tokens, max_llm_usd: of it and
-    of all queries below it; rlm_timeout: seconds until it and they are ended.
+    """Returns the answer of a recursive query: dspy's RLM calls the endpoint and runs code, in a
+    process of its own in this sandbox, until it has one. max_llm_calls, max_llm_tokens,
+    max_llm_usd: of the query and all queries below; rlm_timeout: seconds until all are ended.
 
     Raises ValueError for an empty prompt; RuntimeError without dspy in the image, over a limit,
     without a price where dollars are limited, or when the query failed.
     """
     limits = (max_llm_calls, max_llm_tokens, max_llm_usd, rlm_timeout)
-    return rlm_query_batched([prompt], 1, context, model, *limits, **parameters)[0]
+    return rlm_query_batched(
+        [prompt],
+        1,
+        context,
+        model,
+        *limits,
+        **parameters,
+    )[0]
 
 
 def rlm_query_batched(
@@ -172,9 +210,9 @@ def rlm_query_batched(
     rlm_timeout: float = 3600.0,
     **parameters: Any,
 ) -> List[str]:
-    """The answers in the order of the prompts, which are texts or {"query", "context"};
-    `concurrency` (1 to 4) queries at once. The limits are of all of them and all below. Raises as
-    rlm_query; when some failed, after all have ended.
+    """Returns the answers in the order of the prompts, which are texts or {"query", "context"};
+    `concurrency` (1 to 4) queries run at once. The limits cover these and all below. Raises
+    as rlm_query; when some failed, after all have ended.
     """
     import fleetctl_llm_rlm as rlm  # type: ignore[import-not-found]
 
@@ -183,12 +221,26 @@ def rlm_query_batched(
     line = line_of("rlm_query")
 
     def reply(messages: List[Dict[str, str]], again: Any) -> Tuple[str, Dict[str, Any]]:
-        return _reply(line, messages, model, parameters, again)
+        return _reply(
+            line,
+            messages,
+            model,
+            parameters,
+            again,
+        )
 
     budget = rlm.root(max_llm_calls, max_llm_tokens, max_llm_usd, rlm_timeout)
     price = line.price(model) if max_llm_usd is not None else None
     asking = rlm.Model(reply, parameters, price)
-    return list(rlm.answers(asking, prompts, context, concurrency, budget))
+    return list(
+        rlm.answers(
+            asking,
+            prompts,
+            context,
+            concurrency,
+            budget,
+        )
+    )
 
 
 def _chat(
@@ -211,13 +263,14 @@ def _reply(
     parameters: Dict[str, Any],
     again: Any = None,
 ) -> Tuple[str, Dict[str, Any]]:
-    """The text, and all that came with it."""
+    """Returns the text, and the whole reply."""
     body = {**model_of(model), "messages": messages, **parameters}
     reply = line.ask("/chat/completions", body, 1, again)
     finish = None
     try:
         choice = reply["choices"][0]
-        text, finish = choice["message"]["content"], choice.get("finish_reason")
+        text = choice["message"]["content"]
+        finish = choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError):
         text = None
     if finish == "content_filter" and not text:
@@ -227,7 +280,11 @@ def _reply(
     return text, reply
 
 
-def _vectors(line: Line, texts: List[str], model: Optional[str]) -> List[List[float]]:
+def _vectors(
+    line: Line,
+    texts: List[str],
+    model: Optional[str],
+) -> List[List[float]]:
     reply = line.ask("/embeddings", {**model_of(model), "input": texts}, len(texts))
     try:
         rows = sorted(reply["data"], key=lambda row: row["index"])
@@ -248,7 +305,7 @@ def _each(
     what: str,
     model: Optional[str] = None,
 ) -> List[Any]:
-    stop: List[Exception] = []  # the error after which nothing further is begun
+    stop: List[Exception] = []  # the error after which no further call is begun
 
     def outcome(item: Any) -> Tuple[Any, Optional[Exception]]:
         line.begun()
@@ -274,8 +331,12 @@ def _each(
     return [value for value, _ in outcomes]
 
 
-def _of_all(failed: List[Tuple[int, Exception]], asked: int, what: str) -> Exception:
-    """One error for a batch; of the kind that says most."""
+def _of_all(
+    failed: List[Tuple[int, Exception]],
+    asked: int,
+    what: str,
+) -> Exception:
+    """Returns one error for a batch; of the most telling kind."""
     too_many: List[Exception] = [
         error for _, error in failed if isinstance(error, TooManyFallbacks)
     ]

@@ -1,10 +1,10 @@
-"""What a tree of recursive queries may use: calls, tokens and dollars of the language model,
-sandboxes, depth and time.
+"""Limits a tree of recursive queries: calls, tokens and dollars of the language model, sandboxes,
+depth and time.
 
-Used by fleetctl_llm_rlm.py in tasks, and by fleetctl/interpreter/asking on the host. It counts, and
-asks nobody. What a query may use is taken from its parent before it begins; what it leaves goes
-back when it ends, and never twice. What a call may cost at worst is set aside before it is asked;
-what it did not cost goes back when that is known.
+Used by fleetctl_llm_rlm.py in tasks, and by fleetctl/interpreter/asking on the host. Only counts. A
+query's share is taken from its parent before it begins; the rest returns when it ends, and never
+twice. The worst cost of a call is reserved before the call; the unused part returns when the cost
+is known.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
 
 CALLS, SANDBOXES, TOKENS, USD, UNPRICED = "calls", "sandboxes", "tokens", "usd", "unpriced"
 TIMEOUT = "rlm_timeout"
-Depths = Dict[int, Dict[str, int]]  # what the queries of each depth used
+Depths = Dict[int, Dict[str, int]]  # use of the queries at each depth
 NANO = 10**9  # dollars are counted in whole billionths, so that sums are exact
 
 
 class BudgetSpent(RuntimeError):
-    """More was asked for than is left. Nothing was taken."""
+    """More was requested than is left. The budget is unchanged."""
 
 
 class Unpriced(RuntimeError):
-    """Dollars are limited, and nobody knows what the call would cost. Nothing was taken."""
+    """Dollars are limited, and the cost of the call is unknown. The budget is unchanged."""
 
 
 class Ask(NamedTuple):
-    """A call at its worst. usd: None where no price is known; unpriced: what gives it one."""
+    """A call at its worst. usd: None without a known price; unpriced: how to give it one."""
 
     tokens: int = 0
     usd: float | None = None
     unpriced: str = ""
 
 
-class Budget:
-    """One query of the tree; made as its root, and by `shares` for the queries below.
+class RecursionBudget:
+    """The budget of a query of the tree; made for its root, and by `shares` for queries below.
 
-    calls: of the language model, answers and failures alike; tokens: in and out, and usd: of those
+    calls: of the language model, answers and failures alike; tokens: in and out, and usd: of these
     calls, None for no limit. sandboxes: that queries may make, the root's own not among them.
     depth_max: of queries below the root, whose own depth is 0. timeout_s: for each query of the
-    root's with all that is below it. Any thread may call; the whole tree has one lock.
+    root's with all queries below. Any thread may call; the whole tree has one lock.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Budget:
             TOKENS: _Amount("max_llm_tokens", "tokens are", tokens),
             USD: _Dollars("max_llm_usd", "of the language model is", _nano(usd)),
         }
-        self._parent: Budget | None = None
+        self._parent: RecursionBudget | None = None
         self._closed = False
         self._tree = _Tree(timeout_s, now_s)
-        self._sandbox: Depths = {}  # what was used by all queries in its sandbox
+        self._sandbox: Depths = {}  # use of all queries in its sandbox
 
     @property
     def calls_left(self) -> int:
@@ -88,21 +88,23 @@ class Budget:
 
     @property
     def deepest(self) -> bool:
-        """Whether no query may be below this one."""
+        """Returns whether no query may be below this one."""
         return self.depth >= self.depth_max
 
     @property
     def left_s(self) -> float:
-        """Until it must have ended; infinite for the root, and without a limit."""
+        """Returns the seconds until its end; infinite for the root, and without a limit."""
         ends_at_s = self.ends_at_s
-        return math.inf if ends_at_s is None else max(0.0, ends_at_s - self._tree.now_s())
+        if ends_at_s is None:
+            return math.inf
+        return max(0.0, ends_at_s - self._tree.now_s())
 
     @property
     def limits_usd(self) -> bool:
         return self._amounts[USD].free is not None
 
     def hold(self, asks: Sequence[Ask]) -> list[Hold]:
-        """Set aside so many calls at their worst: all of them, or none.
+        """Reserves these calls at their worst: all of them, or none.
 
         Raises BudgetSpent; Unpriced when dollars are limited and one has no price.
         """
@@ -115,18 +117,18 @@ class Budget:
             return [self._held(Hold(self, ask)) for ask in asks]
 
     def take_sandbox(self) -> None:
-        """Raises BudgetSpent."""
+        """Takes one sandbox. Raises BudgetSpent."""
         with self._tree.lock:
             self._check_open()
             self._amounts[SANDBOXES].check(1)
             self._amounts[SANDBOXES].take(1)
             self._spend(SANDBOXES, 1)
 
-    def shares(self, count: int, *, sandbox_each: bool) -> list[Budget]:
-        """Budgets for `count` queries that may run at once: what is left here in equal parts, at
-        least a call each, and a sandbox where `sandbox_each`. What cannot be divided stays.
+    def shares(self, count: int, *, sandbox_each: bool) -> list[RecursionBudget]:
+        """Returns budgets for `count` queries that may run at once: the rest of this one in equal
+        parts, at least a call each, and a sandbox where `sandbox_each`. Remainders stay here.
 
-        Raises BudgetSpent when there is not enough for all; nothing is set aside then.
+        Raises BudgetSpent when there is not enough for all; the budget is unchanged then.
         """
         with self._tree.lock:
             self._check_open()
@@ -144,8 +146,8 @@ class Budget:
             return shares
 
     def close(self) -> None:
-        """The query has ended: what it leaves is its parent's again. Idempotent; whoever still
-        takes from it raises BudgetSpent.
+        """Ends the query: the rest returns to its parent. Idempotent; later reservations raise
+        BudgetSpent.
         """
         with self._tree.lock:
             if not self._closed:
@@ -153,10 +155,10 @@ class Budget:
                 self._hand_up({name: one.empty() for name, one in self._amounts.items()})
 
     def usage(self, *, of_sandbox: bool = False) -> list[dict[str, Any]]:
-        """What the whole tree has used, a mapping for each depth: `depth`, `calls`, `tokens`,
+        """Returns the use of the whole tree, a mapping for each depth: `depth`, `calls`, `tokens`,
         `usd`, `unpriced` (calls without a known price, which are not in `usd`) and `sandboxes`.
 
-        of_sandbox: only what queries in the sandbox of this one used.
+        of_sandbox: only the use of queries in the sandbox of this one.
         """
         with self._tree.lock:
             depths = self._sandbox if of_sandbox else self._tree.depths
@@ -170,11 +172,16 @@ class Budget:
             names = (CALLS, TOKENS, USD, UNPRICED, SANDBOXES)
             depths.setdefault(self.depth, dict.fromkeys(names, 0))[name] += count
 
-    def _share(self, parts: Mapping[str, int | None], ends_at_s: float | None) -> Budget:
-        share = type(self)(calls=0, sandboxes=0, depth_max=self.depth_max)
+    def _share(self, parts: Mapping[str, int | None], ends_at_s: float | None) -> RecursionBudget:
+        share = type(self)(
+            calls=0,
+            sandboxes=0,
+            depth_max=self.depth_max,
+        )
         share.depth = self.depth + 1
         share.ends_at_s = ends_at_s
-        share._parent, share._tree = self, self._tree
+        share._parent = self
+        share._tree = self._tree
         for name, part in parts.items():
             self._amounts[name].set_aside(part)
             share._amounts[name].grant(part)
@@ -198,7 +205,7 @@ class Budget:
         dollars.check(sum(_nano(ask.usd) or 0 for ask in asks))
 
     def _hand_up(self, left: Mapping[str, int]) -> None:
-        """A query that ended before one below it passes on what that one leaves."""
+        """Passes the rest of a lower query on, when this one ended first."""
         above = self._parent
         while above is not None and above._closed:
             above = above._parent
@@ -211,27 +218,25 @@ class Budget:
             raise BudgetSpent("the recursive query has ended, so it asks nothing more")
         if self.left_s <= 0:
             raise BudgetSpent(
-                "the recursive query and all below it had %g s (%s), which are over"
+                "the recursive query and all below it had %g s (%s), which have passed"
                 % (self._tree.timeout_s or 0, TIMEOUT)
             )
 
 
 class Hold:
-    """What is set aside for one call, until what it cost is known. `end` must follow; any thread
-    may call.
-    """
+    """A reservation for a call, until its cost is known. `end` must follow; any thread may call."""
 
-    def __init__(self, budget: Budget, ask: Ask) -> None:
+    def __init__(self, budget: RecursionBudget, ask: Ask) -> None:
         self.ask = ask
         self._budget = budget
         self._aside = {TOKENS: ask.tokens, USD: _nano(ask.usd) or 0}
         self._used = {TOKENS: 0, USD: 0}
         self._unpriced = False
-        self._unknown = False  # a try is under way, or was not heard to its end
+        self._unknown = False  # a try is under way, or its answer was lost
         self._ended = False
 
     def begin(self) -> None:
-        """It is asked now. Raises BudgetSpent when that is too late."""
+        """Begins the call. Raises BudgetSpent when it is too late."""
         with self._budget._tree.lock:
             self._budget._check_open()
             if self._ended:
@@ -239,12 +244,12 @@ class Hold:
             self._unknown = True
 
     def charge(self, tokens: int, usd: float | None) -> None:
-        """What the try cost. usd: None where nobody knows: then its worst, if that is known."""
+        """Charges a try. usd: None when unknown; then the worst case counts, if known."""
         with self._budget._tree.lock:
             self._charge(tokens, usd)
 
     def again(self) -> None:
-        """One more try, after one that was not heard to its end. Raises BudgetSpent."""
+        """Begins one more try, after one whose answer was lost. Raises BudgetSpent."""
         with self._budget._tree.lock:
             self._charge(*self.ask[:2])
             self._budget._check_open()
@@ -255,8 +260,8 @@ class Hold:
             self._unknown = True
 
     def end(self) -> None:
-        """No more tries: what they did not cost is the query's again, or its parent's when it has
-        ended. A try of which nothing is known cost its worst. Idempotent.
+        """Ends the tries: the unused part returns to the query, or to its parent when the query has
+        ended. A try of unknown cost counts at its worst. Idempotent.
         """
         budget = self._budget
         with budget._tree.lock:
@@ -267,7 +272,7 @@ class Hold:
             self._ended = True
             for name, used in (*self._used.items(), (UNPRICED, int(self._unpriced))):
                 budget._spend(name, used)
-            # More than its worst where that was an estimate: then it is a debt.
+            # Above the worst where that was an estimate: then it is a debt.
             left = {name: self._aside[name] - used for name, used in self._used.items()}
             if budget._closed:
                 budget._hand_up(left)
@@ -284,28 +289,35 @@ class Hold:
 
 
 class _Tree:
-    """What all budgets of a tree share."""
+    """The state that all budgets of a tree share."""
 
     def __init__(self, timeout_s: float | None, now_s: Callable[[], float]) -> None:
         self.lock = threading.RLock()
-        self.timeout_s, self.now_s = timeout_s, now_s
+        self.timeout_s = timeout_s
+        self.now_s = now_s
         self.depths: Depths = {}
 
 
 class _Amount:
-    """One countable thing at one query. name: of the option that limits it; noun: what it is."""
+    """One countable thing of a query. name: of the option that limits it; noun: for messages."""
 
-    def __init__(self, name: str, noun: str, allowed: int | None) -> None:
-        self._name, self._noun = name, noun
-        self._used = 0  # here; what a share used counts there, and is gone from here
+    def __init__(
+        self,
+        name: str,
+        noun: str,
+        allowed: int | None,
+    ) -> None:
+        self._name = name
+        self._noun = noun
+        self._used = 0  # here; the use of a share counts at the share
         self.grant(allowed)
 
     def grant(self, allowed: int | None) -> None:
-        """None: without a limit."""
+        """Sets the limit; None removes it."""
         self._allowed = self.free = allowed
 
     def check(self, count: int) -> None:
-        """Raises BudgetSpent."""
+        """Raises BudgetSpent when less than `count` is left."""
         if self.free is None or self._allowed is None or count <= self.free:
             return
         below = self._allowed - self._used - self.free
@@ -327,7 +339,7 @@ class _Amount:
         self._used += count
 
     def use(self, count: int, left: int) -> None:
-        """Of what was set aside: so much was used, and so much comes back."""
+        """Settles a reservation: counts `count` as used and returns `left`."""
         self._used += count
         self.take_back(left)
 
@@ -339,10 +351,12 @@ class _Amount:
             self.free += count
 
     def part(self, count: int) -> int | None:
-        return None if self.free is None else self.free // count
+        if self.free is None:
+            return None
+        return self.free // count
 
     def empty(self) -> int:
-        """What was left."""
+        """Returns the rest, and is empty then."""
         left = self.free or 0
         if self.free is not None:
             self.free = 0
@@ -358,5 +372,7 @@ class _Dollars(_Amount):
 
 
 def _nano(usd: float | None) -> int | None:
-    """Rounded up: a little more than nothing is not nothing."""
-    return None if usd is None else math.ceil(usd * NANO - 1e-6)
+    """Converts to billionths, rounded up: a little more than 0 is not 0."""
+    if usd is None:
+        return None
+    return math.ceil(usd * NANO - 1e-6)

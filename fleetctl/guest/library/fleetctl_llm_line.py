@@ -1,6 +1,6 @@
-"""The way of fleetctl_llm.py to the endpoints: kept connections, errors, counts of fallbacks.
+"""Sends calls of fleetctl_llm.py to the endpoints: kept connections, errors, fallback counts.
 
-One file beside it, standard library only. A `Line` is of one attempt in one process.
+One file beside it, standard library only. A `Line` serves one attempt in one process.
 """
 
 import http.client
@@ -15,39 +15,49 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from urllib.parse import quote, urlsplit
 
 ANSWER_S_MAX = 3600.0  # the gateway ends a call long before, by `timeoutSeconds`
-CONNECT_S_MAX = 10.0  # a gateway that is started anew listens again by then
+CONNECT_S_MAX = 10.0  # for one connection
+# A gateway that is started again listens by then, also on a machine that has much to do.
+RESTART_S_MAX = 60.0
 CONNECT_PAUSE_S = 0.1
-LOST_MAX = 3  # tries of a call whose connection ended; the clients of OpenAI make as many
+# Tries of a call whose connection ended. A gateway that ends resets the connections that it has not
+# taken yet, so that one restart may cost several.
+LOST_MAX = 6
 IDLE_S_MAX = 10.0  # of a kept connection; servers close theirs after 15 s and more
-CARRIED_MAX = 64  # calls at once where nobody says what the endpoint carries
-COUNT_MAX = 1000  # fallbacks that one message may tell of
-FALLBACK_CALLS_MIN = 20  # before fewer no share is told
-FALLBACK_SHARE_MAX = 0.05  # where nobody says another; Endpoint's own default
-USD, TOKENS = "X-Fleetctl-Usd", "X-Fleetctl-Tokens"  # of an answer, where they are known
+CARRIED_MAX = 64  # calls at once where the endpoint's capacity is unknown
+COUNT_MAX = 1000  # fallbacks that one message may report
+FALLBACK_CALLS_MIN = 20  # below this many calls no share is reported
+FALLBACK_SHARE_MAX = 0.05  # where it is not configured; Endpoint's own default
+USD, TOKENS = "X-Fleetctl-Usd", "X-Fleetctl-Tokens"  # headers with known costs
 PROBLEM_CHARACTERS_MAX = 300  # of each failed call, in the error of its batch
 
 Instead = Optional[Callable[[Any, Exception], Any]]
 
 
 class CallRefused(RuntimeError):
-    """The endpoint does not serve this task, or no further: a limit, a budget."""
+    """The endpoint does not serve this task, or not any further: a limit, a budget."""
 
     __module__ = "fleetctl_llm"
 
 
 class TooManyFallbacks(RuntimeError):
-    """So many calls failed and were replaced that what comes out stands for nothing."""
+    """Too many calls failed and were replaced for the results to be meaningful."""
 
     __module__ = "fleetctl_llm"
 
 
 class Line:
-    """The way to the endpoints of one attempt: kept connections, and counts of this process."""
+    """Calls the endpoints of an attempt: kept connections, and counts of this process."""
 
-    def __init__(self, gateway: str, base: str, token: str) -> None:
+    def __init__(
+        self,
+        gateway: str,
+        base: str,
+        token: str,
+    ) -> None:
         parts = urlsplit(base)
         self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname or "", parts.port
+        self._host = parts.hostname or ""
+        self._port = parts.port
         self._base, self._path = base, parts.path.rstrip("/")
         self._counted = bool(gateway)  # by the gateway, for the whole attempt
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -55,11 +65,17 @@ class Line:
             self._headers["Authorization"] = "Bearer " + token
         self._lock = threading.Lock()
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
-        self._endpoints: Dict[str, Dict[str, str]] = {}  # by model; as the gateway chooses
+        self._endpoints: Dict[str, Dict[str, str]] = {}  # by model, as the gateway chooses
         self._calls = self._fallbacks = self._waiting = 0
 
-    def ask(self, path: str, body: Dict[str, Any], calls: int, again: Any = None) -> Dict[str, Any]:
-        """The reply to one request. again: called before it is sent once more, because its answer
+    def ask(
+        self,
+        path: str,
+        body: Dict[str, Any],
+        calls: int,
+        again: Any = None,
+    ) -> Dict[str, Any]:
+        """Returns the reply to one request. again: called before a repetition, because the answer
         was lost; its error is raised then. Raises RuntimeError, CallRefused.
         """
         with self._lock:
@@ -68,16 +84,17 @@ class Line:
         status, data, headers = self._exchange("POST", self._path + path, text, again)
         reply = _parsed(data)
         if status < 400 and isinstance(reply, dict):
-            # Said by the gateway alone: over all tries, and of what it had kept.
+            # Sent by the gateway alone: over all tries, and for cached answers.
             return {**reply, "fleetctl": {name: headers.get(name) for name in (USD, TOKENS)}}
         raise _error_of(status, reply, data, headers.get("Retry-After"))
 
     def room(self, calls: int, model: Optional[str]) -> int:
-        """How many of so many calls may be asked at once. Raises CallRefused when the limit does
+        """Returns how many of these calls may run at once. Raises CallRefused when the limit does
         not allow all of them.
         """
         told = self._limits(model)
-        used, allowed = told.get("calls_used"), told.get("calls_allowed")
+        used = told.get("calls_used")
+        allowed = told.get("calls_allowed")
         if isinstance(used, int) and isinstance(allowed, int) and used + calls > allowed:
             raise CallRefused(
                 "endpoint %s: callsPerTask: %d used, %d asked, %d allowed"
@@ -86,7 +103,7 @@ class Line:
         return max(1, int(told.get("concurrency") or CARRIED_MAX))
 
     def planned(self, items: int) -> None:
-        """A batch that begins: its share is of all its calls, also before they are asked."""
+        """Counts the calls of a batch that begins, since its share is of all its calls."""
         with self._lock:
             self._waiting += items
 
@@ -95,7 +112,7 @@ class Line:
             self._waiting -= 1
 
     def price(self, model: Optional[str]) -> Any:
-        """USD of a million tokens, as the gateway says; None where it is unknown."""
+        """Returns the gateway's price in USD of a million tokens; None when unknown."""
         return self._limits(model).get("price")
 
     def replaced(
@@ -106,8 +123,8 @@ class Line:
         model: Optional[str] = None,
         calls: int = 1,
     ) -> Any:
-        """What stands in the place of so many calls that failed, counted. Raises `error` itself
-        where nothing does, TooManyFallbacks.
+        """Returns the substitute for calls that failed, and counts them. Raises `error` itself
+        where there is no substitute, TooManyFallbacks.
         """
         if instead is None or isinstance(error, (CallRefused, TooManyFallbacks)):
             raise error
@@ -129,7 +146,7 @@ class Line:
         return instead(original, error)
 
     def _limits(self, model: Optional[str]) -> Dict[str, Any]:
-        """Of the endpoint that a call with this model goes to."""
+        """Returns the limits of the endpoint that a call with this model goes to."""
         name = model_of(model).get("model", "")
         told = self._told("GET", "/limits?model=" + quote(name), b"")
         if "endpoint" in told:
@@ -142,9 +159,14 @@ class Line:
             self._limits(model)
         return self._endpoints.get(name, {})
 
-    def _told(self, method: str, path: str, data: bytes) -> Dict[str, Any]:
-        """What the gateway knows of the attempt; nothing of a server that is asked directly, or
-        when it is away, and then our own counts are all there is.
+    def _told(
+        self,
+        method: str,
+        path: str,
+        data: bytes,
+    ) -> Dict[str, Any]:
+        """Returns the gateway's record of the attempt; {} for a server that is called directly, or
+        an unreachable gateway, and then only our own counts remain.
         """
         if not self._counted:
             return {}
@@ -153,10 +175,16 @@ class Line:
         except RuntimeError:
             return {}
         reply = _parsed(data)
-        return reply if status < 400 and isinstance(reply, dict) else {}
+        if status < 400 and isinstance(reply, dict):
+            return reply
+        return {}
 
     def _exchange(
-        self, method: str, path: str, data: bytes, again: Any = None
+        self,
+        method: str,
+        path: str,
+        data: bytes,
+        again: Any = None,
     ) -> Tuple[int, bytes, Any]:
         lost = 0
         while True:
@@ -188,7 +216,7 @@ class Line:
             if time.monotonic() - since_s < IDLE_S_MAX and not _closed(connection):
                 return connection
             connection.close()
-        until_s = time.monotonic() + CONNECT_S_MAX
+        until_s = time.monotonic() + RESTART_S_MAX
         while True:
             made = self._made()
             try:
@@ -212,7 +240,7 @@ class Line:
         return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_S_MAX)
 
 
-_lines: Dict[Tuple[str, str, str], Line] = {}  # of one attempt; a sandbox may have several in turn
+_lines: Dict[Tuple[str, str, str], Line] = {}  # for one attempt; a sandbox may have several in turn
 _choosing = threading.Lock()
 
 
@@ -232,7 +260,7 @@ def line_of(caller: str) -> Line:
 
 
 def _after_fork() -> None:
-    """A child shares no connection with its parent."""
+    """Drops the connections in a child, which must not share its parent's."""
     global _choosing
     _choosing = threading.Lock()
     _lines.clear()
@@ -242,12 +270,12 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def shortened(error: Exception) -> str:
-    """What it says, on one line."""
+    """Returns the error's text on one line."""
     return " ".join(str(error).split())[:PROBLEM_CHARACTERS_MAX]
 
 
 def _closed(connection: http.client.HTTPConnection) -> bool:
-    """Whether the other side has ended it: with nothing asked, nothing but that is to be read."""
+    """Returns whether the other side has closed it: an idle connection is readable only then."""
     looking = select.poll()
     looking.register(connection.sock, select.POLLIN)
     return bool(looking.poll(0))
@@ -260,11 +288,16 @@ def _parsed(data: bytes) -> Any:
         return None
 
 
-def _error_of(status: int, reply: Any, data: bytes, later: Optional[str]) -> RuntimeError:
+def _error_of(
+    status: int,
+    reply: Any,
+    data: bytes,
+    later: Optional[str],
+) -> RuntimeError:
     error = reply.get("error", reply) if isinstance(reply, dict) else None
     if isinstance(error, dict):
         message = error.get("message") or error.get("detail") or ""
-        if error.get("type") == "fleetctl":  # the gateway's own, of which 502 is a server's fault
+        if error.get("type") == "fleetctl":  # the gateway's own; 502 is a server's fault
             return _unasked((CallRefused if status < 500 else RuntimeError)(str(message)), status)
     else:
         message = error or data.decode("utf-8", "replace")
@@ -275,12 +308,14 @@ def _error_of(status: int, reply: Any, data: bytes, later: Optional[str]) -> Run
 
 
 def _unasked(error: RuntimeError, status: int) -> RuntimeError:
-    """Marked where no model was asked: it was refused, or nobody was there."""
-    late = status == 408  # a model may have been at it
+    """Marks an error where no model was called: the call was refused, or no server listened."""
+    late = status == 408  # a model may have begun the answer
     error.unasked = status == 503 or (status < 500 and not late)  # type: ignore[attr-defined]
     return error
 
 
 def model_of(name: Optional[str]) -> Dict[str, str]:
     name = name or os.environ.get("FLEETCTL_LLM_MODEL")
-    return {"model": name} if name else {}
+    if name:
+        return {"model": name}
+    return {}

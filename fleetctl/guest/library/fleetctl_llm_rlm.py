@@ -1,7 +1,7 @@
-"""Recursive queries of a task: dspy's RLM in the task's own sandbox, where its image has dspy.
+"""Runs recursive queries of a task: dspy's RLM in the task's own sandbox, where its image has dspy.
 
 Used by fleetctl_llm.py. A query's code runs in a process of its own beside the task; its loop and
-its code ask the task's endpoints, whose limits and budgets hold for all of them.
+its code ask the task's endpoints, whose limits and budgets cover all queries.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import threading
 from concurrent import futures
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from fleetctl_llm_budget import TIMEOUT, Ask, Budget  # type: ignore[import-not-found]
+from fleetctl_llm_budget import TIMEOUT, Ask, RecursionBudget  # type: ignore[import-not-found]
 from fleetctl_llm_costs import (  # type: ignore[import-not-found]
     tokens_of,
     usd_of,
@@ -20,9 +20,9 @@ from fleetctl_llm_costs import (  # type: ignore[import-not-found]
 from fleetctl_llm_line import TOKENS, USD, shortened  # type: ignore[import-not-found]
 
 MAX_DEPTH = 2
-AT_ONCE_MAX = 4  # queries of one batch; each is a process that computes
+AT_ONCE_MAX = 4  # queries in a batch; each is a process that computes
 LATE_S = 0.5
-ITERATIONS_MAX = 20  # of one query's loop; as dspy's own RLM
+ITERATIONS_MAX = 20  # of a query's loop; as dspy's own RLM
 RECURSIVE = """
 Recursive queries, each by a sub-agent with a REPL of its own; for parts whose context is itself \
 too large or needs steps of its own:
@@ -35,21 +35,31 @@ Messages = List[Dict[str, str]]
 Prompt = Union[str, Mapping[str, str]]
 
 
-def root(calls: int, tokens: Optional[int], usd: Optional[float], timeout_s: float) -> Any:
-    """The budget of one call of the task's. Raises RuntimeError without dspy in the image,
-    ValueError for a limit that is none.
+def root(
+    calls: int,
+    tokens: Optional[int],
+    usd: Optional[float],
+    timeout_s: float,
+) -> Any:
+    """Returns the budget of a call of the task's. Raises RuntimeError without dspy in the image,
+    ValueError for an invalid limit.
     """
     _dspy()
     if not 0 < timeout_s < math.inf:
         raise ValueError("%s is `%s`; it must be seconds above 0" % (TIMEOUT, timeout_s))
-    return Budget(
-        calls=calls, tokens=tokens, usd=usd, sandboxes=0, depth_max=MAX_DEPTH, timeout_s=timeout_s
+    return RecursionBudget(
+        calls=calls,
+        tokens=tokens,
+        usd=usd,
+        sandboxes=0,
+        depth_max=MAX_DEPTH,
+        timeout_s=timeout_s,
     )
 
 
 class Model:
-    """The task's endpoint. reply: (messages, what to do before they are sent once more) -> the text
-    and all that came with it. price: USD of a million tokens; None where it is unknown.
+    """The task's endpoint. reply: (messages, callback before a repetition) -> the text and the
+    whole reply. price: USD of a million tokens; None where it is unknown.
     """
 
     def __init__(
@@ -58,7 +68,9 @@ class Model:
         parameters: Mapping[str, Any],
         price: Optional[Mapping[str, Any]],
     ) -> None:
-        self._reply, self._parameters, self._price = reply, parameters, price
+        self._reply = reply
+        self._parameters = parameters
+        self._price = price
 
     def worst(self, messages: Messages) -> Any:
         whole = json.dumps([messages, self._parameters], ensure_ascii=False)
@@ -68,7 +80,7 @@ class Model:
         return Ask(sum(tokens), usd_of(self._price, tokens), why)
 
     def ask(self, messages: Messages, hold: Any) -> str:
-        """The answer, and what it cost is known then; of one that was lost, its worst."""
+        """Returns the answer, and charges its cost; a lost answer is charged at its worst."""
         hold.begin()
         try:
             text, reply = self._reply(messages, hold.again)
@@ -88,10 +100,15 @@ class Model:
 
 
 def answers(
-    model: Any, prompts: Sequence[Prompt], context: str, concurrency: Optional[int], budget: Any
+    model: Any,
+    prompts: Sequence[Prompt],
+    context: str,
+    concurrency: Optional[int],
+    budget: Any,
 ) -> List[str]:
-    """In the order of the prompts. Raises ValueError for an empty one, BudgetSpent (nothing is
-    asked then), or RuntimeError: after all have ended when some failed, or at their deadline.
+    """Returns answers in the order of the prompts. Raises ValueError for an empty prompt,
+    BudgetSpent (before any call), or RuntimeError: after all have ended when some failed, or at
+    their deadline.
     """
     asked = [_asked(prompt, context, "prompt[%d]" % place) for place, prompt in enumerate(prompts)]
     if concurrency is not None and concurrency < 1:
@@ -102,11 +119,13 @@ def answers(
         plain = [[{"role": "user", "content": _plain(*one)}] for one in asked]
         holds = budget.hold([model.worst(messages) for messages in plain])
         works = [_bound(model.ask, *pair) for pair in zip(plain, holds)]  # noqa: B905
-        ends, left_s = [hold.end for hold in holds], budget.left_s
+        ends = [hold.end for hold in holds]
+        left_s = budget.left_s
     else:
         shares = budget.shares(len(asked), sandbox_each=False)
         works = [_bound(_answer, model, *one, share) for one, share in zip(asked, shares)]  # noqa: B905
-        ends, left_s = [share.close for share in shares], shares[0].left_s
+        ends = [share.close for share in shares]
+        left_s = shares[0].left_s
     outcomes = _outcomes(works, ends, min(concurrency or AT_ONCE_MAX, AT_ONCE_MAX), left_s)
     failed = [(place, one) for place, one in enumerate(outcomes) if isinstance(one, Exception)]
     if failed and len(asked) == 1:
@@ -127,8 +146,8 @@ def _outcomes(
     width: int,
     left_s: float,
 ) -> List[Union[str, BaseException]]:
-    """Answers and errors. ends: called after each, and of all when none may go on. Raises
-    RuntimeError at the deadline: what is under way then asks nothing more, and its code is killed.
+    """Returns answers and errors. ends: called after each, and all when none may continue. Raises
+    RuntimeError at the deadline: running queries then make no more calls, and their code is killed.
     """
     pool = futures.ThreadPoolExecutor(min(width, len(works)))
     try:
@@ -145,13 +164,18 @@ def _outcomes(
         pool.shutdown(wait=False)
 
 
-def _answer(model: Any, query: str, context: str, budget: Any) -> str:
+def _answer(
+    model: Any,
+    query: str,
+    context: str,
+    budget: Any,
+) -> str:
     dspy = _dspy()
     inputs = {"context": context, "query": query} if context else {"query": query}
     counted = _counted(dspy, model, budget)
     loop = dspy.RLM(
         "%s -> answer" % ", ".join(inputs),
-        # With the last call it must say what it came to.
+        # With the last call it must submit its result.
         max_iters=max(1, min(ITERATIONS_MAX, budget.calls_left - 1)),
         max_llm_calls=budget.calls_left,
         sub_lm=counted,
@@ -161,22 +185,40 @@ def _answer(model: Any, query: str, context: str, budget: Any) -> str:
         return str(loop(**inputs).answer)
 
 
-def _interpreters(dspy: Any, model: Any, budget: Any) -> Any:
+def _interpreters(
+    dspy: Any,
+    model: Any,
+    budget: Any,
+) -> Any:
     """Makes processes for code, which has the functions of this file, too. Not by RLM's own
     `tools`: those take keywords alone there, and models write `rlm_query("...")`.
     """
 
     def rlm_query(prompt: Prompt, context: str = "") -> str:
-        return answers(model, [prompt], context, None, budget)[0]
+        return answers(
+            model,
+            [prompt],
+            context,
+            None,
+            budget,
+        )[0]
 
     def rlm_query_batched(
-        prompts: List[Prompt], concurrency: Optional[int] = None, context: str = ""
+        prompts: List[Prompt],
+        concurrency: Optional[int] = None,
+        context: str = "",
     ) -> List[str]:
-        return answers(model, prompts, context, concurrency, budget)
+        return answers(
+            model,
+            prompts,
+            context,
+            concurrency,
+            budget,
+        )
 
     class Timed(dspy.LocalInterpreter):  # type: ignore[misc]
         def execute(self, *args: Any, **named: Any) -> Any:
-            # Its process is killed soon after the deadline, which is told by then.
+            # Its process is killed soon after the deadline, which is reported by then.
             self.execution_timeout = budget.left_s + LATE_S
             return super().execute(*args, **named)
 
@@ -190,8 +232,12 @@ def _interpreters(dspy: Any, model: Any, budget: Any) -> Any:
     return make
 
 
-def _counted(dspy: Any, model: Any, budget: Any) -> Any:
-    """The task's endpoint as a model of dspy's; each call is counted."""
+def _counted(
+    dspy: Any,
+    model: Any,
+    budget: Any,
+) -> Any:
+    """Returns the task's endpoint as a model of dspy's; each call is counted."""
 
     class Counted(dspy.BaseLM):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -208,10 +254,15 @@ def _counted(dspy: Any, model: Any, budget: Any) -> Any:
     return Counted()
 
 
-def _asked(prompt: Prompt, context: str, where: str) -> Tuple[str, str]:
-    """Raises ValueError."""
+def _asked(
+    prompt: Prompt,
+    context: str,
+    where: str,
+) -> Tuple[str, str]:
+    """Returns (query, context) of a prompt. Raises ValueError."""
     if isinstance(prompt, Mapping):
-        query, context = prompt.get("query", ""), prompt.get("context", context)
+        query = prompt.get("query", "")
+        context = prompt.get("context", context)
     else:
         query = prompt
     if not isinstance(query, str) or not query.strip():
@@ -220,14 +271,16 @@ def _asked(prompt: Prompt, context: str, where: str) -> Tuple[str, str]:
 
 
 def _plain(query: str, context: str) -> str:
-    return "%s\n\n%s" % (query, context) if context else query
+    if context:
+        return "%s\n\n%s" % (query, context)
+    return query
 
 
 _importing = threading.Lock()
 
 
 def _dspy() -> Any:
-    """Raises RuntimeError with the way to it."""
+    """Imports dspy. Raises RuntimeError with advice on installing it."""
     with _importing:
         try:
             import dspy

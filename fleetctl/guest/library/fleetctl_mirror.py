@@ -1,12 +1,12 @@
-"""Copies one checkpoint to a place that fsspec knows, or the newest one there back. A program of
+"""Copies one checkpoint to a URL that fsspec knows, or the newest one there back. A program of
 its own, run beside the training by guest/checkpoints/mirror.py; prints one line of JSON.
 
     python -c THIS copy URL DIRECTORY '{"name": ..., "step": ..., "last": [...], "tracker": ...}'
     python -c THIS restore URL DIRECTORY '{"step": null}'
 
-Nothing that lies in DIRECTORY is written over, unless an earlier `restore` was interrupted there.
-A listing beside the copy, `NAME.mirrored.json`, is written when all of it is there: what has none
-was never finished. It says in which order files come back, so that markers come last there, too.
+No file in DIRECTORY is overwritten, unless an earlier `restore` was interrupted there. A listing
+beside the copy, `NAME.mirrored.json`, is written when the copy is complete: a copy without one was
+never finished. The listing has the order of the files, so that markers are restored last, too.
 """
 
 import json
@@ -15,11 +15,17 @@ import sys
 from typing import Any, Dict, List
 
 LISTING = ".mirrored.json"
-RESTORING = ".restoring-"  # begins the name of a file that is there while a copy comes back
+RESTORING = ".restoring-"  # prefix of a file that exists while a copy is restored
 
 
-def copy(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[str, Any]:
-    name, listing = asked["name"], f"{root}/{asked['name']}{LISTING}"
+def copy(
+    fs: Any,
+    root: str,
+    directory: str,
+    asked: Dict[str, Any],
+) -> Dict[str, Any]:
+    name = asked["name"]
+    listing = f"{root}/{asked['name']}{LISTING}"
     whole = {
         "format": 1,
         "step": asked["step"],
@@ -30,7 +36,7 @@ def copy(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[str,
     if fs.exists(listing):
         if json.loads(fs.cat_file(listing))["files"] == whole["files"]:
             return {"same": True}
-        fs.rm_file(listing)  # it is written anew, and is not whole until then
+        fs.rm_file(listing)  # the copy is rewritten, and incomplete until then
     for file in whole["files"]:
         target = f"{root}/{file}"
         fs.makedirs(target.rpartition("/")[0], exist_ok=True)
@@ -39,8 +45,12 @@ def copy(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[str,
     return {"bytes": sum(whole["files"].values())}
 
 
-def files_of(directory: str, name: str, last: List[str]) -> Dict[str, int]:
-    """Bytes by path below the directory, with the names in `last` at the end."""
+def files_of(
+    directory: str,
+    name: str,
+    last: List[str],
+) -> Dict[str, int]:
+    """Returns bytes by path below the directory, with the names in `last` at the end."""
     top = os.path.join(directory, name)
     if not os.path.isdir(top):
         return {name: os.path.getsize(top)}
@@ -52,7 +62,12 @@ def files_of(directory: str, name: str, last: List[str]) -> Dict[str, int]:
     return {path: size for _, path, size in sorted(found)}
 
 
-def restore(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[str, Any]:
+def restore(
+    fs: Any,
+    root: str,
+    directory: str,
+    asked: Dict[str, Any],
+) -> Dict[str, Any]:
     try:
         names = [str(one) for one in fs.ls(root, detail=False)]
     except FileNotFoundError:
@@ -67,7 +82,8 @@ def restore(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[s
         shown = ", ".join(f"`{one['name']}`" for one in whole[:3])
         raise ValueError(f"{shown}: would be written over what is in the directory")
     newest = max(free, key=lambda one: one["step"])
-    name, tracker = newest["name"], newest["tracker"]
+    name = newest["name"]
+    tracker = newest["tracker"]
     begun = os.path.join(directory, RESTORING + os.path.basename(name))
     with open(begun, "w", encoding="ascii"):
         pass
@@ -79,15 +95,19 @@ def restore(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[s
 
 
 def _in_the_way(directory: str, copy: Dict[str, Any]) -> bool:
-    """Whether a copy would be written over what is there, and no interrupted `restore` left."""
+    """Returns whether a copy would overwrite files other than those of an interrupted `restore`."""
     name = copy["name"]
     if os.path.exists(os.path.join(directory, RESTORING + os.path.basename(name))):
         return False
     return os.path.lexists(os.path.join(directory, name))
 
 
-def _track(directory: str, name: str, text: str) -> None:
-    """Let the tracker name what came back; its text of before is kept beside it."""
+def _track(
+    directory: str,
+    name: str,
+    text: str,
+) -> None:
+    """Makes the tracker name the restored checkpoint; keeps its former text beside it."""
     place = kept = os.path.join(directory, name)
     if os.path.islink(place):
         raise ValueError(f"`{name}` is a link, and would be written through")
@@ -102,7 +122,12 @@ def _track(directory: str, name: str, text: str) -> None:
         file.write(text)
 
 
-def _fetch(fs: Any, root: str, directory: str, files: Dict[str, int]) -> None:
+def _fetch(
+    fs: Any,
+    root: str,
+    directory: str,
+    files: Dict[str, int],
+) -> None:
     for file, size in files.items():
         target = os.path.normpath(os.path.join(directory, file))
         if not target.startswith(os.path.join(os.path.normpath(directory), "")):
@@ -113,7 +138,12 @@ def _fetch(fs: Any, root: str, directory: str, files: Dict[str, int]) -> None:
             raise ValueError(f"`{file}` is not as long as it was")
 
 
-def main(verb: str, url: str, directory: str, asked: str) -> None:
+def main(
+    verb: str,
+    url: str,
+    directory: str,
+    asked: str,
+) -> None:
     try:
         import fsspec
 

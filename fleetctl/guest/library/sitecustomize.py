@@ -1,7 +1,7 @@
-"""Lets a Python process that hangs write where it is: fleetctl asks by a signal before it ends it.
+"""Makes a Python process that hangs write its stacks: fleetctl sends a signal before it ends it.
 
-Found by its directory at the end of PYTHONPATH, and only where `progress` is set. The one that was
-found there otherwise is executed, too.
+Found by its directory at the end of PYTHONPATH, and only where `progress` is set. A sitecustomize
+that would be found without this one is executed, too.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 
-STACKS_SIGNAL = 46  # of real time, which programs use for nothing
+STACKS_SIGNAL = 46  # a real-time signal, which programs do not use
 
 with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):
     faulthandler.register(STACKS_SIGNAL, all_threads=True, chain=False)

@@ -1,4 +1,4 @@
-"""What a program prints or writes of metrics without knowing us, made metrics of its run.
+"""Records metrics that a program prints or writes without knowing fleetctl.
 
 Ships into sandboxes with the guest; standard library alone.
 """

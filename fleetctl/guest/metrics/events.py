@@ -11,15 +11,8 @@ import os
 import time
 from struct import Struct, error, unpack_from
 
-from fleetctl.guest.metrics.files import (
-    ENTRIES_MAX,
-    FILES_MAX,
-    READ_BYTES_MAX,
-    Growing,
-    below,
-    is_older,
-    matches,
-)
+from fleetctl.guest.metrics.files import READ_BYTES_MAX, Growing, below, cut_short, is_older
+from fleetctl.guest.metrics.globs import ENTRIES_MAX, FILES_MAX, find_matches
 from fleetctl.guest.metrics.protobuf import fields, signed
 
 TYPE_CHECKING = False
@@ -41,23 +34,24 @@ FORMS = {1: "f", 2: "d"}  # of DT_FLOAT and DT_DOUBLE
 
 
 class EventFiles:
-    """Those in a directory and all below it, in several that a pattern names, or one file."""
+    """Reads event files in and below a directory, in all that match a pattern, or one file."""
 
     def __init__(self, start: str, path: str) -> None:
         """start: the directory that the program begins in."""
         self.what = f"`{path}`"
-        self._path, self._start = os.path.join(start, path), start
+        self._path = os.path.join(start, path)
+        self._start = start
         self._begun_s = 0.0
         self._before: set[str] = set()
         self._files: dict[str, Growing] = {}
         self._broken: set[str] = set()
 
-    def begin(self, problems: Problems) -> None:  # noqa: ARG002 - others may have some
+    def begin(self, problems: Problems) -> None:
         self._begun_s = time.time()
-        self._before.update(path for path, _ in self._found())
+        self._before.update(path for path, _ in self._found(problems))
 
     def rows(self, problems: Problems, *, whole: bool) -> Iterator[Row]:
-        for path, prefix in self._found():
+        for path, prefix in self._found(problems):
             if path in self._before or path in self._broken:
                 continue
             if path not in self._files and is_older(path, self._begun_s):
@@ -66,20 +60,27 @@ class EventFiles:
             file = self._files.setdefault(path, Growing())
             while data := file.read(path):
                 before = file.offset
-                yield from self._taken(path, prefix, file, data, problems)
+                yield from self._taken(
+                    path,
+                    prefix,
+                    file,
+                    data,
+                    problems,
+                )
                 if not whole or file.offset == before or path in self._broken:
                     break
 
-    def _found(self) -> list[tuple[str, str]]:
-        """(path, what stands before the tags in it), by age. As TensorBoard names its runs: by the
-        directory below the one that was asked for.
+    def _found(self, problems: Problems) -> list[tuple[str, str]]:
+        """Returns (path, prefix of its tags), by age. As TensorBoard names its runs: by the
+        directory below the configured one.
         """
         found: list[tuple[str, str]] = []
-        for top in matches(self._path):
+        tops, is_cut = find_matches(self._path)
+        seen = 0
+        for top in tops:
             if not os.path.isdir(top):
                 found.append((top, ""))
                 continue
-            seen = 0
             for directory, _, names in os.walk(top):
                 run = os.path.relpath(directory, top)
                 prefix = "" if run == "." else f"{run}/"
@@ -87,12 +88,20 @@ class EventFiles:
                 seen += len(names) + 1
                 if seen > ENTRIES_MAX:
                     break
+        if is_cut or seen > ENTRIES_MAX:
+            problems.add(self.what, cut_short(self.what))
         return sorted(found, key=_age)[:FILES_MAX]
 
     def _taken(
-        self, path: str, prefix: str, file: Growing, data: bytes, problems: Problems
+        self,
+        path: str,
+        prefix: str,
+        file: Growing,
+        data: bytes,
+        problems: Problems,
     ) -> Iterator[Row]:
-        name, at = below(path, self._start), 0
+        name = below(path, self._start)
+        at = 0
         while at + HEADER.size <= len(data):
             size, total = HEADER.unpack_from(data, at)
             where = f"the record at byte {file.offset} of `{name}`"
@@ -101,27 +110,39 @@ class EventFiles:
                 problems.add(name, f"{where} {problem}; is it an event file of TensorBoard?")
                 self._broken.add(path)
                 return
-            if size + FRAME_BYTES > READ_BYTES_MAX:  # no scalar is so large
+            if size + FRAME_BYTES > READ_BYTES_MAX:  # scalars are never this large
                 file.skip(size + FRAME_BYTES)
                 return
             end = at + FRAME_BYTES + size
             if end > len(data):
                 return  # still being written
             record = data[at + HEADER.size : end - FOOTER.size]
-            yield from _judged(record, data[end - FOOTER.size : end], prefix, name, where, problems)
+            yield from _judged(
+                record,
+                data[end - FOOTER.size : end],
+                prefix,
+                name,
+                where,
+                problems,
+            )
             file.took(data[at:end])
             at = end
 
 
 def _age(found: tuple[str, str]) -> tuple[str, str]:
-    """The time stands in the name: events.out.tfevents.<seconds>.<host>."""
+    """Returns the time in the name, and the path: events.out.tfevents.<seconds>.<host>."""
     return os.path.basename(found[0]), found[0]
 
 
 def _judged(
-    record: bytes, footer: bytes, prefix: str, name: str, where: str, problems: Problems
+    record: bytes,
+    footer: bytes,
+    prefix: str,
+    name: str,
+    where: str,
+    problems: Problems,
 ) -> Iterator[Row]:
-    """Only where it holds scalars is its sum asked: pictures are large, and crc32c is slow here."""
+    """Checks the sum only of records with scalars: pictures are large, and crc32c is slow here."""
     try:
         row = scalars(record, prefix)
     except (IndexError, ValueError, error):
@@ -136,11 +157,12 @@ def _judged(
 
 
 def scalars(record: bytes, prefix: str) -> Row:
-    """(step, seconds since the epoch, scalars by tag) of one event. Raises IndexError, ValueError
-    or struct.error.
+    """Returns (step, seconds since the epoch, scalars by tag) of an event. Raises IndexError,
+    ValueError or struct.error.
     """
     values: dict[str, float] = {}
-    step, at_s = 0, None
+    step = 0
+    at_s = None
     for field, start, stop in fields(record, 0, len(record)):
         if field == WALL_TIME:
             (at_s,) = unpack_from("<d", record, start)
@@ -154,9 +176,14 @@ def scalars(record: bytes, prefix: str) -> Row:
     return step, at_s, values
 
 
-def _value(data: bytes, at: int, end: int) -> tuple[str, Optional[float]]:
-    """(tag, scalar) of a Summary.Value; None for pictures, histograms and the like."""
-    tag, value = "", None
+def _value(
+    data: bytes,
+    at: int,
+    end: int,
+) -> tuple[str, Optional[float]]:
+    """Returns (tag, scalar) of a Summary.Value; None for pictures, histograms and the like."""
+    tag = ""
+    value = None
     for field, start, stop in fields(data, at, end):
         if field == TAG:
             tag = data[start:stop].decode("utf-8", "replace")
@@ -167,9 +194,14 @@ def _value(data: bytes, at: int, end: int) -> tuple[str, Optional[float]]:
     return tag, value
 
 
-def _scalar(data: bytes, at: int, end: int) -> Optional[float]:
-    """The one number of a tensor, as `tf.summary.scalar` writes it; None where it has more."""
-    form, found = "", b""
+def _scalar(
+    data: bytes,
+    at: int,
+    end: int,
+) -> Optional[float]:
+    """Returns a tensor's single number, as `tf.summary.scalar` writes it; None for several."""
+    form = ""
+    found = b""
     for field, start, stop in fields(data, at, end):
         if field == DTYPE:
             form = FORMS.get(start, "")
@@ -182,7 +214,7 @@ def _scalar(data: bytes, at: int, end: int) -> Optional[float]:
 
 
 def masked(data: bytes) -> int:
-    """crc32c (Castagnoli), rotated and shifted as TFRecord does it."""
+    """Returns crc32c (Castagnoli), rotated and shifted as TFRecord does it."""
     table = _table()
     total = 0xFFFFFFFF
     for byte in data:

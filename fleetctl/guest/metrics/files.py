@@ -1,6 +1,6 @@
-"""Files that a program writes its metrics to, as they grow; and lines of JSON in them.
+"""Reads files of metrics while a program writes them; and lines of JSON in them.
 
-Called by followed.py and events.py. What was there before the program began is not its own.
+Called by followed.py and events.py. Content from before the program's start is not the program's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 
 from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, shown, whole_step
 from fleetctl.guest.journal.results import read_file
+from fleetctl.guest.metrics.globs import ENTRIES_MAX, FILES_MAX, find_matches
 from fleetctl.guest.metrics.numbers import flatten, numbers
 from fleetctl.guest.task.text import parse_as_python
 
@@ -20,15 +21,13 @@ if TYPE_CHECKING:
     Row = tuple[Optional[int], Optional[float], dict[str, float]]
 
 READ_BYTES_MAX = 1024 * 1024  # a look, so that one run does not hold up others
-FILES_MAX = 100
-ENTRIES_MAX = 10_000  # of directories that are looked through for files
-TAIL_BYTES = 64  # by which it is seen that a file was written anew
-CLOCK_S = 1.0  # between the clocks of programs and of files, at most
+TAIL_BYTES = 64  # compared to notice that a file was rewritten
+CLOCK_S = 1.0  # the most by which clocks of programs and of files differ
 EXAMPLE = '{"step": 3, "loss": 0.5}'
 
 
 class Problems:
-    """What could not be read: of each file the first, which says where."""
+    """Collects read problems: the first of each file, with its line or byte."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -40,29 +39,30 @@ class Problems:
             self._fresh.append(text)
 
     def news(self) -> list[str]:
-        fresh, self._fresh = self._fresh, []
+        fresh = self._fresh
+        self._fresh = []
         return fresh
 
     def totals(self) -> list[str]:
-        """At the end: how many places of a file could not be read, where it was more than one."""
+        """Returns a sentence for each file with several problems, with their count; at the end."""
         return [
-            f"{count} places of {file} could not be read as metrics in all"
+            f"{count} parts of {file} could not be read as metrics in all"
             for file, count in self._counts.items()
             if count > 1
         ]
 
 
 class Growing:
-    """One file as far as it has been read. `offset` is where to go on."""
+    """One file as far as it has been read. `offset` is the next byte to read."""
 
     def __init__(self) -> None:
         self.offset = 0
         self.lines = 0  # before the offset
         self._tail = b""
-        self._untouched: Optional[int] = None  # when it was written last, before the program began
+        self._untouched: Optional[int] = None  # time of the last write before the program began
 
     def pass_over(self, path: str) -> None:
-        """Skip all that the file holds now: others wrote it."""
+        """Skips the present content of the file: the program did not write it."""
         while data := self.read(path):
             self.took(data)
         try:
@@ -71,7 +71,7 @@ class Growing:
             self._untouched = None
 
     def read(self, path: str) -> bytes:
-        """The next bytes; none when there is nothing new."""
+        """Returns the next bytes; b"" without new ones."""
         try:
             about = os.stat(path)
         except OSError:
@@ -88,24 +88,25 @@ class Growing:
         return _read(path, 0, READ_BYTES_MAX)
 
     def took(self, data: bytes) -> None:
-        """The first of what was read needs no second look."""
+        """Advances behind the first bytes of the last read."""
         self.offset += len(data)
         self.lines += data.count(b"\n")
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         self._untouched = None
 
     def skip(self, size: int) -> None:
-        """Go on behind what need not be read; it may still have to be written."""
+        """Advances behind bytes that need not be read; they may still have to be written."""
         self.offset += size
         self._tail = b""
 
     def _anew(self) -> None:
         self.offset = self.lines = 0
-        self._tail, self._untouched = b"", None
+        self._tail = b""
+        self._untouched = None
 
 
 class JsonLines:
-    """One object a line, in one file or all that a pattern names."""
+    """Reads one object a line, in one file or all that match a pattern."""
 
     def __init__(self, start: str, path: str) -> None:
         """start: the directory that the program begins in."""
@@ -117,12 +118,15 @@ class JsonLines:
 
     def begin(self, problems: Problems) -> None:  # noqa: ARG002 - others may have some
         self._begun_s = time.time()
-        for path in matches(self._path):
+        for path in find_matches(self._path)[0]:
             self._files[path] = Growing()
             self._files[path].pass_over(path)
 
     def rows(self, problems: Problems, *, whole: bool) -> Iterator[Row]:
-        for path in matches(self._path):
+        found, is_cut = find_matches(self._path)
+        if is_cut:
+            problems.add(self.what, cut_short(self.what))
+        for path in found:
             if os.path.isdir(path):
                 name = below(path, self._start)
                 problems.add(
@@ -136,17 +140,30 @@ class JsonLines:
                     file.pass_over(path)
             while data := file.read(path):
                 before = file.offset
-                yield from self._taken(path, file, data, problems, whole=whole)
+                yield from self._taken(
+                    path,
+                    file,
+                    data,
+                    problems,
+                    whole=whole,
+                )
                 if not whole or file.offset == before:
                     break
 
     def _taken(
-        self, path: str, file: Growing, data: bytes, problems: Problems, *, whole: bool
+        self,
+        path: str,
+        file: Growing,
+        data: bytes,
+        problems: Problems,
+        *,
+        whole: bool,
     ) -> Iterator[Row]:
         end = data.rfind(b"\n") + 1
         if not end and (whole or len(data) > LINE_BYTES_MAX):
             end = len(data)
-        number, name = file.lines, below(path, self._start)
+        number = file.lines
+        name = below(path, self._start)
         for line in data[:end].removesuffix(b"\n").split(b"\n") if end else ():
             step, values, problem = json_row(line, number)
             number += 1
@@ -158,8 +175,8 @@ class JsonLines:
 
 
 def json_row(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
-    """(step, values by dotted name, what is wrong or ""). number: how many lines came before, the
-    step of a line that says none. Texts and truth values are what a line says of other things.
+    """Returns (step, values by dotted name, problem or ""). number: how many lines came before, the
+    step of a line without one. Texts and truth values are not metrics and no problem.
     """
     if not line.strip():
         return number, {}, ""
@@ -183,18 +200,16 @@ def json_row(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
     return step, numbers(found, []), ""
 
 
-def matches(path: str) -> list[str]:
-    """What is there of a path, or of a pattern such as `runs/*`; sorted."""
-    if not any(one in path for one in "*?["):
-        return [path] if os.path.lexists(path) else []
-    from glob import iglob
-    from itertools import islice
-
-    return sorted(islice(iglob(path, recursive=True), ENTRIES_MAX))[:FILES_MAX]
+def cut_short(pattern: str) -> str:
+    """Returns the problem of a pattern that takes too long to look up."""
+    return (
+        f"{pattern} takes more than {ENTRIES_MAX:,} files and directories to look through, and"
+        " deeper ones are left out; name their directory"
+    )
 
 
 def is_older(path: str, begun_s: float) -> bool:
-    """Whether a file was written before the program began, and copied here after that."""
+    """Returns whether a file was written before the program began, and copied here later."""
     try:
         return os.stat(path).st_mtime < begun_s - CLOCK_S
     except OSError:
@@ -202,13 +217,19 @@ def is_older(path: str, begun_s: float) -> bool:
 
 
 def below(path: str, start: str) -> str:
-    """A path as its user would say it."""
+    """Returns a path as its user knows it."""
     inside = os.path.join(start, "")
-    return path[len(inside) :] if path.startswith(inside) else path
+    if path.startswith(inside):
+        return path[len(inside) :]
+    return path
 
 
-def _read(path: str, offset: int, limit: int) -> bytes:
-    """b"" for what is not a regular file. Links are followed: it sees no more than the program."""
+def _read(
+    path: str,
+    offset: int,
+    limit: int,
+) -> bytes:
+    """Reads bytes; b"" for an irregular file. Follows links: it reads with the program's rights."""
     parent, name = os.path.split(os.path.realpath(path))
     try:
         directory = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

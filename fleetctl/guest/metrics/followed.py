@@ -1,5 +1,5 @@
-"""What one attempt prints or writes of metrics, as `metrics` of its template says, recorded while
-it runs. Called by whoever keeps the run, beside the reader of wandb's files.
+"""Records metrics that one attempt prints or writes, as `metrics` of its template defines, while it
+runs. Called by the run's supervisor, beside the reader of wandb's files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.metrics.files import Row
 
     class Form(Protocol):
-        """One way in which programs tell metrics. what: for people, what is looked for."""
+        """One format of metrics in programs. what: its source, for messages."""
 
         what: str
 
@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 
 
 class Followed:
-    def __init__(self, asked: Mapping[str, Any], start: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        asked: Mapping[str, Any],
+        start: str,
+        say: Callable[[str], None],
+    ) -> None:
         """asked: `from`, with its `regex` or `path`, and `metric`, whose every value is recorded;
-        start: the directory that the program begins in; say: a word in its log.
+        start: the directory that the program begins in; say: writes a line to its log.
         """
         self._printed: Optional[Printed] = None
         self._form = self._form_of(asked, start)
@@ -38,16 +43,18 @@ class Followed:
         self._any = False
 
     def begin(self) -> None:
-        """To be called where the run is followed, before its program starts."""
+        """Begins; called where the run is followed, before its program starts."""
         self._form.begin(self._problems)
 
     def hear(self, data: bytes) -> None:
-        """What the program has printed."""
+        """Takes some of the program's output."""
         if self._printed is not None:
             self._printed.hear(data)
 
     def take(self, journal: Journal, *, whole: bool = False) -> bool:
-        """Take in what came since the last look, or all that is left; whether there was any."""
+        """Records metrics that are new since the last look, or all that remain; returns whether
+        there were any.
+        """
         news = False
         for step, at_s, values in self._form.rows(self._problems, whole=whole):
             self._any = True
@@ -62,11 +69,16 @@ class Followed:
             self._say(text)
         return news
 
-    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:
-        """The journal's line for the result, as it was. Says what is missing or left out."""
+    def conclude(
+        self,
+        line: str,
+        ended: dict[str, Any],
+        journal: Journal,
+    ) -> str:
+        """Returns the journal's result line unchanged. Reports missing or omitted metrics."""
         remarks = []
         if self._sample.at_capacity:
-            remarks.append(f"it told more than {NAMES_MAX} names, or longer than can be recorded")
+            remarks.append(f"it reported more than {NAMES_MAX} names, or too long ones")
         if ended["ok"] and not self._any:
             remarks.append(f"no metric was found: there was nothing to read in {self._form.what}")
         for text in remarks:

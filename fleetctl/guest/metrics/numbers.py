@@ -1,4 +1,4 @@
-"""What the JSON values of wandb's records say as numbers by dotted name. Pure; called by
+"""Extracts numbers by dotted name from the JSON values of wandb's records. Pure; called by
 wandb/file.py.
 """
 
@@ -14,24 +14,32 @@ NESTED_MAX = 8  # levels of a value whose numbers are taken
 
 
 def finite(text: bytes) -> Optional[float]:
-    """None for what is not a finite number."""
+    """Returns the number; None for a text that is not a finite number."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if value - value == 0 else None
+    if value - value == 0:
+        return value
+    return None
 
 
 def parsed(text: bytes) -> Any:
-    """As Python does it: with NaN and Infinity, which wandb writes. None for what is no JSON."""
+    """Parses as Python does: with NaN and Infinity, which wandb writes. None for invalid JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def flatten(name: str, value: Any, found: dict[str, Any], typed: list[str], level: int = 0) -> None:
-    """Adds what a value holds, by dotted name. typed: gains the names of pictures, tables and the
+def flatten(
+    name: str,
+    value: Any,
+    found: dict[str, Any],
+    typed: list[str],
+    level: int = 0,
+) -> None:
+    """Adds the parts of a value, by dotted name. typed: gains the names of pictures, tables and the
     like, whose numbers are not metrics.
     """
     if name.endswith("._type"):
@@ -39,7 +47,13 @@ def flatten(name: str, value: Any, found: dict[str, Any], typed: list[str], leve
     elif isinstance(value, dict):
         if "_type" not in value and level < NESTED_MAX:
             for key, inner in value.items():
-                flatten(f"{name}.{key}", inner, found, typed, level + 1)
+                flatten(
+                    f"{name}.{key}",
+                    inner,
+                    found,
+                    typed,
+                    level + 1,
+                )
     elif isinstance(value, (bool, str)):
         found[name] = value
     elif isinstance(value, (int, float)):

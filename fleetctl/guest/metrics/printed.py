@@ -1,10 +1,11 @@
-"""Metrics in what a program prints, found by a regular expression. Called by followed.py with the
-output as it comes; the log has it whole.
+"""Finds metrics in a program's output by a regular expression. Called by followed.py with the
+output as it comes; the log has the whole output.
 """
 
 from __future__ import annotations
 
 from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, shown
+from fleetctl.guest.metrics.cpulimit import CpuLimit, TookTooLong
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,17 @@ if TYPE_CHECKING:
     from fleetctl.guest.metrics.files import Problems, Row
 
 PRINTED = "what it printed"
-NAME, VALUE, STEP = "name", "value", "step"
+NAME = "name"
+VALUE = "value"
+STEP = "step"
+# One line; in longer ones a slow expression outruns any clock.
+LOOKED_AT_CHARACTERS_MAX = 8192
+TICKS_MAX = 10  # of CPU time in one look, so that time limits and ends are still seen
+_CUT = (
+    f"a line of {PRINTED} has more than {LOOKED_AT_CHARACTERS_MAX:,} characters; the first of them"
+    " are looked at for metrics"
+)
+GIVEN_UP_MAX = 20  # lines on which an expression takes too long, before matching stops
 
 
 class Printed:
@@ -27,10 +38,14 @@ class Printed:
         self.what = f"any line that matches `{shown(regex.encode())}`"
         self._regex = regex
         self._pattern: Optional[Pattern[str]] = None
-        self._rest, self._lines = b"", 0
+        self._rest = b""
+        self._lines = 0
         self._counts: dict[str, int] = {}
         self._rows: list[Row] = []
         self._wrong: list[str] = []
+        self._limit = CpuLimit()
+        self._slow = self._given_up = self._cut = 0
+        self._remarks: list[str] = []
 
     def begin(self, problems: Problems) -> None:
         import re
@@ -41,28 +56,71 @@ class Printed:
             problems.add(PRINTED, f"the Python of the image cannot read the `regex`: {error}")
 
     def hear(self, data: bytes) -> None:
-        """Progress bars end their lines with a carriage return."""
+        """Takes output. Progress bars end their lines with a carriage return."""
         *lines, self._rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
-        for line in lines:
-            self._read(line)
+        with self._limit:
+            for line in lines:
+                self._read(line)
         if len(self._rest) > LINE_BYTES_MAX:
             self._rest = self._rest[:0]
 
     def rows(self, problems: Problems, *, whole: bool) -> Iterator[Row]:
         if whole and self._rest:
-            self._read(self._rest)
+            with self._limit:
+                self._read(self._rest)
             self._rest = b""
         for text in self._wrong:
             problems.add(PRINTED, text)
-        found, self._rows, self._wrong = self._rows, [], []
+        if whole and self._given_up > 1:
+            self._remarks.append(f"{self._given_up:,} lines of {PRINTED} were not looked at")
+        for text in self._remarks:
+            problems.add(text, text)
+        found = self._rows
+        self._rows = []
+        self._wrong = []
+        self._remarks = []
         yield from found
 
     def _read(self, line: bytes) -> None:
         self._lines += bool(line)
-        if self._pattern is None or not line:
+        pattern = self._pattern
+        if pattern is None or not line:
+            return
+        if self._slow >= GIVEN_UP_MAX or self._limit.ticks >= TICKS_MAX:
+            self._given_up += 1
             return
         text = line[:LINE_BYTES_MAX].decode("utf-8", "replace")
-        reports = [pair for match in self._pattern.finditer(text) for pair in pairs(match)]
+        if len(text) > LOOKED_AT_CHARACTERS_MAX:
+            text = text[:LOOKED_AT_CHARACTERS_MAX]
+            self._cut += 1
+            if self._cut == 1:
+                self._remarks.append(_CUT)
+        try:
+            reports = self._limit.call(
+                lambda: [pair for match in pattern.finditer(text) for pair in pairs(match)]
+            )
+        except (TookTooLong, MemoryError):
+            self._give_up(line)
+        else:
+            self._record(line, reports)
+
+    def _give_up(self, line: bytes) -> None:
+        self._slow += 1
+        self._given_up += 1
+        if self._slow == 1:
+            self._remarks.append(
+                f"line {self._lines} of {PRINTED}, `{shown(line)}`, is not looked at: the `regex`"
+                " of `metrics` takes too long for it, as it tries one part of a line in many ways"
+                " (`(a+)+` is `a+`)"
+            )
+        if self._slow == GIVEN_UP_MAX:
+            self._remarks.append(
+                f"the `regex` of `metrics` took too long for {GIVEN_UP_MAX} lines of {PRINTED}; no"
+                " more of them are looked at"
+            )
+
+    def _record(self, line: bytes, reports: list[tuple[str, str]]) -> None:
+        """Records a line. reports: name and text of each number in it."""
         values: dict[str, float] = {}
         for name, found in reports:
             value = _number(found)
@@ -83,13 +141,15 @@ class Printed:
 
 
 def pairs(match: Match[str]) -> Iterator[tuple[str, str]]:
-    """(name, text of the number) of each value in a match."""
+    """Yields (name, text of the number) for each value in a match."""
     groups = match.groupdict()
     if not groups:
-        name, value = match[1], match[2]
+        name = match[1]
+        value = match[2]
         groups = {NAME: name, VALUE: value}
     if VALUE in groups and NAME in groups:
-        name, value = groups[NAME], groups[VALUE]
+        name = groups[NAME]
+        value = groups[VALUE]
         if name and value is not None:
             yield name, value
         groups = {STEP: groups[STEP]} if STEP in groups else {}

@@ -1,4 +1,4 @@
-"""The wire form of protobuf, read by hand: a sandbox has the standard library alone.
+"""Reads the wire form of protobuf by hand: a sandbox has the standard library alone.
 
 Pure; called by wandb/file.py and events.py.
 """
@@ -9,13 +9,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT = 0
+FIXED64 = 1
+BYTES = 2
+FIXED32 = 5
 VARINT_BITS_MAX = 63
 
 
-def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(number, where its bytes begin, where they end) of each field between two places; of a whole
-    number, (number, its value, where it ends). Raises IndexError or ValueError.
+def fields(
+    data: bytes,
+    at: int,
+    end: int,
+) -> Iterator[tuple[int, int, int]]:
+    """Yields (number, begin, end) of each field's bytes between two offsets; for a whole number,
+    (number, its value, its end). Raises IndexError or ValueError.
     """
     while at < end:
         tag = data[at]
@@ -43,7 +50,7 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """(the whole number that begins here, where it ends). Raises IndexError or ValueError."""
+    """Returns (the whole number at this offset, its end). Raises IndexError or ValueError."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -57,5 +64,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """An int64, which is written as if it had no sign."""
-    return value - (1 << 64) if value >= 1 << 63 else value
+    """Converts to an int64, which is written as if it had no sign."""
+    if value >= 1 << 63:
+        return value - (1 << 64)
+    return value

@@ -1,7 +1,7 @@
-"""Which of many values are recorded, where a program reports more than anybody looks at: a training
-that logs each of 100,000 batches, in a thousand trials.
+"""Chooses the values to record, where a program reports more than a reader needs: a training that
+logs each of 100,000 batches, in a thousand trials.
 
-Called by wandbtrial.py for each row. What is left out stays in the program's own files.
+Called by wandb/trial.py for each row. Omitted values stay in the program's own files.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ if TYPE_CHECKING:
 
     Values = dict[str, float]
 
-# Of each metric, before every second value is left out, then three of four, and so on: more points
+# Values of each metric, before every second is left out, then three of four, and so on: more points
 # than a plot has columns.
 KEPT_BEFORE_MAX = 1000
-NAMES_MAX = 1000  # of an attempt; a row of all of them is still one line of a journal
+NAMES_MAX = 1000  # of an attempt; a row with all names is still one line of a journal
 NAME_CHARACTERS_MAX = 256
 
 
 class Sample:
-    """whole: the metric of which every value counts, or ""."""
+    """Chooses values by metric. whole: the metric of which every value counts, or ""."""
 
     def __init__(self, whole: str) -> None:
         self.at_capacity = False  # some names are not recorded
         self._whole = whole
-        self._names: dict[str, list[int]] = {}  # [values seen, of how many one is kept, kept so]
+        self._names: dict[str, list[int]] = {}  # [seen, interval, recorded values]
         self._left: dict[str, tuple[Optional[int], Optional[float], float]] = {}
 
-    def pick(self, step: Optional[int], at_s: Optional[float], values: Values) -> Values:
-        """The values of a row that are recorded."""
+    def pick(
+        self,
+        step: Optional[int],
+        at_s: Optional[float],
+        values: Values,
+    ) -> Values:
+        """Returns the values of a row to record."""
         picked: Values = {}
         for name, value in values.items():
             if name != self._whole and not self._knows(name):
@@ -42,7 +47,7 @@ class Sample:
         return picked
 
     def rest(self) -> list[tuple[Optional[int], Optional[float], Values]]:
-        """The last value of each metric where it was left out; to be recorded at the end."""
+        """Returns the last value of each metric where it was left out, to record at the end."""
         rows = [(step, at_s, {name: value}) for name, (step, at_s, value) in self._left.items()]
         self._left.clear()
         return rows

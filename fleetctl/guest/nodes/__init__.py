@@ -1,1 +1,1 @@
-"""Several machines that work as one: what each is told, and what their ends come to. Pure."""
+"""Several machines that work as one: the variables of each, and the end of all together. Pure."""

@@ -1,5 +1,5 @@
-"""What the ends of several nodes come to: one end of the attempt. Pure; called by whoever keeps the
-nodes.
+"""Combines the ends of several nodes to one end of the attempt. Pure; called by the supervisor of
+the nodes.
 """
 
 from __future__ import annotations
@@ -11,25 +11,29 @@ if TYPE_CHECKING:
 
 # Errors that come so soon after the loss of a node are its consequence: a broken connection.
 CONSEQUENCE_S = 60.0
-# By these the kernel ends a process, never a peer's failure; nodes see an end some time after it.
+# The kernel ends processes by these, never a peer's failure; nodes see an end some time after it.
 BY_KERNEL = frozenset({"Signal:KILL", "OOMKilled"})
 SEEN_LATE_S = 5.0
 NODE_LOST = "NodeLost"
-RUNNING, SUCCEEDED, FAILED, LOST, STOPPED = "Running", "Succeeded", "Failed", "Lost", "Stopped"
+RUNNING = "Running"
+SUCCEEDED = "Succeeded"
+FAILED = "Failed"
+LOST = "Lost"
+STOPPED = "Stopped"
 
 
 def whole_end(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fields of the attempt's end record, of those of all nodes by rank.
+    """Returns the fields of the attempt's end record, given those of all nodes by rank.
 
     Each has `ok`, `infra`, `reason`, `message`, `exit` and `at`; `stopped` where another node's end
-    was the cause, `outside` where all were ended, and `lost` where its machine went away. First
+    was the cause, `outside` where all were ended, and `lost` where its machine disappeared. First
     match wins:
 
     - a lost node makes the attempt lost, whatever the others ended with soon after;
     - node 0 decides success;
-    - else the first to fail by its own clock says why, and which node that was; a node
+    - else the first failure by the node's own clock gives the reason and the rank; a node
       that the kernel ended at about that time goes before those that ended by themselves;
-    - else all were ended from outside, and node 0 says why.
+    - else all were ended from outside, and node 0 gives the reason.
     """
     failed = [rank for rank, end in enumerate(ends) if _failed(end)]
     first = min(failed, key=lambda rank: (_failed_at(ends[rank]), rank), default=None)
@@ -47,7 +51,9 @@ def _failed(end: dict[str, Any]) -> bool:
 
 def _failed_at(end: dict[str, Any]) -> float:
     at: float = end["at"]
-    return at - SEEN_LATE_S if end["reason"] in BY_KERNEL else at
+    if end["reason"] in BY_KERNEL:
+        return at - SEEN_LATE_S
+    return at
 
 
 def _of_lost(ends: Sequence[dict[str, Any]], rank: int) -> dict[str, Any]:
@@ -64,11 +70,13 @@ def _of_lost(ends: Sequence[dict[str, Any]], rank: int) -> dict[str, Any]:
 
 
 def state_of(end: dict[str, Any] | None) -> str:
-    """A word for how a node stands; None: it has not ended."""
+    """Returns the state of a node; None: it has not ended."""
     if end is None:
         return RUNNING
     if end.get("lost"):
         return LOST
     if end.get("stopped") or end.get("outside"):
         return STOPPED
-    return SUCCEEDED if end["ok"] else FAILED
+    if end["ok"]:
+        return SUCCEEDED
+    return FAILED

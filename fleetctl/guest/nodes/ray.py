@@ -1,9 +1,9 @@
-"""A Ray cluster around the work of an attempt: the head beside the work on node 0, a worker on each
+"""Runs a Ray cluster around an attempt's work: the head beside the work on node 0, a worker on each
 other node; all there before the work begins, and ended with it.
 
-Called in the forked process that leads a node, in place of the work; it never returns. Ray's own
-processes live in a session of their own: what ends the work by TERM leaves the cluster standing
-until the work is over, and `ray stop` is never asked, which would end every cluster of the user.
+Called in the forked process that leads a node, instead of the work; it never returns. Ray's own
+processes live in a session of their own: a TERM that ends the work leaves the cluster standing
+until the work has ended, and `ray stop` is never called, which would end every cluster of the user.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import time
+
+from fleetctl.guest.task.program import COMMAND_NOT_FOUND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,12 +24,12 @@ if TYPE_CHECKING:
     Tell = Callable[[dict[str, Any]], None]
 
 READY_S = 600.0  # a worker without its head would try for longer
-SEEN_S = 5.0  # for the end of a leader to be seen, on a machine with too much to do
+SEEN_S = 5.0  # to notice the end of a leader, on a machine with too much to do
 PAUSE_S = 0.1
 SAID_BYTES_MAX = 2000
 FAILED = "RayFailed"
 NO_PACKAGE = 77  # an exit code of the program below
-# Counts the nodes that are alive, by Ray's own word; ends when all are there.
+# Counts the nodes that Ray reports alive; exits when all have joined.
 _COUNT = f"""
 import sys, time
 try:
@@ -42,9 +44,9 @@ while sum(1 for node in ray.nodes() if node["Alive"]) < count:
 
 
 def own_variables(asked: Mapping[str, Any]) -> dict[str, str]:
-    """What the work and Ray's processes are told of a cluster. Without a token anyone on the
-    network could run code; it is new each time and kept nowhere. Nodes that each ask for
-    themselves bring one that they share, in `token`.
+    """Returns the variables of the work and of Ray's processes. Without a token anyone on the
+    network could run code; it is new each time and stored nowhere. Nodes whose supervisors each
+    start Ray bring a shared one in `token`.
     """
     shown = asked["dashboard_port"]
     return {
@@ -55,12 +57,16 @@ def own_variables(asked: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-class _Ended(BaseException):
-    """TERM, while nothing of the work runs here."""
+class _RayEnded(BaseException):
+    """TERM arrived while the work does not run in this process."""
 
 
-class _Failed(Exception):
-    """The cluster cannot be had, or has broken down."""
+class _RayFailed(Exception):
+    """The cluster cannot be started, or has broken down."""
+
+
+class _Missing(_RayFailed):
+    """Ray is not in the image, nor will it be at the next attempt."""
 
 
 def launch(
@@ -69,11 +75,13 @@ def launch(
     work: Callable[[], NoReturn],
     tell: Tell,
 ) -> NoReturn:
-    """asked: `rank`, `addresses` of all nodes, `port`, `client_port`, `dashboard_port` (or None),
+    """Leads this node of the cluster; called in the forked process.
+
+    asked: `rank`, `addresses` of all nodes, `port`, `client_port`, `dashboard_port` (or None),
     `gpus` and `cpus` (or None) of this node, `memory` of its object store (or None), `temp`, a
-    directory of at most 45 bytes. variables: the whole environment of the work, `own_variables`
-    among it, the same on all nodes. work: never returns; called in a process of its own. tell: one
-    event to whoever keeps the run.
+    directory of at most 45 bytes. variables: the whole environment of the work, with
+    `own_variables`, the same on all nodes. work: never returns; called in a process of its own.
+    tell: sends one event to the run's supervisor.
     """
     signal.signal(signal.SIGTERM, _end)
     cluster = _Cluster(asked, variables)
@@ -81,11 +89,12 @@ def launch(
     try:
         cluster.start()
         code = cluster.lead(work) if asked["rank"] == 0 else cluster.serve()
-    except _Ended:
+    except _RayEnded:
         code = 128 + signal.SIGTERM
-    except (_Failed, OSError) as error:
+    except (_RayFailed, OSError) as error:
         message = str(error)
-        tell({"e": "error", "reason": FAILED, "message": message})
+        reason = COMMAND_NOT_FOUND if isinstance(error, _Missing) else FAILED
+        tell({"e": "error", "reason": reason, "message": message})
         os.write(2, f"fleetctl: {message}\n".encode("utf-8", "backslashreplace"))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -97,7 +106,7 @@ def launch(
 
 
 class _Cluster:
-    """This node's part of it."""
+    """The part of a cluster that runs on this node."""
 
     def __init__(self, asked: Mapping[str, Any], variables: Mapping[str, str]) -> None:
         self._asked = asked
@@ -107,7 +116,7 @@ class _Cluster:
         self._ray: Optional[subprocess.Popen[bytes]] = None
 
     def start(self) -> None:
-        """Raises _Failed."""
+        """Starts Ray on this node. Raises _RayFailed."""
         import subprocess  # few attempts need it, and every supervisor loads this file
 
         own = {name: it for name, it in self._variables.items() if name != "RAY_ADDRESS"}
@@ -123,12 +132,14 @@ class _Cluster:
                 )
             except FileNotFoundError:
                 hint = "add it: `image: {pip: [ray]}`"
-                raise _Failed(f"the image has no program `ray`; hint: {hint}") from None
+                raise _Missing(f"the image has no program `ray`; hint: {hint}") from None
 
     def lead(self, work: Callable[[], NoReturn]) -> int:
-        """Node 0: wait for all, do the work, and tell its exit code. Raises _Failed and _Ended."""
+        """Leads from node 0: waits for all nodes, does the work, and returns its exit code. Raises
+        _RayFailed and _RayEnded.
+        """
         self._await_all()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the work has it from its group
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the work receives TERM through its group
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -141,20 +152,20 @@ class _Cluster:
                 self._ray.returncode = _code(status)
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                raise _Failed(f"Ray's head ended while the work ran: {self._last_words()}")
+                raise _RayFailed(f"Ray's head ended while the work ran: {self._last_words()}")
 
     def serve(self) -> int:
-        """Another node: until it is killed, once node 0 is over. What saves on TERM there needs the
-        whole cluster. Raises _Failed.
+        """Serves on a further node, until it is killed after the end of node 0. A program that
+        saves on TERM there needs the whole cluster. Raises _RayFailed.
         """
         assert self._ray is not None
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._ray.wait()
-        raise _Failed(f"Ray's worker on this node ended: {self._last_words()}")
+        raise _RayFailed(f"Ray's worker on this node ended: {self._last_words()}")
 
     def end_behind_us(self) -> None:
-        """`end`, once this process is gone and whoever keeps the run has seen that: a worker that
-        lost its head before the work's own end is known would be taken for the cause of it.
+        """Calls `end` once this process has exited and the run's supervisor has noticed: a worker
+        that lost its head before the work's own end is known would be taken for the cause.
         """
         leader = os.getpid()
         if os.fork() == 0:
@@ -168,7 +179,7 @@ class _Cluster:
             os._exit(0)
 
     def end(self) -> None:
-        """Every process of Ray's session, and its files."""
+        """Ends every process of Ray's session, and removes its files."""
         if self._ray is not None:
             while kill_session(self._ray.pid):
                 time.sleep(PAUSE_S / 10)
@@ -185,16 +196,16 @@ class _Cluster:
         try:
             while True:
                 if self._ray.poll() is not None:
-                    raise _Failed(f"Ray's head did not start: {self._last_words()}")
+                    raise _RayFailed(f"Ray's head did not start: {self._last_words()}")
                 if time.monotonic() > until_s:
-                    raise _Failed(f"not all {count} nodes joined Ray within {READY_S:.0f} s")
+                    raise _RayFailed(f"not all {count} nodes joined Ray within {READY_S:.0f} s")
                 if probe is None:
                     probe = self._probe(count)
                 elif probe.poll() == 0:
                     return
                 elif probe.returncode == NO_PACKAGE:
                     program = _python(self._variables)
-                    raise _Failed(f"`{program}` has no package `ray`, which its program needs")
+                    raise _RayFailed(f"`{program}` has no package `ray`, which its program needs")
                 elif probe.returncode is not None:
                     probe = None  # the head is not up yet
                 time.sleep(PAUSE_S)
@@ -216,7 +227,8 @@ class _Cluster:
         )
 
     def _arguments(self) -> list[str]:
-        asked, own = self._asked, self._asked["addresses"][self._asked["rank"]]
+        asked = self._asked
+        own = self._asked["addresses"][self._asked["rank"]]
         program = _found(self._variables, "ray") or "ray"
         made = [program, "start", "--block", "--disable-usage-stats", f"--node-ip-address={own}"]
         made.append(f"--num-gpus={asked['gpus']}")
@@ -224,7 +236,7 @@ class _Cluster:
             made.append(f"--num-cpus={asked['cpus']}")
         if asked["memory"]:
             made.append(f"--object-store-memory={asked['memory']}")
-        # Of a range, raylets on one machine would give their workers the same ports.
+        # In a range, raylets on one machine would give their workers the same ports.
         made += ["--min-worker-port=0", "--max-worker-port=0", f"--temp-dir={asked['temp']}"]
         if asked["rank"]:
             return [*made, f"--address={self._address}"]
@@ -237,15 +249,21 @@ class _Cluster:
         return [*made, "--include-dashboard=false"]
 
     def _has_client(self) -> bool:
-        """Ray's client server would listen on 10001 for each head; without it no port may be
-        named.
+        """Returns whether Ray has a client server. It would listen on 10001 for each head; without
+        it no port may be named.
         """
         import subprocess
 
         asked = [_python(self._variables), "-c", "import ray, grpc"]
         null = subprocess.DEVNULL
         done = subprocess.run(
-            asked, env=self._variables, cwd="/", stdin=null, stdout=null, stderr=null, check=False
+            asked,
+            env=self._variables,
+            cwd="/",
+            stdin=null,
+            stdout=null,
+            stderr=null,
+            check=False,
         )
         return done.returncode == 0
 
@@ -261,27 +279,29 @@ class _Cluster:
 
 
 def _end(_number: int, _frame: Optional[FrameType]) -> None:
-    raise _Ended
+    raise _RayEnded
 
 
 def _python(variables: Mapping[str, str]) -> str:
-    """The Python that Ray is installed for."""
+    """Returns the Python that Ray is installed for."""
     return _found(variables, "python3") or _found(variables, "python") or sys.executable
 
 
 def _found(variables: Mapping[str, str], program: str) -> str:
-    """Its path, or nothing."""
+    """Returns the path of a program, or ""."""
     import shutil
 
     return shutil.which(program, path=variables.get("PATH")) or ""
 
 
 def _code(status: int) -> int:
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+    if os.WIFEXITED(status):
+        return os.WEXITSTATUS(status)
+    return 128 + os.WTERMSIG(status)
 
 
 def kill_session(session: int) -> bool:
-    """Kill what is in the session; whether anything was. Actors have groups of their own."""
+    """Kills a session's processes; returns whether any was alive. Actors have their own groups."""
     found = False
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not name.isdigit():
@@ -300,7 +320,7 @@ def kill_session(session: int) -> bool:
             os.killpg(session, signal.SIGKILL)
         except OSError:
             return False
-    while True:  # those that were ours
+    while True:  # our own children
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 break

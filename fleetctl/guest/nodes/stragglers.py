@@ -1,8 +1,8 @@
-"""Which of several nodes falls behind the others, by when each reports its steps. Pure; asked by
-whoever keeps the nodes.
+"""Finds the node that falls behind the others, by when each reports its steps. Pure; called by the
+supervisor of the nodes.
 
-Where nodes wait for each other at every step, all report when the slowest does, and nobody is seen
-to be behind: this is of work whose nodes step by themselves, or that report before they wait.
+Where nodes wait for each other at every step, all report when the slowest does, and no node appears
+late: this is for work whose nodes step by themselves, or that report before they wait.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Optional
 
-STEPS = 20  # the last so many that another node has reported are looked at
-BEHIND_TIMES = 2.0  # the middle of how far the others are
+STEPS = 20  # how many of the newest steps, reported by other nodes too, count
+BEHIND_TIMES = 2.0  # times the median lag of the others
 BEHIND_MIN_S = 2.0  # reports are looked for once a second
 
 
 class Stragglers:
-    """Each node is named once an attempt."""
+    """Reports each straggler once an attempt."""
 
     def __init__(self) -> None:
         self._named: set[int] = set()
 
     def news(self, nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[str]:
-        """A sentence about one that has fallen behind since. nodes: by rank, when each first
-        reported a step, of its newest STEPS and more; now_s: by the same clock.
+        """Returns a sentence about a new straggler. nodes: by rank, when each first reported a
+        step, for its newest STEPS and more; now_s: by the same clock.
         """
         found = behind(nodes, now_s)
         if found is None or found[0] in self._named:
@@ -38,18 +38,18 @@ class Stragglers:
 
 
 def behind(nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[tuple[int, float]]:
-    """(rank, seconds) of the node that is far behind the others, in the middle of the last steps;
-    None where none is, or too little is known.
+    """Returns (rank, seconds) of the node that is far behind the others, by the median of the last
+    steps; None where all keep up, or too little is known.
 
-    Far is more than a whole step, than BEHIND_MIN_S, and than BEHIND_TIMES what the others are
-    behind the first. A node that has not come to a step is so late as it is with its next one, up
+    Far is more than a whole step, than BEHIND_MIN_S, and than BEHIND_TIMES the lag of the others
+    behind the first. For a step that a node has not reached, its lag is that of its next step, up
     to now.
     """
     if len(nodes) < 2 or not all(nodes):
         return None
-    oldest = max(min(times) for times in nodes)  # of what is known of all
+    oldest = max(min(times) for times in nodes)  # the first that is known for all nodes
     steps = sorted({step for times in nodes for step in times if step >= oldest})
-    # A step that one node alone has reached says that it is fast, not that the others are slow.
+    # A step that one node alone has reached shows that it is fast, not that the others are slow.
     enough = len(nodes) // 2 + 1 if len(nodes) > 2 else 1
     common = [step for step in steps if sum(step in times for times in nodes) >= enough][-STEPS:]
     if len(common) < STEPS:
@@ -65,9 +65,12 @@ def behind(nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[tuple
 
 
 def _lag(
-    times: Mapping[int, float], firsts: Mapping[int, float], steps: Sequence[int], now_s: float
+    times: Mapping[int, float],
+    firsts: Mapping[int, float],
+    steps: Sequence[int],
+    now_s: float,
 ) -> float:
-    """How many seconds one node is behind whoever was first, in the middle of `steps`."""
+    """Returns the median seconds of a node behind the first, over `steps`."""
     newest = max(times)
     waits_since_s = min((at for step, at in firsts.items() if step > newest), default=now_s)
     return median(

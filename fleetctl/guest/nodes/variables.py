@@ -1,7 +1,7 @@
-"""What each node of several is told of the others: the variables that torchrun, accelerate,
-Lightning, JAX and plain scripts read. Pure.
+"""Sets the variables of each node of several that torchrun, accelerate, Lightning, JAX and plain
+scripts read. Pure.
 
-Nothing of it where there is one node, or plain scripts would become distributed by accident.
+A single node gets no such variable, or plain scripts would become distributed by accident.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
 def variables(
-    rank: int, addresses: Sequence[str], port: int, procs: int, interface: str = ""
+    rank: int,
+    addresses: Sequence[str],
+    port: int,
+    procs: int,
+    interface: str = "",
 ) -> dict[str, str]:
-    """The variables of node `rank`. addresses: of all nodes, by rank, as their peers reach them;
-    port: of node 0, that is free; procs: processes of a launcher on each node; interface: that
-    leads to the peers, where libraries would not find it.
+    """Returns the variables of node `rank`. addresses: of all nodes, by rank, as their peers reach
+    them; port: a free one of node 0; procs: processes of a launcher on each node; interface: the
+    one that leads to the peers, where libraries would not find it.
     """
     count = len(addresses)
     if count == 1:
@@ -28,6 +32,8 @@ def variables(
         "MASTER_ADDR": head,
         "MASTER_PORT": str(port),
         "NODE_RANK": str(rank),
+        # As in pods of an Indexed Job: programs written for such pods read their rank there.
+        "JOB_COMPLETION_INDEX": str(rank),
         "NNODES": str(count),
         "FLEETCTL_NODE_RANK": str(rank),
         "FLEETCTL_NODES": str(count),
@@ -43,5 +49,10 @@ def variables(
     }
     if procs == 1:
         # For `python train.py` without a launcher.
-        values.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+        values.update(
+            RANK=str(rank),
+            WORLD_SIZE=str(count),
+            LOCAL_RANK="0",
+            LOCAL_WORLD_SIZE="1",
+        )
     return {**values, **dict.fromkeys(INTERFACES if interface else (), interface)}

@@ -1,20 +1,20 @@
-# What all verbs of the POSIX guest share: paths, time, encodings. For dash, busybox ash and bash.
+# Shared by all verbs of the POSIX guest: paths, time, encodings. For dash, busybox ash and bash.
 #
 # The state directory is the working directory, as for the guest in Python (see remote/place.py):
-#   supervisor           its existence says that something has begun; the newest supervisor's pid
-#   open                 the sandbox takes another run: whoever takes this file away begins it
+#   supervisor           its existence shows that a run has begun; the newest supervisor's pid
+#   open                 the sandbox takes another run: the process that removes this file begins it
 #   runs/<run>.begun     the latch of a run          runs/<run>.order   its order, sourced
 #   runs/<run>.jsonl     its journal, also a latch   runs/<run>.log     its output
 #   runs/<run>.keeper    the pid of its supervisor   runs/<run>.pid     the pid of its task
-#   runs/<run>.why       why it is being ended       runs/<run>.ender   by which process
-#   runs/<run>.stopped   somebody asked for its end
-#   runs/<run>.base      what a byte at the beginning of its log has as its offset
+#   runs/<run>.why       why it is being ended       runs/<run>.ender   the pid of the ender
+#   runs/<run>.stopped   a stop was requested
+#   runs/<run>.base      the offset of the first byte of its log
 #   follow.<pid>         a pipe that wakes one attach
 
 newline='
 '
 
-# Make a file; fails when it was there.
+# Make a file; fails when it existed.
 latch() {
     set -C
     true 2>/dev/null >"$1"
@@ -23,7 +23,7 @@ latch() {
     return $latched
 }
 
-# now: seconds since the epoch with hundredths. `date` is asked once; then the uptime is enough.
+# now: seconds since the epoch with hundredths. `date` is run once; then the uptime is enough.
 tell_time() {
     uptime=
     [ -r /proc/uptime ] && read -r uptime _ </proc/uptime && uptime=${uptime%.*}${uptime#*.}
@@ -40,7 +40,7 @@ tell_time() {
     now=$whole.$hundredths
 }
 
-# encoded: what a command writes, as one member of a JSON object; size: how many bytes that was.
+# encoded: a command's output, as one member of a JSON object; size: its bytes.
 encode() {
     if [ -z "$encoder" ]; then
         encoder=od
@@ -63,7 +63,7 @@ encode() {
     fi
 }
 
-# Whether a process runs; a zombie that nobody collects does not.
+# Succeeds when a process runs; a zombie that no parent collects does not.
 lives() {
     [ -n "$1" ] && kill -0 "$1" 2>/dev/null || return 1
     [ -r "/proc/$1/stat" ] || return 0
@@ -71,7 +71,7 @@ lives() {
     case ${stat##*) } in [ZX]*) return 1 ;; esac
 }
 
-# content: what a small file holds; fails when there is none.
+# content: of a small file; fails when there is none.
 content_of() {
     content=
     [ -r "$1" ] && { read -r content <"$1"; } 2>/dev/null
@@ -83,7 +83,7 @@ pause() {
     sleep "$1" 2>/dev/null || sleep 1
 }
 
-# Wake everyone who follows a run.
+# Wake all followers of a run.
 poke() {
     for pipe in follow.*; do
         [ -p "$pipe" ] && echo . 1<>"$pipe"
@@ -103,7 +103,7 @@ write_unbegun() {
     } >>"runs/$1.jsonl"
 }
 
-# Take the sandbox's last chance for a run; says so to whoever was told that it is open.
+# Take the sandbox's last chance for a run; record that in the journal of the last run.
 close_sandbox() {
     [ -f open ] && { mv open closed; } 2>/dev/null || return 0
     tell_time

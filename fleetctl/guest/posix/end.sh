@@ -1,4 +1,4 @@
-# Ending a run before it ends by itself: at a stop, at its timeout, or because its sandbox goes.
+# Ending a run before it ends by itself: at a stop, at its timeout, or at the sandbox's end.
 
 # End run $1 for reason $2: TERM now, KILL after the grace of $3 seconds. The first reason counts.
 end_run() {
@@ -18,12 +18,12 @@ end_run() {
             ;;
     esac
     [ "$tree" = " " ] || send_all KILL "$leader"
-    # What one of them had just started.
+    # Processes that one of them had just started.
     find_tree "$leader" "$1"
     [ "$tree" = " " ] || send_all KILL "$leader"
 }
 
-# Until all that was found has ended or the grace has passed, in steps of a tenth of a second.
+# Until all found processes have ended or the grace has passed, in steps of a tenth of a second.
 wait_grace() {
     whole=${2%.*} tenths=0
     case $2 in *.*) tenths=${2#*.} tenths=${tenths%"${tenths#?}"} ;; esac

@@ -1,14 +1,14 @@
-# Tells a run's story as frames on stdout, from any offset, live, until its end.
+# Streams a run's frames to stdout, from any offset, live, until its end.
 
 read_bytes=49152
 
 follow() {
     run=$1 journal=runs/$1.jsonl journal_at=$2 log=runs/$1.log log_at=$3
     pipe=follow.$$ opened= ended= torn= part=
-    # Made once and left there: another attach with this pid finds it.
+    # Made once and left: another attach with this pid finds it.
     [ -p "$pipe" ] || mkfifo "$pipe"
     exec 3<>"$pipe"
-    reminder= quiet=0
+    reminder= quiet=0 gone=
     (read -r -t 0.01 word </dev/null) 2>/dev/null
     if [ $? -gt 1 ]; then # this shell has no time limit for `read`
         (exec </dev/null >/dev/null 2>&1 3>&- && remind $$ "$pipe") &
@@ -17,13 +17,14 @@ follow() {
         trap 'exit 0' HUP INT TERM
     fi
     while :; do
-        # Asked first: what was written before the supervisor died is still read below.
+        # Checked first: frames from before the supervisor's death are still read below.
         dead=
         content_of "runs/$run.keeper" && lives "$content" || dead=yes
+        [ -n "$dead" ] || gone=
         said=
         read_journal
         printf '%s' "$lines"
-        # The journal was read first, so the log holds all that was written before its end.
+        # The journal was read first, so the log holds all output from before its end.
         say_log
         [ -z "$ended" ] || say_rest_of_log
         printf '%s' "$last"
@@ -34,6 +35,9 @@ follow() {
         elif [ -n "$said" ]; then
             quiet=0
             [ -z "$dead" ] || continue
+        elif [ -n "$dead" ] && [ -n "$opened" ] && [ -z "$gone" ]; then
+            gone=yes # it may have begun between both looks
+            continue
         elif [ -n "$dead" ] && [ -n "$opened" ]; then
             echo '{"e":"lost","message":"the process that looked after the run died"}'
             exit 3
@@ -48,8 +52,8 @@ follow() {
     done
 }
 
-# Until somebody wakes us. Whoever makes the journal does so after our pipe was there, or before we
-# looked for it.
+# Until we are woken. The journal's creator makes it after our pipe existed, or before we looked for
+# it.
 wait_for_news() {
     word=reminder
     if [ -n "$reminder" ]; then
@@ -60,7 +64,7 @@ wait_for_news() {
     [ "$word" = . ] || quiet=$((quiet + 1))
 }
 
-# Every five seconds: is the supervisor there, is it time to show that we are?
+# Every five seconds: does the supervisor live, is a sign of life of ours due?
 remind() {
     while sleep 5; do
         lives "$1" || break
@@ -68,7 +72,7 @@ remind() {
     done
 }
 
-# lines: what was added to the journal, whole lines only; last: from its end record on.
+# lines: new ones of the journal, whole lines only; last: from its end record on.
 read_journal() {
     lines= last=
     if [ -z "$opened" ]; then
@@ -92,12 +96,12 @@ read_journal() {
     torn=$torn$line
 }
 
-# All that is new in the log, as frames.
+# All new output in the log, as frames.
 say_log() {
     [ -s "$log" ] || [ -n "$part" ] || return 0
-    # Times of files are coarse: what was written at the moment of a look is looked at again.
+    # Times of files are coarse: output of the moment of a look is read again.
     [ -n "$part" ] && [ -z "$ended$dead" ] && [ "$pipe.seen" -nt "$log" ] && return 0
-    content_of "runs/$run.base" || return 0 # the log begins anew at this moment
+    content_of "runs/$run.base" || return 0 # the log starts empty at this moment
     : >"$pipe.seen"
     if [ "$content" != "$part" ]; then
         next=$content
@@ -116,8 +120,8 @@ say_log() {
     say_log
 }
 
-# After the end nothing tells what could not be read at that moment, such as when no process could be
-# made for it.
+# After the end no event repeats a look that failed, such as when no process could be started for
+# it.
 say_rest_of_log() {
     tries=0
     while [ -s "$log" ] && [ $tries -lt 100 ]; do
@@ -139,8 +143,8 @@ oldest_part() {
     done
 }
 
-# What can be read from descriptor 5 now. Fails when the log began anew while it was read, unless
-# it is an old part of it.
+# The bytes that descriptor 5 has now. Fails when the log was emptied while it was read, unless
+# the descriptor is an old part of it.
 pass_on() {
     size=$read_bytes
     while [ "$size" = "$read_bytes" ]; do
@@ -152,7 +156,7 @@ pass_on() {
     done
 }
 
-# Go on where the log was left, or where this part of it begins.
+# Continue at the log's last offset, or at the beginning of this part.
 skip_to_offset() {
     [ "$log_at" -ge "$part" ] || log_at=$part
     [ "$log_at" -le "$part" ] || dd bs=$((log_at - part)) count=1 <&5 >/dev/null 2>&1

@@ -3,10 +3,10 @@
 #   idle   --dir D --begin-s S
 #
 # First in the file, and it ends here: a shell reads no further than it has executed, so that a
-# sandbox does not pay for all else. To make its directory would take a program as large as itself.
+# sandbox does not pay for the rest. Making its directory would take a program as large as itself.
 idle() {
     trap 'kill $! 2>/dev/null; exit 0' TERM INT
-    echo $$ >"$directory.idle" # who reads this may tell us to end at once
+    echo $$ >"$directory.idle" # the reader may send the signal at once
     sleep "$begin_s" &
     wait $!
     while [ -f "$directory/supervisor" ]; do

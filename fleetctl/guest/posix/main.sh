@@ -16,7 +16,7 @@ attach() {
     [ "$for_s" = 0 ] || follow "$run" "$journal_at" "$log_at"
 }
 
-# Start a supervisor that has nothing more to do with this process, unless the sandbox is taken.
+# Start a supervisor that is independent of this process, unless the sandbox is taken.
 begin() {
     if [ -f "runs/$run.stopped" ]; then
         write_unbegun "$run" "it was stopped before"
@@ -46,7 +46,7 @@ begin() {
 }
 
 # Returns at once; a process of its own waits for the grace. The run's order may still be on its
-# way, or its task about to start: both look whether the run was stopped.
+# way, or its task about to start: both check whether the run was stopped.
 stop() {
     : >"runs/$run.stopped"
     if content_of open && [ "$content" = "$run" ]; then
@@ -75,7 +75,7 @@ leave() {
     end_entrypoint
 }
 
-# With what it waits for.
+# End a process with the command that it waits for.
 end_lingering() {
     kill -TERM "-$1" 2>/dev/null || kill -TERM "$1" 2>/dev/null
     return 0

@@ -1,11 +1,12 @@
-"""An order as the POSIX guest reads it: a text for the shell. Called by providers; pure.
+"""Writes an order as the POSIX guest reads it: a text for the shell. Called by providers; pure.
 
-Values of secrets are not in it: they are in the guest's environment, from which the order takes
-them out for everything but the task and the preparations of its sandbox.
+Values of secrets are not in it: they are in the guest's environment, from which the order removes
+them for everything but the task and the preparations of its sandbox.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
@@ -19,17 +20,20 @@ from fleetctl.guest.journal.results import NO_FILE
 from fleetctl.guest.task.parameters import long_variables, parameter_texts, remark_on_long
 from fleetctl.guest.task.program import cannot_enter, not_executable, not_found
 
+_STATE = "//fleetctl.state//"  # which no parameter holds by chance, and JSON leaves as it is
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def posix_order(order: Mapping[str, Any]) -> str:
-    """order: as the guest in Python reads it; see remote/run/attempt.py."""
+    """Returns the shell text. order: as the Python guest reads it; see remote/run/attempt.py."""
     argv = list(order["argv"])
     secrets = [name for name in order["secret_names"] if _NAME.fullmatch(name)]
-    timeout_s, sync_s, identity = order["timeout_s"], order["sync_s"], order["identity"]
+    timeout_s = order["timeout_s"]
+    sync_s = order["sync_s"]
+    identity = order["identity"]
     whole, fraction = _split(timeout_s)
+    named, paths = _name_inputs(order)
     values = {
-        "params": json.dumps(order["params"]),
         "identity": json.dumps({"keeper": "", "note": "", **identity}, separators=(",", ":"))[1:-1],
         "note": _inside(str(identity.get("note", ""))),
         "source": order["source"]["dir"] if order["source"] else "",
@@ -53,6 +57,7 @@ def posix_order(order: Mapping[str, Any]) -> str:
         "steps": " ".join(f"step_{number}" for number in range(len(order["setup"]))),
     }
     lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
+    lines.append(f"params={_quote_paths(json.dumps(named), '$PWD')}")
     lines += [
         f"step_{number}() {{ exec $alone {shlex.join(step)}; }}"
         for number, step in enumerate(order["setup"])
@@ -61,7 +66,7 @@ def posix_order(order: Mapping[str, Any]) -> str:
         f"task() {{ exec $alone {shlex.join(_odd(order) + argv)}; }}",
         _function("hold_secrets", [_HOLD.format(name=name) for name in secrets]),
         _function("give_secrets", [_GIVE.format(name=name) for name in secrets]),
-        _function("give_variables", [*_LOCALE, *_variables(order)]),
+        _function("give_variables", [*_LOCALE, *_variables(order, named), *_inputs(order, paths)]),
         _function("make_links", _links(order)),
         _function("sync_mounts", [f"sync_one {shlex.quote(path)}" for path in order["sync"]]),
     ]
@@ -72,8 +77,49 @@ def _function(name: str, lines: list[str]) -> str:
     return "\n".join([f"{name}() {{", *lines, "return 0", "}"])
 
 
-def _variables(order: Mapping[str, Any]) -> list[str]:
-    """Exports of all that a task finds in its environment."""
+def _name_inputs(order: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Returns (the parameters with the paths of the task's files, these paths); the state
+    directory in a path is _STATE, as its own path is known in the sandbox alone.
+    """
+    params = dict(order["params"])
+    paths = [
+        f"{it['mount']}/{it['path']}" if "mount" in it else f"{_STATE}/files/inputs/{it['name']}"
+        for it in order.get("files") or ()
+    ]
+    if paths:
+        params |= {"file": paths[0]} if "file" in params else {"files": paths}
+    return params, paths
+
+
+def _quote_paths(text: str, state: str) -> str:
+    """Quotes a text, with the state directory in place of _STATE."""
+    return f'"{state}"'.join(shlex.quote(it) if it else "" for it in text.split(_STATE)) or "''"
+
+
+def _inputs(order: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
+    """Writes the files of a task, by the shell's own `printf`, which takes any length."""
+    yield 'rm -rf "$state/files/inputs"'
+    for it, path in zip(order.get("files") or (), paths):  # noqa: B905 - Python 3.9
+        if "mount" in it:
+            continue
+        target = _quote_paths(path, "$state")
+        yield f"mkdir -p {_quote_paths(path.rpartition('/')[0], '$state')}"
+        data = base64.b64decode(it["b64"])
+        yield f"printf '{''.join(map(_printed, data))}' >{target}"
+    if paths and "file" not in order["params"]:
+        yield "export TASK_FILES=" + _quote_paths("\n".join(paths), "$state")
+
+
+def _printed(byte: int) -> str:
+    """Returns a byte as `printf` of any shell takes it inside of single quotes."""
+    plain = byte == ord("\n") or (ord(" ") <= byte < 0x7F and byte not in b"%'\\")
+    if plain:
+        return chr(byte)
+    return f"\\{byte:03o}"
+
+
+def _variables(order: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
+    """Exports all variables of a task's environment. params: with the paths of its files."""
     values = {name: text for name, text in order["env"].items() if _NAME.fullmatch(name)}
     values |= {
         "FLEETCTL_RUN": order["run"],
@@ -81,10 +127,10 @@ def _variables(order: Mapping[str, Any]) -> list[str]:
         "JOB_COMPLETION_INDEX": str(order["index"]),
     }
     values |= {volume["variable"]: volume["mount"] for volume in order["volumes"]}
-    texts = parameter_texts(order["params"])
+    texts = parameter_texts(params)
     found = long_variables(texts)
     values |= {name: text for name, text in texts.items() if name not in found}
-    exports = [f"export {name}={shlex.quote(text)}" for name, text in values.items()]
+    exports = [f"export {name}={_quote_paths(text, '$state')}" for name, text in values.items()]
     exports += ['rm -rf "$state/files/long"', *_long(texts, found)]
     files = {"PARAMS": "params.json", "RESULT": "result.json", "METRICS": "metrics.jsonl"}
     return exports + [
@@ -93,7 +139,7 @@ def _variables(order: Mapping[str, Any]) -> list[str]:
 
 
 def _long(texts: Mapping[str, str], found: list[str]) -> Iterator[str]:
-    """Parameters that come as files; `printf` is a part of the shell, and takes texts of any
+    """Writes parameters that come as files; `printf` is a part of the shell, and takes texts of any
     length.
     """
     if found:
@@ -105,9 +151,11 @@ def _long(texts: Mapping[str, str], found: list[str]) -> Iterator[str]:
 
 
 def _odd(order: Mapping[str, Any]) -> list[str]:
-    """`env` sets those variables whose names no shell can."""
+    """Sets by `env` the variables whose names no shell can set."""
     odd = [f"{name}={text}" for name, text in order["env"].items() if not _NAME.fullmatch(name)]
-    return ["env", *odd] if odd else []
+    if odd:
+        return ["env", *odd]
+    return []
 
 
 def _links(order: Mapping[str, Any]) -> list[str]:
@@ -125,7 +173,7 @@ def _directory(order: Mapping[str, Any]) -> str:
 
 
 def _split(timeout_s: float | None) -> tuple[str, str]:
-    """(whole seconds, the rest as what `sleep` takes); ("", "0") for no limit."""
+    """Returns (whole seconds, the rest as `sleep` takes it); ("", "0") for no limit."""
     if timeout_s is None:
         return "", "0"
     hundredths = math.ceil(timeout_s * 100)
@@ -133,7 +181,7 @@ def _split(timeout_s: float | None) -> tuple[str, str]:
 
 
 def _inside(text: str) -> str:
-    """As the inside of a JSON string in ASCII."""
+    """Encodes as the inside of a JSON string in ASCII."""
     return json.dumps(text)[1:-1]
 
 

@@ -1,4 +1,4 @@
-# Looks after one run in a session of its own: prepares, starts, waits, and writes its journal.
+# Supervises one run in a session of its own: prepares, starts, waits, and writes its journal.
 
 supervise() {
     run=$1 journal=runs/$1.jsonl log=runs/$1.log
@@ -70,7 +70,7 @@ start() {
         case $program in
             */*) (cd "$directory" && [ -f "$program" ]) && not_found=$not_executable ;;
         esac
-        refuse "$not_found"
+        refuse "$not_found" CommandNotFound
     else
         [ -z "$remark" ] || echo "fleetctl: $remark" >>"$log"
         (
@@ -84,13 +84,14 @@ start() {
     fi
 }
 
+# Record why it cannot be started. $2: the reason, where it is a different one.
 refuse() {
-    ending=StartFailed message=$1 code=127
+    ending=${2:-StartFailed} message=$1 code=127
     echo "fleetctl: $1" >>"$log"
     return 1
 }
 
-# Whether a program is where `execvp` would look for it.
+# Succeeds when a program is where `execvp` would look for it.
 find_program() {
     case $1 in
         */*) (cd "$directory" && [ -x "$1" ] && [ ! -d "$1" ]) && return 0 || return 1 ;;
@@ -103,7 +104,7 @@ find_program() {
     return 1
 }
 
-# Wait for the end of the task, while a ticker does what has to be done meanwhile.
+# Wait for the end of the task, while a ticker does the periodic work.
 watch() {
     tick &
     ticker=$!
@@ -114,7 +115,7 @@ watch() {
     if [ -f "runs/$run.why" ]; then
         until content_of "runs/$run.why"; do pause 0.02; done
         ending=$content
-        # Whoever ends the run leaves when all of it has ended, or its grace.
+        # The ender of a run leaves when all processes have ended, or at the end of the grace.
         while content_of "runs/$run.ender" && lives "$content"; do pause 0.02; done
     elif [ "$reusable" = true ]; then
         tree= looks=0
@@ -130,11 +131,11 @@ watch() {
     fi
 }
 
-# Once a second: the limit of time, metrics, the limit of the log, volumes, a word to followers.
+# Once a second: the limit of time, metrics, the limit of the log, volumes, a notice to followers.
 tick() {
     over= idle= nap=1 left=$timeout_whole ticks=0
     [ -n "$left" ] && [ "$timeout_fraction" != 0 ] && nap=$timeout_fraction
-    # Told to end, it finishes what it is at; while it only waits it leaves at once.
+    # On a signal to end, it finishes its current step; while it only waits it leaves at once.
     trap 'over=yes; [ -z "$idle" ] || stop_ticking' TERM
     while :; do
         if [ "$left" = 0 ] && [ "$nap" = 1 ]; then
@@ -163,8 +164,8 @@ stop_ticking() {
     exit 0
 }
 
-# Hand on the whole lines that were added to $FLEETCTL_METRICS, or the first of them; the host reads
-# what is in them. With `all`, also a last one that has no end. Fails when there are none.
+# Pass on the whole new lines of $FLEETCTL_METRICS, or the first of them; the host parses
+# them. With `all`, also a last one that has no end. Fails when there are none.
 tell_metrics() {
     [ -f files/metrics.jsonl ] && [ ! -L files/metrics.jsonl ] || return 1
     seen=0 number=0
@@ -181,8 +182,8 @@ tell_metrics() {
     poke
 }
 
-# A log above half its limit becomes an old part, of which the newest is kept, and begins anew. What
-# the task writes at this very moment is lost: nothing but the task itself holds its output.
+# A log above half its limit becomes an old part, of which the newest is kept, and starts empty. The
+# task's output at this very moment is lost: only the task itself holds its output open.
 limit_log() {
     { [ ! -s "$log" ] || [ "runs/$run.told" -nt "$log" ]; } && return 0
     [ "$(wc -c <"$log")" -gt $((log_bytes_max / 2)) ] || return 0
@@ -248,9 +249,9 @@ name_ending() {
     if [ -n "$ending" ]; then
         reason=$ending
         [ "$ending" = Timeout ] && message=$timed_out
-        [ "$ending" = SandboxEnded ] && infra=true message="its sandbox was told to end"
+        [ "$ending" = SandboxEnded ] && infra=true message="its sandbox was asked to end"
     elif [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then
-        # A program that exits with such a code by itself cannot be told from one that was killed.
+        # A program that exits with such a code by itself looks the same as one that was killed.
         name_signal $((code - 128))
         reason=Signal:$name message="ended by signal $((code - 128))"
     elif [ "$code" != 0 ]; then

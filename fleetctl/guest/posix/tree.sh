@@ -1,11 +1,11 @@
 # Finds the processes of a run: by session, by parent and by the run's name in their environment.
-# Looked for only when a run does not end by itself, or when its sandbox lives on.
+# Searched only when a run does not end by itself, or when its sandbox lives on.
 
 # tree: the living pids of group or session $1, those that carry the name of run $2, those that were
 # in `tree` before, and all that descend from one of them.
 find_tree() {
     look_once "$1" "$2"
-    # One that was born while we looked was in no list.
+    # A process that was born during the search was in no list.
     [ "$tree" != " " ] || look_once "$1" "$2"
 }
 
@@ -36,7 +36,7 @@ look_at() {
     fi
 }
 
-# Pids of those that have a run's name in their environment: not one that it only begins, nor that of
+# Pids of processes with a run's name in their environment: not a longer name with it, nor that of
 # a run in another directory, where processes of several sandboxes are seen.
 carrying() {
     for file in $(grep -lsF "FLEETCTL_RUN=$1" /proc/[0-9]*/environ 2>/dev/null); do

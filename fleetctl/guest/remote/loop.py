@@ -1,6 +1,6 @@
-"""The supervisor's loop: what to do when a descriptor is ready, a child ends or time passes.
+"""The supervisor's loop: calls back when a descriptor is ready, a child ends or time passes.
 
-Single-threaded; nothing that it calls may wait.
+Single-threaded; its callbacks may not wait.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Loop:
         self.watch(self._waker, self._woken)
 
     def watch(self, handle: int, act: Callable[[], object]) -> None:
-        """act: called when there is something to read."""
+        """Watches a descriptor. act: called when it is readable."""
         self._ready[handle] = act
         self._poll.register(handle, select.POLLIN)
 
     def watch_room(self, handle: int, act: Callable[[], object]) -> None:
-        """As `watch`, for when the descriptor takes more to be written."""
+        """Watches as `watch` does, for when the descriptor is writable."""
         self._ready[handle] = act
         self._poll.register(handle, select.POLLOUT)
 
@@ -48,8 +48,13 @@ class Loop:
         del self._ready[handle]
         self._poll.unregister(handle)
 
-    def after(self, name: str, delay_s: float, act: Callable[[], object]) -> None:
-        """Call later. At most one call of each name is to come; a later one replaces it."""
+    def after(
+        self,
+        name: str,
+        delay_s: float,
+        act: Callable[[], object],
+    ) -> None:
+        """Calls later. At most one call of each name is due; a later one replaces it."""
         self._timers[name] = (time.monotonic() + delay_s, act)
 
     def cancel(self, name: str) -> None:
@@ -59,11 +64,11 @@ class Loop:
         return name in self._timers
 
     def when_ended(self, pid: int, act: Callable[[int], object]) -> None:
-        """act: called with the wait status of the child."""
+        """Watches a child. act: called with its wait status."""
         self._children[pid] = act
 
     def turn(self) -> None:
-        """Wait for something and do what is due."""
+        """Waits for an event and calls what is due."""
         for handle, _ in self._poll.poll(self._wait_ms()):
             act = self._ready.get(handle)
             if act is not None:
@@ -85,7 +90,7 @@ class Loop:
 
     def _woken(self) -> None:
         os.read(self._waker, 4096)
-        if self._termed:  # before the children: they may have been told to end with us
+        if self._termed:  # before the children: they may have received the same signal
             self._termed = False
             self._on_term()
         self._reap()

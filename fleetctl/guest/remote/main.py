@@ -5,6 +5,7 @@
                                                      begin the run if nobody has, and follow it,
                                                      not longer than S seconds
          ... --services NAME=C,...                    and the logs of its services from there
+         ... --outputs O                              and what is kept of its files
          ... --stay yes                              this process lives as long as the sandbox
          ... --more yes                              and then others; see turns.py
   turns  --dir D                                     the same from the first on, all over stdin
@@ -33,24 +34,32 @@ USAGE = 64
 
 
 def main(argv: list[str]) -> int:
-    """The exit code."""
+    """Runs a verb; returns the exit code."""
     verb, options = argv[1], dict(zip(argv[2::2], argv[3::2]))  # noqa: B905 - Python 3.9 has no strict
     place.enter(options.get("--dir", DIRECTORY))
     if verb == "attach":
         from fleetctl.guest.remote.verbs.attach import attach
 
         services = _offsets_of(options.get("--services", ""))
-        offsets = int(options.get("--journal", 0)), int(options.get("--log", 0)), services
+        at = [int(options.get(f"--{name}", 0)) for name in ("journal", "log", "outputs")]
+        offsets = at[0], at[1], services, at[2]
         for_s = float(options["--for"]) if "--for" in options else None
         try:
-            order, stay = _order(options.get("--order")), "--stay" in options
-            code = attach(options["--run"], offsets, order, for_s, stay=stay)
+            order = _order(options.get("--order"))
+            stay = "--stay" in options
+            code = attach(
+                options["--run"],
+                offsets,
+                order,
+                for_s,
+                stay=stay,
+            )
             if "--more" in options and code == 0:
                 from fleetctl.guest.remote.verbs.turns import attach_in_turn
 
                 code = attach_in_turn()
         except BrokenPipeError:
-            return 0  # nobody reads any more
+            return 0  # the reader has closed the pipe
         return code
     if verb == "turns":
         from fleetctl.guest.remote.verbs.turns import attach_in_turn
@@ -73,18 +82,18 @@ def main(argv: list[str]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End at once: tearing an interpreter down costs more than a verb does."""
+    """Exits at once: tearing an interpreter down costs more than a verb does."""
     os._exit(code)
 
 
 def _offsets_of(text: str) -> dict[str, int]:
-    """By names of services."""
+    """Parses offsets by names of services."""
     pairs = [pair.partition("=") for pair in text.split(",") if pair]
     return {name: int(offset) for name, _, offset in pairs}
 
 
 def _order(text: Optional[str]) -> Optional[str]:
-    """The order's JSON, which came in an argument or on stdin."""
+    """Returns the order's JSON, which came in an argument or on stdin."""
     if text is None:
         return None
     if text == "-":

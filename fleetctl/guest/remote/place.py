@@ -1,13 +1,14 @@
 """The state directory in the sandbox, which is the working directory of every verb.
 
-supervisor          locked by the living supervisor; its existence says that something has begun
+supervisor          locked by the living supervisor; its existence shows that a run has begun
 sock                where the supervisor listens
 relay               where the relay of model calls listens, if there is one
 runs/<run>.begun    the latch of a run
-runs/<run>.jsonl    its journal; also a latch: whoever makes it decides whether the run begins
+runs/<run>.jsonl    its journal; also a latch: its creator decides whether the run begins
 runs/<run>.log      its output, with later parts beside it (see logfile.py)
+runs/<run>.outputs  what is kept of its files, once its work has ended
 runs/<run>.services the names of its services, where it has any; their output is in logs beside it
-files/              what tasks write for us: parameters, result, metrics
+files/              files that tasks write for us: parameters, result, metrics
 work/               the directory that tasks begin in
 
 Beside it, with its name and `.idle`, the pid of the sandbox's inert entrypoint where there is one,
@@ -27,12 +28,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-LOCK, SOCKET, RUNS, FILES, WORK = "supervisor", "sock", "runs", "files", "work"
-REACH_S, REACH_EVERY_S = 5.0, 0.01  # who has locked it listens at once, and at its end no more
+LOCK = "supervisor"
+SOCKET = "sock"
+RUNS = "runs"
+FILES = "files"
+WORK = "work"
+REACH_S, REACH_EVERY_S = 5.0, 0.01  # the lock's holder listens at once, and at its end no more
 
 
 def enter(directory: str) -> None:
-    """Make the state directory, which nobody else may look into, and go there."""
+    """Makes the state directory, readable by this user alone, and changes into it."""
     for path in (directory, os.path.join(directory, RUNS)):
         try:
             os.makedirs(path, 0o700)
@@ -49,12 +54,16 @@ def begun(run: str) -> str:
     return f"{RUNS}/{run}.begun"
 
 
+def outputs(run: str) -> str:
+    return f"{RUNS}/{run}.outputs"
+
+
 def services(run: str) -> str:
     return f"{RUNS}/{run}.services"
 
 
 def latched(path: str) -> bool:
-    """Make the file; False when it was there."""
+    """Makes the file; returns False when it existed."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -63,8 +72,8 @@ def latched(path: str) -> bool:
 
 
 def lock() -> Optional[int]:
-    """The descriptor that makes this process, and its children, the supervisor; None when there
-    is or was another one: a sandbox has one in its life.
+    """Returns the descriptor that makes this process, and its children, the supervisor; None when
+    there is or was another supervisor: a sandbox has one in its life.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -76,16 +85,16 @@ def lock() -> Optional[int]:
 
 
 def supervised() -> bool:
-    """Whether the supervisor lives."""
+    """Returns whether the supervisor lives."""
     return is_held(LOCK)
 
 
 def reach() -> Optional[_socket.socket]:
-    """A line to the supervisor, which may be about to listen; None when it takes no more work."""
+    """Connects to the supervisor, which may be about to listen; None when it takes no more work."""
     until_s = time.monotonic() + REACH_S
     while True:
         line = connect()
-        # Who has made the file and neither locked it nor written into it is about to.
+        # A file that is neither locked nor written is about to be locked by its creator.
         comes = supervised() or os.stat(LOCK).st_size == 0
         if line is not None or not comes or time.monotonic() > until_s:
             return line
@@ -93,7 +102,7 @@ def reach() -> Optional[_socket.socket]:
 
 
 def connect() -> Optional[_socket.socket]:
-    """A line to the supervisor; None when nobody listens."""
+    """Connects to the supervisor; None when it does not listen."""
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         line.connect(SOCKET)
@@ -104,7 +113,9 @@ def connect() -> Optional[_socket.socket]:
 
 
 def start_directory(order: dict[str, Any]) -> str:
-    """Where the program of an order begins: in its source, or in the work directory."""
+    """Returns where the program of an order begins: in its source, or in the work directory."""
     source = order["source"]
     start = source["dir"] if source else os.path.abspath(WORK)
-    return os.path.join(start, order["workdir"]) if order["workdir"] else str(start)
+    if order["workdir"]:
+        return os.path.join(start, order["workdir"])
+    return str(start)

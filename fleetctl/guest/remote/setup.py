@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def prepare(order: dict[str, Any]) -> None:
-    """Raises OSError with a message for people."""
+    """Prepares the sandbox. Raises OSError with a message for the user."""
     for path in (place.FILES, place.WORK):
         try:
             os.mkdir(path, 0o700)
@@ -26,7 +26,7 @@ def prepare(order: dict[str, Any]) -> None:
 
 
 def _link(path: str, mount: str) -> None:
-    """Let `path` lead to a volume. An empty directory of the image gives way."""
+    """Makes `path` lead to a volume. Replaces an empty directory of the image."""
     if os.path.islink(path) and os.readlink(path) == mount:
         return
     try:

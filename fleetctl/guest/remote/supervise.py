@@ -1,7 +1,7 @@
-"""Looks after one sandbox: begins its runs, one after another, and decides when it is over.
+"""Supervises one sandbox: begins its runs, one after another, and decides when it ends.
 
-Started by attach.py as a process of its own, or in its own place. Writes journals and logs as files
-and tells followers when to look.
+Started by attach.py as a process of its own, or in attach's own process. Writes journals and logs
+as files and notifies followers when to look.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 import time
 
-from fleetctl.guest.journal.record import Journal, append, write_unbegun
+from fleetctl.guest.journal.record import Journal, append, masking_of, write_unbegun
 from fleetctl.guest.remote import place
 from fleetctl.guest.remote.loop import Loop
 from fleetctl.guest.remote.process.leader import Leader
@@ -36,8 +36,8 @@ def supervise(
     follower: Optional[socket] = None,
     offsets: Optional[Offsets] = None,
 ) -> int:
-    """The life of the supervisor; its exit code. lock: held until this process ends; follower: who
-    tells the run's story; offsets: those from which this process tells it itself, on its stdout.
+    """Runs the supervisor; returns its exit code. lock: held until this process ends; follower: the
+    socket of the run's reader; offsets: those from which this process streams to its own stdout.
     """
     output = -1 if offsets is None else os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
@@ -69,30 +69,35 @@ class Supervisor:
         self.loop = Loop(on_term=lambda: self.leave("SandboxEnded"))
         self.visitors = Visitors(self.loop, self._obey)
         self.runs = os.open(place.RUNS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # What runs inherit: the variables of the first attach, without its secrets.
+        # Runs inherit the variables of the first attach, without its secrets.
         self.base = dict(os.environ)
         self.marks: list[str] = []  # the names of all runs, which their processes carry
         self.worker: Optional[Leader] = None  # takes one Python task after another
-        self.relay: Optional[Relay] = None  # since the first run that may ask models
+        self.relay: Optional[Relay] = None  # since the first run that may call models
         self.closing = False  # no further run begins
         self.over = False
-        self._fresh = True  # nothing has run in this sandbox
+        self._fresh = True  # no run has begun in this sandbox
         self._run: Optional[Attempt] = None
         self._last, self._told_open = "", False  # the newest run, once it has ended
         self._stopped_early = ""  # a run whose stop came before its order
 
-    def tell(self, handle: int, run: str, offsets: Offsets) -> None:
+    def tell(
+        self,
+        handle: int,
+        run: str,
+        offsets: Offsets,
+    ) -> None:
         from fleetctl.guest.remote.story.frames import Story
         from fleetctl.guest.remote.story.telling import Telling
 
         self.visitors.telling = Telling(self.loop, Story(run, offsets), handle)
 
     def begin(self, order: dict[str, Any], secrets: dict[str, str]) -> None:
-        """Begin a run, unless its journal is there: then it has begun, or never must."""
+        """Begins a run, unless its journal exists: then it has begun, or never must."""
         name = order["run"]
         identity = compact({"keeper": "", "note": "", **order["identity"]})[1:-1]
         try:
-            journal = Journal(self.runs, name)
+            journal = Journal(self.runs, name, masking_of(order, secrets))
         except FileExistsError:
             return
         if self._run is not None or self.closing or name == self._stopped_early:
@@ -112,14 +117,14 @@ class Supervisor:
         self._run.start(fresh=fresh)
 
     def may_stay(self, order: dict[str, Any]) -> bool:
-        """Whether the sandbox can take another run after this one."""
+        """Returns whether the sandbox can take another run after this one."""
         serves = order["mode"] == "python" and not order.get("services")
         crashed = serves and (self.worker is None or not self.worker.lives)
         self.closing = self.closing or crashed or not order["reusable"]
         return not self.closing
 
     def relayed(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]:
-        """The secrets of a run that may ask models through this sandbox. Raises OSError."""
+        """Returns secrets of a run that may call models through this sandbox. Raises OSError."""
         if self.relay is None:
             from fleetctl.guest.remote.relay.keeper import Relay
 
@@ -127,10 +132,12 @@ class Supervisor:
         return self.relay.variables(order, secrets)
 
     def finished(self, run: str, *, staying: bool) -> None:
-        """A run has its end record."""
+        """Continues after a run's end record."""
         if self.relay is not None:
             self.relay.end(run)
-        self._run, self._last, self._told_open = None, run, staying
+        self._run = None
+        self._last = run
+        self._told_open = staying
         self.visitors.tell()
         if staying:
             from fleetctl.guest.remote.run.files import forget
@@ -140,12 +147,12 @@ class Supervisor:
         self.loop.after("linger", self._linger_s, self.leave)
 
     def worker_ended(self) -> None:
-        """A worker that waited for a task has died: the sandbox takes no more."""
+        """Closes the sandbox to new runs: a worker that waited for a task has died."""
         self.worker = None
         self._close()
 
     def leave(self, why: str = "Stopped") -> None:
-        """End this process and the sandbox's entrypoint; first what still runs."""
+        """Ends all that runs, then this process and the sandbox's entrypoint."""
         self.closing = True
         if self._run is not None:
             self._run.end(why, self._run.order["grace_s"])
@@ -158,12 +165,12 @@ class Supervisor:
             end_entrypoint()
 
     def finish(self) -> None:
-        """The last words of this process."""
+        """Writes the last frames of this process."""
         if self.visitors.telling is not None:
             self.visitors.telling.finish()
 
     def abandon(self) -> None:
-        """A fault of ours: whoever follows a run learns that it is over."""
+        """Ends the runs after a fault of ours, so that their followers learn it."""
         if self._run is not None:
             self._run.abandon()
         self._close()
@@ -182,7 +189,7 @@ class Supervisor:
             self.leave(request.get("why", "Stopped"))
 
     def _close(self) -> None:
-        """Take no more runs, and say so where the last run was told that there could be."""
+        """Takes no more runs, and reports so where the last run's end promised more."""
         self.closing = True
         if self.worker is not None:
             self.worker.kill()

@@ -1,6 +1,6 @@
-"""Who hears of the supervisor: followers, which are told when to look, and verbs that ask.
+"""Notifies the supervisor's visitors: followers, which learn when to look, and requesting verbs.
 
-Used by supervise.py. A request is one JSON line; there is no answer but the journal.
+Used by supervise.py. A request is one JSON line; the only reply is the journal.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.loop import Loop
     from fleetctl.guest.remote.story.telling import Telling
 
-SOON_S = 0.05  # between two words about new output: a chatty task must not cost more than a quiet
+SOON_S = 0.05  # between two notices of new output: a chatty task must not cost more than a quiet
 REQUEST_BYTES_MAX = 64 * 1024 * 1024  # an order with its code and parameters
 
 
 class Visitors:
     def __init__(self, loop: Loop, obey: Callable[[dict[str, Any]], None]) -> None:
-        self._loop, self._obey = loop, obey
-        self.telling: Optional[Telling] = None  # to who reads what we write ourselves
+        self._loop = loop
+        self._obey = obey
+        self.telling: Optional[Telling] = None  # streams to the reader of our own frames
         self._lines: dict[int, _socket.socket] = {}
         self._received: dict[int, bytes] = {}
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -41,12 +42,12 @@ class Visitors:
         self._loop.watch(line.fileno(), lambda: self._hear(line))
 
     def tell_soon(self) -> None:
-        """Tell visitors soon that there is new output."""
+        """Notifies visitors soon that there is new output."""
         if not self._loop.waits_for("tell"):
             self._loop.after("tell", SOON_S, self.tell)
 
     def tell(self) -> None:
-        """Tell visitors that there is something new in a journal."""
+        """Notifies visitors of news in a journal."""
         self._loop.cancel("tell")
         for line in list(self._lines.values()):
             self._say(line)
@@ -54,7 +55,7 @@ class Visitors:
             self.telling.look()
 
     def close(self) -> None:
-        """Hear what has been asked, then take nothing more."""
+        """Reads the pending requests, then takes no more."""
         os.unlink(place.SOCKET)
         self._accept()
         for line in list(self._lines.values()):
@@ -67,17 +68,17 @@ class Visitors:
             except BlockingIOError:
                 return
             except OSError:
-                return  # gone again
+                return  # it has closed already
             line = _socket.socket(fileno=handle)
             self.adopt(line)
-            # While it waited here something may have been written that it did not see.
+            # While it waited here it may have missed news.
             self._say(line)
 
     def _say(self, line: _socket.socket) -> None:
         try:
             line.send(b".")
         except OSError:
-            # It has words enough, or has gone: then what it asked for is still to be heard.
+            # It has enough bytes pending, or has closed: then its request is still to be read.
             return
 
     def _hear(self, line: _socket.socket) -> None:

@@ -1,1 +1,1 @@
-"""How the guest and its orders travel into a sandbox."""
+"""Ships the guest and its orders into a sandbox."""

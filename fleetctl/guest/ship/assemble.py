@@ -3,7 +3,7 @@ which serves interpreters. Called by providers; never runs in a sandbox.
 
 Deterministic: the same sources give the same text under the same Python, so that its hash can
 name it. Each is made once in a process, as it takes up to a quarter of a second of CPU: a start
-that ships one must cost nothing.
+that ships one must not pay for this again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from fleetctl.guest.ship.onefile import PACKAGES, compile_part, version
 from fleetctl.guest.ship.recompile import table
 
 GUEST = Path(__file__).parents[1]
-# In the order in which they need each other.
-PARTS = tuple(
-    f"task/{name}.py"
-    for name in ("text", "lazy", "plain", "finite", "chunking", "volumes", "term", "task")
-)
+# Each after those that it needs.
+_TASK = "text", "lazy", "plain", "flattening", "finite", "chunking", "volumes", "term", "task"
+PARTS = tuple(f"task/{name}.py" for name in _TASK)
 DRIVER_PARTS = (
     *PARTS,
     *("driver/channel.py", "driver/capture.py", "driver/submit.py", "driver/hostcalls.py"),
@@ -33,23 +31,27 @@ DRIVER_PARTS = (
 )
 # Each is compiled when it is first imported in the sandbox, if ever.
 REMOTE_PARTS = (
-    *(f"journal/{name}.py" for name in ("digest", "logfile", "record", "metriclines", "results")),
+    *(f"journal/{name}.py" for name in ("digest", "logfile", "masking", "record")),
+    *(f"journal/{name}.py" for name in ("metriclines", "results")),
     *("journal/ending.py", *PARTS, "task/program.py", "metrics/thinning.py", "metrics/numbers.py"),
     *("supervision/processes.py", "supervision/pace.py", "supervision/gpus.py"),
-    *("task/serving.py", "task/surroundings.py", "task/parameters.py"),
+    *("task/serving.py", "task/surroundings.py", "task/parameters.py", "task/inputs.py"),
     *(f"nodes/{name}.py" for name in ("variables", "outcome", "stragglers", "ray", "rayjob")),
-    *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
+    *(f"metrics/{name}.py" for name in ("protobuf", "events", "globs", "files")),
+    "metrics/cpulimit.py",
+    *("metrics/printed.py", "metrics/followed.py"),
     *(f"checkpoints/{name}.py" for name in ("disk", "formats", "keeping", "notebook")),
     *(f"checkpoints/{name}.py" for name in ("prepare", "begin", "mirror", "watch")),
     *(f"supervision/services/{name}.py" for name in ("names", "probe", "process")),
     *(f"supervision/services/{name}.py" for name in ("crew", "keeping")),
     *(f"wandb/{name}.py" for name in ("file", "params", "trial")),
+    *(f"outputs/{name}.py" for name in ("clock", "globs", "selection", "walk", "pack", "keeping")),
     *(f"remote/relay/{name}.py" for name in ("keeper", "process", "client")),
     *(f"remote/relay/{name}.py" for name in ("calls", "http", "join")),
     *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise", "visitors")),
     "remote/setup.py",
     *(f"remote/run/{name}.py" for name in ("attempt", "launching", "looking", "output")),
-    *(f"remote/run/{name}.py" for name in ("files", "sync")),
+    *(f"remote/run/{name}.py" for name in ("files", "keeping", "sync")),
     *(f"remote/verbs/{name}.py" for name in ("attach", "turns", "idle")),
     *(f"remote/story/{name}.py" for name in ("frames", "follow", "telling", "unbegun")),
     *(f"remote/process/{name}.py" for name in ("leader", "child", "tree", "worker")),
@@ -62,19 +64,19 @@ POSIX_PARTS = (
 
 @cache
 def guest_source() -> str:
-    """The guest as one Python text; its parts see each other's names as globals."""
+    """Returns the guest as one Python text; its parts see each other's names as globals."""
     return _joined(PARTS)
 
 
 @cache
 def driver_source() -> str:
-    """The driver as one Python program, for Python 3.9 and later; see driver/main.py."""
+    """Returns the driver as one Python program, for Python 3.9 and later; see driver/main.py."""
     return _joined(DRIVER_PARTS) + '\n\nif __name__ == "__main__":\n    main()\n'
 
 
 @cache
 def remote_source(*, compiled: bool = True) -> str:
-    """The guest of remote sandboxes as one Python program; see remote/main.py.
+    """Returns the guest of remote sandboxes as one Python program; see remote/main.py.
 
     compiled: with a table for Pythons of our own version; without it, it has a third of the size,
     and `recompile_source` can make one where it will run.
@@ -83,32 +85,33 @@ def remote_source(*, compiled: bool = True) -> str:
     code = by = ""
     if compiled:
         codes = {name: marshal.dumps(compile_part(text, name)) for name, text in sources.items()}
-        code, by = _packed(codes), version()
+        code = _packed(codes)
+        by = version()
     tables = f'SOURCES = "{_packed(sources)}"\nCOMPILED = "{code}"\n'
     return f"{_head()}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
 
 
 @cache
 def quick_source() -> str:
-    """A program that starts the guest from its table where it can; see quick.py."""
+    """Returns a program that starts the guest from its table where it can; see quick.py."""
     return (Path(__file__).parent / "quick.py").read_text(encoding="utf-8")
 
 
 @cache
 def quick_table() -> bytes:
-    """The table for Pythons of our own version; see recompile.py."""
+    """Returns the table for Pythons of our own version; see recompile.py."""
     return table(remote_source(compiled=False))
 
 
 @cache
 def recompile_source() -> str:
-    """A program for the Python of an image; its argument is the path of the guest."""
+    """Returns a program for the Python of an image; its argument is the path of the guest."""
     return (Path(__file__).parent / "recompile.py").read_text(encoding="utf-8")
 
 
 @cache
 def posix_source() -> str:
-    """The guest of sandboxes without Python as one program for `sh`; see posix/main.sh."""
+    """Returns the guest of sandboxes without Python as one `sh` program; see posix/main.sh."""
     here = GUEST / "posix"
     text = "".join((here / part).read_text(encoding="utf-8") for part in POSIX_PARTS)
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
@@ -120,7 +123,7 @@ def _head() -> str:
 
 
 def _remote_sources() -> dict[str, str]:
-    """The sources of the guest, by name of module."""
+    """Returns the sources of the guest, by name of module."""
     sources = dict.fromkeys(PACKAGES, "")
     for part in REMOTE_PARTS:
         name = "fleetctl.guest." + part[: -len(".py")].replace("/", ".")
@@ -138,7 +141,7 @@ def _joined(parts: tuple[str, ...]) -> str:
 
 
 def _without_own_imports(text: str) -> str:
-    """Drop the imports that only make sense in a package, and what one text says once."""
+    """Drops the imports that only make sense in a package, and lines that one text has once."""
     text = re.sub("^TYPE_CHECKING = False.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^from fleetctl\.guest\S* import (\([^)]*\)|.*)$", "", text, flags=re.MULTILINE)
     return text.replace("from __future__ import annotations\n", "").strip() + "\n"

@@ -1,4 +1,4 @@
-"""What is shipped with an order for programs to import. Called by providers."""
+"""Selects the files that are shipped with an order for programs to import. Called by providers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from functools import cache
 from pathlib import Path
 
 _HERE = Path(__file__).parents[1] / "library"
-_CHECKPOINTS, _STACKS = "fleetctl_checkpoint.py", "sitecustomize.py"
+_CHECKPOINTS = "fleetctl_checkpoint.py"
+_STACKS = "sitecustomize.py"
 _MIRROR = "fleetctl_mirror.py"
 _MODELS = tuple(f"fleetctl_llm{part}.py" for part in ("", "_line", "_rlm", "_budget", "_costs"))
 
 
 def library(
-    *, checkpoints: bool = False, stacks: bool = False, mirror: bool = False, models: bool = False
+    *,
+    checkpoints: bool = False,
+    stacks: bool = False,
+    mirror: bool = False,
+    models: bool = False,
 ) -> dict[str, str]:
-    """Texts by file name. checkpoints: with what saves them; stacks: with what lets a process that
-    hangs say where; mirror: with what copies checkpoints; models: with what asks model endpoints.
+    """Returns texts by file name. checkpoints: with the helper that saves them; stacks: with the
+    one that shows where a process hangs; mirror: with the one that copies checkpoints; models: with
+    the one that calls model endpoints.
     """
     names = (
         *([_CHECKPOINTS] if checkpoints else []),

@@ -1,8 +1,8 @@
 """The head of a guest that ships as one file: imports its modules from the tables that follow.
 
-Placed in front of them by assemble.py. What a verb does not import is never compiled; where the
-interpreter is of the version that assembled the file, nothing is, since compiling costs as much
-CPU as starting Python does.
+Placed before the tables by assemble.py. A module that a verb does not import is never compiled;
+where the interpreter is of the version that assembled the file, no module is, since compiling costs
+as much CPU as starting Python does.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 # Tables as `packed` writes them. By name of module: its text, and its code, marshalled.
 SOURCES = COMPILED = ""
 UNPACKED: dict[str, bytes] = {}  # the code as it is, in a head that was itself compiled
-COMPILED_BY = ""  # what `version` says of the interpreter that did it
+COMPILED_BY = ""  # `version` of the interpreter that compiled the tables
 PACKAGES = (
     "fleetctl",
     "fleetctl.guest",
     *(f"fleetctl.guest.{name}" for name in ("task", "journal", "metrics", "supervision")),
-    *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "remote")),
+    *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "outputs", "remote")),
     "fleetctl.guest.wandb",
     "fleetctl.guest.supervision.services",
     *(f"fleetctl.guest.remote.{name}" for name in ("process", "relay", "run", "story", "verbs")),
@@ -46,7 +46,7 @@ class OneFile:
         return spec
 
     def create_module(self, spec: Any) -> None:
-        """As usual."""
+        """Lets the import system make the module."""
 
     def exec_module(self, module: ModuleType) -> None:
         exec(self._code(module.__name__), module.__dict__)  # noqa: S102 - our own modules
@@ -61,11 +61,17 @@ class OneFile:
 
 
 def compile_part(source: str, name: str) -> CodeType:
-    return compile(source, f"<{name}>", "exec", dont_inherit=True, optimize=2)
+    return compile(
+        source,
+        f"<{name}>",
+        "exec",
+        dont_inherit=True,
+        optimize=2,
+    )
 
 
 def version() -> str:
-    """Equal in two interpreters when one can execute what the other compiled."""
+    """Returns a text that is equal in two interpreters when one can execute the other's code."""
     magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
     return f"{sys.implementation.cache_tag} {sys.byteorder} {magic.hex()}"
 

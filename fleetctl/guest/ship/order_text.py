@@ -1,4 +1,4 @@
-"""How an order travels to a guest. Called by providers; pure."""
+"""Encodes an order for its way to a guest. Called by providers; pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fleetctl.guest.posix.order import posix_order
 
 
 def order_argument(order: Mapping[str, Any], *, posix: bool) -> str:
-    """What follows `--order` of `attach`. posix: for the guest without Python."""
+    """Returns the argument of `attach --order`. posix: for the guest without Python."""
     if posix:
         return posix_order(order)
     return base64.b64encode(order_input(order, posix=False)).decode()
 
 
 def order_input(order: Mapping[str, Any], *, posix: bool) -> bytes:
-    """What `attach --order -` reads on stdin."""
+    """Returns the stdin of `attach --order -`."""
     text = posix_order(order) if posix else json.dumps(order, separators=(",", ":"))
     return text.encode()

@@ -11,11 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
 
-TABLE, WHOLE = "guest.bin", "guest.py"
+TABLE = "guest.bin"
+WHOLE = "guest.py"
 
 
 def code(here: "str") -> "CodeType":
-    """here: the directory of both, with its slash."""
+    """Returns the guest's code. here: the directory of both files, with its slash."""
     # As `version` of onefile.py, which is not there yet.
     magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
     wanted = f"{sys.implementation.cache_tag} {sys.byteorder} {magic.hex()}\n"

@@ -18,10 +18,11 @@ TABLE = "guest.bin"  # beside the guest
 
 
 def table(text: str) -> bytes:
-    """All of the guest as one piece of code, behind a line with the version that can execute it."""
+    """Compiles the whole guest into one piece, behind a line with the version it needs."""
     guest: dict[str, Any] = {"__name__": "guest"}
     exec(compile(text, "guest", "exec"), guest)  # noqa: S102 - our own program
-    compiled, sources = guest["compile_part"], guest["unpacked"](guest["SOURCES"])
+    compiled = guest["compile_part"]
+    sources = guest["unpacked"](guest["SOURCES"])
     codes = {name: marshal.dumps(compiled(one, name)) for name, one in sources.items()}
     whole = re.sub(r'^SOURCES = "\S*"$', lambda _: f"UNPACKED = {codes!r}", text, flags=re.M)
     version: str = guest["version"]()

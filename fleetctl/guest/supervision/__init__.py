@@ -1,1 +1,1 @@
-"""What every supervisor of a run needs: its processes, and whether it still gets on."""
+"""Code shared by all supervisors of runs: processes, services, GPUs and progress."""

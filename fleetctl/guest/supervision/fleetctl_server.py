@@ -1,10 +1,10 @@
 """Stands before the server of a Function with a `port`: starts it, waits until it is ready, and
-lets through to it only who knows the key.
+passes only requests with the key.
 
-Shipped into containers as a module of its own, which knows the standard library of Python 3.9
+Shipped into containers as a module of its own, which uses the standard library of Python 3.9
 alone. At Modal `run` is the web function, and the container comes and goes by itself; on this
-machine the module is a program that listens always and runs the server only while it is asked.
-How is in FLEETCTL_SERVER, as JSON: see `Order`.
+machine the module is a program that listens always and runs the server only while requests come.
+The settings are in FLEETCTL_SERVER, as JSON: see `Order`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    # key: who asks shows it. port: of the server; host, listen: of this. setup: commands before it
-    # is started first. argv, workdir, env: as it is started. ready: a path, or "". startup_s: until
+    # key: of requests. port: of the server; host, listen: of this. setup: commands that run before
+    # its first start. argv, workdir, env: of the server. ready: a path, or "". startup_s: until
     # it must be ready. idle_s: without a request, until it is ended; 0: never, the container is.
     Order = dict[str, Any]
 
@@ -33,8 +33,9 @@ KEY = "x-fleetctl-key"  # header of a request; it does not reach the server
 STATE = "X-Fleetctl-Server"  # header of our own answers: up, failed, key
 READY_PATH = "/.fleetctl/ready"  # answered here, once the server is ready or cannot be
 HEAD_BYTES_MAX = 65_536
-TAIL_BYTES = 3_000  # of the server's output, told when it does not become ready
-LOOK_FIRST_S, LOOK_MOST_S = 0.02, 1.0
+TAIL_BYTES = 3_000  # of the server's output, reported when it does not become ready
+LOOK_FIRST_S = 0.02
+LOOK_MOST_S = 1.0
 ASK_S = 5.0  # one look at whether it is ready
 FAILED_STAYS_S = 5.0  # after it reported its failure: the next request finds a new container
 FAILED_UNHEARD_S = 120.0
@@ -43,19 +44,20 @@ PIECE_BYTES = 65_536
 
 
 def run() -> None:
-    """The web function: what listens is a process of its own, and this returns at once."""
+    """Starts the listener as a process of its own, and returns at once; Modal's web function."""
     subprocess.Popen([sys.executable, os.path.abspath(__file__)], stdin=subprocess.DEVNULL)
 
 
 class Failed(Exception):
-    """The server does not become ready; its words say why, with the end of what it printed."""
+    """The server does not become ready; the message has the reason and the end of its output."""
 
 
 class Server:
-    """The process behind: begun when it is wanted, ended when nobody asks."""
+    """The process behind: started at the first request, ended after a time without requests."""
 
     def __init__(self, order: Order, env: dict[str, str]) -> None:
-        self.order, self._env = order, env
+        self.order = order
+        self._env = env
         self.process: asyncio.subprocess.Process | None = None
         self._tail = b""
         self._starting = asyncio.Lock()
@@ -64,7 +66,7 @@ class Server:
         self.ready = False
 
     async def up(self) -> None:
-        """Once it is ready. Raises Failed."""
+        """Returns once the server is ready. Raises Failed."""
         async with self._starting:
             if self.ready and self.process is not None and self.process.returncode is None:
                 return
@@ -74,7 +76,8 @@ class Server:
 
     async def _start(self) -> None:
         self._tail = b""
-        until_s, pause_s = time.monotonic() + self.order["startup_s"], LOOK_FIRST_S
+        until_s = time.monotonic() + self.order["startup_s"]
+        pause_s = LOOK_FIRST_S
         while self._setup:
             await self._set_up(self._setup[0])
             self._setup.pop(0)
@@ -117,7 +120,7 @@ class Server:
         return 200 <= status < 400
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """What it prints is the container's output, and its end is kept."""
+        """Copies the server's output to the container's, and keeps its end."""
         assert process.stdout is not None
         while data := await process.stdout.read(PIECE_BYTES):
             self._tail = (self._tail + data)[-TAIL_BYTES:]
@@ -126,7 +129,9 @@ class Server:
 
     def _told(self, what: str) -> str:
         text = self._tail.decode(errors="replace").strip()
-        return f"{what}; its output ends:\n{text}" if text else f"{what}, and printed nothing"
+        if text:
+            return f"{what}; its output ends:\n{text}"
+        return f"{what}, and printed nothing"
 
     async def end(self) -> None:
         self.ready = False
@@ -156,7 +161,7 @@ class Guard:
             try:
                 await self.server.up()
             except Failed as failed:
-                # The port opens all the same: who asks is to hear why.
+                # The port opens all the same, so that requests get the reason.
                 self._failed = str(failed)
                 _log(f"the server did not become ready: {self._failed}")
                 asyncio.get_running_loop().call_later(FAILED_UNHEARD_S, self.over.set)
@@ -172,7 +177,7 @@ class Guard:
             await self.server.end()
 
     async def _outlive(self) -> None:
-        """A container whose server is gone takes no more requests."""
+        """Ends the container when its server has ended: it takes no more requests."""
         process = self.server.process
         if not self._failed and process is not None:
             _log(f"the server exited with code {await process.wait()}")
@@ -191,7 +196,7 @@ class Guard:
         try:
             await self._answer(reader, writer)
         except (OSError, EOFError, asyncio.LimitOverrunError, ValueError):
-            pass  # who asked has left, or speaks no HTTP
+            pass  # the client has left, or speaks no HTTP
         finally:
             self._asking -= 1
             self._asked_at_s = time.monotonic()
@@ -231,7 +236,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _status(port: int, path: str) -> int:
-    """Of a GET; 200 of a connection where there is no path."""
+    """Returns the status of a GET; 200 for a connection where there is no path."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         if not path:
@@ -255,13 +260,18 @@ def _header(lines: list[bytes], name: str) -> bytes:
 
 
 def _passed(lines: list[bytes]) -> bytes:
-    """One request a connection; our key stays here."""
+    """Rewrites a request's head: one request a connection; our key stays here."""
     ours = (KEY.encode(), b"connection")
     kept = [it for it in lines if it.partition(b":")[0].strip().lower() not in ours]
     return b"\r\n".join([*kept, b"Connection: close", b"", b""])
 
 
-def _write(writer: asyncio.StreamWriter, status: int, state: str, text: str) -> None:
+def _write(
+    writer: asyncio.StreamWriter,
+    status: int,
+    state: str,
+    text: str,
+) -> None:
     body = text.encode()
     head = (
         f"HTTP/1.1 {status} {state}\r\n{STATE}: {state}\r\nContent-Type: text/plain\r\n"
@@ -280,7 +290,8 @@ def _log(text: str) -> None:
 
 
 async def _main(order: Order, env: dict[str, str]) -> None:
-    guard, loop = Guard(order, env), asyncio.get_running_loop()
+    guard = Guard(order, env)
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, guard.over.set)
     await guard.run()

@@ -1,7 +1,7 @@
-"""How busy the GPUs of a run are, and how fast it steps: a sample each 15 s while it runs.
+"""Samples how busy the GPUs of a run are, and how fast it steps, each 15 s while it runs.
 
-`nvidia-smi` is asked, which every image with the driver has: a driver that hangs, as it does when a
-device is lost, then holds up that process and not whoever keeps the run, as NVML in here would. No
+Calls `nvidia-smi`, which every image with the driver has: a driver that hangs, as it does when a
+device is lost, then holds up that process and not the run's supervisor, as NVML in here would. No
 sample where it is missing. One of the followers of a run, called once a second.
 """
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     Sample = list[list[int]]  # of each device: index, percent busy, MiB used, MiB in all
 
 EVERY_S = 15.0
-AGAIN_S = 60.0  # what hardly changes is told so often
+AGAIN_S = 60.0  # a nearly constant sample is reported this often
 CHANGE_PERCENT = 5  # of use, or of memory
-LATE_S = 10.0  # the driver hangs: it is not asked again
+LATE_S = 10.0  # the driver hangs: no further call is made
 ANSWER_BYTES_MAX = 64 * 1024
 QUERY = (
     "nvidia-smi",
@@ -34,14 +34,15 @@ class Gpus:
     def __init__(
         self, devices: Optional[Sequence[int]], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """devices: those of the run; None where it has all that it sees."""
-        self._devices, self._clock = devices, clock
+        """devices: those of the run; None where it has all visible ones."""
+        self._devices = devices
+        self._clock = clock
         self._process: Any = None
         self._asked_at_s = self._told_at_s = float("-inf")
         self._answer = b""
         self._told: Sample = []
-        self._step = (-1, 0.0)  # the highest that was reported, and when it was looked at
-        self._over = False  # there is nobody to ask
+        self._step = (-1, 0.0)  # the highest reported step, and when it was read
+        self._over = False  # no further sample is taken
 
     def take(self, journal: Journal, *, whole: bool = False) -> bool:
         now_s = self._clock()
@@ -60,7 +61,8 @@ class Gpus:
         sample = sample_of(answer, self._devices)
         if not sample or not self._is_news(sample, now_s):
             return False
-        self._told, self._told_at_s = sample, now_s
+        self._told = sample
+        self._told_at_s = now_s
         speed = self._speed(journal.step, now_s)
         return journal.note("usage", {"gpus": sample, "steps_per_s": speed})
 
@@ -71,10 +73,14 @@ class Gpus:
     def _ask(self, now_s: float) -> None:
         import subprocess
 
-        self._asked_at_s, self._answer = now_s, b""
+        self._asked_at_s = now_s
+        self._answer = b""
         try:
             self._process = subprocess.Popen(
-                QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                QUERY,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
         except OSError:
             self._over = True
@@ -82,7 +88,7 @@ class Gpus:
         os.set_blocking(self._process.stdout.fileno(), False)
 
     def _heard(self) -> Optional[bytes]:
-        """The whole answer; None while it is not there."""
+        """Returns the whole output; None while it is incomplete."""
         try:
             data = os.read(self._process.stdout.fileno(), ANSWER_BYTES_MAX)
         except BlockingIOError:
@@ -106,7 +112,7 @@ class Gpus:
         )
 
     def _speed(self, step: int, now_s: float) -> Optional[float]:
-        """Steps a second since the last reported sample; None where the work reported none."""
+        """Returns steps a second since the last reported sample; None without one."""
         (before, at_s), self._step = self._step, (step, now_s)
         if before < 0 or step < before or now_s <= at_s:
             return None
@@ -114,14 +120,14 @@ class Gpus:
 
     def _leave(self) -> None:
         if self._process is not None:
-            self._process.kill()  # one that hangs in the driver ends when that lets it go
+            self._process.kill()  # a process that hangs in the driver ends when the driver returns
             self._process.stdout.close()
             self._process = None
 
 
 def sample_of(answer: bytes, devices: Optional[Sequence[int]]) -> Sample:
-    """What the answer says of those devices; nothing of a line with `[N/A]` in it, which a part of
-    a device has.
+    """Returns the samples of these devices in nvidia-smi's output; none for a line with `[N/A]`,
+    which a part of a device has.
     """
     found = []
     for line in answer.splitlines():

@@ -1,4 +1,4 @@
-"""Processes of a run and who looks after them, asked of the kernel. Shared by all supervisors."""
+"""Asks the kernel for a run's processes and their supervisor. Shared by all supervisors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, Tuple
 
-_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
+_PR_SET_PDEATHSIG = 1
+_SIGKILL = 9
 
 
 def send(pid: int, number: int) -> bool:
-    """False when there is no such process. A negative pid means the process group."""
+    """Sends a signal; False when there is no such process. A negative pid is a process group."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -25,7 +26,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def ended() -> Iterator[Tuple[int, int]]:
-    """(pid, wait status) of each child that has ended, ours or inherited; never waits."""
+    """Yields (pid, wait status) of each child that has ended, ours or inherited; never waits."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -37,8 +38,8 @@ def ended() -> Iterator[Tuple[int, int]]:
 
 
 def end_with_parent(parent: int) -> None:
-    """The kernel kills this process when its parent ends, or now if it has. Where it cannot (not
-    Linux, or a Python without ctypes), whoever looks after the parent has to find this one.
+    """Has the kernel kill this process when its parent ends, or now if it has. Where it cannot (not
+    Linux, or a Python without ctypes), the supervisor of the parent has to find this one.
     """
     if sys.platform != "linux":
         return
@@ -46,14 +47,20 @@ def end_with_parent(parent: int) -> None:
         import ctypes  # few runs need it, and every supervisor loads this file
     except ImportError:
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(
+        _PR_SET_PDEATHSIG,
+        _SIGKILL,
+        0,
+        0,
+        0,
+    )
     if os.getppid() != parent:
         os.kill(os.getpid(), _SIGKILL)
 
 
 def is_held(path: str | os.PathLike[str]) -> bool:
-    """Whether a process has the exclusive lock of this file; False where there is no such file. Two
-    that ask at once do not take each other for a holder.
+    """Returns whether a process has the exclusive lock of this file; False for a missing file. Two
+    callers at once do not take each other for a holder.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -66,3 +73,10 @@ def is_held(path: str | os.PathLike[str]) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def is_removed(directory: int) -> bool:
+    """Returns whether an open directory has been deleted. A moved one has not: processes that
+    outlive their controller end when its state directory is deleted, and find it when it is moved.
+    """
+    return os.fstat(directory).st_nlink == 0

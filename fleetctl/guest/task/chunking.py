@@ -5,20 +5,29 @@ Part of the guest; tasks find these names in their namespace. They never touch f
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # nothing is imported that a task may not need
+TYPE_CHECKING = False  # only modules that every task needs are imported
 if TYPE_CHECKING:
     import re
     from typing import Any
 
 
-def peek(text: str, start: int = 0, length: int = 2000) -> str:
-    """`length` characters of `text` from `start`."""
+def peek(
+    text: str,
+    start: int = 0,
+    length: int = 2000,
+) -> str:
+    """Returns `length` characters of `text` from `start`."""
     return text[start : start + length]
 
 
-def grep(text: str, pattern: str, *, context: int = 0) -> list[str]:
-    """The lines that contain `pattern`, literally and in any case, each with `context` lines around
-    it.
+def grep(
+    text: str,
+    pattern: str,
+    *,
+    context: int = 0,
+) -> list[str]:
+    """Returns the lines that contain `pattern`, literally and in any case, each with `context`
+    lines around it.
 
     Hits whose surroundings touch are joined into one item.
     """
@@ -28,7 +37,8 @@ def grep(text: str, pattern: str, *, context: int = 0) -> list[str]:
     for number, line in enumerate(lines):
         if wanted not in line.lower():
             continue
-        first, end = max(0, number - context), min(len(lines), number + context + 1)
+        first = max(0, number - context)
+        end = min(len(lines), number + context + 1)
         if context and groups and first <= groups[-1][1]:
             groups[-1][1] = end
         else:
@@ -36,8 +46,12 @@ def grep(text: str, pattern: str, *, context: int = 0) -> list[str]:
     return ["\n".join(lines[first:end]) for first, end in groups]
 
 
-def chunk_by_size(text: str, size: int = 4000, overlap: int = 200) -> list[str]:
-    """Pieces of `size` characters, each beginning `overlap` before the last one ended."""
+def chunk_by_size(
+    text: str,
+    size: int = 4000,
+    overlap: int = 200,
+) -> list[str]:
+    """Returns pieces of `size` characters, each beginning `overlap` before the last one ended."""
     if size <= 0 or not 0 <= overlap < size:
         raise ValueError(
             f"chunk_by_size: overlap is {overlap} and size is {size}; 0 <= overlap < size"
@@ -51,10 +65,12 @@ def chunk_by_size(text: str, size: int = 4000, overlap: int = 200) -> list[str]:
 
 
 def chunk_by_headers(
-    text: str, pattern: str = r"^#{1,3}\s", flags: int = 0
+    text: str,
+    pattern: str = r"^#{1,3}\s",
+    flags: int = 0,
 ) -> list[dict[str, str]]:
-    """One {"header", "body"} for each line that matches; text before the first has the header
-    "".
+    """Returns one {"header", "body"} for each line that matches; text before the first has the
+    header "".
     """
     import re
 
@@ -65,9 +81,11 @@ def chunk_by_headers(
 
 
 def chunk_by_timestamps(
-    text: str, pattern: str = r"^\d{4}-\d{2}-\d{2}[T ]", flags: int = 0
+    text: str,
+    pattern: str = r"^\d{4}-\d{2}-\d{2}[T ]",
+    flags: int = 0,
 ) -> list[dict[str, Any]]:
-    """One {"timestamp", "content", "start_pos"} for each line that begins with a time stamp."""
+    """Returns one {"timestamp", "content", "start_pos"} for each line with a leading time stamp."""
     import re
 
     matcher = re.compile(pattern, flags)
@@ -80,7 +98,7 @@ def chunk_by_timestamps(
 
 
 def chunk_by_json_keys(text: str) -> list[dict[str, str]]:
-    """One {"key", "content", "value_type"} for each key of the JSON object in `text`."""
+    """Returns one {"key", "content", "value_type"} for each key of the JSON object in `text`."""
     import json
 
     value = json.loads(text)
@@ -95,7 +113,7 @@ def chunk_by_json_keys(text: str) -> list[dict[str, str]]:
 
 
 def _sections(text: str, matcher: re.Pattern[str]) -> list[tuple[str, str, int]]:
-    """(matching line, text up to the next one, position of the line) from top to bottom."""
+    """Returns (matching line, text up to the next one, position of the line), top to bottom."""
     sections: list[tuple[str, list[str], int]] = []
     position = 0
     for line in text.splitlines(keepends=True):

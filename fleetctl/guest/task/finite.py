@@ -1,8 +1,8 @@
-"""Copies a value into what JSON can hold, and says what became of what it cannot: NaN and
-infinities, the loss of a training that diverged, become null; what no rule knows becomes its repr.
-A metric that is not finite has its name in journals, which `float` reads.
+"""Copies a value into JSON's types, with remarks on replaced parts: NaN and infinities, the loss of
+a training that diverged, become null; a value without a rule becomes its repr. A metric that is not
+finite has its name in journals, which `float` reads.
 
-Called when writing a value failed: what is well never comes here.
+Called when writing a value failed: valid values never come here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMES = ("NaN", "Infinity", "-Infinity")
 
 
 class ResultCopy:
-    """One copy of a value. remarks: sentences about what stands for something else."""
+    """One copy of a value. remarks: sentences about replaced parts."""
 
     def __init__(self) -> None:
         self._null: list[str] = []
@@ -37,15 +37,20 @@ class ResultCopy:
         return [_named(found) + text for found, text in texts if found]
 
     def made(self, one: Any, path: str = "") -> Any:
-        """path: of the value, for people. Raises Unkeepable."""
+        """Returns the copy. path: of the value, for messages. Raises Unkeepable."""
         self._left = NODES_MAX
         try:
             return self._made(one, path, ())
         except RecursionError:
             raise Unkeepable(f"it is nested more than {DEPTH_MAX} deep") from None
 
-    def _made(self, one: Any, path: str, above: tuple[int, ...]) -> Any:
-        """above: ids of what holds it."""
+    def _made(
+        self,
+        one: Any,
+        path: str,
+        above: tuple[int, ...],
+    ) -> Any:
+        """Returns the copy. above: ids of the values that contain it."""
         self._left -= 1
         if self._left < 0:
             raise Unkeepable(f"more than {NODES_MAX} values")
@@ -64,7 +69,12 @@ class ResultCopy:
             return None
         return self._made_of_parts(one, path, (*above, id(one)))
 
-    def _made_of_parts(self, one: Any, path: str, below: tuple[int, ...]) -> Any:
+    def _made_of_parts(
+        self,
+        one: Any,
+        path: str,
+        below: tuple[int, ...],
+    ) -> Any:
         if isinstance(one, dict):
             parts = ((_key(key), it) for key, it in one.items())
             return {key: self._made(it, f"{path}.{key}", below) for key, it in parts}
@@ -77,13 +87,13 @@ class ResultCopy:
             return whole_text(shown(one))
         except Unkeepable:
             raise
-        except Exception as error:  # what its own methods make of it
+        except Exception as error:  # raised by its own methods
             raise Unkeepable(f"a value of type {type(one).__name__}: {error!r}") from None
         return self._made(found, path, below)
 
 
 def whole_text(text: str) -> str:
-    """Halves of surrogate pairs, as decoding by `surrogateescape` leaves them, as escapes."""
+    """Escapes halves of surrogate pairs, as decoding by `surrogateescape` leaves them."""
     try:
         text.encode("utf-8")
     except UnicodeError:
@@ -92,15 +102,21 @@ def whole_text(text: str) -> str:
 
 
 def named(value: float) -> Union[float, str]:
-    """A metric's value as it stands in a journal."""
+    """Returns a metric's value as a journal has it."""
     if value - value == 0:
         return value
-    return NAMES[0] if value != value else NAMES[1] if value > 0 else NAMES[2]
+    if value != value:
+        return NAMES[0]
+    if value > 0:
+        return NAMES[1]
+    return NAMES[2]
 
 
 def _key(key: Any) -> Any:
     found = key_text(key)
-    return whole_text(found) if isinstance(found, str) else found
+    if isinstance(found, str):
+        return whole_text(found)
+    return found
 
 
 def _named(found: list[str]) -> str:

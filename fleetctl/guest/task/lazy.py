@@ -1,7 +1,7 @@
-"""What a task may use and most do not, imported at its first use: `json`, and tracebacks' lines.
+"""Imports modules at their first use, since few tasks need them: `json`, and tracebacks' lines.
 
-Part of the guest. With what they import in turn (`re`, `enum`, `tokenize`) they take twice as long
-to import as an interpreter does to start, which every sandbox of a short task would pay.
+Part of the guest. With the modules that they import (`re`, `enum`, `tokenize`) they take twice as
+long to import as an interpreter does to start, which every sandbox of a short task would pay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILE_NAME = "<task>"
 
 
 class LazyModule(ModuleType):
-    """Stands for a module of the standard library until an attribute of it is asked for."""
+    """A standard library module that is imported when an attribute is first read."""
 
     def __getattr__(self, name: str) -> Any:
         whole = imported(self.__name__)
@@ -33,12 +33,12 @@ def imported(name: str) -> ModuleType:
 
 
 def known_or_lazy(name: str) -> ModuleType:
-    """The module itself where somebody has imported it."""
+    """Returns the module itself where it is imported already."""
     return sys.modules.get(name) or LazyModule(name)
 
 
 def show_source(code: str) -> None:
-    """Let tracebacks show the lines of the task."""
+    """Makes tracebacks show the lines of the task."""
     known = sys.modules.get("linecache")
     if known is not None:
         _show(known, code)
@@ -51,12 +51,17 @@ def show_source(code: str) -> None:
 
 
 class Lines:
-    """On `sys.meta_path`: gives `linecache` the lines of the task when somebody imports it."""
+    """A finder on `sys.meta_path` that gives `linecache` the task's lines at its import."""
 
     def __init__(self, code: str) -> None:
         self.code = code
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[Any]:
+    def find_spec(
+        self,
+        name: str,
+        path: Any = None,
+        target: Any = None,
+    ) -> Optional[Any]:
         if name != "linecache":
             return None
         sys.meta_path.remove(self)

@@ -1,7 +1,7 @@
-"""Environment variables of a program: its parameters, as files where they are too long for one, and
-the way past proxies to the endpoints that it may ask.
+"""Makes a program's environment variables: its parameters, as files where they are too long, and
+the way past proxies to its endpoints.
 
-Called by whoever starts a program, in the sandbox or on the host.
+Called by the process that starts a program, in the sandbox or on the host.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from fleetctl.guest.task.text import spaced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Iterable, Mapping
 
-VARIABLE_BYTES_MAX = 128 * 1024 - 1  # of `NAME=value`: what Linux lets a program have
-ALL_BYTES_MAX = 1024 * 1024  # half of what it lets a program have in all
+VARIABLE_BYTES_MAX = 128 * 1024 - 1  # one `NAME=value`: Linux's limit
+ALL_BYTES_MAX = 1024 * 1024  # half of Linux's limit for all variables
 _HERE = ("127.0.0.1", "localhost", "::1")
 DIRECTORY = "long"  # beside the file with all parameters
 
 
 def variable(name: str) -> str:
-    """The environment variable of a parameter; a process that forks others asks for it once, so
-    that they know.
+    """Returns the environment variable of a parameter. A process that forks others calls it once,
+    so that they inherit the imported module.
     """
     known = _VARIABLES.get(name)
     if known is None:
@@ -31,8 +31,18 @@ def variable(name: str) -> str:
     return known
 
 
+def one_variable(names: Iterable[str]) -> tuple[str, str]:
+    """Returns two names with one variable, of which a program sees the last alone; or "", ""."""
+    first: dict[str, str] = {}
+    for name in names:
+        other = first.setdefault(variable(name), name)
+        if other != name:
+            return other, name
+    return "", ""
+
+
 def parameter_texts(params: Mapping[str, Any]) -> dict[str, str]:
-    """The variables of all parameters, however long."""
+    """Returns the variables of all parameters, however long."""
     texts = {}
     for name, value in params.items():
         texts[variable(name)] = value if isinstance(value, str) else spaced(value)
@@ -40,22 +50,25 @@ def parameter_texts(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def past_proxies(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables by which no client sends its model calls, and with them the attempt's key, to a
-    proxy: the listener of its endpoints is on this machine. Nothing of a program without any.
+    """Returns variables that keep clients from sending model calls, and with them the attempt's
+    key, to a proxy: the listener of its endpoints is on this machine. {} without endpoints.
     """
     if "FLEETCTL_LLM_URL" not in variables:
         return {}
-    lower, upper = variables.get("no_proxy", ""), variables.get("NO_PROXY", "")
+    lower = variables.get("no_proxy", "")
+    upper = variables.get("NO_PROXY", "")
     return {"no_proxy": _with_loopback(lower or upper), "NO_PROXY": _with_loopback(upper or lower)}
 
 
 def _with_loopback(hosts: str) -> str:
     known = [it.strip() for it in hosts.split(",") if it.strip()]
-    return hosts if "*" in known else ",".join([*known, *(it for it in _HERE if it not in known)])
+    if "*" in known:
+        return hosts
+    return ",".join([*known, *(it for it in _HERE if it not in known)])
 
 
 def long_variables(texts: Mapping[str, str]) -> list[str]:
-    """Those that come as files, sorted: too long by themselves, or the longest of too many."""
+    """Returns names that come as files, sorted: too long, or the longest of too many."""
     # A character has four bytes at most, and most parameters are short.
     if 4 * sum(map(len, texts.values())) + 64 * len(texts) < VARIABLE_BYTES_MAX:
         return []
@@ -71,8 +84,8 @@ def long_variables(texts: Mapping[str, str]) -> list[str]:
 
 
 def parameter_variables(params: Mapping[str, Any], files: str) -> dict[str, str]:
-    """The variables of a program. files: the directory for those that come as files, which has
-    nothing of an earlier task then. Raises OSError.
+    """Returns the variables of a program. files: the directory for those that come as files; files
+    of an earlier task are removed. Raises OSError.
     """
     texts = parameter_texts(params)
     directory = f"{files}/{DIRECTORY}"
@@ -86,7 +99,7 @@ def parameter_variables(params: Mapping[str, Any], files: str) -> dict[str, str]
 
 
 def remark_on_long(params: Mapping[str, Any]) -> str:
-    """A sentence that names what comes as files, or ""."""
+    """Returns a sentence that names the parameters in files, or ""."""
     found = long_variables(parameter_texts(params))
     if not found:
         return ""
@@ -96,7 +109,7 @@ def remark_on_long(params: Mapping[str, Any]) -> str:
 
 
 def _write(directory: str, texts: Mapping[str, str]) -> None:
-    """A command beside the task may do it while the task reads, so whole files take their place."""
+    """Replaces whole files, since a command may write them while its task reads."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:

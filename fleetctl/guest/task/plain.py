@@ -1,8 +1,8 @@
 """Makes JSON of the values that programs have: paths, times, arrays, dataclasses and so on.
 
-Called for what JSON does not know, by SUBMIT of tasks and of interpreters. Recognises libraries by
-what their values can do and imports none of them. The table of the rules is in the docs,
-reference/task-environment.md.
+Called for values that JSON does not know, by SUBMIT of tasks and of interpreters. Recognises
+libraries by the abilities of their values and imports none. The table of the rules is in the docs,
+reference/results-and-metrics.md.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ARRAY_VALUES_MAX = 64 * 1024  # more are no result: at two characters each they fill half of it
+ARRAY_VALUES_MAX = 64 * 1024  # at two characters each these fill half of a result
 BYTES_MAX = 96 * 1024  # half of what a result may have, as base64
 REPR_CHARACTERS_MAX = 1000
 MISSING = ("NaTType", "NAType")  # of pandas: no time, no value
 
 
 class Unkeepable(TypeError):
-    """A value of which nothing can be kept."""
+    """A value without any JSON form."""
 
 
 class NoRule(TypeError):
-    """A value that no rule knows; what is kept of it is its repr."""
+    """A value without a rule; its repr is stored instead."""
 
 
 def plain(value: Any) -> Any:
-    """What stands for the value, which may hold further values of any sort. Raises Unkeepable and
-    NoRule.
+    """Returns the value's replacement, which may hold further values of any sort. Raises Unkeepable
+    and NoRule.
     """
     for rule in _RULES:
         found = rule(value)
@@ -40,46 +40,56 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Its repr, cut. Raises Unkeepable."""
+    """Returns the value's repr, cut. Raises Unkeepable."""
     try:
         text = repr(value)
     except Exception as error:
         raise Unkeepable(
             f"a value of type {type(value).__name__}, whose repr fails: {error}"
         ) from None
-    return text if len(text) <= REPR_CHARACTERS_MAX else text[:REPR_CHARACTERS_MAX] + "…"
+    if len(text) <= REPR_CHARACTERS_MAX:
+        return text
+    return text[:REPR_CHARACTERS_MAX] + "…"
 
 
 def key_text(key: Any) -> Any:
-    """A key of an object: those that JSON knows as they are, else text."""
+    """Returns a key of an object: as it is where JSON knows it, else as text."""
     if key is None or isinstance(key, (str, int, float)):
         return key
     try:
         found = plain(key)
     except TypeError:
         return shown(key)
-    return found if isinstance(found, (str, int, float)) else str(key)
+    if isinstance(found, (str, int, float)):
+        return found
+    return str(key)
 
 
 def _missing(value: Any) -> Any:
-    return None if type(value).__name__ in MISSING else _NO
+    if type(value).__name__ in MISSING:
+        return None
+    return _NO
 
 
 def _scalar(value: Any) -> Any:
-    """Scalars of numpy, torch and their like, and complex numbers."""
+    """Converts scalars of numpy, torch and their like, and complex numbers."""
     if isinstance(value, complex):
         return str(value)
     sort = type(value).__name__
     if sort in ("datetime64", "timedelta64"):
-        return None if str(value) == "NaT" else str(value)
+        if str(value) == "NaT":
+            return None
+        return str(value)
     if getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None)):
         item = value.item()
-        return _NO if item is value else item
+        if item is value:
+            return _NO
+        return item
     return _NO
 
 
 def _decimal(value: Any) -> Any:
-    """A number where a float says the same, else its digits as text."""
+    """Returns a number where a float is exact, else the digits as text."""
     known = sys.modules.get("decimal")
     if known is None or not isinstance(value, known.Decimal):
         return _NO
@@ -89,12 +99,16 @@ def _decimal(value: Any) -> Any:
         return int(value)
     near = float(value)
     same = near - near != 0 or known.Decimal(repr(near)) == value
-    return near if same else str(value)
+    if same:
+        return near
+    return str(value)
 
 
 def _enum(value: Any) -> Any:
     known = sys.modules.get("enum")
-    return value.value if known is not None and isinstance(value, known.Enum) else _NO
+    if known is not None and isinstance(value, known.Enum):
+        return value.value
+    return _NO
 
 
 def _path(value: Any) -> Any:
@@ -104,7 +118,7 @@ def _path(value: Any) -> Any:
 
 
 def _time(value: Any) -> Any:
-    """ISO 8601; a length of time in seconds."""
+    """Converts times to ISO 8601, and lengths of time to seconds."""
     for name in ("total_seconds", "isoformat"):
         method = getattr(value, name, None)
         if callable(method) and not isinstance(value, type):
@@ -117,7 +131,9 @@ def _text(value: Any) -> Any:
     if known is not None and isinstance(value, known.UUID):
         return str(value)
     known = sys.modules.get("fractions")
-    return str(value) if known is not None and isinstance(value, known.Fraction) else _NO
+    if known is not None and isinstance(value, known.Fraction):
+        return str(value)
+    return _NO
 
 
 def _base64(value: Any) -> Any:
@@ -132,7 +148,7 @@ def _base64(value: Any) -> Any:
 
 
 def _fields(value: Any) -> Any:
-    """Dataclasses, attrs, namespaces, pydantic of both versions."""
+    """Converts dataclasses, attrs, namespaces, pydantic models of both versions."""
     sort = type(value)
     names = getattr(sort, "__dataclass_fields__", None)
     if names is None and hasattr(sort, "__attrs_attrs__"):
@@ -149,20 +165,24 @@ def _fields(value: Any) -> Any:
 
 
 def _array(value: Any) -> Any:
-    """Arrays of numpy, torch, jax and tensorflow; columns and tables of pandas and polars."""
+    """Converts arrays of numpy, torch, jax and tensorflow; tables of pandas and polars."""
     dimensions = getattr(value, "ndim", None)
     if not isinstance(dimensions, int) or isinstance(value, type):
         table = getattr(value, "to_dicts", None)
-        return _NO if table is None else _counted(value, table)
+        if table is None:
+            return _NO
+        return _counted(value, table)
     if callable(getattr(value, "tolist", None)):
         return _counted(value, value.tolist)
     if callable(getattr(value, "to_dict", None)):
         return _counted(value, lambda: value.to_dict("records"))
-    return _counted(value, value.numpy) if callable(getattr(value, "numpy", None)) else _NO
+    if callable(getattr(value, "numpy", None)):
+        return _counted(value, value.numpy)
+    return _NO
 
 
 def _counted(value: Any, make: Any) -> Any:
-    """Made only where it is small: the list of a large one would take more memory than it."""
+    """Makes the list only of a small value: that of a large one would take more memory than it."""
     count = 1
     for length in getattr(value, "shape", ()):
         count *= int(length)
@@ -176,7 +196,7 @@ def _counted(value: Any, make: Any) -> Any:
 
 
 def _collection(value: Any) -> Any:
-    """Sets, sorted where they can be; mappings; all else that has a length and an order."""
+    """Converts sets, sorted where they can be; mappings; other ordered values with a length."""
     if isinstance(value, (set, frozenset)):
         try:
             return sorted(value)

@@ -1,10 +1,11 @@
-"""From a process that is ready to a person's program, and what to say when that cannot be.
+"""Turns a prepared process into the user's program, or explains why that is not possible.
 
-Called in the forked child by whoever keeps runs, and by the host for the words alone.
+Called in the forked child by supervisors of runs, and by the host for the messages alone.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 
 TYPE_CHECKING = False
@@ -13,20 +14,33 @@ if TYPE_CHECKING:
 
     Tell = Callable[[Dict[str, Any]], None]
 
+DISK_FULL = "DiskFull"  # why no program could begin, through no fault of the task
 SHELL_CHARACTERS = frozenset(" \t\n;&|<>$`*(){}\"'")
 SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>"})
 SHOWN_CHARACTERS_MAX = 80
 
 
+# The reason of a run whose program is missing: another attempt would miss it, too.
+COMMAND_NOT_FOUND = "CommandNotFound"
+
+
+class CommandMissing(OSError):
+    """A program that is missing, or not executable."""
+
+
 def enter(directory: str, workdir: Optional[str]) -> None:
-    """Go where the task begins. Raises OSError with a message for people."""
+    """Changes into the task's directory. Raises OSError with a message for the user."""
     try:
         os.chdir(directory)
     except OSError as error:
         raise OSError(cannot_enter(directory, workdir, str(error.strerror))) from None
 
 
-def cannot_enter(directory: str, workdir: Optional[str], why: str) -> str:
+def cannot_enter(
+    directory: str,
+    workdir: Optional[str],
+    why: str,
+) -> str:
     if not workdir:
         return f"the task cannot begin in `{directory}`: {why}"
     return (
@@ -36,15 +50,15 @@ def cannot_enter(directory: str, workdir: Optional[str], why: str) -> str:
 
 
 def guarded(work: Callable[[], NoReturn], tell: Optional[Tell] = None) -> NoReturn:
-    """Do work that never returns, in a process that was forked for it: nothing climbs back into the
-    code of its parent. tell: one event to whoever keeps the run.
+    """Does work that never returns, in a process that was forked for it: no exception reaches the
+    code of its parent. tell: sends one event to the run's supervisor.
     """
     code = 127
     try:
         work()
     except (OSError, ValueError) as error:
         if tell is not None:
-            tell({"e": "error", "reason": "StartFailed", "message": str(error)})
+            tell({"e": "error", **start_failure(error)})
         os.write(2, f"fleetctl: {error}\n".encode())
     except BaseException:
         code = 70
@@ -54,8 +68,16 @@ def guarded(work: Callable[[], NoReturn], tell: Optional[Tell] = None) -> NoRetu
     os._exit(code)
 
 
+def start_failure(error: Exception) -> Dict[str, str]:
+    """Explains why no program could begin: the task's own fault, unless the disk is full."""
+    if isinstance(error, CommandMissing):
+        return {"reason": COMMAND_NOT_FOUND, "message": str(error)}
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return {"reason": DISK_FULL if full else "StartFailed", "message": str(error)}
+
+
 def become(argv: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
-    """Be that program from now on. Raises OSError with a message for people."""
+    """Replaces the process by a program. Raises OSError with a message for the user."""
     path = variables.get("PATH", os.defpath)
     places = [argv[0]] if "/" in argv[0] else [f"{one or '.'}/{argv[0]}" for one in path.split(":")]
     refused: Optional[tuple[str, OSError]] = None
@@ -68,12 +90,12 @@ def become(argv: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
         except OSError as error:
             refused = refused or (program, error)
     if refused is not None:
-        raise OSError(_refused(argv[0], *refused))
-    raise OSError(not_found(argv, f"PATH, which is {path}"))
+        raise CommandMissing(_refused(argv[0], *refused))
+    raise CommandMissing(not_found(argv, f"PATH, which is {path}"))
 
 
 def not_found(argv: Sequence[str], looked: str) -> str:
-    """looked: where, as a person knows it."""
+    """Explains that a program is missing. looked: where, as the user knows it."""
     program = argv[0]
     if SHELL_CHARACTERS.intersection(program) or SHELL_WORDS.intersection(argv):
         text = " ".join(argv)
@@ -94,7 +116,11 @@ def not_executable(name: str) -> str:
     )
 
 
-def _refused(name: str, program: str, error: OSError) -> str:
+def _refused(
+    name: str,
+    program: str,
+    error: OSError,
+) -> str:
     start = f"command `{name}` cannot be started"
     if os.path.isdir(program):
         return f"{start}: it is a directory"
@@ -108,4 +134,4 @@ def _refused(name: str, program: str, error: OSError) -> str:
     return message
 
 
-ENOEXEC = 8  # of Linux and macOS; `errno` is one import more
+ENOEXEC = 8  # of Linux and macOS

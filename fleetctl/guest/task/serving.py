@@ -1,5 +1,5 @@
-"""A process that runs task after task while its sandbox is open: what it is handed, and where its
-output goes between two of them. Runs in the forked child.
+"""A process that runs task after task while its sandbox is open: receives each order, and redirects
+its output between two tasks. Runs in the forked child.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from fleetctl.guest.task.surroundings import Surroundings
 
-CHANNEL = 3  # the descriptor on which a task and its supervisor talk
+CHANNEL = 3  # the descriptor between a task and its supervisor
 RECEIVE_BYTES = 1024 * 1024
 
 
@@ -23,10 +23,10 @@ def serve(
     tell: Callable[[dict[str, Any]], None],
     surroundings: Surroundings,
 ) -> int:
-    """Run task after task until the supervisor hangs up; the last exit code.
+    """Runs task after task until the supervisor closes the channel; returns the last exit code.
 
-    exit_code: of the task that has just ended. run: runs what a line of the supervisor orders, and
-    returns its exit code. tell: says an event to the supervisor. surroundings: as they were before
+    exit_code: of the task that has just ended. run: runs the order in a line of the supervisor, and
+    returns its exit code. tell: sends an event to the supervisor. surroundings: as they were before
     the first task.
     """
     import _socket
@@ -50,7 +50,7 @@ def serve(
 
 
 def _receive(channel: Any) -> Optional[Tuple[str, int]]:
-    """The next order and the descriptor of its output; None when there is none to come."""
+    """Returns the next order and the descriptor of its output; None when no more will come."""
     import _socket
 
     data, rights, _, _ = channel.recvmsg(RECEIVE_BYTES, _socket.CMSG_SPACE(4))

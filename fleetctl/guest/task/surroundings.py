@@ -2,7 +2,7 @@
 streams, signals, timers, umask, warnings and arguments. Its globals are kept in task.py.
 
 Made before the first task of a process that serves several. `withdraw` comes after each task, so
-that nothing of it acts while the process waits, and `restore` before the next one.
+that its handlers and timers do not act while the process waits, and `restore` before the next one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
 
 
 class Surroundings:
-    """Those of this process now. variables: what the environment of every task has."""
+    """The present surroundings. variables: the environment that all tasks share."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = dict(variables)
@@ -35,11 +35,11 @@ class Surroundings:
         self._warnings = list(_warnings.filters)
         self._handlers = _handlers()
         self._blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
-        self._stdin = os.dup(0)  # which no program inherits
+        self._stdin = os.dup(0)  # not inherited by programs
         self._streams = {name: getattr(sys, name) for name in STREAMS}
 
     def withdraw(self) -> None:
-        """Take back what could act, or be written, between two tasks."""
+        """Resets all that could act, or be written, between two tasks."""
         for timer in TIMERS:
             _signal.setitimer(timer, 0.0)
         for number, handler in self._handlers.items():
@@ -50,15 +50,15 @@ class Surroundings:
             left = getattr(sys, name, None)
             flush_stream(left)
             flush_stream(stream)
-            # One that a task wrapped is closed with the wrapper, whenever that is collected.
+            # A stream that a task wrapped is closed with the wrapper, whenever that is collected.
             if left is not stream or not _is_as_made(stream, number):
                 stream = self._streams[name] = _opened(number)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
 
     def restore(self) -> None:
-        """Make ready for the next task, whose own variables are still to be set. Raises OSError
-        where the directory is gone.
+        """Prepares for the next task, whose own variables are still to be set. Raises OSError where
+        the directory was removed.
         """
         os.dup2(self._stdin, 0)
         os.umask(self._umask)
@@ -79,19 +79,19 @@ class Surroundings:
     def _restore_warnings(self) -> None:
         import warnings
 
-        warnings.resetwarnings()  # has each module look anew, too
+        warnings.resetwarnings()  # makes each module warn again, too
         warnings.filters[:] = self._warnings  # type: ignore[index]
 
 
 def _handlers() -> dict[int, Any]:
-    """All that Python can set: what other code has set is None there, and stays."""
+    """Returns all that Python can set: handlers of other code are None there, and stay."""
     settable = _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}
     found = {int(number): _signal.getsignal(number) for number in settable}
     return {number: handler for number, handler in found.items() if handler is not None}
 
 
 def _is_as_made(stream: Any, number: int) -> bool:
-    """Whether no task has configured, closed or detached it."""
+    """Returns whether no task has configured, closed or detached it."""
     try:
         if stream.closed or stream.fileno() != number:
             return False
@@ -105,5 +105,10 @@ def _opened(number: int) -> TextIO:
     if number == 0:
         return open(0, encoding="utf-8", closefd=False)
     return open(
-        number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        number,
+        "w",
+        buffering=1,
+        encoding="utf-8",
+        errors="backslashreplace",
+        closefd=False,
     )

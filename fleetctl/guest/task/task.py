@@ -1,8 +1,8 @@
 """Runs one Python task: its namespace, its end, its traceback.
 
-Called in the sandbox by what started it (for provider `local`, the forked child of the supervisor).
-Says what happens through `emit`, one dictionary an event; never writes a journal and never decides
-whether a task counts as failed: its caller does, from the events and the exit code.
+Called in the sandbox by the process that prepared it (for provider `local`, the forked child of the
+supervisor). Sends its events through `emit`, one dictionary each; never writes a journal and never
+decides whether a task counts as failed: its caller does, from the events and the exit code.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fleetctl.guest.task.chunking import (
     peek,
 )
 from fleetctl.guest.task.finite import ResultCopy, named
+from fleetctl.guest.task.flattening import flat_metrics
 from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
 from fleetctl.guest.task.plain import Unkeepable, plain
 from fleetctl.guest.task.term import Terminated, end_by_term, heed_term, heed_term_no_more
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 else:
     ModuleType = type(sys)
 
-MESSAGE_BYTES_MAX = 2048  # enough for the last frames and the error; the log holds all of it
+MESSAGE_BYTES_MAX = 2048  # for the last frames and the error; the log has the whole traceback
 RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
 
@@ -56,9 +57,9 @@ STORAGE_HELPERS = (
     "workspace_append",
 )
 BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")
-# Of library/fleetctl_checkpoint.py, which comes with a TrainingRun that has a `checkpoint`.
+# From library/fleetctl_checkpoint.py, which comes with a TrainingRun that has a `checkpoint`.
 CHECKPOINT_HELPERS = ("latest", "saving", "stop_requested")
-# Of library/fleetctl_llm.py, which comes with `endpoints`.
+# From library/fleetctl_llm.py, which comes with `endpoints`.
 MODEL_HELPERS = ("llm_query", "llm_query_batched", "rlm_query", "rlm_query_batched")
 
 
@@ -69,9 +70,9 @@ class Submitted(BaseException):
 
 
 class Sandbox:
-    """What tasks that share a process share: globals, buffers, the volume.
+    """The state that tasks in one process share: globals, buffers, the volume.
 
-    Parameters are no part of that, and neither are other values of the helpers' names.
+    Parameters are not shared, and neither are other values of the helpers' names.
     """
 
     def __init__(self, volumes: list[dict[str, str]]) -> None:
@@ -81,6 +82,7 @@ class Sandbox:
         self._emit: Emit = _nothing
         self._submitted = self._refused = False
         self._step = -1
+        self._reports_remarked = False
         # A module of its own, registered, so that pickling and `if __name__ == "__main__"` work.
         self._module = ModuleType("__main__")
         self._namespace = self._module.__dict__
@@ -99,15 +101,22 @@ class Sandbox:
         self._namespace["SUBMIT"] = self._submit
         self._helpers = dict(self._namespace)
         self._namespace["json"] = known_or_lazy("json")
-        self._params: dict[str, Any] = {}  # of the task that runs, or ran last
-        self._hidden: dict[str, Any] = {}  # globals of the program that these stand before
+        self._params: dict[str, Any] = {}  # the parameters of the running or the last task
+        self._hidden: dict[str, Any] = {}  # globals of the program that parameters replace
 
-    def run(self, code: Union[str, CodeType], params: dict[str, Any], emit: Emit) -> int:
-        """Execute one task and return its exit code; the program's globals stay for the next one.
+    def run(
+        self,
+        code: Union[str, CodeType],
+        params: dict[str, Any],
+        emit: Emit,
+    ) -> int:
+        """Executes one task and returns its exit code; the program's globals stay for the next one.
 
         Never returns where the task was ended by TERM.
         """
-        self._emit, self._step = emit, -1
+        self._emit = emit
+        self._step = -1
+        self._reports_remarked = False
         self._submitted = self._refused = False
         sys.modules["__main__"] = self._module
         try:
@@ -132,19 +141,19 @@ class Sandbox:
         return 1 if self._refused else 0
 
     def _hand_out(self, params: dict[str, Any]) -> None:
-        """Put a task's parameters into the namespace, in place of those of the task before."""
+        """Puts a task's parameters into the namespace, instead of the last task's."""
         namespace = self._namespace
         for name in self._params:
             namespace.pop(name, None)
         namespace.update(self._hidden)
         namespace.update(self._helpers)
-        namespace.pop("__warningregistry__", None)  # or what was warned of before is not shown
+        namespace.pop("__warningregistry__", None)  # else repeated warnings are hidden
         self._hidden = {name: namespace[name] for name in params if name in namespace}
         self._params = params
         namespace.update({"params": params, **params})
 
     def _submit(self, *args: Any, **kwargs: Any) -> None:
-        """Hand in the task's result and end it. The first one counts, whatever the task catches."""
+        """Hands in the task's result and ends it. The first counts, whatever the task catches."""
         value = kwargs or {"output": args[0] if len(args) == 1 else list(args)}
         if self._submitted:
             self._remark(
@@ -163,20 +172,41 @@ class Sandbox:
         raise Submitted
 
     def _remark(self, text: str) -> None:
-        """What a person should know of a task that may well succeed."""
+        """Sends a remark for the user of a task that may well succeed."""
         print(f"fleetctl: {text}", file=sys.stderr)
         self._emit({"e": "remark", "message": text})
 
     def _report(self, *, step: Optional[int] = None, **metrics: Any) -> None:
-        """Record numbers of this moment; without a step, each call is one step further."""
-        self._step = self._step + 1 if step is None else _number("step", step, int)
-        values = {name: named(_number(name, value, float)) for name, value in metrics.items()}
+        """Records numbers of this moment; without a step, each call is one step further.
+
+        An invalid number must not end a training of hours: the first causes a remark.
+        """
+        whole = None if step is None else _as_step(step)
+        if step is not None and whole is None:
+            self._remark_once(f"report: the step is {_cut(step)}; it must be a whole number")
+        self._step = self._step + 1 if whole is None else whole
+        kept, left_out = flat_metrics(metrics, _as_number_of_any)
+        if left_out:
+            name, value = left_out[0]
+            what = f"`{name}` at step {self._step} is {_cut(value)} and is not recorded"
+            self._remark_once(f"report: {what}; a metric is a number")
+        values = {name: named(value) for name, value in kept.items()}
         if values:
             self._emit({"e": "metric", "step": self._step, "values": values, "at": time.time()})
 
+    def _remark_once(self, text: str) -> None:
+        """Sends the first remark of a task; the next ones are alike."""
+        if not self._reports_remarked:
+            self._reports_remarked = True
+            self._remark(text)
 
-def _of_library(module: str, name: str, why: str) -> Callable[..., Any]:
-    """A function of a module that comes with some tasks alone; why: what to say in the others."""
+
+def _of_library(
+    module: str,
+    name: str,
+    why: str,
+) -> Callable[..., Any]:
+    """Returns a function of a module that only some tasks have; why: the error in all others."""
 
     def helper(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -189,18 +219,18 @@ def _of_library(module: str, name: str, why: str) -> Callable[..., Any]:
 
 
 def compile_task(code: str) -> CodeType:
-    """Raises SyntaxError, shown later as the task's own."""
+    """Compiles a task. Raises SyntaxError, shown later as the task's own."""
     return compile(code, FILE_NAME, "exec", dont_inherit=True)
 
 
 def check_result(value: dict[str, Any]) -> tuple[str, str, str]:
-    """(what is wrong or "", the value as JSON text in ASCII, what was changed in it or "").
+    """Returns (problem or "", the value as JSON text in ASCII, a remark on changes or "").
 
-    Where something is wrong, the text has the other fields, and is "" where there are none.
+    With a problem, the text has the other fields, and is "" without other fields.
     """
     try:
         text = _encode(value)
-    except Exception:  # also what the methods of a value raise
+    except Exception:  # also raised by the methods of a value
         return _fields_that_fit(value)
     # An escape of a surrogate may be a lone one, which no UTF-8 has.
     if len(text) > RESULT_BYTES_MAX or _is_too_deep(text, RESULT_DEPTH_MAX) or "\\ud" in text:
@@ -209,8 +239,10 @@ def check_result(value: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _fields_that_fit(value: dict[str, Any]) -> tuple[str, str, str]:
-    """As `check_result`, with each field on its own."""
-    copy, texts, problems = ResultCopy(), {}, []
+    """Checks as `check_result` does, each field on its own."""
+    copy = ResultCopy()
+    texts = {}
+    problems = []
     for key, one in value.items():
         try:
             text = _encode(copy.made(one, key))
@@ -233,7 +265,7 @@ def _fields_that_fit(value: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _without_large(texts: dict[str, str]) -> str:
-    """Leave out the largest fields until the others fit; names them."""
+    """Leaves out the largest fields until the others fit, and names them."""
     left = []
     while texts and sum(map(len, texts.values())) + 2 * len(texts) > RESULT_BYTES_MAX:
         largest = max(texts, key=lambda key: len(texts[key]))
@@ -254,8 +286,9 @@ def _too_deep(text: str, levels: int) -> bool:
 
 
 def depth(value: Any) -> int:
-    """How deep lists and objects are nested; counts at most one beyond the limit."""
-    level, layer = 0, [value]
+    """Returns how deep lists and objects are nested; counts at most one beyond the limit."""
+    level = 0
+    layer = [value]
     while layer and level <= RESULT_DEPTH_MAX:
         layer = [
             child
@@ -268,7 +301,7 @@ def depth(value: Any) -> int:
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """Print the traceback, without frames of ours, to stderr; its reason and its last lines."""
+    """Prints the traceback, without our frames, to stderr; returns its reason and last lines."""
     import linecache
     import traceback
 
@@ -290,12 +323,12 @@ def describe(error: BaseException) -> dict[str, str]:
 
 
 def _is_ours(file: str) -> bool:
-    """In a sandbox the guest is one file, or modules that none was read for."""
+    """Returns whether a file is ours: in a sandbox one file, or modules without a file."""
     return file == _OURS or file.startswith("<fleetctl.")
 
 
 def _held_mib() -> int:
-    """The most memory that this process has had."""
+    """Returns the most memory that this process has had."""
     import resource
 
     unit = 1024 if sys.platform == "linux" else 1
@@ -303,7 +336,7 @@ def _held_mib() -> int:
 
 
 def last_lines(text: str, limit: int) -> str:
-    """As many whole lines from the end as fit."""
+    """Returns as many whole lines from the end as fit."""
     kept: list[str] = []
     used = 0
     for line in reversed(text.rstrip().splitlines()):
@@ -315,7 +348,7 @@ def last_lines(text: str, limit: int) -> str:
 
 
 def leave(code: int) -> None:
-    """End the process as the interpreter would, without tearing it down: threads, atexit,
+    """Ends the process as the interpreter would, without tearing it down: threads, atexit,
     buffers.
     """
     import atexit
@@ -333,7 +366,7 @@ def leave(code: int) -> None:
 
 
 def _exit_code(error: SystemExit) -> int:
-    """What the interpreter makes of `sys.exit(x)`."""
+    """Returns the interpreter's exit code for `sys.exit(x)`."""
     if error.code is None:
         return 0
     if isinstance(error.code, int):
@@ -342,16 +375,44 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _number(name: str, value: Any, sort: Callable[[Any], Any]) -> Any:
-    for make in (sort, lambda one: sort(plain(one))):
+def _as_number_of_any(value: Any) -> Optional[float]:
+    """Converts a number, its text, or an array with one element. None for any other value."""
+    return _converted(value, float)  # type: ignore[no-any-return]
+
+
+def _as_step(value: Any) -> Optional[int]:
+    """Converts to a step, within the whole numbers that a store holds."""
+    found = _converted(value, int)
+    return found if found is not None and abs(found) < 1 << 63 else None
+
+
+def _converted(value: Any, sort: Callable[[Any], Any]) -> Any:
+    """Converts a value; None where it cannot; never raises, whatever the methods of a value do."""
+    if type(value) is sort:
+        return value
+    ways: tuple[Callable[[Any], Any], ...] = (_item, _itself, plain)
+    for number_in in ways:
         try:
-            return make(value)
-        except (TypeError, ValueError, OverflowError):
+            return sort(number_in(value))
+        except Exception:  # noqa: S112 - the next way may convert it
             continue
-    wanted = "a whole number" if sort is int else "a number"
-    text = repr(value)
-    text = text if len(text) <= 60 else text[:60] + "…"
-    raise TypeError(f"report: `{name}` is {text}; it must be {wanted}")
+    return None
+
+
+def _item(array: Any) -> Any:
+    return array.item()
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _cut(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else text[:60] + "…"
 
 
 _OURS = check_result.__code__.co_filename

@@ -1,7 +1,7 @@
-"""Has TERM unwind a Python task, so that its `finally` blocks run within its grace.
+"""Makes TERM unwind a Python task, so that its `finally` blocks run within its grace.
 
-Called by task.py around the task's program. The process still ends by the signal, and what a
-program does with the signal itself goes before.
+Called by task.py around the task's program. The process still ends by the signal, and a program's
+own handler has priority.
 """
 
 from __future__ import annotations
@@ -16,22 +16,26 @@ if TYPE_CHECKING:
 
 
 class Terminated(BaseException):
-    """Unwinds a task that was told to end. No Exception, so that `except Exception` in a task does
-    not hold it up.
+    """Unwinds a task after TERM. No Exception, so that `except Exception` in a task does not hold
+    it up.
     """
 
 
 def heed_term() -> None:
-    """Begin, where nothing else takes the signal and this thread may."""
+    """Installs the handler, unless the signal has another one or this thread may not."""
     if not _forks_known:
         _forks_known.append(True)
         # A fork that hangs in a library takes no signal that Python handles.
-        os.register_at_fork(before=_before_fork, after_in_parent=_unblock, after_in_child=_in_fork)
+        os.register_at_fork(
+            before=_before_fork,
+            after_in_parent=_unblock,
+            after_in_child=_in_fork,
+        )
     unwound = False
 
     def unwind(_number: int, _frame: Any) -> None:
         nonlocal unwound
-        if not unwound:  # the process and its group are told, and it unwinds once
+        if not unwound:  # the process and its group get a signal each, and the task unwinds once
             unwound = True
             raise Terminated
 
@@ -44,13 +48,13 @@ def heed_term() -> None:
 
 
 def heed_term_no_more() -> None:
-    """Let the signal end the process at once again, unless the task has taken it over."""
+    """Makes the signal end the process at once again, unless the task has its own handler."""
     if _is_heeded():
         _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
 
 
 def end_by_term() -> NoReturn:
-    """End as what the signal has ended, with all output written."""
+    """Ends as after the bare signal, with all output written."""
     for stream in (sys.stdout, sys.stderr):
         flush_stream(stream)
     _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
@@ -59,15 +63,15 @@ def end_by_term() -> NoReturn:
 
 
 def flush_stream(stream: Any) -> None:
-    """A task may have put anything there, closed or of its own making."""
+    """Flushes a stream, which a task may have replaced or closed."""
     try:
         stream.flush()
     except Exception:
-        return  # it cannot be written, and is the task's loss
+        return  # its bytes are the task's loss
 
 
 def _before_fork() -> None:
-    """Python forgets in a fork what signals had come: one that comes now waits in the kernel."""
+    """Blocks the signal: Python forgets earlier ones in a fork; a new one waits in the kernel."""
     if _is_heeded():
         _masks.append(_signal.pthread_sigmask(_signal.SIG_BLOCK, {_signal.SIGTERM}))
 

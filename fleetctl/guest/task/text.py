@@ -1,7 +1,7 @@
-"""JSON text at little cost: encoders made once, and no import of `json` where its C part is there.
+"""Reads and writes JSON at little cost: encoders made once, no import of `json` beside its C part.
 
 Importing `json` costs a third of an interpreter's start (it pulls in `re`), which every sandbox of
-a short command would pay. Used by all that writes or reads journals inside a sandbox.
+a short command would pay. Used by all readers and writers of journals inside a sandbox.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-DIGITS_MAX = 4000  # of one integer; Python 3.9 would parse longer ones in quadratic time
+DIGITS_MAX = 4000  # in one integer; Python 3.9 would parse longer ones in quadratic time
 
 
 def canonical(value: Any) -> str:
-    """Keys sorted, not escaped. Raises ValueError for what JSON cannot hold."""
+    """Returns JSON with sorted keys, not escaped. Raises ValueError for values outside JSON."""
     return _encoded(_canonical, value)
 
 
 def compact(value: Any) -> str:
-    """A value as JSON in one line of ASCII."""
+    """Returns a value as JSON in one line of ASCII."""
     return _encoded(_compact, value)
 
 
 def spaced(value: Any) -> str:
-    """As `json.dumps` writes it, for people and scripts."""
+    """Returns JSON as `json.dumps` writes it, for readers and scripts."""
     return _encoded(_spaced, value)
 
 
 def encoder_with(default: Callable[[Any], Any]) -> Callable[[Any], str]:
-    """As `json.JSONEncoder(allow_nan=False, default=default).encode`; to be made once: one made for
-    each result would touch more memory than the result itself.
+    """Returns `json.JSONEncoder(allow_nan=False, default=default).encode`; called once: an encoder
+    for each result would touch more memory than the result itself.
     """
     seen: dict[int, Any] = {}
     encoder = _encoder_with(seen, default)
 
     def encode(value: Any) -> str:
-        seen.clear()  # what an earlier value that could not be written left there
+        seen.clear()  # removes the rest of an earlier value that could not be written
         return _encoded(encoder, value)
 
     return encode
 
 
 def wrong_field(value: Any, encode: Callable[[Any], str]) -> str:
-    """Names the first field that cannot be written; empty when that cannot be told."""
+    """Returns the first field that cannot be written; "" when that is unknown."""
     if isinstance(value, dict):
         for key, item in value.items():
             try:
@@ -54,14 +54,14 @@ def wrong_field(value: Any, encode: Callable[[Any], str]) -> str:
 
 
 def parse(text: str) -> Any:
-    """Strict: raises ValueError for NaN, overlong integers and anything after the value."""
+    """Parses strictly: raises ValueError for NaN, overlong integers and text after the value."""
     text = text.strip(" \t\r\n")
     try:
         value, end = _scan(text, 0)
     except (StopIteration, SystemError):  # Python before 3.13 fails so when `json` is not imported
         import json
 
-        json.loads(text)  # says what is wrong, and where
+        json.loads(text)  # raises an error with the problem and its position
         raise ValueError("no JSON value") from None
     if end != len(text):
         raise ValueError(f"more text after the JSON value, at character {end}")
@@ -69,7 +69,7 @@ def parse(text: str) -> Any:
 
 
 def parse_as_python(text: str) -> Any:
-    """As `parse`, and with NaN and infinities as Python's own `json` writes them."""
+    """Parses as `parse` does, and NaN and infinities as Python's own `json` writes them."""
     try:
         return parse(text)
     except ValueError:
@@ -99,7 +99,7 @@ def _refuse(value: Any) -> Any:
 
 
 class _Strict:
-    """What the C scanner wants to know; an attribute that a version does not know is not harm."""
+    """The attributes that the C scanner reads; those unknown to a version do no harm."""
 
     strict = True
     object_hook = object_pairs_hook = array_hook = None
@@ -127,18 +127,54 @@ try:
 
     strict: Any = _Strict()
     _scan = make_scanner(strict)
-    _canonical = make_encoder(None, _refuse, encode_basestring, None, ":", ",", True, False, False)
+    _canonical = make_encoder(
+        None,
+        _refuse,
+        encode_basestring,
+        None,
+        ":",
+        ",",
+        True,
+        False,
+        False,
+    )
     _compact = make_encoder(
-        None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, False
+        None,
+        _refuse,
+        encode_basestring_ascii,
+        None,
+        ":",
+        ",",
+        False,
+        False,
+        False,
     )
     _spaced = make_encoder(
-        None, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, False
+        None,
+        _refuse,
+        encode_basestring_ascii,
+        None,
+        ": ",
+        ", ",
+        False,
+        False,
+        False,
     )
     quote = encode_basestring_ascii
 
     def _encoder_with(seen: dict[int, Any], default: Callable[[Any], Any]) -> Any:
         quoted = encode_basestring_ascii
-        return make_encoder(seen, default, quoted, None, ": ", ", ", False, False, False)
+        return make_encoder(
+            seen,
+            default,
+            quoted,
+            None,
+            ": ",
+            ", ",
+            False,
+            False,
+            False,
+        )
 
 except (ImportError, AttributeError, TypeError):  # another interpreter: as the library does it
     import json
@@ -146,7 +182,10 @@ except (ImportError, AttributeError, TypeError):  # another interpreter: as the 
     decoder: Any = json.JSONDecoder(parse_int=_integer, parse_constant=_constant)
     _scan = decoder.scan_once
     _canonical = json.JSONEncoder(
-        sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+        sort_keys=True,
+        separators=(",", ":"),
+        allow_nan=False,
+        ensure_ascii=False,
     ).iterencode
     _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False).iterencode
     _spaced = json.JSONEncoder(allow_nan=False).iterencode

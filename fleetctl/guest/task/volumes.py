@@ -1,8 +1,8 @@
-"""Helpers that keep things: volume files, workspace files and named buffers.
+"""Helpers that store data: volume files, workspace files and named buffers.
 
-Part of the guest. The first volume of the task is the helpers' root; nothing outside of it is read
-or written. Mistakes come back as text in brackets, as the programs that use these helpers expect.
-What the volume itself refuses to keep is an OSError: a task must not succeed with nothing stored.
+Part of the guest. The first volume of the task is the helpers' root; no file outside is read or
+written. Mistakes come back as text in brackets, as the programs that use these helpers expect.
+A refusal of the volume itself is an OSError: a task must not succeed without its data stored.
 """
 
 from __future__ import annotations
@@ -16,38 +16,41 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
 
-# What a volume answers that can neither rename nor append, as object stores that are mounted: there
-# a file is seen when it is closed, and all of it.
+# The errors of a volume that can neither rename nor append, as mounted object stores: there a file
+# becomes visible, as a whole, when it is closed.
 _OBJECTS_ALONE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL)
-# There a directory is gone with its last file, also between two calls of whoever writes there, when
-# another task removes one. Each round of tries needs such a moment anew.
+# There a directory disappears with its last file, also between two calls of a writer, when
+# another task removes a file. Each round of tries needs such a moment again.
 _VANISHED_TIMES = 8
 
 
 class Outside(Exception):
-    """A path that leaves the volume; the text says so in brackets."""
+    """A path that leaves the volume; the text is the error in brackets."""
 
 
 class Storage:
-    """One task's view of its first volume. mount: the path that the manifest names; root: where it
-    is; remark: hears of a text that is not saved though nothing is raised.
+    """One task's view of its first volume. mount: the path that the manifest names; root: its real
+    path; remark: takes the problem of a text that is not saved though no error is raised.
     """
 
     def __init__(
-        self, mount: str = "", root: str = "", remark: Optional[Callable[[str], None]] = None
+        self,
+        mount: str = "",
+        root: str = "",
+        remark: Optional[Callable[[str], None]] = None,
     ) -> None:
         self.mount = mount
         self.root = root
         self._remark = remark
 
     def save_to_volume(self, path: str, content: Any) -> str:
-        """Write a text (or bytes) so that readers see the old or the new file; the full path.
-        Raises OSError where the volume does not keep it.
+        """Writes a text (or bytes) so that readers see the old or the new file; returns its full
+        path. Raises OSError where the volume does not store it.
         """
         return self._kept(path, "", lambda real: _write(real, content))
 
     def load_from_volume(self, path: str) -> str:
-        """The text of a file, or `[file not found: ...]`."""
+        """Returns the text of a file, or `[file not found: ...]`."""
         return self._guarded(path, "", _read)
 
     def workspace_write(self, path: str, content: Any) -> str:
@@ -57,13 +60,13 @@ class Storage:
         return self._guarded(path, "workspace", _read)
 
     def workspace_append(self, path: str, content: Any) -> str:
-        """Where a volume cannot append, the file is written anew with the text at its end; then one
-        of two writers at once loses. Raises OSError.
+        """Appends a text. Where a volume cannot append, the file is rewritten with the text at its
+        end; then one of two writers at once loses. Raises OSError.
         """
         return self._kept(path, "workspace", lambda real: _append(real, content))
 
     def workspace_list(self, pattern: str = "*") -> Any:
-        """Paths of files below the workspace that match, relative to it, sorted."""
+        """Returns paths of matching files below the workspace, relative to it, sorted."""
         if not self.root:
             return self._missing()
         top = os.path.join(self.root, "workspace")
@@ -74,8 +77,13 @@ class Storage:
             found += [os.path.relpath(os.path.join(directory, name), top) for name in names]
         return sorted(name for name in found if fnmatch.fnmatch(name, pattern))
 
-    def _kept(self, path: str, below: str, write: Callable[[str], None]) -> str:
-        """The path that was written; or what is wrong with it, in brackets. Raises OSError."""
+    def _kept(
+        self,
+        path: str,
+        below: str,
+        write: Callable[[str], None],
+    ) -> str:
+        """Returns the path that was written; or its problem, in brackets. Raises OSError."""
         failed: list[OSError] = []
 
         def act(real: str) -> None:
@@ -92,8 +100,13 @@ class Storage:
             self._remark(f"`{path}` is not saved: {shown}")
         return shown
 
-    def _guarded(self, path: str, below: str, act: Callable[[str], Optional[str]]) -> str:
-        """What `act(real path)` says, else the path itself; or what is wrong, in brackets."""
+    def _guarded(
+        self,
+        path: str,
+        below: str,
+        act: Callable[[str], Optional[str]],
+    ) -> str:
+        """Returns `act(real path)`, or the path where that is None; or a problem in brackets."""
         if not self.root:
             return self._missing()
         try:
@@ -110,7 +123,7 @@ class Storage:
             return f"[error: {shown}: {error.strerror}]"
 
     def _relative(self, path: str, below: str) -> str:
-        """`path` relative to the volume, links followed. Raises Outside."""
+        """Returns `path` relative to the volume, links followed. Raises Outside."""
         base = os.path.realpath(os.path.join(self.root, below))
         mounted = os.path.join(self.mount, below).rstrip("/")
         if path == mounted or path.startswith(mounted + "/"):
@@ -134,11 +147,11 @@ class Buffers:
         self._items.setdefault(name, []).append(value)
 
     def get_buffer(self, name: str) -> list[Any]:
-        """A copy; [] when there is none."""
+        """Returns a copy of the buffer; [] for a missing one."""
         return list(self._items.get(name, []))
 
     def clear_buffer(self, name: Optional[str] = None) -> None:
-        """Forget one buffer, or all."""
+        """Deletes one buffer, or all."""
         if name is None:
             self._items.clear()
         else:
@@ -156,8 +169,8 @@ def _write(real: str, content: Any) -> None:
 
 
 def write_whole(real: str, fill: Callable[[Any], object]) -> None:
-    """Temporary file, fsync, rename: concurrent writers leave one of their texts, never a
-    mixture. Where nothing can be renamed, a file is whole when it is closed. fill: writes to the
+    """Writes by temporary file, fsync, rename: concurrent writers leave one of their texts, never a
+    mixture. Where renaming is impossible, a file is whole when it is closed. fill: writes to the
     binary file that it is handed, from its first byte on; may be called again. Raises OSError.
     """
     for left in reversed(range(_VANISHED_TIMES)):
@@ -184,7 +197,7 @@ def _write_beside(real: str, fill: Callable[[Any], object]) -> None:
         except OSError as error:
             if error.errno not in _OBJECTS_ALONE or os.path.isdir(real):
                 raise
-            # The temporary file holds the directory, which else would go with its last one.
+            # The temporary file holds the directory, which else would disappear with its last one.
             _write_object(real, fill)
     finally:
         _remove(temporary)
@@ -198,7 +211,7 @@ def _remove(temporary: str) -> None:
 
 
 def _write_object(real: str, fill: Callable[[Any], object]) -> None:
-    """The only way that an object store knows: all of it, from the first byte on."""
+    """Writes the whole file from the first byte on, the only way that an object store knows."""
     os.makedirs(os.path.dirname(real), exist_ok=True)
     with open(real, "wb") as file:
         fill(file)
@@ -221,4 +234,6 @@ def _append(real: str, content: Any) -> None:
 
 
 def _bytes(content: Any) -> bytes:
-    return bytes(content) if isinstance(content, (bytes, bytearray)) else str(content).encode()
+    if isinstance(content, (bytes, bytearray)):
+        return bytes(content)
+    return str(content).encode()

@@ -1,1 +1,1 @@
-"""Programs that know wandb alone: their parameters, and what they log."""
+"""Runs programs that know wandb alone: gives them parameters, and records what they log."""

@@ -1,8 +1,8 @@
 """Reads the file that wandb writes of a run, `run-<id>.wandb`, while it grows.
 
 Called by trial.py beside the trial. Records lie in blocks as in a log of LevelDB, each with
-its sum; a record is protobuf, read here by hand: a sandbox has the standard library alone. Of the
-records, those of history, summary and header are read.
+its sum; a record is protobuf, read here by hand: a sandbox has the standard library alone. Records
+other than those of history, summary and header are skipped.
 """
 
 from __future__ import annotations
@@ -23,31 +23,38 @@ MAGIC = b":W&B"
 FILE_HEADER_BYTES = 7
 BLOCK_BYTES = 32 * 1024
 CHUNK_HEADER = Struct("<IHB")  # sum, length, type
-WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
-RECORD_BYTES_MAX = 64 * 1024 * 1024  # of one in many pieces; a larger one is passed over
+WHOLE = 1
+FIRST = 2
+MIDDLE = 3
+LAST = 4
+RECORD_BYTES_MAX = 64 * 1024 * 1024  # a record in many pieces; a larger one is skipped
 NAMES_KEPT_MAX = 10_000  # of metrics, so that each is decoded once
-HISTORY, SUMMARY, HEADER = 2, 3, 21
-KEY, NESTED_KEY, VALUE = 1, 2, 16
+HISTORY = 2
+SUMMARY = 3
+HEADER = 21
+KEY = 1
+NESTED_KEY = 2
+VALUE = 16
 VALUE_TAG = b"\x82\x01"  # of field 16
 
 
 class WandbFile:
-    """One file as far as it has been read. `offset` is where to go on."""
+    """One file as far as it has been read. `offset` is the next byte to read."""
 
     def __init__(self) -> None:
         self.offset = 0
         self.version = ""  # of wandb; "" before 0.22, and before it is known
         self.rows = 0
         self.not_finite = ""  # the first metric that was no number, with its step
-        self.damaged = 0  # places where a sum or a length did not fit
-        self.foreign = False  # the file is another
-        self._pieces: list[bytes] = []  # of a record that goes on
+        self.damaged = 0  # sums and lengths that did not fit
+        self.foreign = False  # it is not a file of wandb's
+        self._pieces: list[bytes] = []  # of an unfinished record
         self._summary: dict[bytes, tuple[str, bytes]] = {}
         self._names: dict[bytes, str] = {}
 
     def take(self, data: bytes) -> list[Row]:
-        """(step, seconds since the epoch, numbers by name) of each row of history in `data`,
-        which begins at `offset`. What is not whole yet is left for the next time.
+        """Returns (step, seconds since the epoch, numbers by name) of each row of history in
+        `data`, which begins at `offset`. Incomplete records are left for the next call.
         """
         found: list[Row] = []
         at = self._open(data)
@@ -60,7 +67,7 @@ class WandbFile:
         return found
 
     def summary(self) -> dict[str, Any]:
-        """What the run's summary holds now, by dotted name: numbers, truth values and texts."""
+        """Returns the run's present summary, by dotted name: numbers, truth values and texts."""
         found: dict[str, Any] = {}
         typed: list[str] = []
         for name, value in self._summary.values():
@@ -71,7 +78,7 @@ class WandbFile:
     # -- blocks ------------------------------------------------------------------------------------
 
     def _open(self, data: bytes) -> int:
-        """Where the first chunk begins in `data`."""
+        """Returns where the first chunk begins in `data`."""
         if self.offset or len(data) < FILE_HEADER_BYTES:
             return 0
         self.foreign = not data.startswith(MAGIC)
@@ -79,11 +86,13 @@ class WandbFile:
         return FILE_HEADER_BYTES
 
     def _records(self, data: bytes, at: int) -> Iterator[bytes]:
-        """Each whole record; moves `offset` behind it."""
+        """Yields each whole record; moves `offset` behind it."""
         if self.foreign or not self.offset:
             return
-        base, end = self.offset - at, len(data)
-        unpack, pieces = CHUNK_HEADER.unpack_from, self._pieces
+        base = self.offset - at
+        end = len(data)
+        unpack = CHUNK_HEADER.unpack_from
+        pieces = self._pieces
         while True:
             left = BLOCK_BYTES - (base + at) % BLOCK_BYTES
             if left < FILE_HEADER_BYTES:  # filled up: the next chunk begins in the next block
@@ -98,7 +107,7 @@ class WandbFile:
             fits = FILE_HEADER_BYTES + size <= left and WHOLE <= kind <= LAST
             if fits and stop > end:
                 break
-            # The sum is over the type and what follows it.
+            # The sum covers the type and the bytes after it.
             if not fits or crc32(data[at + 6 : stop]) != total:
                 if at + left > end:
                     break  # perhaps it is still being written
@@ -106,7 +115,8 @@ class WandbFile:
                 pieces.clear()
                 at += left
                 continue
-            piece, at = data[at + FILE_HEADER_BYTES : stop], stop
+            piece = data[at + FILE_HEADER_BYTES : stop]
+            at = stop
             self.offset = base + at
             if kind == WHOLE:
                 pieces.clear()
@@ -136,13 +146,19 @@ class WandbFile:
             elif field == HEADER:
                 self._take_header(record, start, stop)
 
-    def _history(self, data: bytes, at: int, end: int) -> Row:
+    def _history(
+        self,
+        data: bytes,
+        at: int,
+        end: int,
+    ) -> Row:
         values: dict[str, float] = {}
         typed: list[str] = []
         step: Optional[int] = None
         time_s: Optional[float] = None
         odd, deep = "", False  # deep: a value has parts, or is one
-        names, number = self._names, float
+        names = self._names
+        number = float
         for field, start, stop in fields(data, at, end):
             if field == 2:  # HistoryStep {num}
                 step = next((num for one, num, _ in fields(data, start, stop) if one == 1), step)
@@ -174,7 +190,12 @@ class WandbFile:
             self.not_finite = f"`{odd}` at step {step}"
         return step, time_s, numbers(values, typed) if deep else values
 
-    def _take_summary(self, data: bytes, at: int, end: int) -> None:
+    def _take_summary(
+        self,
+        data: bytes,
+        at: int,
+        end: int,
+    ) -> None:
         for field, start, stop in fields(data, at, end):
             key, value_at, value_end = _item(data, start, stop)
             if field == 1:
@@ -184,8 +205,13 @@ class WandbFile:
             elif field == 2:
                 self._summary.pop(key, None)
 
-    def _take_header(self, data: bytes, at: int, end: int) -> None:
-        """HeaderRecord {1 version_info {1 producer}}: the version, `+` and a revision."""
+    def _take_header(
+        self,
+        data: bytes,
+        at: int,
+        end: int,
+    ) -> None:
+        """Reads HeaderRecord {1 version_info {1 producer}}: the version, `+` and a revision."""
         for field, start, stop in fields(data, at, end):
             if field == 1:
                 for one, begin, over in fields(data, start, stop):
@@ -194,7 +220,7 @@ class WandbFile:
                         self.version = text.partition("+")[0]
 
     def _name(self, key: bytes) -> str:
-        """The dotted name of an item's key, which is here as in the file: one part, or several."""
+        """Returns the dotted name of an item's key, given as in the file: one part, or several."""
         if len(self._names) >= NAMES_KEPT_MAX:
             self._names.clear()
         parts = [key[start:stop] for _, start, stop in fields(key, 0, len(key))]
@@ -202,8 +228,12 @@ class WandbFile:
         return self._names.setdefault(key, name)
 
 
-def _item(data: bytes, at: int, end: int) -> tuple[bytes, int, int]:
-    """(the fields of the key as they are, where the JSON value begins, where it ends)."""
+def _item(
+    data: bytes,
+    at: int,
+    end: int,
+) -> tuple[bytes, int, int]:
+    """Returns (the key's fields as they are, where the JSON value begins, where it ends)."""
     # Nearly all: one part of less than 128 bytes, then the value, also so short.
     if at + 2 <= end and data[at + 1] < 128:
         value = at + 2 + data[at + 1]
@@ -211,11 +241,15 @@ def _item(data: bytes, at: int, end: int) -> tuple[bytes, int, int]:
         size = data[begin - 1] if begin <= end else 128
         if size < 128 and begin + size == end and data[value : value + 2] == VALUE_TAG:
             return data[at:value], begin, end
-    key, value_at, value_end, before = b"", end, end, at
+    key = b""
+    value_at = end
+    value_end = end
+    before = at
     for field, start, stop in fields(data, at, end):
         if field in (KEY, NESTED_KEY):
             key += data[before:stop]
         elif field == VALUE:
-            value_at, value_end = start, stop
+            value_at = start
+            value_end = stop
         before = stop
     return key, value_at, value_end

@@ -1,4 +1,4 @@
-"""The file in which `wandb.init` finds the parameters of a trial, as `wandb agent` writes it.
+"""Writes the file in which `wandb.init` finds the parameters of a trial, as `wandb agent` does.
 
 wandb reads it with PyYAML, so by YAML 1.1: there `3e-05` is a text, and `on` is true. Numbers are
 written as PyYAML writes them, and each text in quotes. Pure; called by trial.py.
@@ -17,11 +17,13 @@ def parameter_file(params: Mapping[str, Any]) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """A JSON value in one line."""
+    """Returns a JSON value in one line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
@@ -35,11 +37,13 @@ def _yaml(value: Any) -> str:
 
 
 def _float(value: float) -> str:
-    """With a point, also before an exponent: Python's `1e-05` would be a text."""
+    """Writes a point, also before an exponent: Python's `1e-05` would be a text."""
     if value != value:
         return ".nan"
     if value - value != 0:
-        return ".inf" if value > 0 else "-.inf"
+        if value > 0:
+            return ".inf"
+        return "-.inf"
     digits, letter, exponent = repr(value).partition("e")
     if "." not in digits:
         digits += ".0"
@@ -53,7 +57,11 @@ def _quoted(text: str) -> str:
 def _character(one: str) -> str:
     code = ord(one)
     if 32 <= code < 127:
-        return "\\" + one if one in '"\\' else one
+        if one in '"\\':
+            return "\\" + one
+        return one
     if code < 256:
         return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+    if code < 65536:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"

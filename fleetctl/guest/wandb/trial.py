@@ -1,7 +1,7 @@
-"""One trial whose program talks to wandb: what it finds in its environment, and what comes of it.
+"""One trial whose program uses wandb: sets its environment, and records its metrics and result.
 
-Called by whoever keeps the run. wandb writes its files offline, without an account; what they
-tell becomes metrics and a result of ours. Never follows a link, and never talks to W&B.
+Called by the run's supervisor. wandb writes its files offline, without an account; their contents
+become metrics and a result of ours. Never follows a link, and never connects to W&B.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import ast
 import os
 import re
 
-from fleetctl.guest.journal.results import judge, read_file, result_line
+from fleetctl.guest.journal.digest import result_line
+from fleetctl.guest.journal.results import judge, read_file
 from fleetctl.guest.metrics.thinning import NAMES_MAX, Sample
 from fleetctl.guest.wandb.file import WandbFile
 from fleetctl.guest.wandb.params import parameter_file
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from fleetctl.guest.journal.record import Journal
 
 READ_BYTES_MAX = 1024 * 1024  # a look, so that one trial does not hold up others
-FILES_MAX = 100  # of one trial: one for each time that it calls `init`
+FILES_MAX = 100  # in one trial: one for each time that it calls `init`
 RESULT_ITEMS_MAX = 1000
-TEXT_CHARACTERS_MAX = 1024  # of one item of a result
+TEXT_CHARACTERS_MAX = 1024  # in one item of a result
 NETRC_BYTES_MAX = 64 * 1024
 LIVE_FROM = (0, 31)  # wandb writes each second; before, a block of 32 KiB at a time
 UNREAD = "ParametersUnread"
@@ -37,9 +38,9 @@ OWN_VALUES_TEXT = (
     " `${{args}}`, so unless it reads `wandb.config` it ran with its own defaults"
 )
 VALUES_SHOWN_MAX = 5
-LOG = "logs/debug.log"  # below the directory of a run: what the program gave `init` stands there
+LOG = "logs/debug.log"  # below the directory of a run: the arguments that the program gave `init`
 LOG_BYTES_MAX = 256 * 1024
-# Whoever sets one of these wants W&B itself: then wandb is told the parameters and no more.
+# A program that sets one of these wants W&B itself: then wandb gets the parameters and no more.
 OWN = ("WANDB_API_KEY", "WANDB_MODE")
 _OFFLINE = {
     "WANDB_MODE": "offline",
@@ -52,18 +53,22 @@ _OFFLINE = {
 }
 _NAMES = ("SWEEP_ID", "PROJECT", "ENTITY")
 _CONFIG = re.compile(r"wandb\.init called with sweep_config: .*\nconfig: (\{.*)")
-# The same of a run that W&B has handed out: its program is to go on with that one, and to upload.
+# Set for a run that W&B has handed out: its program is to continue that run, and to upload.
 _HANDED_OUT = (*_NAMES, "RUN_ID", "BASE_URL")
 
 
 class Trial:
-    """One attempt. Nothing is made or read before `prepare`."""
+    """One attempt. No file is made or read before `prepare`."""
 
     def __init__(
-        self, order: Mapping[str, Any], files: str, known: Mapping[str, str], start: str
+        self,
+        order: Mapping[str, Any],
+        files: str,
+        known: Mapping[str, str],
+        start: str,
     ) -> None:
-        """files: the directory of what tasks write for us; known: the variables that the program
-        has anyway, which win; start: the directory that it begins in.
+        """files: the directory of files that tasks write for us; known: the program's other
+        variables, which win; start: the directory that it begins in.
         """
         asked = order["wandb"]
         home = os.path.join(files, f"wandb-{order['run']}")
@@ -76,14 +81,14 @@ class Trial:
         if asked.get("RUN_ID"):
             ours |= {f"WANDB_{name}": asked[name] for name in _HANDED_OUT if asked[name]}
             if order.get("attempt", 1) > 1:
-                # Of an attempt that was lost, W&B has the run, and what it had told by then.
+                # W&B has the run of a lost attempt, and the metrics that it had sent by then.
                 ours["WANDB_RESUME"] = "allow"
         elif not any(name in known for name in OWN) and not _logged_in(known):
             ours |= {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
             ours |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
         self.variables = {name: text for name, text in ours.items() if name not in known}
         theirs = os.path.join(start, known.get("WANDB_DIR", ""), "wandb")
-        # Where wandb may write, and what is there of others.
+        # Where wandb may write, and which directories of other runs are there.
         self._tops: dict[str, frozenset[str]] = {theirs: frozenset()}
         self._tops[os.path.join(home, "wandb")] = frozenset()
         self._found: dict[str, WandbFile] = {}
@@ -92,19 +97,19 @@ class Trial:
         self._sample = Sample(self._metric)
 
     def prepare(self) -> None:
-        """Make the trial's directory, and the file with its parameters. Raises OSError."""
+        """Makes the trial's directory, and the file with its parameters. Raises OSError."""
         os.makedirs(os.path.dirname(self._parameters), 0o700, exist_ok=True)
         _write(self._parameters, parameter_file(self._params))
-        for path in self._told:  # as if never read, so that it can be told whether they were
+        for path in self._told:  # as if never read, so that a later read is noticed
             os.utime(path, ns=(0, os.stat(path).st_mtime_ns))
 
     def begin(self) -> None:
-        """To be called where the trial is followed, before its program starts."""
+        """Begins; called where the trial is followed, before its program starts."""
         self._tops = {top: _names(top) for top in self._tops}
 
     def take(self, journal: Journal, *, whole: bool = False) -> bool:
-        """Take in what the program reported since the last look, or all that is left; whether
-        there was anything.
+        """Records reports of the program since the last look, or all that remain; returns whether
+        there were any.
         """
         news = False
         for directory, name, file in self._files():
@@ -121,7 +126,7 @@ class Trial:
         return news
 
     def result(self) -> Optional[dict[str, Any]]:
-        """The run's summary; None without one. What was also reported has its last value."""
+        """Returns the run's summary; None without one. Reported metrics have their last value."""
         found: dict[str, Any] = {}
         for file in self._found.values():
             found.update(file.summary())
@@ -131,10 +136,15 @@ class Trial:
             name: it[:TEXT_CHARACTERS_MAX] if isinstance(it, str) else it for name, it in kept
         } or None
 
-    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:
-        """The journal's line for the result: `line`, of what the program handed in, else that of
-        wandb's summary, or "". Adds to how the run ended, which is a failure when nothing read its
-        parameters.
+    def conclude(
+        self,
+        line: str,
+        ended: dict[str, Any],
+        journal: Journal,
+    ) -> str:
+        """Returns the journal's line for the result: `line`, if the program handed one in, else
+        that of wandb's summary, or "". Adds to how the run ended, which is a failure when its
+        parameters were not read.
         """
         if not ended["ok"]:
             return line
@@ -145,7 +155,11 @@ class Trial:
             journal.metric(0, {self._metric: found[self._metric]}, None)
         line = line or _line(found)
         if not (line or journal.reported) and self.unread:
-            ended.update(ok=False, reason=UNREAD, message=UNREAD_TEXT)
+            ended.update(
+                ok=False,
+                reason=UNREAD,
+                message=UNREAD_TEXT,
+            )
         return line
 
     def _differing(self) -> str:
@@ -168,14 +182,14 @@ class Trial:
 
     @property
     def remark(self) -> str:
-        """What its user should know of it; "" when there is nothing."""
+        """Returns a remark for the user, or ""."""
         files = self._found.values()
         odd = next((it.not_finite for it in files if it.not_finite), "")
         lines = [f"{odd} is not a finite number" if odd else ""]
         late = [it for it in files if it.rows and not _is_live(it.version)]
         if late:
             version = f"wandb {late[0].version or 'before 0.22'}"
-            lines.append(f"{version} tells values a block at a time, so late; 0.31 each second")
+            lines.append(f"{version} writes values a block at a time, so late; 0.31 each second")
         if self._sample.at_capacity:
             lines.append(f"it logged more than {NAMES_MAX} names, or longer than can be recorded")
         if any(it.damaged for it in files):
@@ -184,16 +198,16 @@ class Trial:
 
     @property
     def unread(self) -> bool:
-        """False when something read the parameters, or may have."""
+        """Returns False when the parameters were read, or may have been."""
         if not self._only or self._found or any(map(_was_read, self._told)):
             return False
         if "WANDB_DIR" in self.variables:
             return True
-        # wandb writes where its user says, so only the times of its files can tell of it.
+        # wandb writes where its user says, so only the times of its files show a read.
         return _keeps_times(self._parameters)
 
     def _files(self) -> Iterator[tuple[int, str, WandbFile]]:
-        """(its directory, its name, what was read of it) of each file of wandb, by age."""
+        """Yields (its open directory, its name, its reader) of each file of wandb, by age."""
         found = [
             (name.partition("run-")[2], os.path.join(top, name))
             for top, before in self._tops.items()
@@ -212,8 +226,8 @@ class Trial:
 
 
 def own_config(path: str) -> dict[str, Any]:
-    """What the program gave `wandb.init` as `config`, which those of its sweep take the place of in
-    `wandb.config`; as wandb's own log has it. Empty where that cannot be read.
+    """Returns the `config` that the program gave `wandb.init`, over which its sweep's values win in
+    `wandb.config`; as wandb's own log has it. {} where that cannot be read.
     """
     directory = _opened(os.path.dirname(path))
     if directory is None:
@@ -226,17 +240,19 @@ def own_config(path: str) -> dict[str, Any]:
     try:
         config = ast.literal_eval(found[1]) if found else {}
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return {}  # it holds what is no plain value
-    return config if isinstance(config, dict) else {}
+        return {}  # it holds other values than plain ones
+    if isinstance(config, dict):
+        return config
+    return {}
 
 
 def _equal(own: Any, wanted: Any) -> bool:
-    """Also where a program has a number as a text, or a whole one as a fraction."""
+    """Compares values, also a number with its text, or a whole number with a fraction."""
     return own == wanted or str(own) == str(wanted)
 
 
 def _logged_in(known: Mapping[str, str]) -> bool:
-    """Whether `wandb login` has left a key in the image."""
+    """Returns whether `wandb login` has left a key in the image."""
     path = known.get("NETRC") or os.path.join(known.get("HOME", "/root"), ".netrc")
     host = known.get("WANDB_BASE_URL", "https://api.wandb.ai").partition("://")[2]
     host = host.partition("/")[0].partition(":")[0]
@@ -251,7 +267,7 @@ def _logged_in(known: Mapping[str, str]) -> bool:
 
 
 def _line(result: dict[str, Any]) -> str:
-    """The journal's line, without texts where they are too long, or ""."""
+    """Returns the journal's line, without texts where they are too long, or ""."""
     numbers = {name: it for name, it in result.items() if not isinstance(it, str)}
     for kept in filter(None, (result, numbers)):
         text, problem, _ = judge(kept)
@@ -261,7 +277,7 @@ def _line(result: dict[str, Any]) -> str:
 
 
 def _names(top: str) -> frozenset[str]:
-    """The names of the directories of runs in wandb's directory, `run-<time>-<id>` or
+    """Returns the names of the directories of runs in wandb's directory, `run-<time>-<id>` or
     `offline-run-...`.
     """
     directory = _opened(top)
@@ -287,7 +303,7 @@ def _is_live(version: str) -> bool:
 
 
 def _was_read(path: str) -> bool:
-    """Always False where the file system keeps no times of reading."""
+    """Returns whether the file was read; False where the file system keeps no times of reading."""
     try:
         return os.stat(path).st_atime_ns > 0
     except OSError:
@@ -295,7 +311,7 @@ def _was_read(path: str) -> bool:
 
 
 def _keeps_times(path: str) -> bool:
-    """Whether reading a file that was not read is seen; leaves it as if it had not been."""
+    """Returns whether the file system records reads; leaves the file as if unread."""
     try:
         with open(path, "rb") as file:
             file.read(1)

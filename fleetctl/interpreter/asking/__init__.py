@@ -1,1 +1,3 @@
-"""What code of an interpreter may ask the host: a language model, and recursive queries."""
+"""Handles requests of an interpreter's code to the host: a language model, and recursive
+queries.
+"""

@@ -1,6 +1,7 @@
-"""`llm_query` and `llm_query_batched` of an interpreter: its code asks the language model `sub_lm`.
+"""Implements `llm_query` and `llm_query_batched` of an interpreter: its code calls the language
+model `sub_lm`.
 
-Made by interpreter.py and recursion.py, called as tools of the host. It never asks anything twice.
+Made by interpreter.py and recursion.py, called as tools of the host. It never repeats a question.
 """
 
 from __future__ import annotations
@@ -12,36 +13,41 @@ from dataclasses import replace
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.guest.library.fleetctl_llm_budget import TIMEOUT, Budget, Hold
+from fleetctl.guest.library.fleetctl_llm_budget import TIMEOUT, Hold, RecursionBudget
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.asking.endpoint import ServerRefused
-from fleetctl.interpreter.asking.meter import Arguments, Meter, Prices
-from fleetctl.interpreter.asking.together import (
+from fleetctl.interpreter.asking.call_meter import Arguments, CallMeter, Prices
+from fleetctl.interpreter.asking.model_server import ServerRefused
+from fleetctl.interpreter.asking.parallel_calls import (
     RAISE,
     TEXT,
-    answers,
+    ask_all,
     check_on_error,
     check_prompt,
     check_prompts,
     checked_width,
 )
 
-AT_ONCE = 64  # questions of one batch; as many as the slots of one large server
+AT_ONCE = 64  # questions per batch; as many as the slots of a large server
 
 LanguageModel = Callable[..., Any]
 
 
 class Questions:
-    """Questions of one interpreter, whatever sandboxes it has had: one budget for all of them.
+    """Questions of an interpreter, across all its sandboxes: one budget for all.
 
     model: called as `model(prompt)`, or `model(prompt, model=name)` when code names one; from
-    several threads at once, or on the shared loop when it is a coroutine function.
-    timeout_s: of each question; prices: by model. Raises UsageError for a model that cannot be
-    called, and for prices that are none.
+    several threads at once, or on the shared loop when it is a coroutine function. timeout_s: of
+    each question; prices: by model. Raises UsageError for a model that cannot be called, and for
+    invalid prices.
     """
 
     def __init__(
-        self, model: object, *, budget: Budget, timeout_s: float, prices: Prices | None = None
+        self,
+        model: object,
+        *,
+        budget: RecursionBudget,
+        timeout_s: float,
+        prices: Prices | None = None,
     ) -> None:
         if not callable(model):
             raise UsageError(
@@ -52,24 +58,34 @@ class Questions:
         self.timeout_s = timeout_s
         self._budget = budget
         self._prices = prices or {}
-        self._meter = Meter(self.model, self._prices, limited=budget.limits_usd)
+        self._meter = CallMeter(self.model, self._prices, limited=budget.limits_usd)
 
-    def within(self, budget: Budget) -> Questions:
-        """The same for a query below."""
-        return Questions(self.model, budget=budget, timeout_s=self.timeout_s, prices=self._prices)
+    def within(self, budget: RecursionBudget) -> Questions:
+        """Returns the same questions for a query below."""
+        return Questions(
+            self.model,
+            budget=budget,
+            timeout_s=self.timeout_s,
+            prices=self._prices,
+        )
 
     def tools(self) -> Mapping[str, Callable[..., Any]]:
         return {"llm_query": self.query, "llm_query_batched": self.query_batched}
 
-    def query(self, prompt: str, model: str | None = None, on_error: str = RAISE) -> str:
-        """The answer. Raises ValueError for an empty prompt, RuntimeError over the limit, or when
-        the model fails; with on_error `text` the answer is "[ERROR] why" then.
+    def query(
+        self,
+        prompt: str,
+        model: str | None = None,
+        on_error: str = RAISE,
+    ) -> str:
+        """Returns the reply. Raises ValueError for an empty prompt, RuntimeError over the limit, or
+        when the model fails; with on_error `text` the reply is "[ERROR] why" then.
         """
         check_prompt(prompt, "prompt")
         check_on_error(on_error)
-        asked = self._hold([((prompt,), _named(model))])[0]
+        asked = self._hold([((prompt,), _model_argument(model))])[0]
         try:
-            return _text(self._heard(*asked))
+            return _read_text(self._heard(*asked))
         except RuntimeError as error:
             if on_error == TEXT:
                 return f"[ERROR] {error}"
@@ -82,30 +98,31 @@ class Questions:
         concurrency: int | None = None,
         on_error: str = RAISE,
     ) -> list[str]:
-        """The answers in the order of the prompts; `concurrency` (64 at most) are asked at once.
+        """Returns the replies in the order of the prompts; at most `concurrency` (64 at most) run
+        at once.
 
         Raises ValueError for an empty prompt, RuntimeError when the limit does not allow all of
-        them (nothing is asked then), or, after all have ended, when some failed; with on_error
-        `text` the answers of those are "[ERROR] why" instead.
+        them (then no prompt is sent), or, after all have ended, when some failed; with on_error
+        `text` a failed one's reply is "[ERROR] why" instead.
         """
         check_prompts(prompts)
         for number, prompt in enumerate(prompts):
             check_prompt(prompt, f"prompt[{number}]")
         check_on_error(on_error)
         width = checked_width(concurrency, AT_ONCE)
-        held = self._hold([((prompt,), _named(model)) for prompt in prompts])
+        held = self._hold([((prompt,), _model_argument(model)) for prompt in prompts])
 
         async def ask(one: tuple[Hold, Arguments]) -> str:
-            return _text(await self._ask(*one))
+            return _read_text(await self._ask(*one))
 
         try:
-            return loop.run(answers(ask, held, width=width, on_error=on_error))
+            return loop.run(ask_all(ask, held, width=width, on_error=on_error))
         finally:
             for hold, _ in held:
-                hold.end()  # also of those that never began
+                hold.end()  # also of questions that never began
 
     def raw(self, *args: Any, **named: Any) -> Any:
-        """What the model itself returns for these arguments, counted and within the time as all
+        """Returns the model's own result for these arguments, counted and limited in time as all
         questions. Raises RuntimeError.
         """
         return self._heard(*self._hold([(args, named)])[0])
@@ -117,7 +134,7 @@ class Questions:
             hold.end()  # also when it was interrupted before it began
 
     def _hold(self, asked: Sequence[Arguments]) -> list[tuple[Hold, Arguments]]:
-        """All of them, or none. Raises BudgetSpent, Unpriced."""
+        """Reserves all calls, or none. Raises BudgetSpent, Unpriced."""
         holds = self._budget.hold([self._meter.worst(one) for one in asked])
         return list(zip(holds, asked, strict=True))
 
@@ -132,28 +149,32 @@ class Questions:
             hold.charge(*self._meter.cost(arguments, said))
         except ServerRefused as error:
             hold.charge(0, 0.0)
-            raise RuntimeError(_told(error)) from error
+            raise RuntimeError(_describe_error(error)) from error
         except TimeoutError as error:
             whose = f"{self.timeout_s:g} s" if self.timeout_s <= left_s else f"the {TIMEOUT}"
-            why = f"no answer within {whose}" if limit.expired() else _told(error)
+            why = f"no answer within {whose}" if limit.expired() else _describe_error(error)
             raise RuntimeError(why) from None
         except Exception as error:
-            raise RuntimeError(_told(error)) from error
+            raise RuntimeError(_describe_error(error)) from error
         finally:
             hold.end()
         return said.answer
 
 
-def _named(model: str | None) -> dict[str, str]:
-    return {} if model is None else {"model": model}
+def _model_argument(model: str | None) -> dict[str, str]:
+    if model is None:
+        return {}
+    return {"model": model}
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _text(answer: Any) -> str:
-    """dspy's models answer with a list, of texts or of mappings with a text."""
+def _read_text(answer: Any) -> str:
+    """Returns a reply's text: dspy's models reply with a list, of texts or of mappings with a
+    text.
+    """
     if isinstance(answer, list) and answer:
         answer = answer[0]
     if isinstance(answer, Mapping) and "text" in answer:

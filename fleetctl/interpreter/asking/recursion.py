@@ -15,52 +15,59 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.guest.library.fleetctl_llm_budget import TIMEOUT, Budget
+from fleetctl.guest.library.fleetctl_llm_budget import TIMEOUT, RecursionBudget
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.asking import rlm
-from fleetctl.interpreter.asking.questions import Questions
-from fleetctl.interpreter.asking.together import (
+from fleetctl.interpreter.asking.parallel_calls import (
     RAISE,
     TEXT,
-    answers,
+    ask_all,
     check_on_error,
     check_prompt,
     check_prompts,
     checked_width,
 )
-from fleetctl.interpreter.options import AtDepth, Children, Options
+from fleetctl.interpreter.asking.questions import Questions
+from fleetctl.interpreter.options import AtDepth, ChildPlacement, InterpreterOptions
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Child(rlm.Runner, Protocol):
+class ChildInterpreter(rlm.CodeRunner, Protocol):
     """An interpreter below this one."""
 
     async def retire(self) -> None: ...
 
 
-# (the place that was asked for, what the child is to be) -> the child, not started
-Bear = Callable[[Children, "Recursion"], Child]
+# (the requested kind of sandbox, the child's role) -> the child, not started
+Bear = Callable[[ChildPlacement, "Recursion"], ChildInterpreter]
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class RecursiveQuery:
     prompt: str
     context: str
 
     @property
     def plain(self) -> str:
-        """As one question."""
-        return f"{self.prompt}\n\n{self.context}" if self.context else self.prompt
+        """Returns the query as one question."""
+        if self.context:
+            return f"{self.prompt}\n\n{self.context}"
+        return self.prompt
 
 
 class Recursion:
-    """The queries below one interpreter. bear: makes the interpreter of one; set by its owner."""
+    """The queries below one interpreter. bear: makes a child's interpreter; set by its owner."""
 
     bear: Bear
 
-    def __init__(self, options: Options, questions: Questions, budget: Budget) -> None:
+    def __init__(
+        self,
+        options: InterpreterOptions,
+        questions: Questions,
+        budget: RecursionBudget,
+    ) -> None:
         self._options = options
         self._questions = questions
         self._budget = budget
@@ -76,15 +83,18 @@ class Recursion:
         }
 
     def query(
-        self, prompt: str | Mapping[str, str], context: str = "", on_error: str = RAISE
+        self,
+        prompt: str | Mapping[str, str],
+        context: str = "",
+        on_error: str = RAISE,
     ) -> str:
-        """The answer of a recursive query, or, where none may be below, of the model itself.
+        """Returns the reply of a recursive query, or, at the greatest depth, of the model itself.
 
         Raises ValueError for an empty prompt; RuntimeError over a limit, without dspy, or when the
-        query failed; with on_error `text` the answer is "[ERROR] why" instead of the last.
+        query failed; with on_error `text` the reply is "[ERROR] why" instead of the last.
         """
         check_on_error(on_error)
-        return self._one(_query(prompt, context, "prompt"), self._options.children, on_error)
+        return self._one(_parse_query(prompt, context, "prompt"), self._options.children, on_error)
 
     def query_batched(
         self,
@@ -93,26 +103,38 @@ class Recursion:
         context: str = "",
         on_error: str = RAISE,
     ) -> list[str]:
-        """The answers in the order of the prompts, which are texts or {"query", "context"};
+        """Returns the replies in the order of the prompts, which are texts or {"query", "context"};
         `concurrency` at once, and batch_concurrency of the interpreter at most.
 
         Raises as `query`; when some failed, after all have ended.
         """
         check_on_error(on_error)
-        return self._many(prompts, self._options.children, concurrency, context, on_error)
+        return self._many(
+            prompts,
+            self._options.children,
+            concurrency,
+            context,
+            on_error,
+        )
 
     def sub_rlm(self, prompt: str | Mapping[str, str], context: str = "") -> str:
-        """`rlm_query` in a context of the same sandbox."""
-        return self._one(_query(prompt, context, "prompt"), Children.CONTEXT, RAISE)
+        """Runs `rlm_query` in a context of the same sandbox."""
+        return self._one(_parse_query(prompt, context, "prompt"), ChildPlacement.CONTEXT, RAISE)
 
     def sub_rlm_batched(
         self, prompts: Sequence[str | Mapping[str, str]], context: str = ""
     ) -> list[str]:
-        """`rlm_query_batched` in contexts of the same sandbox."""
-        return self._many(prompts, Children.CONTEXT, None, context, RAISE)
+        """Runs `rlm_query_batched` in contexts of the same sandbox."""
+        return self._many(
+            prompts,
+            ChildPlacement.CONTEXT,
+            None,
+            context,
+            RAISE,
+        )
 
     def usage(self) -> list[dict[str, Any]]:
-        """What it and all below it have used, by depth."""
+        """Returns the usage of this interpreter and all below it, by depth."""
         return self._budget.usage()
 
     @property
@@ -120,17 +142,22 @@ class Recursion:
         return self._budget.depth
 
     def usage_here(self) -> list[dict[str, Any]]:
-        """What all queries in the sandbox of this one have used, by depth."""
+        """Returns the usage of all queries in the sandbox of this one, by depth."""
         return self._budget.usage(of_sandbox=True)
 
     async def end(self) -> None:
-        """End all queries below, confirmed where that can be. Never raises."""
+        """Ends all queries below, confirmed where that is possible. Never raises."""
         for batch in self._under_way:
             batch.cancel()
         if self._under_way:
             await asyncio.wait(list(self._under_way))
 
-    def _one(self, query: Query, place: Children, on_error: str) -> str:
+    def _one(
+        self,
+        query: RecursiveQuery,
+        place: ChildPlacement,
+        on_error: str,
+    ) -> str:
         if self._budget.deepest:
             self._check_depth()
             return self._questions.query(query.plain, on_error=on_error)
@@ -147,14 +174,16 @@ class Recursion:
     def _many(
         self,
         prompts: Sequence[str | Mapping[str, str]],
-        place: Children,
+        place: ChildPlacement,
         concurrency: int | None,
         context: str,
         on_error: str,
     ) -> list[str]:
         check_prompts(prompts)
         width = checked_width(concurrency, self._options.batch_concurrency)
-        asked = [_query(one, context, f"prompt[{number}]") for number, one in enumerate(prompts)]
+        asked = [
+            _parse_query(one, context, f"prompt[{number}]") for number, one in enumerate(prompts)
+        ]
         if not asked:
             return []
         if self._budget.deepest:
@@ -163,20 +192,20 @@ class Recursion:
             return self._questions.query_batched(plain, concurrency=width, on_error=on_error)
         pairs = list(zip(asked, self._shares(len(asked), place), strict=True))
 
-        async def ask(pair: tuple[Query, Budget]) -> str:
+        async def ask(pair: tuple[RecursiveQuery, RecursionBudget]) -> str:
             return await self._ask(*pair, place)
 
         try:
-            batch = answers(ask, pairs, width=width, on_error=on_error)
+            batch = ask_all(ask, pairs, width=width, on_error=on_error)
             return loop.run(self._watched(batch, pairs[0][1].left_s))
         finally:
             for _, share in pairs:
-                share.close()  # also of those that never began
+                share.close()  # also of queries that never began
 
-    def _shares(self, count: int, place: Children) -> list[Budget]:
+    def _shares(self, count: int, place: ChildPlacement) -> list[RecursionBudget]:
         """Raises RuntimeError without dspy, and BudgetSpent."""
         rlm.check_installed()
-        return self._budget.shares(count, sandbox_each=place is Children.SANDBOX)
+        return self._budget.shares(count, sandbox_each=place is ChildPlacement.SANDBOX)
 
     def _check_depth(self) -> None:
         if self._options.at_depth is AtDepth.RAISE:
@@ -186,7 +215,8 @@ class Recursion:
             )
 
     async def _watched(self, work: Coroutine[Any, Any, T], left_s: float) -> T:
-        """Work that `end` ends, and its deadline: after its sandboxes, confirmed where that can be.
+        """Runs work that `end` can end, with its deadline: after its sandboxes, confirmed where
+        that is possible.
 
         Raises RuntimeError at the deadline.
         """
@@ -206,15 +236,20 @@ class Recursion:
         finally:
             self._under_way.discard(task)
 
-    async def _ask(self, query: Query, share: Budget, place: Children) -> str:
-        """One query from its beginning to its end, with its interpreter."""
-        if place is Children.SANDBOX:
+    async def _ask(
+        self,
+        query: RecursiveQuery,
+        share: RecursionBudget,
+        place: ChildPlacement,
+    ) -> str:
+        """Runs one query from its beginning to its end, with its interpreter."""
+        if place is ChildPlacement.SANDBOX:
             share.take_sandbox()
         questions = self._questions.within(share)
         child = self.bear(place, Recursion(self._options, questions, share))
         try:
             return await loop.in_thread(
-                lambda: rlm.answer(
+                lambda: rlm.answer_query(
                     child,
                     questions,
                     query=query.prompt,
@@ -225,26 +260,31 @@ class Recursion:
             )
         finally:
             share.close()
-            await _retired(child)
+            await _retire_child(child)
 
 
-async def _retired(child: Child) -> None:
-    """Its answer counts, whatever becomes of its sandbox."""
+async def _retire_child(child: ChildInterpreter) -> None:
+    """Ends a child; an error of its sandbox does not affect its result."""
     try:
         await child.retire()
     except FleetctlError as error:
         log.warning("the sandbox of a recursive query did not end", extra={"error": str(error)})
 
 
-def _query(prompt: str | Mapping[str, str], context: str, where: str) -> Query:
+def _parse_query(
+    prompt: str | Mapping[str, str],
+    context: str,
+    where: str,
+) -> RecursiveQuery:
     """Raises ValueError."""
     if isinstance(prompt, Mapping):
         if unknown := sorted(set(prompt) - {"query", "context"}):
             raise ValueError(f"{where} has `{unknown[0]}`; it may have `query` and `context`")
-        text, context = prompt.get("query", ""), prompt.get("context", context)
+        text = prompt.get("query", "")
+        context = prompt.get("context", context)
     else:
         text = prompt
     check_prompt(text, where)
     if not isinstance(context, str):
         raise ValueError(f"context of {where} is a {type(context).__name__}; it must be a text")
-    return Query(text, context)
+    return RecursiveQuery(text, context)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fleetctl.common.install import install_hint
-from fleetctl.interpreter.asking.endpoint import ModelServer
+from fleetctl.interpreter.asking.model_server import ModelServer
 from fleetctl.interpreter.asking.questions import Questions
-from fleetctl.interpreter.errors import InterpreterError
-from fleetctl.interpreter.result import FinalOutput, submitted
+from fleetctl.interpreter.interpreter_errors import InterpreterError
+from fleetctl.interpreter.result import FinalOutput, read_submitted
 
 if TYPE_CHECKING:
-    from fleetctl.interpreter.session.work import Executed
+    from fleetctl.interpreter.session.execute_call import ExecuteResult
 
-ITERATIONS_MAX = 20  # of one query's loop; as dspy's own RLM
+ITERATIONS_MAX = 20  # for the loop of a query; as dspy's own RLM
 ANSWERED_HERE = ("llm_query", "llm_query_batched")
 
 RECURSIVE = """
@@ -32,15 +32,15 @@ or {"query": ..., "context": ...}; the answers in their order
 """
 
 
-class Runner(Protocol):
-    """What the loop needs of an interpreter."""
+class CodeRunner(Protocol):
+    """The methods of an interpreter that the loop calls."""
 
     output_fields: Sequence[Mapping[str, Any]] | None
 
     @property
     def tools(self) -> dict[str, Any]: ...
     def start(self) -> None: ...
-    def executed(self, code: str, variables: Mapping[str, Any] | None = None) -> Executed: ...
+    def executed(self, code: str, variables: Mapping[str, Any] | None = None) -> ExecuteResult: ...
     def shutdown(self) -> None: ...
 
 
@@ -53,24 +53,30 @@ def check_installed() -> None:
         )
 
 
-def answer(
-    runner: Runner, questions: Questions, *, query: str, context: str, calls: int, recursive: bool
+def answer_query(
+    runner: CodeRunner,
+    questions: Questions,
+    *,
+    query: str,
+    context: str,
+    calls: int,
+    recursive: bool,
 ) -> str:
-    """Run the loop to its end. calls: of the model that are left for it and its code.
+    """Runs the loop to its end. calls: of the model that are left for it and its code.
 
-    Raises RuntimeError for whatever went wrong. Blocks; it shuts the runner down.
+    Raises RuntimeError for any failure. Blocks; it shuts the runner down.
     """
     import dspy
 
-    model = _counted(questions)
+    model = _count_calls(questions)
     inputs = {"context": context, "query": query} if context else {"query": query}
     loop = dspy.RLM(
         f"{', '.join(inputs)} -> answer",
-        # With the last call it must say what it came to.
+        # With the last call the model must return its final answer.
         max_iters=max(1, min(ITERATIONS_MAX, calls - 1)),
         max_llm_calls=calls,
         sub_lm=model,
-        interpreter_factory=_Once(runner, instructions(recursive=recursive)),
+        interpreter_factory=_SingleUse(runner, build_instructions(recursive=recursive)),
     )
     try:
         with dspy.context(lm=model):
@@ -79,19 +85,19 @@ def answer(
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
-def instructions(*, recursive: bool) -> str:
-    """What the model is told of where its code runs."""
+def build_instructions(*, recursive: bool) -> str:
+    """Returns the instructions for the model about the environment of its code."""
     text = "Code runs as Python in a sandbox; globals, imports and functions persist."
     return text + (RECURSIVE if recursive else "")
 
 
-class Bridge:
+class DspyBridge:
     """One of our interpreters as dspy's CodeInterpreter.
 
-    ours: names of tools that stay the interpreter's own, whatever dspy puts in their place.
+    ours: names of tools that stay the interpreter's own, even if dspy replaces them.
     """
 
-    def __init__(self, runner: Runner, ours: Sequence[str] = ()) -> None:
+    def __init__(self, runner: CodeRunner, ours: Sequence[str] = ()) -> None:
         self._runner = runner
         self._ours = ours
 
@@ -116,21 +122,21 @@ class Bridge:
             raise CodeInterpreterError(str(error)) from error
 
     def execute(self, code: str, variables: Mapping[str, Any] | None = None) -> Any:
-        """dspy's FinalOutput, or what was printed. Raises dspy's CodeExecutionError when the code
-        failed, its CodeInterpreterError when the sandbox did.
+        """Returns dspy's FinalOutput, or the printed text. Raises dspy's CodeExecutionError when
+        the code failed, its CodeInterpreterError when the sandbox did.
         """
         from dspy.primitives import code_interpreter as dspys
 
         tools = self._runner.tools
         for name in self._ours:
             tools.pop(name, None)
-        tools.update({name: _by_place(tool) for name, tool in tools.items()})
+        tools.update({name: _positional_tool(tool) for name, tool in tools.items()})
         try:
             executed = self._runner.executed(code, variables)
         except InterpreterError as error:
             raise dspys.CodeInterpreterError(str(error)) from error
         if isinstance(executed.value, FinalOutput):
-            return dspys.FinalOutput(submitted(executed.value))
+            return dspys.FinalOutput(read_submitted(executed.value))
         if executed.failed:
             # dspy writes `[Error] ` before it.
             raise dspys.CodeExecutionError(executed.value.strip().removeprefix("[Error] "))
@@ -140,8 +146,10 @@ class Bridge:
         self._runner.shutdown()
 
 
-def _by_place(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """dspy's wrapping of a tool takes keywords alone, and models write `tool("...")`."""
+def _positional_tool(tool: Callable[..., Any]) -> Callable[..., Any]:
+    """Allows positional arguments: dspy's wrapping of a tool takes keywords alone, and models write
+    `tool("...")`.
+    """
     if "__signature__" not in getattr(tool, "__dict__", {}):
         return tool
     signature = inspect.signature(tool)
@@ -152,21 +160,21 @@ def _by_place(tool: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class _Once:
-    """The interpreter of one loop. Sub-agents that its code makes with dspy have none."""
+class _SingleUse:
+    """The interpreter of a loop. Sub-agents that its code makes with dspy get no interpreter."""
 
-    def __init__(self, runner: Runner, execution_instructions: str) -> None:
+    def __init__(self, runner: CodeRunner, execution_instructions: str) -> None:
         self.execution_instructions = execution_instructions
         self._left = [runner]
 
-    def __call__(self) -> Bridge:
+    def __call__(self) -> DspyBridge:
         if not self._left:
             raise RuntimeError("dspy.RLM cannot be used in a recursive query; use rlm_query")
-        return Bridge(self._left.pop(), ANSWERED_HERE)
+        return DspyBridge(self._left.pop(), ANSWERED_HERE)
 
 
-def _counted(questions: Questions) -> Any:
-    """The language model of `questions` as one of dspy's; each call is counted there."""
+def _count_calls(questions: Questions) -> Any:
+    """Returns the language model of `questions` as one of dspy's; each call is counted there."""
     import dspy
 
     model = questions.model
@@ -182,7 +190,7 @@ def _counted(questions: Questions) -> Any:
             messages = named.get("messages") or [{"role": "user", "content": prompt}]
             if isinstance(model, ModelServer):
                 return [questions.raw(messages=messages)]
-            return [questions.query(_flat(messages))]
+            return [questions.query(_join_messages(messages))]
 
         async def acall(self, prompt: str | None = None, **named: Any) -> Any:
             return await asyncio.to_thread(self, prompt, **named)
@@ -190,8 +198,8 @@ def _counted(questions: Questions) -> Any:
     return Counted()
 
 
-def _flat(messages: Sequence[Mapping[str, Any]]) -> str:
-    """A conversation as one prompt, for a model that takes a text."""
+def _join_messages(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a conversation as one prompt, for a model that takes a text."""
     if len(messages) == 1:
         return str(messages[0]["content"])
     return "\n\n".join(f"[{one['role']}]\n{one['content']}" for one in messages)

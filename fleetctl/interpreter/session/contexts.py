@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.interpreter.errors import InterpreterError
+from fleetctl.interpreter.interpreter_errors import InterpreterError
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.session import Session
@@ -21,8 +21,8 @@ STOP_S = 30.0  # for the driver to confirm that a context is gone
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class Contexts:
-    """The contexts of one sandbox. send: raises InterpreterError when the sandbox has ended."""
+class SandboxContexts:
+    """The contexts of a sandbox. send: raises InterpreterError when the sandbox has ended."""
 
     def __init__(self, session: Session, send: Send) -> None:
         self._session = session
@@ -39,7 +39,7 @@ class Contexts:
         return context
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """What the driver says of one of them."""
+        """Takes a message of the driver about a context."""
         context = self._open.get(message["context"])
         if context is None:
             return
@@ -50,7 +50,7 @@ class Contexts:
             context.end(f"its process ended: {message.get('over')}")
 
     def end(self, why: str) -> None:
-        """The sandbox has ended, and all of them with it."""
+        """Ends all contexts, as the sandbox has ended."""
         for context in self._open.values():
             context.end(why)
         self._open.clear()
@@ -59,7 +59,12 @@ class Contexts:
 class ContextSession:
     """providers/contract/session.py's Session."""
 
-    def __init__(self, number: int, session: Session, send: Send) -> None:
+    def __init__(
+        self,
+        number: int,
+        session: Session,
+        send: Send,
+    ) -> None:
         self.place_root = session.place_root
         self.workspace = session.workspace
         self.committed_late = session.committed_late
@@ -72,7 +77,7 @@ class ContextSession:
 
     async def send(self, line: str) -> None:
         if self._over.is_set():
-            raise Unavailable(f"the context is over: {self._why}")
+            raise Unavailable(f"the context has ended: {self._why}")
         await self.order("pass", line=line)
 
     async def lines(self) -> AsyncIterator[str]:

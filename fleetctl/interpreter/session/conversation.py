@@ -1,4 +1,4 @@
-"""The talk with one driver: requests and answers, calls of tools, and the end of it.
+"""Exchanges messages with one driver: requests and replies, calls of tools, and its end.
 
 Used by interpreter.py, on the shared event loop alone. A request is sent once and never again.
 """
@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.errors import START_ANEW, InterpreterError
-from fleetctl.interpreter.session.contexts import Contexts
+from fleetctl.interpreter.interpreter_errors import START_ANEW, InterpreterError, InvalidArgument
+from fleetctl.interpreter.session.contexts import SandboxContexts
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.session import Session
 
 HELLO_S = 120.0  # for the driver to come up; slow images read much from the network
 INTERRUPT_S = 2.0  # for code to end after it was interrupted; then the sandbox goes
-TOOLS_AT_ONCE = 128  # a thread each; code that asks a language model has many under way
+TOOLS_AT_ONCE = 128  # a thread each; code that calls a language model has many under way
 log = logging.getLogger(__name__)
 
 Tool = Callable[..., Any]
 
 
-class Problem(InterpreterError):
-    """The driver could not do what was asked; it lives on."""
+class DriverProblem(InterpreterError):
+    """The driver could not carry out a request; it lives on."""
 
 
 class Conversation:
@@ -41,19 +41,19 @@ class Conversation:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last = 0
         self._sending = asyncio.Lock()
-        self.contexts = Contexts(session, self._send)
+        self.contexts = SandboxContexts(session, self._send)
         self._hello: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._calls: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(TOOLS_AT_ONCE)
         self._bye = ""
-        # Tools see the context variables of whoever executes the code that calls them.
+        # Tools see the context variables of the code's caller.
         self.context = contextvars.copy_context()
         self.over = False
         self.lost = False  # it ended, and neither we nor its driver meant it to
         self._reader = asyncio.create_task(self._read())
 
     async def greeted(self) -> None:
-        """Wait for the driver's first words. Raises InterpreterError."""
+        """Waits for the driver's first message. Raises InterpreterError."""
         try:
             await asyncio.wait_for(asyncio.shield(self._hello), HELLO_S)
         except TimeoutError as error:
@@ -63,7 +63,8 @@ class Conversation:
             ) from error
 
     async def ask(self, operation: str, **content: Any) -> Any:
-        """The driver's answer. Raises Problem, or InterpreterError when the sandbox ends first.
+        """Sends a request and returns the driver's reply. Raises DriverProblem, or
+        InterpreterError when the sandbox ends first.
 
         A caller that is cancelled interrupts the code; when it goes on nevertheless, the sandbox is
         stopped.
@@ -81,7 +82,7 @@ class Conversation:
             self._waiting.pop(number, None)
 
     async def stop(self) -> None:
-        """End the sandbox. Idempotent. Raises Unavailable when it does not end."""
+        """Ends the sandbox. Idempotent. Raises Unavailable when it does not end."""
         self.over = True
         for call in self._calls:
             call.cancel()
@@ -96,7 +97,7 @@ class Conversation:
 
     @property
     def committed_late(self) -> str:
-        """Why nothing can be committed before the session ends; "" when it can."""
+        """Returns why no commit is possible before the session ends; "" when it is."""
         return self._session.committed_late
 
     async def _interrupt(self, number: int, answer: asyncio.Future[Any]) -> None:
@@ -112,7 +113,7 @@ class Conversation:
             async with self._sending:
                 await self._session.send(line)
         except Unavailable:
-            # Its end is near and says more than this does.
+            # Its end is near and is more informative than this error.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._reader), INTERRUPT_S)
             raise self._ended() from None
@@ -122,10 +123,10 @@ class Conversation:
             try:
                 message = json.loads(line)
             except ValueError:
-                continue  # what something else in the sandbox wrote there
+                continue  # output of another process in the sandbox
             if isinstance(message, dict):
                 self._take(message)
-        # Its driver says goodbye when it has had nothing to do for long; nobody else does.
+        # Only an idle driver sends goodbye, after a long time without requests.
         self.lost = not (self.over or self._bye)
         self.over = True
         self._fail_all(self._bye or self._session.ending())
@@ -147,7 +148,7 @@ class Conversation:
             if answer is None or answer.done():
                 return
             if "problem" in message:
-                answer.set_exception(Problem(str(message["problem"])))
+                answer.set_exception(DriverProblem(str(message["problem"])))
             else:
                 answer.set_result(message.get("done"))
 
@@ -157,33 +158,37 @@ class Conversation:
         for future in (self._hello, *self._waiting.values()):
             if not future.done():
                 future.set_exception(self._ended())
-                future.exception()  # nobody may wait for it, which is not a fault
+                future.exception()  # it may have no waiter, which is not a fault
 
     @property
     def why(self) -> str:
-        """Why it is over."""
+        """Returns why it has ended."""
         return self._bye or "no reason given"
 
     def _ended(self) -> InterpreterError:
         return InterpreterError(f"the sandbox ended: {self.why}", hint=START_ANEW)
 
     async def _call(self, message: dict[str, Any]) -> None:
-        """Run a tool and send its answer, whatever it is."""
+        """Runs a tool and sends its result, even an error."""
         async with self._slots:
             answer = await self._answer(message)
-        with contextlib.suppress(InterpreterError):  # nobody is there to hear it
+        with contextlib.suppress(InterpreterError):  # there is no receiver
             await self._send({"op": "answer", "call": message["call"], **answer})
 
     async def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        name, tool = message["tool"], self._tools.get(message["tool"])
+        name = message["tool"]
+        tool = self._tools.get(message["tool"])
         if tool is None:
             return {"error": f"no tool is called `{name}`"}
-        args, kwargs = message.get("args", []), message.get("kwargs", {})
+        args = message.get("args", [])
+        kwargs = message.get("kwargs", {})
         try:
             context = self.context.copy()
-            value = await loop.in_thread(lambda: context.run(_called, tool, args, kwargs))
+            value = await loop.in_thread(lambda: context.run(_call_tool, tool, args, kwargs))
         except Exception as error:  # a tool's errors are those of the code that called it
             log.debug("tool failed", exc_info=True, extra={"tool": name})
+            if isinstance(error, InvalidArgument):
+                return {"error": str(error), "invalid": True}
             return {"error": f"{type(error).__name__}: {error}"}
         try:
             json.dumps(value)
@@ -192,11 +197,17 @@ class Conversation:
         return {"value": value}
 
 
-def _called(tool: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The tool's value; a coroutine function's too."""
+def _call_tool(
+    tool: Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Returns the tool's value; a coroutine function's too."""
     value = tool(*args, **kwargs)
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+    if inspect.isawaitable(value):
+        return asyncio.run(_await_value(value))
+    return value
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_value(value: Any) -> Any:
     return await value

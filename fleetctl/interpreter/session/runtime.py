@@ -12,15 +12,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.common.home import home
+from fleetctl.common.state_paths import find_state_dir
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.errors import START_ANEW, InterpreterError, redact
-from fleetctl.interpreter.options import Options, session_order
-from fleetctl.interpreter.session import leaving
-from fleetctl.interpreter.session.conversation import Conversation, Problem, Tool
-from fleetctl.interpreter.session.events import ExecutionEvents
-from fleetctl.interpreter.session.record import Record
-from fleetctl.interpreter.session.work import Callback, Executed, Work, plain, read_answer
+from fleetctl.interpreter.interpreter_errors import START_ANEW, InterpreterError, redact_text
+from fleetctl.interpreter.options import InterpreterOptions, session_order
+from fleetctl.interpreter.session import exit_cleanup
+from fleetctl.interpreter.session.conversation import Conversation, DriverProblem, Tool
+from fleetctl.interpreter.session.execute_call import (
+    Callback,
+    ExecuteRequest,
+    ExecuteResult,
+    plain_value,
+    read_answer,
+)
+from fleetctl.interpreter.session.execution_events import ExecutionEvents
+from fleetctl.interpreter.session.interpreter_record import InterpreterRecord
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.session import Session, SessionRequest
@@ -29,38 +35,38 @@ SYNC_S = 30.0  # for a volume to take what was written, before the sandbox goes
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-__all__ = ["Opener", "Runtime", "Tool"]
+__all__ = ["InterpreterRuntime", "Opener", "Tool"]
 
 Opener = Callable[["SessionRequest"], Awaitable["Session"]]
 
 
-class Below(Protocol):
+class ChildQueries(Protocol):
     """Recursive queries that the code has under way. `end` never raises."""
 
     async def end(self) -> None: ...
 
 
-class Runtime:
-    """tools: the interpreter's own table, which may change at any time. below: what ends with the
-    code that asked for it. opener: where its sessions come from, when not from the provider;
-    record: of its sandboxes, which a session from elsewhere has none of.
+class InterpreterRuntime:
+    """tools: the interpreter's own table, which may change at any time. below: children that end
+    with the code that requested them. opener: the source of its sessions, when not the provider;
+    record: of its sandboxes, without those of an opener.
     """
 
     def __init__(
         self,
-        options: Options,
+        options: InterpreterOptions,
         tools: Mapping[str, Tool],
-        below: Below | None = None,
+        below: ChildQueries | None = None,
         opener: Opener | None = None,
-        record: Record | None = None,
+        record: InterpreterRecord | None = None,
     ) -> None:
         self._options = options
         self._tools = tools
         self._below = below
         self._opener = opener
-        self._record = record or Record(options, None)
+        self._record = record or InterpreterRecord(options, None)
         self._retired = False
-        self._turn = asyncio.Lock()  # executions of one interpreter follow one another
+        self._turn = asyncio.Lock()  # executions of an interpreter follow one another
         self._talk: Conversation | None = None
         self._opening: asyncio.Task[Conversation] | None = None
 
@@ -69,13 +75,15 @@ class Runtime:
         return self._talk is not None and not self._talk.over
 
     def sandbox(self) -> str:
-        """The name of the sandbox that its code is in; of a context, the one that it shares."""
+        """Returns the name of the sandbox that its code is in; of a context, the one that it
+        shares.
+        """
         return self._record.name or self._record.parent
 
     @property
     def holds(self) -> bool:
-        """Whether there may be a sandbox that `shutdown` would end: also one whose driver has ended
-        by itself, and one that is only being made.
+        """Returns true if there may be a sandbox that `shutdown` would end: also one whose driver
+        has ended by itself, and one that is only being made.
         """
         return self._talk is not None or self._opening is not None
 
@@ -83,7 +91,7 @@ class Runtime:
         async with self._turn:
             await self._ensure(anew=True)
 
-    async def execute(self, work: Work) -> Executed:
+    async def execute(self, work: ExecuteRequest) -> ExecuteResult:
         async with self._turn:
             events = ExecutionEvents(work.code, work.profile)
             await self._tell(work.callback, events.start())
@@ -99,7 +107,7 @@ class Runtime:
             return executed
 
     async def commit(self) -> None:
-        """Have the volume keep what was written. Raises InterpreterError."""
+        """Makes the volume keep all written files. Raises InterpreterError."""
         async with self._turn:
             if self._options.volume and self.started:
                 talk = await self._ensure()
@@ -117,22 +125,22 @@ class Runtime:
                 await self._talk.reload()
 
     async def use(self, act: Callable[[Conversation], Awaitable[T]]) -> T:
-        """`act(conversation)`, between executions."""
+        """Runs `act(conversation)`, between executions."""
         async with self._turn:
             try:
                 return await act(await self._ensure())
-            except Problem as error:
+            except DriverProblem as error:
                 raise InterpreterError(str(error)) from None
 
     async def retire(self) -> None:
-        """Shut down at once and for ever: whoever goes on with it finds it ended."""
+        """Shuts down at once and for ever: later calls find it ended."""
         self._retired = True
         await self.shutdown(at_once=True)
 
     async def open_context(self, order: SessionRequest) -> Session:
-        """A session in the sandbox that is there. Raises InterpreterError when there is none."""
+        """Opens a session in the existing sandbox. Raises InterpreterError without one."""
         if self._opener is not None:
-            return await self._opener(order)  # contexts of one sandbox are beside each other
+            return await self._opener(order)  # contexts of a sandbox run side by side
         if self._talk is None:
             raise InterpreterError("the sandbox of the context ended")
         return await self._talk.contexts.begin()
@@ -150,7 +158,7 @@ class Runtime:
         async with self._turn:
             talk = self._talk
             if talk is not None and not talk.over and self._options.volume:
-                # What code wrote with `open` is kept as well as what the helpers wrote.
+                # Files written with `open` are kept as well as those of the helpers.
                 asked = asyncio.create_task(talk.ask("sync"))
                 await asyncio.wait([asked], timeout=SYNC_S)
                 if not asked.done() or asked.exception() is not None:
@@ -158,8 +166,8 @@ class Runtime:
             await self._lose()
 
     def leave_to_parent(self) -> tuple[object, ...]:
-        """In a fork: let go of the sandbox, which is the parent's, and of who waited for it.
-        Returns what was let go, for the caller to hold.
+        """Releases the sandbox in a fork, as it is the parent's, and its waiting callers. Returns
+        the released objects, for the caller to hold.
         """
         left = (self._talk, self._opening)
         self._talk = self._opening = None
@@ -167,10 +175,11 @@ class Runtime:
         return left
 
     async def _ensure(self, *, anew: bool = False) -> Conversation:
-        """The conversation with a living driver. Raises FleetctlError; once, when the one that was
-        there is lost: so is what code had defined in it, and code that goes on would not know.
+        """Returns the conversation with a living driver. Raises FleetctlError; once, when the
+        earlier conversation is lost: the definitions of its code are lost as well, which the caller
+        has to know.
 
-        anew: a new one is what is asked for.
+        anew: a new conversation is requested.
         """
         if self._talk is not None and not self._talk.over:
             return self._talk
@@ -186,7 +195,9 @@ class Runtime:
             self._opening = None
 
     async def _open(self) -> Conversation:
-        """A new sandbox with a driver that is ready; when that fails, or is given up, none."""
+        """Returns a new sandbox with a ready driver; when that fails, or is given up, it is
+        removed.
+        """
         if self._retired:
             raise InterpreterError("the code that asked for this has ended")
         order = session_order(self._options)
@@ -203,13 +214,15 @@ class Runtime:
         return talk
 
     async def _open_sandbox(self, order: SessionRequest) -> Session:
-        from fleetctl.wiring import accounts as wiring
+        from fleetctl.wiring import account_registry as wiring
 
         open_session = wiring.session_opener(self._options.provider)
-        leaving.be_first()
+        exit_cleanup.be_first()
         self._record.begin(order.name)
         try:
-            session = await open_session(home(), replace(order, parent=self._record.parent))
+            session = await open_session(
+                find_state_dir(), replace(order, parent=self._record.parent)
+            )
         except BaseException as error:
             self._record.failed(error)
             raise
@@ -217,7 +230,8 @@ class Runtime:
         return session
 
     async def _lose(self) -> None:
-        talk, self._talk = self._talk, None
+        talk = self._talk
+        self._talk = None
         below = asyncio.create_task(self._below.end()) if self._below is not None else None
         try:
             if talk is not None:
@@ -230,13 +244,13 @@ class Runtime:
             if below is not None:
                 await below
 
-    async def _ask(self, work: Work) -> Mapping[str, Any]:
-        """The driver's answer. The code is sent once; what becomes of it then is final."""
+    async def _ask(self, work: ExecuteRequest) -> Mapping[str, Any]:
+        """Returns the driver's reply. The code is sent once; its outcome is final."""
         talk = await self._ensure()
         talk.context = work.context
         order = {
             "code": work.code,
-            "variables": {name: plain(value) for name, value in work.variables.items()},
+            "variables": {name: plain_value(value) for name, value in work.variables.items()},
             "tools": sorted(self._tools),
             "fields": list(work.fields),
             "profile": work.profile,
@@ -254,7 +268,7 @@ class Runtime:
         if not asked.done():
             await self._lose()
             await asyncio.wait([asked])
-            asked.exception()  # what it says of the end that we made is no news
+            asked.exception()  # its report about the end that we made is redundant
             raise InterpreterError(
                 f"the code did not end within {limit_s:g} s; its sandbox was stopped and its state"
                 " is lost",
@@ -279,7 +293,7 @@ class Runtime:
         }
 
     def _redacted(self, error: InterpreterError) -> InterpreterError:
-        text = redact(str(error), self._options.secrets.values())
+        text = redact_text(str(error), self._options.secrets.values())
         return InterpreterError(text, hint=error.hint)
 
     async def _tell(self, callback: Callback | None, event: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""What a spec says that its models accept and that can never work, found before it is stored.
+"""Finds specs that their models accept and that can never work, before they are stored.
 
-Called by loader.py with specs that their models accepted. Pure: what hangs on the store, a provider
-or this machine is predicted in engine/predictions.
+Called by loader.py with specs that their models accepted. Pure: faults that depend on the store, a
+provider or this machine are predicted in engine/predictions.
 """
 
 from __future__ import annotations
@@ -9,49 +9,59 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fleetctl.manifest.checks import (
+    bare_images,
     checkpoints,
+    clusters,
     commands,
     credentials,
-    images,
+    image_packages,
+    lengths,
     metrics,
     mounts,
+    old_retention,
     parameters,
     programs,
     prompts,
     rules,
 )
 from fleetctl.manifest.checks import variables as environments
-from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.findings import Finding
 from fleetctl.specs.values.scalars import Spec
 
 _WRONG: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
-    programs.wrong,
-    parameters.wrong,
-    commands.wrong,
-    environments.wrong,
-    mounts.wrong,
-    checkpoints.wrong,
-    rules.wrong,
-    images.wrong,
-    prompts.wrong,
+    programs.find_problems,
+    parameters.find_problems,
+    commands.find_problems,
+    environments.find_problems,
+    lengths.wrong,
+    mounts.find_problems,
+    checkpoints.find_problems,
+    rules.find_problems,
+    image_packages.find_problems,
+    bare_images.find_problems,
+    prompts.find_problems,
+    credentials.wrong,
+    clusters.wrong,
 )
 _DOUBTFUL: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
-    credentials.doubtful,
-    programs.doubtful,
+    credentials.find_warnings,
+    programs.find_warnings,
     programs.never_run,
-    images.doubtful,
-    metrics.doubtful,
-    environments.doubtful,
+    image_packages.find_warnings,
+    metrics.find_warnings,
+    environments.find_warnings,
+    clusters.doubtful,
+    old_retention.find_old_form,
 )
 
 
 def wrong_in(spec: Spec) -> Iterator[Finding]:
-    """Mistakes: the manifest is refused."""
+    """Yields mistakes, for which the manifest is refused."""
     for check in _WRONG:
         yield from check(spec)
 
 
 def doubtful_in(spec: Spec) -> Iterator[Finding]:
-    """What may be meant, and is warned about."""
+    """Yields warnings of values that may be meant."""
     for check in _DOUBTFUL:
         yield from check(spec)

@@ -1,4 +1,4 @@
-"""Words of a command line that only a shell, or a macro, would make something of."""
+"""Finds words of a command line that only a shell, or a macro, would expand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 
 from fleetctl.controllers.trials.command import MACROS
 from fleetctl.guest.task.parameters import variable
-from fleetctl.manifest.checks import works
-from fleetctl.manifest.messages import Finding
-from fleetctl.manifest.problems import Path, shortened
+from fleetctl.manifest.checks import spec_parts
+from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.problems import Path, shorten_text
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
@@ -29,26 +29,32 @@ _OURS = ("TASK_", "FLEETCTL_", "JOB_COMPLETION_INDEX")
 Words = Sequence[tuple[int, str]]
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
-    commands = list(works.commands(spec))
+def find_problems(spec: Spec) -> Iterator[Finding]:
+    commands = list(spec_parts.list_commands(spec))
     if not commands:
         return
-    params = {name for _, name in works.parameters(spec)}
-    names = {name for _, variables in works.environments(spec) for name in variables}
-    names |= {name for _, service in works.services(spec) for name in service.env}
+    params = {name for _, name in spec_parts.list_parameters(spec)}
+    names = {name for _, variables in spec_parts.list_environments(spec) for name in variables}
+    names |= {name for _, service in spec_parts.list_services(spec) for name in service.env}
     for path, command in commands:
         words = _plain_words(command)
         yield from _of_a_shell(path, command, words)
         if getattr(spec, "params_from", None) is not None:
             words = [(at, word) for at, word in words if not _is_expanded(word)]
-        yield from _macros(path, words, params, names, sweep=isinstance(spec, SweepSpec))
+        yield from _check_macros(
+            path,
+            words,
+            params,
+            names,
+            sweep=isinstance(spec, SweepSpec),
+        )
 
 
-def programs(spec: Spec) -> Iterator[str]:
+def list_programs(spec: Spec) -> Iterator[str]:
     """Files that commands run by a relative path, such as `train.py`: below `source`, where there
     is one.
     """
-    for _, command in works.values_of(spec, "command"):
+    for _, command in spec_parts.values_of(spec, "command"):
         first = next((word for _, word in _plain_words(command) if _SCRIPT.fullmatch(word)), "")
         if first:
             yield str(PurePosixPath(first))
@@ -57,12 +63,14 @@ def programs(spec: Spec) -> Iterator[str]:
 
 
 def holds_a_reference(command: Sequence[str]) -> bool:
-    """Whether a word that no program reads as a program looks like a reference, as `$(NAME)`."""
+    """Returns True if a word that no program reads as a program looks like a reference, as
+    `$(NAME)`.
+    """
     return any(_MACRO.search(word) for _, word in _plain_words(command))
 
 
 def _plain_words(command: Sequence[str]) -> Words:
-    """Those that no program reads as a program, each with its place."""
+    """Returns the words that no program reads as a program, each with its position."""
     plain: list[tuple[int, str]] = []
     reader = False
     for number, word in enumerate(command):
@@ -74,9 +82,13 @@ def _plain_words(command: Sequence[str]) -> Words:
     return plain
 
 
-def _of_a_shell(path: Path, command: Sequence[str], words: Words) -> Iterator[Finding]:
+def _of_a_shell(
+    path: Path,
+    command: Sequence[str],
+    words: Words,
+) -> Iterator[Finding]:
     """One finding a command: the way out is the same for all of its words."""
-    text = shortened(" ".join(command))
+    text = shorten_text(" ".join(command))
     for number, word in words:
         if word in _OPERATORS:
             at = (*path, number)
@@ -86,14 +98,19 @@ def _of_a_shell(path: Path, command: Sequence[str], words: Words) -> Iterator[Fi
     program = command[0]
     if any(it.isspace() for it in program.strip()) and not program.startswith(("/", "./", "../")):
         at = (*path, 0)
-        message = f" is `{shortened(program)}`, which would be the name of one program"
+        message = f" is `{shorten_text(program)}`, which would be the name of one program"
         shell = any(it in program for it in "|&;<>$`\"'")
         listed = f"[{', '.join(text.split())}]"
         yield Finding(at, at, message, f"write `script: {text}`" if shell else f"write `{listed}`")
 
 
-def _macros(
-    path: Path, words: Words, params: set[str], names: set[str], *, sweep: bool
+def _check_macros(
+    path: Path,
+    words: Words,
+    params: set[str],
+    names: set[str],
+    *,
+    sweep: bool,
 ) -> Iterator[Finding]:
     for number, word in words:
         for match in _MACRO.finditer(word):
@@ -103,18 +120,24 @@ def _macros(
             if not known and not (_WHOLE.fullmatch(word) and match[4] is None):
                 continue
             at = (*path, number)
-            message = f" holds `{shortened(match[0])}`, which stays as it is: nothing expands it"
-            yield Finding(at, at, message, _way(plain, params, names, sweep=sweep))
+            message = f" holds `{shorten_text(match[0])}`, which stays as it is: nothing expands it"
+            yield Finding(at, at, message, _suggest_fix(plain, params, names, sweep=sweep))
             break
 
 
 def _is_expanded(word: str) -> bool:
-    """Whether it is a macro that the parameters of a sweep's best trial take the place of."""
+    """Returns True for a macro that the parameters of a sweep's best trial replace."""
     name = word.removeprefix("${").removesuffix("}")
     return word == f"${{{name}}}" and name in MACROS and name != "program"
 
 
-def _way(name: str, params: set[str], names: set[str], *, sweep: bool) -> str:
+def _suggest_fix(
+    name: str,
+    params: set[str],
+    names: set[str],
+    *,
+    sweep: bool,
+) -> str:
     if sweep and (name in MACROS or name in params):
         return "move `command` into `search`, where W&B's macros such as `${args}` are expanded"
     if name in names or name.startswith(_OURS):

@@ -1,12 +1,12 @@
-"""A metric that a search compares and nothing that its trials print can be."""
+"""Finds a metric that a search compares and that its trials can never print."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from fleetctl.manifest.messages import Finding
-from fleetctl.manifest.problems import Path, shortened
+from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.problems import Path, shorten_text
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.metrics import NAME, STEP
 from fleetctl.specs.values.scalars import Spec
@@ -14,21 +14,24 @@ from fleetctl.specs.values.scalars import Spec
 PATH: Path = ("spec", "template", "metrics", "regex")
 
 
-def doubtful(spec: Spec) -> Iterator[Finding]:
-    """It may be reported otherwise, so this is not a mistake for certain."""
+def find_warnings(spec: Spec) -> Iterator[Finding]:
+    """Yields warnings: the metric may be reported otherwise, so this is not a mistake
+    for certain.
+    """
     if not isinstance(spec, SweepSpec) or spec.template is None or spec.search.metric is None:
         return
-    asked, wanted = spec.template.metrics, spec.search.metric.name
+    asked = spec.template.metrics
+    wanted = spec.search.metric.name
     if asked is None or asked.regex is None or spec.template.python is not None:
         return
     names = re.compile(asked.regex).groupindex.keys() - {STEP}
     if not names or NAME in names or wanted in names:
         return
     text = ", ".join(f"`{it}`" for it in sorted(names))
-    message = f" names {text}, and the search compares `{shortened(wanted)}`"
+    message = f" names {text}, and the search compares `{shorten_text(wanted)}`"
     hint = (
         f"write `(?P<{wanted}>...)`"
         if wanted.isidentifier()
         else "find its name too: `(?P<name>[\\w/.]+)=(?P<value>[-+.\\w]+)`"
     )
-    yield Finding(PATH, PATH, message, f"{hint}, or mend `search.metric.name`")
+    yield Finding(PATH, PATH, message, f"{hint}, or fix `search.metric.name`")

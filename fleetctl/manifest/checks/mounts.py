@@ -1,12 +1,13 @@
-"""Paths inside a sandbox: what would hide the system."""
+"""Finds paths inside a sandbox that would hide the system."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.manifest.checks import works
-from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.checks import spec_parts
+from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.problems import Path
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.values.scalars import Spec
 
 # A mount there hides the programs, libraries or settings that the sandbox itself runs by.
@@ -22,17 +23,31 @@ SYSTEM = frozenset(
 _WHOLE = ("/bin/", "/boot/", "/lib/", "/lib64/", "/sbin/", "/usr/bin/", "/usr/sbin/")
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
-    for at, mount in works.volumes(spec):
-        yield from _hiding((*at, "mountPath"), mount.mount_path)
+def find_problems(spec: Spec) -> Iterator[Finding]:
+    for at, mount in spec_parts.list_volume_mounts(spec):
+        yield from _check_hides_system((*at, "mountPath"), mount.mount_path)
         for number, link in enumerate(mount.links):
-            yield from _hiding((*at, "links", number), link)
-    for at, source in works.sources(spec):
+            yield from _check_hides_system((*at, "links", number), link)
+    for at, source in spec_parts.list_sources(spec):
         if source.mount_path is not None:
-            yield from _hiding((*at, "mountPath"), source.mount_path)
+            yield from _check_hides_system((*at, "mountPath"), source.mount_path)
+    if isinstance(spec, BatchJobSpec) and spec.tasks is not None and spec.tasks.files is not None:
+        yield from _check_has_volume(spec, spec.tasks.files.volume)
 
 
-def _hiding(path: Path, directory: str) -> Iterator[Finding]:
+def _check_has_volume(spec: BatchJobSpec, volume: str | None) -> Iterator[Finding]:
+    """Yields a finding where tasks are files of a volume that their sandboxes do not have."""
+    mounts = spec.template.volumes
+    if volume is None or spec.template.function is not None:  # a Function has volumes of its own
+        return
+    if not any(it.name == volume for it in mounts):
+        at: Path = ("spec", "tasks", "fromFiles", "volume")
+        message = f" is `{volume}`, which the template does not mount"
+        hint = f"add `volumes: [{{name: {volume}, mountPath: /{volume}, readOnly: true}}]` to it"
+        yield Finding(at, at, message, hint)
+
+
+def _check_hides_system(path: Path, directory: str) -> Iterator[Finding]:
     if directory in SYSTEM or directory.startswith(_WHOLE):
         message = f" is `{directory}`, which would hide the system's own files there"
         name = directory.strip("/").partition("/")[0]

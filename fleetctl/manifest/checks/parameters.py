@@ -1,4 +1,4 @@
-"""Names of parameters that a Python program could not use, or that take away what it calls."""
+"""Finds names of parameters that a Python program could not use, or that hide its own functions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import keyword
 from collections.abc import Iterator
 
 from fleetctl.guest.task.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS
-from fleetctl.manifest.checks import works
-from fleetctl.manifest.checks.programs import parsed
-from fleetctl.manifest.messages import Finding
-from fleetctl.manifest.problems import Path, shortened
+from fleetctl.manifest.checks import spec_parts
+from fleetctl.manifest.checks.programs import parse_program
+from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.problems import Path, shorten_text
 from fleetctl.specs.values.scalars import Spec
 
 SUBMIT = "SUBMIT"
@@ -21,25 +21,29 @@ HELPERS = frozenset(
 )
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
-    trees = [parsed(code) for _, code in works.values_of(spec, "python")]
+def find_problems(spec: Spec) -> Iterator[Finding]:
+    trees = [parse_program(code) for _, code in spec_parts.values_of(spec, "python")]
     programs = [tree for tree in trees if isinstance(tree, ast.Module)]
     if not programs:
         return
-    read, made = _names(programs)
-    for path, name in works.parameters(spec):
-        why, hint = _fault(name, read, made)
+    read, made = _collect_names(programs)
+    for path, name in spec_parts.list_parameters(spec):
+        why, hint = _describe_fault(name, read, made)
         if why:
-            yield _finding(path, name, why, hint)
+            yield _make_finding(path, name, why, hint)
 
 
-def _fault(name: str, read: frozenset[str], made: frozenset[str]) -> tuple[str, str]:
-    """What is wrong with the name, and what would be right; both empty where nothing is.
+def _describe_fault(
+    name: str,
+    read: frozenset[str],
+    made: frozenset[str],
+) -> tuple[str, str]:
+    """Returns the fault of the name, and the fix; both empty for a good name.
 
-    read: names that the programs read; made: those that they give a value themselves.
+    read: names that the programs read; made: names to which they assign a value themselves.
     """
     if name == SUBMIT:
-        return "takes the place of `SUBMIT(...)`, which hands in the result", "name it otherwise"
+        return "replaces `SUBMIT(...)`, which submits the result", "name it otherwise"
     if keyword.iskeyword(name) and ALL not in read:
         return (
             "is a word of Python's own, so no program can read it as a variable",
@@ -50,18 +54,29 @@ def _fault(name: str, read: frozenset[str], made: frozenset[str]) -> tuple[str, 
     what = ""
     if name in read and name not in made:
         if name in HELPERS:
-            what = f"takes the place of the helper `{name}(...)`, which python calls"
+            what = f"replaces the helper `{name}(...)`, which python calls"
         elif hasattr(builtins, name):
-            what = f"takes the place of Python's own `{name}(...)`, which python calls"
+            what = f"replaces Python's own `{name}(...)`, which python calls"
     return what, f"name it otherwise, such as `{name}_value`"
 
 
-def _finding(path: Path, name: str, why: str, hint: str) -> Finding:
+def _make_finding(
+    path: Path,
+    name: str,
+    why: str,
+    hint: str,
+) -> Finding:
     block = path[:3]
-    return Finding(path, block, f": the parameter `{shortened(name)}` {why}", hint, at_key=True)
+    return Finding(
+        path,
+        block,
+        f": the parameter `{shorten_text(name)}` {why}",
+        hint,
+        at_key=True,
+    )
 
 
-def _names(programs: list[ast.Module]) -> tuple[frozenset[str], frozenset[str]]:
+def _collect_names(programs: list[ast.Module]) -> tuple[frozenset[str], frozenset[str]]:
     """Names that are called (and `params`, when it is read at all), and those that are made."""
     read: set[str] = set()
     made: set[str] = set()

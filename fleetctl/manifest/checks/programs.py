@@ -1,6 +1,6 @@
-"""Python text that no task could run: found before a sandbox is paid for.
+"""Finds Python text that no task could run, before a sandbox is paid for.
 
-A mistake where the Python that runs it is known to be no newer than this one, else a doubt.
+A mistake if the Python that runs it is known to be no newer than this one, else a doubt.
 """
 
 from __future__ import annotations
@@ -9,24 +9,27 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 
 from fleetctl.common.program import tree_of
-from fleetctl.manifest.checks import works
-from fleetctl.manifest.messages import Finding
-from fleetctl.manifest.problems import Path, shortened
+from fleetctl.manifest.checks import spec_parts
+from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.problems import Path, shorten_text
 from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.values.scalars import Spec
 
 _FILE = re.compile(r"[\w./-]+\.py(?:\s.*)?")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Pass)
 OURS = sys.version_info[:2]
+TREES_KEPT = 16
+SHARED_CHARS_MAX = 16_384  # its tree is about a megabyte
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
-    for path, code in works.values_of(spec, "python"):
+def find_problems(spec: Spec) -> Iterator[Finding]:
+    for path, code in spec_parts.values_of(spec, "python"):
         if _FILE.fullmatch(code.strip()):
-            name = shortened(code.strip())
+            name = shorten_text(code.strip())
             message = f" is `{name}`, the name of a file; `python` holds the program itself"
             hint = (
                 f"write `command: [python, {', '.join(name.split())}]`, and `source` for the file"
@@ -34,35 +37,43 @@ def wrong(spec: Spec) -> Iterator[Finding]:
             yield Finding(path, path, message, hint)
     if _may_be_newer(spec):
         return
-    for path, fault, line in _faults(spec):
-        yield _finding(path, fault, hint=f"the line is `{shortened(line.strip())}`")
+    for path, fault, line in _find_syntax_errors(spec):
+        yield _make_finding(path, fault, hint=f"the line is `{shorten_text(line.strip())}`")
 
 
-def doubtful(spec: Spec) -> Iterator[Finding]:
+def find_warnings(spec: Spec) -> Iterator[Finding]:
     if not _may_be_newer(spec):
         return
     ours = ".".join(map(str, OURS))
-    for path, fault, _ in _faults(spec):
-        yield _finding(
+    for path, fault, _ in _find_syntax_errors(spec):
+        yield _make_finding(
             path, fault, hint=f"every attempt would fail, unless its Python is newer than {ours}"
         )
 
 
 def never_run(spec: Spec) -> Iterator[Finding]:
-    """What stands behind a SUBMIT: it ends the task, which is not what its name says."""
-    for path, code in works.values_of(spec, "python"):
-        tree = parsed(code)
+    """Yields a finding for code behind a SUBMIT: it ends the task, though its name suggests
+    otherwise.
+    """
+    for path, code in spec_parts.values_of(spec, "python"):
+        tree = parse_program(code)
         if not isinstance(tree, ast.Module):
             continue
         for submit, after in _behind_submits(tree):
             message = f": line {after.lineno} is never run: the SUBMIT of line {submit.lineno}"
-            hint = "hand in everything with one SUBMIT, as the last statement"
-            yield Finding(path, path, f"{message} ends the task", hint, row=after.lineno)
-            break  # the first says it all
+            hint = "submit everything with one SUBMIT, as the last statement"
+            yield Finding(
+                path,
+                path,
+                f"{message} ends the task",
+                hint,
+                row=after.lineno,
+            )
+            break  # the first one is enough
 
 
 def _behind_submits(tree: ast.Module) -> Iterator[tuple[ast.stmt, ast.stmt]]:
-    """(the SUBMIT, the statement behind it) in each block that has such."""
+    """Yields (the SUBMIT, the statement behind it) in each block that has such."""
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
@@ -82,8 +93,22 @@ def _is_submit(node: ast.stmt) -> bool:
     )
 
 
-def parsed(code: str) -> ast.Module | SyntaxError | None:
-    """None for what the parser cannot hold: the run itself will tell."""
+def parse_program(code: str) -> ast.Module | SyntaxError | None:
+    """Parses a program; returns None for a text that the parser cannot hold: the run itself will
+    report it. Callers only read the tree, which they may share.
+    """
+    if len(code) > SHARED_CHARS_MAX:
+        return _parse(code)
+    return _parse_shared(code)
+
+
+# The checks of one manifest parse its program one after the other.
+@lru_cache(maxsize=TREES_KEPT)
+def _parse_shared(code: str) -> ast.Module | SyntaxError | None:
+    return _parse(code)
+
+
+def _parse(code: str) -> ast.Module | SyntaxError | None:
     try:
         return tree_of(code)
     except SyntaxError as error:
@@ -92,30 +117,41 @@ def parsed(code: str) -> ast.Module | SyntaxError | None:
         return None  # too deep, or a NUL
 
 
-def _faults(spec: Spec) -> Iterator[tuple[Path, SyntaxError, str]]:
-    """With the line that is wrong."""
-    for path, code in works.values_of(spec, "python"):
-        found = parsed(code)
+def _find_syntax_errors(spec: Spec) -> Iterator[tuple[Path, SyntaxError, str]]:
+    """Yields syntax errors, each with the line that is wrong."""
+    for path, code in spec_parts.values_of(spec, "python"):
+        found = parse_program(code)
         if isinstance(found, SyntaxError):
             lines = code.splitlines() or [""]
             yield path, found, lines[min(found.lineno or 1, len(lines)) - 1]
 
 
-def _finding(path: Path, fault: SyntaxError, *, hint: str) -> Finding:
+def _make_finding(
+    path: Path,
+    fault: SyntaxError,
+    *,
+    hint: str,
+) -> Finding:
     row = fault.lineno or 1
-    return Finding(path, path, f" is not valid Python: line {row}: {fault.msg}", hint, row=row)
+    return Finding(
+        path,
+        path,
+        f" is not valid Python: line {row}: {fault.msg}",
+        hint,
+        row=row,
+    )
 
 
 def _may_be_newer(spec: Spec) -> bool:
-    """Whether its Python may be newer than this one, which reads the manifest."""
-    template = works.template_of(spec)
+    """Returns True if its Python may be newer than this one, which reads the manifest."""
+    template = spec_parts.template_of(spec)
     if template is not None and template.is_function and template.image is None:
         return True  # its Function has the image
-    return any(_brings_a_newer(image) for _, image in works.images(spec))
+    return any(_brings_a_newer(image) for _, image in spec_parts.list_images(spec))
 
 
 def _brings_a_newer(image: Image) -> bool:
     if image.registry is not None or image.snapshot is not None:
-        return True  # nobody knows what it holds
+        return True  # its content is unknown
     wanted = tuple(map(int, (image.python or "0").split(".")[:2]))
     return wanted > OURS

@@ -1,41 +1,52 @@
-"""Prompts that could never be asked: names of parameters that no row has, schemas that are none,
-and places other than an endpoint.
+"""Finds prompts that could never be sent: names of parameters that no row has, invalid schemas, and
+providers other than an endpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.manifest.checks import works
-from fleetctl.manifest.messages import Finding, suggestion
-from fleetctl.manifest.problems import Path, shortened
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.manifest.checks import spec_parts
+from fleetctl.manifest.findings import Finding, suggest_name
+from fleetctl.manifest.problems import Path, shorten_text
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.prompt import Prompt, names_in
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 
-AT: Path = (*works.TEMPLATE, "prompt")
+AT: Path = (*spec_parts.TEMPLATE, "prompt")
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
-    if not isinstance(spec, Execution):
+def find_problems(spec: Spec) -> Iterator[Finding]:
+    if not isinstance(spec, WorkSpec):
         return
-    template = works.template_of(spec)
+    template = spec_parts.template_of(spec)
     prompt = template.prompt if template is not None else None
     if prompt is None:
         yield from _without_one(spec)
         return
     if isinstance(spec, TrainingRunSpec):
-        yield Finding(AT, AT, ": a training has no prompts", "use `kind: BatchJob`", at_key=True)
+        yield Finding(
+            AT,
+            AT,
+            ": a training has no prompts",
+            "use `kind: BatchJob`",
+            at_key=True,
+        )
         return
-    yield from _elsewhere(spec)
-    yield from _names(spec, prompt)
-    yield from _schema(prompt)
+    yield from _check_placement(spec)
+    if isinstance(spec, BatchJobSpec) and spec.tasks is not None and spec.tasks.files is not None:
+        at: Path = ("spec", "tasks", "fromFiles")
+        message = ": a prompt is sent to a model, which gets no files"
+        yield Finding(at, at, message, "read the file in a program, with `template.endpoints`")
+        return
+    yield from _check_names(spec, prompt)
+    yield from _check_schema(prompt)
 
 
-def _without_one(spec: Execution) -> Iterator[Finding]:
+def _without_one(spec: WorkSpec) -> Iterator[Finding]:
     for part in spec.parts():
         if any(it.provider == PROMPT_PROVIDER for it in part.placement.candidates):
             at = part.placement_at
@@ -43,21 +54,29 @@ def _without_one(spec: Execution) -> Iterator[Finding]:
             yield Finding(at, at, message, "give `template.prompt`, or name another provider")
 
 
-def _elsewhere(spec: Execution) -> Iterator[Finding]:
+def _check_placement(spec: WorkSpec) -> Iterator[Finding]:
     if spec.providers() != (PROMPT_PROVIDER,):
         place: Path = ("spec", "placement")
-        message = " names another place than the prompt's endpoint"
+        message = " names another provider than the prompt's endpoint"
         yield Finding(place, place, message, "leave it out beside `template.prompt`")
     if spec.sandbox.reuse != 1:
         at: Path = ("spec", "sandbox")
-        yield Finding(at, at, ": a prompt has no sandbox", "leave it out", at_key=True)
+        yield Finding(
+            at,
+            at,
+            ": a prompt has no sandbox",
+            "leave it out",
+            at_key=True,
+        )
 
 
-def _names(spec: Execution, prompt: Prompt) -> Iterator[Finding]:
-    """One finding a name: where it is said, or the first row that does not have it."""
+def _check_names(spec: WorkSpec, prompt: Prompt) -> Iterator[Finding]:
+    """Yields one finding a name: where the prompt uses it, or the first row that does
+    not have it.
+    """
     if isinstance(spec, BatchJobSpec) and _found_out_later(spec):
-        return  # of what another object will find out the names are not known yet
-    known = {name for _, name in works.parameters(spec)}
+        return  # names of rows that another object will provide are not known yet
+    known = {name for _, name in spec_parts.list_parameters(spec)}
     told: set[str] = set()
     for place, text in prompt.texts():
         for name in names_in(text):
@@ -66,12 +85,14 @@ def _names(spec: Execution, prompt: Prompt) -> Iterator[Finding]:
             told.add(name)
             at: Path = (*AT, *place)
             if name not in known:
-                message = f" names `${{{shortened(name)}}}`, and no parameter is called so"
-                hint = suggestion(name, sorted(known)) if known else "give `tasks` with parameters"
+                message = f" names `${{{shorten_text(name)}}}`, and no parameter is called so"
+                hint = (
+                    suggest_name(name, sorted(known)) if known else "give `tasks` with parameters"
+                )
                 escape = "" if hint.endswith("?") else "; `$${...}` stays as it is"
                 yield Finding(at, at, message, hint + escape)
             elif (row := _first_without(spec, name)) is not None:
-                message = f" has no `{shortened(name)}`, which the prompt names"
+                message = f" has no `{shorten_text(name)}`, which the prompt names"
                 yield Finding(row, row, message, "give every row the same parameters")
 
 
@@ -80,7 +101,7 @@ def _found_out_later(spec: BatchJobSpec) -> bool:
     return spec.params_from is not None or given is not None
 
 
-def _first_without(spec: Execution, name: str) -> Path | None:
+def _first_without(spec: WorkSpec, name: str) -> Path | None:
     tasks = spec.tasks if isinstance(spec, BatchJobSpec) else None
     for number, item in enumerate((tasks.items if tasks is not None else None) or ()):
         if name not in item:
@@ -88,8 +109,8 @@ def _first_without(spec: Execution, name: str) -> Path | None:
     return None
 
 
-def _schema(prompt: Prompt) -> Iterator[Finding]:
-    """Where the library is not installed, the apply says so; see providers/endpoint."""
+def _check_schema(prompt: Prompt) -> Iterator[Finding]:
+    """Checks the schema. Without the library the apply reports that; see providers/endpoint."""
     if prompt.answer is None:
         return
     try:
@@ -104,27 +125,27 @@ def _schema(prompt: Prompt) -> Iterator[Finding]:
         Draft202012Validator.check_schema(prompt.answer)
     except SchemaError as error:
         at: Path = (*AT, "schema", *error.absolute_path)
-        message = f": it must be a JSON Schema: {shortened(error.message)}"
+        message = f": it must be a JSON Schema: {shorten_text(error.message)}"
         yield Finding(at, at, message, "an object is `{type: object, properties: {...}}`")
         return
     resource = DRAFT202012.create_resource(prompt.answer)
     resolver = Registry().with_resource("", resource).resolver()
-    for path, name in _references(prompt.answer, (*AT, "schema")):
+    for path, name in _list_references(prompt.answer, (*AT, "schema")):
         try:
             resolver.lookup(name)
         except Unresolvable:
-            message = f" is `{shortened(name)}`, which the schema does not hold"
+            message = f" is `{shorten_text(name)}`, which the schema does not hold"
             yield Finding(path, path, message, "nothing is fetched: write it below `$defs`")
 
 
-def _references(part: object, at: Path) -> Iterator[tuple[Path, str]]:
+def _list_references(part: object, at: Path) -> Iterator[tuple[Path, str]]:
     """Each `$ref` of a schema, with its path."""
     if isinstance(part, dict):
         for key, value in part.items():
             if key == "$ref" and isinstance(value, str):
                 yield (*at, key), value
             else:
-                yield from _references(value, (*at, key))
+                yield from _list_references(value, (*at, key))
     elif isinstance(part, list):
         for number, value in enumerate(part):
-            yield from _references(value, (*at, number))
+            yield from _list_references(value, (*at, number))

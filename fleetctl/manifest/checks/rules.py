@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.common.text import did_you_mean
-from fleetctl.controllers.trials.points import size
+from fleetctl.controllers.trials.points import count_points
 from fleetctl.controllers.vocabulary.reasons import OF_ATTEMPTS, is_reason
-from fleetctl.manifest.messages import Finding
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.manifest.findings import Finding
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
@@ -18,21 +18,21 @@ from fleetctl.specs.values.quantities import parse_indexes
 from fleetctl.specs.values.scalars import Spec
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
-    if isinstance(spec, Execution):
+def find_problems(spec: Spec) -> Iterator[Finding]:
+    if isinstance(spec, WorkSpec):
         yield from _of_success(spec)
         yield from _of_failure(spec)
 
 
-def _of_success(spec: Execution) -> Iterator[Finding]:
+def _of_success(spec: WorkSpec) -> Iterator[Finding]:
     if spec.success_policy is None:
         return
-    total = units(spec)
+    total = count_units(spec)
     if total is None:
         return
     for number, rule in enumerate(spec.success_policy.rules):
         at = ("spec", "successPolicy", "rules", number)
-        there = f"there {'is' if total == 1 else 'are'} {total:,} {_word(spec, total)}"
+        there = f"there {'is' if total == 1 else 'are'} {total:,} {_unit_word(spec, total)}"
         last = parse_indexes(rule.succeeded_indexes)[-1][-1] if rule.succeeded_indexes else 0
         if last >= total:
             path = (*at, "succeededIndexes")
@@ -45,7 +45,7 @@ def _of_success(spec: Execution) -> Iterator[Finding]:
             yield Finding(path, path, message, f"it must be at most {total:,}")
 
 
-def _of_failure(spec: Execution) -> Iterator[Finding]:
+def _of_failure(spec: WorkSpec) -> Iterator[Finding]:
     if spec.failure_policy is None:
         return
     for number, rule in enumerate(spec.failure_policy.rules):
@@ -60,18 +60,22 @@ def _of_failure(spec: Execution) -> Iterator[Finding]:
             )
 
 
-def _word(spec: Execution, count: int) -> str:
+def _unit_word(spec: WorkSpec, count: int) -> str:
     words: dict[type[Spec], str] = {BatchJobSpec: "task", SweepSpec: "trial"}
     word = words.get(type(spec), "stage")
-    return word if count == 1 else f"{word}s"
+    if count == 1:
+        return word
+    return f"{word}s"
 
 
-def units(spec: Execution) -> int | None:
-    """Tasks, trials or stages in all; None where nobody knows yet."""
+def count_units(spec: WorkSpec) -> int | None:
+    """Counts tasks, trials or stages in all; None if the number is not known yet."""
     if isinstance(spec, BatchJobSpec | TrainingRunSpec):
         return spec.count()
     if isinstance(spec, SweepSpec):
-        points = size(spec.search) if spec.search.method == "grid" else None
+        points = count_points(spec.search) if spec.search.method == "grid" else None
         limits = [it for it in (points, spec.trial_limit) if it is not None]
-        return min(limits) if limits else None
+        if limits:
+            return min(limits)
+        return None
     return None

@@ -1,4 +1,6 @@
-"""Environment variables that every task is given: a manifest's own value would never be seen."""
+"""Finds environment variables that every task is given: a manifest's own value would
+never be seen.
+"""
 
 from __future__ import annotations
 
@@ -6,62 +8,76 @@ import re
 from collections.abc import Iterator
 
 from fleetctl.guest.task.parameters import long_variables, parameter_texts, variable
-from fleetctl.manifest.checks import works
-from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.checks import spec_parts
+from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.problems import Path
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
-# As the guests set them; each is said in `fleetctl explain` and in the README.
+# As the guests set them; each is described in `fleetctl explain` and in the README.
 _OURS = re.compile(
     r"FLEETCTL_(?:PARAMS|RESULT|METRICS|RUN|ATTEMPT|STAGE_RESULTS|(?:VOLUME|PORT)(?:_.*)?)"
 )
 INDEX = "JOB_COMPLETION_INDEX"
-# Provider `local` has no container: there each task has a home and a place for devices of its own.
+# Provider `local` has no container: there each task has its own HOME and device directory.
 OF_THIS_MACHINE = frozenset({"HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES"})
 NOT_SEEN = "and this value would never be seen"
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
+def find_problems(spec: Spec) -> Iterator[Finding]:
     if isinstance(spec, SecretSpec):
         yield from _of_a_secret(spec)
         return
     yield from _of_services(spec)
     yield from _one_variable(spec)
-    environments = list(works.environments(spec))
+    environments = list(spec_parts.list_environments(spec))
     if not environments:
         return
     here = _may_run_here(spec)
-    given = {variable(name): name for _, name in works.parameters(spec)}
+    given = {variable(name): name for _, name in spec_parts.list_parameters(spec)}
     for at, variables in environments:
         for name in variables:
             path: Path = (*at, name)
             if name == INDEX or _OURS.fullmatch(name):
                 message = f" is set for every task by fleetctl itself, {NOT_SEEN}"
                 yield Finding(
-                    path, path, message, "leave it out, or name it otherwise", at_key=True
+                    path,
+                    path,
+                    message,
+                    "leave it out, or name it otherwise",
+                    at_key=True,
                 )
             elif name in OF_THIS_MACHINE and here:
                 message = f" is set for every task by provider `local`, {NOT_SEEN}"
-                hint = f"leave it out, or say `export {name}=...` at the start of `script`"
-                yield Finding(path, path, message, hint, at_key=True)
+                hint = f"leave it out, or write `export {name}=...` at the start of `script`"
+                yield Finding(
+                    path,
+                    path,
+                    message,
+                    hint,
+                    at_key=True,
+                )
             elif name in given:
                 message = f" is the variable of the parameter `{given[name]}`, {NOT_SEEN}"
                 yield Finding(
-                    path, path, message, "leave it out, or name it otherwise", at_key=True
+                    path,
+                    path,
+                    message,
+                    "leave it out, or name it otherwise",
+                    at_key=True,
                 )
 
 
-def doubtful(spec: Spec) -> Iterator[Finding]:
+def find_warnings(spec: Spec) -> Iterator[Finding]:
     """Parameters that come as files, the first row of each name."""
-    if not any(list(works.values_of(spec, name)) for name in ("command", "script")):
+    if not any(list(spec_parts.values_of(spec, name)) for name in ("command", "script")):
         return
     told: set[str] = set()
-    for at, row in works.rows(spec):
+    for at, row in spec_parts.list_rows(spec):
         texts = parameter_texts(row)
         found = set(long_variables(texts))
         for name in row:
@@ -72,19 +88,26 @@ def doubtful(spec: Spec) -> Iterator[Finding]:
                 size = len(texts[of_it].encode("utf-8", "surrogatepass"))
                 message = f" has {size:,} bytes, too long for an environment variable"
                 hint = f"the program finds it in the file that `${of_it}_FILE` names"
-                yield Finding(path, path, message, hint, at_key=True)
+                yield Finding(
+                    path,
+                    path,
+                    message,
+                    hint,
+                    at_key=True,
+                )
 
 
 def _one_variable(spec: Spec) -> Iterator[Finding]:
-    """Names of one row that are one variable: a program would see the value of the last alone.
+    """Yields names in a row that are a single variable: a program would see only the last one's
+    value.
 
-    A W&B sweep that names its program is taken as W&B takes it: its program reads arguments and
-    `wandb.config`, which know the names apart.
+    A W&B sweep that names its program is read as W&B reads it: its program reads arguments and
+    `wandb.config`, which keep the names apart.
     """
     if isinstance(spec, SweepSpec) and (spec.search.program or spec.search.command):
         return
     told: set[frozenset[str]] = set()
-    for at, row in works.rows(spec):
+    for at, row in spec_parts.list_rows(spec):
         first: dict[str, str] = {}
         for name in row:
             other = first.setdefault(variable(name), name)
@@ -93,18 +116,30 @@ def _one_variable(spec: Spec) -> Iterator[Finding]:
                 told.add(pair)
                 path: Path = (*at, name)
                 message = f" is the variable `{variable(name)}`, and so is `{other}`"
-                yield Finding(path, path, message, "name one of them otherwise", at_key=True)
+                yield Finding(
+                    path,
+                    path,
+                    message,
+                    "name one of them otherwise",
+                    at_key=True,
+                )
 
 
 def _of_services(spec: Spec) -> Iterator[Finding]:
     """A service may have another home than the task, and other parameters."""
-    for at, service in works.services(spec):
+    for at, service in spec_parts.list_services(spec):
         for name in service.env:
             if _OURS.fullmatch(name):
                 path: Path = (*at, "env", name)
                 message = f" is set for every service by fleetctl itself, {NOT_SEEN}"
                 hint = "leave it out, or name it otherwise"
-                yield Finding(path, path, message, hint, at_key=True)
+                yield Finding(
+                    path,
+                    path,
+                    message,
+                    hint,
+                    at_key=True,
+                )
 
 
 def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:
@@ -115,12 +150,18 @@ def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:
     for path, name in paths:
         if name == INDEX or _OURS.fullmatch(name):
             message = f": `{name}` is set for every task by fleetctl itself"
-            yield Finding(path, path[:2], message, "name it otherwise", at_key=True)
+            yield Finding(
+                path,
+                path[:2],
+                message,
+                "name it otherwise",
+                at_key=True,
+            )
 
 
 def _may_run_here(spec: Spec) -> bool:
     if isinstance(spec, FunctionSpec):
         return runs_here(spec.provider)
-    if not isinstance(spec, Execution):
+    if not isinstance(spec, WorkSpec):
         return False
     return any(map(runs_here, spec.providers()))

@@ -1,3 +1,1 @@
-"""What is checked of one document as a whole: its envelope, namespace, size, and what is
-unsupported.
-"""
+"""Checks a document as a whole: its envelope, namespace, size, and unsupported features."""

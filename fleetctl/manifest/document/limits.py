@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.problems import Path
 
 ENTRIES_MAX = 10_000  # the longest useful list, of requirements or arguments, has some hundreds
@@ -17,13 +17,14 @@ ENTRIES_MAX = 10_000  # the longest useful list, of requirements or arguments, h
 _DATA = frozenset(
     {
         ("spec", "tasks", "items"),
+        ("spec", "tasks", "files"),
         ("spec", "tasks", "matrix"),
         ("spec", "search", "parameters"),
     }
 )
 
 
-def overlong(value: Any, path: Path) -> Iterator[Finding]:
+def find_overlong(value: Any, path: Path) -> Iterator[Finding]:
     """Lists with more than ENTRIES_MAX entries, wherever no data of the author's is expected."""
     if isinstance(value, list):
         if len(value) > ENTRIES_MAX:
@@ -36,10 +37,12 @@ def overlong(value: Any, path: Path) -> Iterator[Finding]:
     else:
         return
     for key, entry in entries:
-        if isinstance(entry, dict | list) and _own((*path, key)) not in _DATA:
-            yield from overlong(entry, (*path, key))
+        if isinstance(entry, dict | list) and _own_path((*path, key)) not in _DATA:
+            yield from find_overlong(entry, (*path, key))
 
 
-def _own(path: Path) -> Path:
-    """As it is in a document of its own, of what stands in the template of another."""
-    return path[2:] if path[:3] == ("spec", "template", "spec") else path
+def _own_path(path: Path) -> Path:
+    """Returns the path in a document of its own, for a field in the template of another one."""
+    if path[:3] == ("spec", "template", "spec"):
+        return path[2:]
+    return path

@@ -1,5 +1,5 @@
-"""Which namespace a manifest belongs to: what it says itself, `-n`, or the default. Called by
-loader.py with metadata that its model accepted.
+"""Chooses the namespace of a manifest: its own, `-n`, or the default. Called by loader.py with
+metadata that its model accepted.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fleetctl.manifest.messages import Finding
-from fleetctl.specs.blocks.common import Execution, Metadata
+from fleetctl.manifest.findings import Finding
+from fleetctl.specs.blocks.common import Metadata, WorkSpec
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.kinds.schedule import NAME_CHARS_MAX, ScheduleSpec
@@ -20,15 +20,21 @@ _AT = ("metadata", "namespace")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Where documents go that name no namespace. binding: the others must name the same one."""
+class NamespaceChoice:
+    """The namespace for documents that name no namespace. binding: the others must name the same
+    one.
+    """
 
     name: str = DEFAULT_NAMESPACE
     binding: bool = False
 
 
-def settled(metadata: Metadata, kind: Kind, chosen: Chosen) -> Metadata:
-    """With the namespace that the object is going to have."""
+def apply_namespace(
+    metadata: Metadata,
+    kind: Kind,
+    chosen: NamespaceChoice,
+) -> Metadata:
+    """Returns the metadata with the namespace that the object is going to have."""
     if not kind.namespaced:
         return metadata.model_copy(update={"namespace": DEFAULT_NAMESPACE})
     if "namespace" in metadata.model_fields_set:
@@ -36,15 +42,19 @@ def settled(metadata: Metadata, kind: Kind, chosen: Chosen) -> Metadata:
     return metadata.model_copy(update={"namespace": chosen.name})
 
 
-def misplaced(metadata: Metadata, kind: Kind, chosen: Chosen) -> Iterator[Finding]:
-    """As kubectl has it: a file that says one namespace is not applied to another."""
+def check_namespace(
+    metadata: Metadata,
+    kind: Kind,
+    chosen: NamespaceChoice,
+) -> Iterator[Finding]:
+    """Checks as kubectl does: a file that names one namespace is not applied to another."""
     message = metadata.namespace if "namespace" in metadata.model_fields_set else ""
     if message and not kind.namespaced and message != DEFAULT_NAMESPACE:
         yield Finding(
             _AT, _AT, f" is `{message}`, and a {kind.name} has no namespace", "leave it out"
         )
     elif message and kind.namespaced and chosen.binding and message != chosen.name:
-        hint = f"say `-n {message}`, or leave one of the two out"
+        hint = f"write `-n {message}`, or leave one of the two out"
         yield Finding(_AT, _AT, f" is `{message}`, and `-n` says `{chosen.name}`", hint)
 
 
@@ -58,7 +68,7 @@ def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
         yield Finding(("metadata", "name"), ("metadata", "name"), message, hint)
     own = [metadata.name] if isinstance(spec, VolumeSpec | FunctionSpec) else []
     held = spec.volumes if isinstance(spec, FunctionSpec) else ()
-    if isinstance(spec, Execution):
+    if isinstance(spec, WorkSpec):
         held = tuple(mount for part in spec.parts() for mount in part.template.volumes)
     mounts = dict.fromkeys(mount.name for mount in held)
     for name in (*own, *mounts):

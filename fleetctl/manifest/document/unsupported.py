@@ -1,5 +1,5 @@
-"""What is declared well and not supported yet, or cannot be what its name says: refused here, so
-that no spec is silently ignored.
+"""Refuses fields that are valid and not supported yet, or that cannot mean what their name
+suggests, so that no spec is silently ignored.
 
 Called by loader.py with specs that their models accepted. A line goes when its feature comes.
 """
@@ -12,9 +12,9 @@ from typing import Any
 from fleetctl.controllers.kinds.sweep import GRID_POINTS_MAX
 from fleetctl.controllers.trials.axes import axes_of
 from fleetctl.controllers.trials.command import MACROS, unknown_macros
-from fleetctl.controllers.trials.points import size
-from fleetctl.manifest.hints.words import listed
-from fleetctl.manifest.messages import Finding
+from fleetctl.controllers.trials.points import count_points
+from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.hints.synonyms import join_names
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
@@ -31,28 +31,32 @@ _NOT_YET = " is not supported yet"
 def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
     match spec:
         case SweepSpec():
-            yield from _sweep(spec)
+            yield from _check_sweep(spec)
         case ProviderSpec():
-            yield from _provider(metadata.name, spec)
+            yield from _check_provider(metadata.name, spec)
         case SettingsSpec() if metadata.name != SETTINGS:
             at = ("metadata", "name")
             message = f" is `{metadata.name}`; a store has one object of settings, `{SETTINGS}`"
             yield Finding(at, at, message, f"write `name: {SETTINGS}`")
 
 
-def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
-    """What its name and its type say together, which no model sees."""
+def _check_provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
+    """Checks a provider's name together with its type, which no model sees."""
     at = ("spec", "type")
     if name in BUILT_IN and spec.type not in (None, name):
         message = f" is `{spec.type}`, and `{name}` is the name of another type"
         yield Finding(at, at, message, f"name the object otherwise, such as `{spec.type}-team-b`")
     elif name not in BUILT_IN and spec.type is None:
         message = f" is `{name}`, which is not a type of provider"
-        hint = f"say `type: ...` in its spec: {listed(BUILT_IN, last='or')}"
+        hint = f"write `type: ...` in its spec: {join_names(BUILT_IN, last='or')}"
         yield Finding(("metadata", "name"), ("metadata", "name"), message, hint)
     elif name not in BUILT_IN and spec.type is not None and not SORTS[spec.type].accounts:
         message = f" is `{spec.type}`, which is this machine, and there is one"
         yield Finding(at, at, message, f"name the object `{spec.type}`")
+    elif name in BUILT_IN and (block := _block_of_another(name, spec)):
+        at = ("spec", block)
+        message = f" is for type `{block}`, and `{name}` is another"
+        yield Finding(at, at, message, f"leave it out, or name the object `{block}`")
     elif name in BUILT_IN and name != CLUSTER:
         by_node = spec.prices is not None and spec.prices.node_label is not None
         for given, path in (
@@ -64,8 +68,16 @@ def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
                 yield Finding(path, path, message, f"leave it out, or name the object `{CLUSTER}`")
 
 
+def _block_of_another(name: str, spec: ProviderSpec) -> str:
+    """Returns the block of machines that a built-in provider of another type has; or ""."""
+    given = {"ssh": spec.ssh, "slurm": spec.slurm}
+    return next((sort for sort, it in given.items() if it is not None and sort != name), "")
+
+
 def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:
-    """The same of a sweep that is wrong otherwise too, so that nobody mends it in two rounds."""
+    """Yields the same findings for a sweep that has other faults too, so that one round of fixes is
+    enough.
+    """
     spec = data.get("spec")
     search = spec.get("search") if isinstance(spec, dict) else None
     kind = kind_called(data.get("kind"))
@@ -73,13 +85,13 @@ def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:
         return
     at = ("spec", "search")
     if search.get("method") == "custom":
-        yield _method()
+        yield _refuse_custom_method()
     for name in _ELSEWHERE:
         if name in search:
-            yield _finding((*at, name), "leave it out")
+            yield _make_finding((*at, name), "leave it out")
 
 
-def _method() -> Finding:
+def _refuse_custom_method() -> Finding:
     at = ("spec", "search", "method")
     message = " is `custom`, which needs a scheduler of W&B's and is not supported"
     return Finding(at, at, message, "use `bayes`, `random` or `grid`")
@@ -88,18 +100,20 @@ def _method() -> Finding:
 _ELSEWHERE = ("job", "image_uri", "scheduler", "metrics")
 
 
-def _sweep(spec: SweepSpec) -> Iterator[Finding]:
-    search, at, ours = spec.search, ("spec", "search"), spec.backend == "builtin"
+def _check_sweep(spec: SweepSpec) -> Iterator[Finding]:
+    search = spec.search
+    at = ("spec", "search")
+    ours = spec.backend == "builtin"
     if search is AT_WANDB:
         return
     if search.method == "custom":
-        yield _method()
+        yield _refuse_custom_method()
     macros = unknown_macros(search.command or ())
     if macros:
         message = f" holds `{macros[0]}`, which is not a W&B macro"
-        hint = f"known are {listed(f'${{{name}}}' for name in MACROS)}"
+        hint = f"known are {join_names(f'${{{name}}}' for name in MACROS)}"
         yield Finding((*at, "command"), (*at, "command"), message, hint)
-    points = size(search) if search.method == "grid" else None
+    points = count_points(search) if search.method == "grid" else None
     if ours and points is not None and points > GRID_POINTS_MAX:
         message = f": the grid has more than {GRID_POINTS_MAX:,} points, which is the limit"
         yield Finding(
@@ -111,8 +125,12 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
         yield Finding((*at, "parameters"), (*at, "parameters"), message, hint)
     for name in _ELSEWHERE:
         if getattr(search, name) is not None:
-            yield _finding((*at, name), "leave it out")
+            yield _make_finding((*at, name), "leave it out")
 
 
-def _finding(path: Path, hint: str, value: str = "") -> Finding:
+def _make_finding(
+    path: Path,
+    hint: str,
+    value: str = "",
+) -> Finding:
     return Finding(path, path, (f" is {value}, which" if value else "") + _NOT_YET, hint)

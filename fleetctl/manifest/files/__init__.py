@@ -1,1 +1,1 @@
-"""From paths and addresses on a command line to documents with all that they include."""
+"""Turns paths and addresses on a command line into documents with all included files."""

@@ -1,33 +1,45 @@
 """Opens the files that a manifest names, and no others: regular ones, so that a pipe without a
-writer holds nobody up, and while manifests of a repository are loaded none outside of it. What such
-a file says, and be it in the message of an error, must not get to who wrote the manifest.
+writer blocks no caller, and only inside the repository of the manifest. The content of any other
+file, even in the message of an error, must not reach the author of the manifest.
+
+The root is the one of `fence_directory`, or else the checkout of a Source that the path lies in. It
+also restricts files that are opened long after their manifest was read, when a later commit may
+have replaced them by links.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
 
+CHECKOUT_MARK = ".git/made-with"  # a file of each checkout of a Source
+KERNEL_DIRECTORIES = ("/proc", "/sys", "/dev")
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a disk of the machine's memory
+_F_GETPATH, _PATH_BYTES_MAX = 50, 1024  # of macOS
+# Gets the path that is read next, for the caller that waits for it.
+LOOKING: ContextVar[list[str] | None] = ContextVar("looking", default=None)
 _ROOT: ContextVar[Path | None] = ContextVar("root", default=None)
 
 
-class Outside(OSError):
+class OutsideRepository(OSError):
     """A file that is not below the directory that is looked at."""
 
 
-class NotRegular(OSError):
-    """A pipe, a device or a socket in place of a file."""
+class NotRegularFile(OSError):
+    """A pipe, a device or a socket instead of a file."""
 
 
 @contextmanager
-def fenced(root: Path) -> Iterator[None]:
-    """Nothing is read from outside of this directory, whatever links say."""
+def fence_directory(root: Path) -> Iterator[None]:
+    """Restricts reads to this directory, whatever links point to."""
     before = _ROOT.set(root.resolve())
     try:
         yield
@@ -35,37 +47,83 @@ def fenced(root: Path) -> Iterator[None]:
         _ROOT.reset(before)
 
 
-def inside(path: str | Path) -> bool:
-    root = _ROOT.get()
+def is_inside(path: str | Path) -> bool:
+    root = _root_of(path)
     return root is None or Path(os.path.realpath(path)).is_relative_to(root)
 
 
-def check(path: str | Path) -> None:
-    """To be asked before a file is opened. Raises Outside."""
-    if not inside(path):
-        raise Outside
+def check_inside(path: str | Path) -> None:
+    """Checks a path before its file is opened. Raises Outside."""
+    if not is_inside(path):
+        raise OutsideRepository
 
 
-def open_regular(path: str | Path) -> BufferedReader:
-    """A file that a manifest names, to be read and closed. Raises OSError."""
-    check(path)
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def is_of_kernel(path: str | Path) -> bool:
+    """Returns True if a path leads to a filesystem of the kernel: reading there may wait for ever,
+    or never end.
+    """
+    real = os.path.realpath(path)
+    return real == os.sep or any(
+        Path(real).is_relative_to(it) and not Path(real).is_relative_to(_SHARED_MEMORY)
+        for it in KERNEL_DIRECTORIES
+    )
+
+
+def look_at(path: str | Path) -> None:
+    """Notes the file that is read next, for the caller that waits for it."""
+    if (looking := LOOKING.get()) is not None:
+        looking[0] = str(path)
+
+
+def open_regular(path: str | Path, *, follow: bool = True) -> BufferedReader:
+    """Opens a file that a manifest names; the caller closes it. follow: accept a link as the file.
+    Raises OSError.
+    """
+    look_at(path)
+    check_inside(path)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    handle = os.open(path, flags)
     try:
         mode = os.fstat(handle).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
-            raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
+            raise NotRegularFile(errno.EINVAL, "it is no regular file", str(path))
+        _check_opened(handle, path)
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
 
 
-def reason(error: OSError) -> str:
-    """Why a file cannot be read, in small letters."""
-    if isinstance(error, Outside):
-        return "it lies outside of the repository"
-    if isinstance(error, NotRegular):
+def _check_opened(handle: int, path: str | Path) -> None:
+    """Checks the opened file, as a link may have replaced the path. Raises Outside, NotRegular."""
+    if sys.platform == "darwin":
+        opened = fcntl.fcntl(handle, _F_GETPATH, bytes(_PATH_BYTES_MAX)).rstrip(b"\0").decode()
+    else:
+        opened = str(Path(f"/proc/self/fd/{handle}").readlink())
+    root = _root_of(path)
+    if root is not None and not Path(opened).is_relative_to(root):
+        raise OutsideRepository
+    if any(opened.startswith(f"{it}/") for it in KERNEL_DIRECTORIES[:2]):
+        raise NotRegularFile(errno.EINVAL, "it is no regular file", str(path))
+
+
+def _root_of(path: str | Path) -> Path | None:
+    """Returns the real path of the root that files must lie in, or None without one."""
+    root = _ROOT.get()
+    if root is not None:
+        return root
+    for directory in Path(path).parents:
+        if os.path.isfile(directory / CHECKOUT_MARK):  # noqa: PTH113 - of names of any length
+            return directory.resolve()
+    return None
+
+
+def describe_error(error: OSError) -> str:
+    """Describes why a file cannot be read, in lower case."""
+    if isinstance(error, OutsideRepository):
+        return "it is outside of the repository"
+    if isinstance(error, NotRegularFile):
         return "it is no regular file"
     return os.strerror(error.errno or 0).lower()

@@ -1,9 +1,9 @@
-"""Files that a manifest names, made part of the spec before it is checked. Called by loader.py.
+"""Makes the files that a manifest names part of the spec before it is checked. Called by loader.py.
 
-`searchFrom` becomes `search`, `tasks.fromFile` becomes `tasks.items`, and `-r FILE` in `image.pip`
-becomes what that file lists: what is stored means the same wherever the controller runs and
-whatever happens to the files later. `source.path` stays as it is written, so that two checkouts of
-a repository agree; where it leads is told beside it.
+`searchFrom` becomes `search`, `tasks.fromFile` becomes `tasks.items`, `tasks.fromFiles` becomes
+`tasks.files`, and `-r FILE` in `image.pip` becomes the file's list: a stored spec means the same
+wherever the controller runs and whatever happens to the files later. `source.path` stays as it is
+written, so that two checkouts of a repository agree; its absolute path is reported beside it.
 """
 
 from __future__ import annotations
@@ -20,77 +20,94 @@ from pydantic import ValidationError
 
 from fleetctl.manifest.files import fence
 from fleetctl.manifest.files.documents import Document, is_address, read_documents
+from fleetctl.manifest.files.editable import editable_path, put_first, why_not
+from fleetctl.manifest.files.parameter_rows import RowError, read_rows
 from fleetctl.manifest.files.requirements import (
     RequirementsError,
     named_file,
     read_requirements,
     told_by_content,
     whole_path,
+    wrong_package,
 )
-from fleetctl.manifest.files.rows import RowError, read_rows
-from fleetctl.manifest.messages import Finding, findings
-from fleetctl.manifest.problems import Path, Problem, shortened, value_text
-from fleetctl.manifest.yaml.reader import read
+from fleetctl.manifest.files.task_files import FilesError, find_files, real_path, split_glob
+from fleetctl.manifest.files.volume_globs import wrong_in_volume
+from fleetctl.manifest.findings import Finding, list_findings
+from fleetctl.manifest.problems import ManifestProblem, Path, shorten_text, value_text
+from fleetctl.manifest.yaml.reader import read_yaml
 from fleetctl.manifest.yaml.wandb import WANDB
+from fleetctl.specs.blocks.file_tasks import FromFiles
 from fleetctl.specs.kinds.batchjob import FromFile
 from fleetctl.specs.kinds.registry import kind_called
 from fleetctl.specs.kinds.sweep import SearchFile
 from fleetctl.specs.values.packages import OUTSIDE, is_inside, split_options, with_options
 
-OUTSIDE_IT = fence.reason(fence.Outside())
+OUTSIDE_IT = fence.describe_error(fence.OutsideRepository())
 FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
 MANIFEST_DIRECTORY = "the directory of the manifest that names it"
 
-# These stand in for what could not be read, so that everything else is still checked.
+# These replace unreadable contents, so that everything else is still checked.
 _SOME_SEARCH = {"method": "grid", "program": "-", "parameters": {"x": {"value": 0}}}
 _SOME_TASKS = {"completions": 1}
 
 
 @dataclass(slots=True)
-class Included:
-    """What was found in the files that a document names.
+class IncludedFiles:
+    """The contents of the files that a document names, and their faults.
 
-    findings: the naming is wrong. problems: the content is. moved: paths that stand elsewhere.
+    findings: the naming is wrong. problems: the content is. doubts: it may not be what is meant.
+    moved: paths that stand elsewhere.
     """
 
     findings: list[Finding] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ManifestProblem] = field(default_factory=list)
+    doubts: list[Finding] = field(default_factory=list)
     moved: dict[Path, Document] = field(default_factory=dict)
     origin: str = ""  # where `source.path` leads
     read: list[str] = field(default_factory=list)  # files, absolute
+    inputs: dict[str, str] = field(default_factory=dict)  # of tasks: digest -> file, absolute
 
 
-def include(data: dict[str, Any], document: Document) -> Included:
-    """Change `data`, a part of `document`, in place. Relative paths begin at its directory."""
-    included, directory = Included(), document.dir
+def include_files(data: dict[str, Any], document: Document) -> IncludedFiles:
+    """Replaces file names in `data`, a part of `document`, by contents; relative paths begin at its
+    directory.
+    """
+    included = IncludedFiles()
+    directory = document.dir
     spec = data.get("spec")
     if not isinstance(spec, dict):
         return included
-    _source(spec, directory, included)
-    _requirements(spec, document, included)
+    _include_source(spec, directory, included)
+    _include_requirements(spec, document, included)
     kind = kind_called(data.get("kind"))
     for name in kind.files if kind is not None else ():
         _READERS[name](spec, document, included)
     return included
 
 
-def _absolute(path: Any, directory: str) -> Any:
-    """The path from the root; what is not a path is left for the model to refuse."""
+def _absolute_path(path: Any, directory: str) -> Any:
+    """Returns the path from the root; leaves a value that is not a path for the model to refuse."""
     if not isinstance(path, str) or not path or "\0" in path:
         return path
     own = os.path.expanduser(path)  # noqa: PTH111 - pathlib's raises where there is no such user
     return os.path.normpath(os.path.join(directory, own))
 
 
-def _near(path: str, written: str, *, base: str = MANIFEST_DIRECTORY) -> str:
-    """A hint: what lies there under nearly the same name, or else where it was looked for. base:
-    the directory that the path is relative to.
+def _suggest_near_file(
+    path: str,
+    written: str,
+    *,
+    base: str = MANIFEST_DIRECTORY,
+) -> str:
+    """Returns a hint: a file there with nearly the same name, or else the directory that was
+    searched. base: the directory that the path is relative to.
     """
     place = FilePath(path)
-    if not fence.inside(place):
+    if not fence.is_inside(place):
         return ""
     relative = not is_address(path) and not written.startswith(("/", "~"))
-    looked_in = f"a path here is relative to {base}" if relative and not place.exists() else ""
+    missing = relative and not os.path.exists(place)
+    looked_in = f"a path here is relative to {base}" if missing else ""
     try:
         names = [it.name for it in islice(place.parent.iterdir(), FILES_LOOKED_AT_MAX)]
     except OSError:
@@ -98,60 +115,77 @@ def _near(path: str, written: str, *, base: str = MANIFEST_DIRECTORY) -> str:
     found = get_close_matches(place.name, names, n=1)
     if not found or found[0] == place.name:
         return looked_in
-    return f"did you mean `{shortened(str(FilePath(written).with_name(found[0])))}`?"
+    return f"did you mean `{shorten_text(str(FilePath(written).with_name(found[0])))}`?"
 
 
-def _shown(path: str, document: Document) -> str:
-    """The path as the person would write it beside the manifest's own."""
+def _shown_path(path: str, document: Document) -> str:
+    """Returns the path as the user would write it beside the manifest's own."""
     return os.path.join(os.path.dirname(document.path), path)  # noqa: PTH120 - keeps `./`
 
 
-def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
+def _include_source(
+    spec: dict[str, Any],
+    directory: str,
+    included: IncludedFiles,
+) -> None:
     """A Function has its source in its spec, the kinds that run have theirs in their template."""
     within: Path = ("spec", "template") if "template" in spec else ("spec",)
     holder = spec.get("template", spec)
     source = holder.get("source") if isinstance(holder, dict) else None
     if not isinstance(source, dict) or "path" not in source:
         return
-    written, here = source["path"], (*within, "source", "path")
-    path = _absolute(written, directory)
+    written = source["path"]
+    here = (*within, "source", "path")
+    path = _absolute_path(written, directory)
     if not isinstance(path, str) or not path or "\0" in path:
         return
     source["path"] = _as_written(written)
-    if not fence.inside(path):
+    if not fence.is_inside(path):
         included.findings.append(Finding(here, here, f" is {value_text(written)}; {OUTSIDE_IT}"))
         return
+    if fence.is_of_kernel(path):
+        message = f" is {value_text(written)}; it holds what is no file of a program"
+        hint = "name the directory of the program"
+        included.findings.append(Finding(here, here, message, hint))
+        return
     included.origin = path
-    if not fence.inside(path):
-        message = f" is {value_text(written)}; it lies outside of the repository"
-        included.findings.append(Finding(here, here, message))
-    elif not FilePath(path).is_dir():
-        there = FilePath(path).exists()
+    if not os.path.isdir(path):  # noqa: PTH112 - pathlib's raises for a long name
+        there = os.path.exists(path)
         message = "it is a file, and must be a directory" if there else "there is no such directory"
-        hint = "" if there else _near(path, written)
+        hint = "" if there else _suggest_near_file(path, written)
         included.findings.append(Finding(here, here, f" is {value_text(written)}; {message}", hint))
 
 
 def _as_written(path: str) -> str:
-    """`./src/` and `src` are one path."""
-    own = os.path.expanduser(path)  # noqa: PTH111 - as in _absolute
+    """Returns a normal form: `./src/` and `src` are one path."""
+    own = os.path.expanduser(path)  # noqa: PTH111 - as in _absolute_path
     return os.path.normpath(own)
 
 
-def _requirements(spec: dict[str, Any], document: Document, included: Included) -> None:
-    """`-r FILE` in `image.pip` becomes what the file lists, and so does `image.requirements`, a
-    file of the `source.path`; a file of a package gets its digest.
+def _include_requirements(
+    spec: dict[str, Any],
+    document: Document,
+    included: IncludedFiles,
+) -> None:
+    """Replaces `-r FILE` in `image.pip` by the file's list, and so `image.requirements`, a file of
+    the `source.path`; a file of a package gets its digest.
     """
     within: Path = ("spec", "template") if "template" in spec else ("spec",)
-    _listing(spec.get("template", spec), within, document, included)
+    _include_image(spec.get("template", spec), within, document, included)
     stages = spec.get("stages")
     for number, stage in enumerate(stages if isinstance(stages, list) else ()):
-        _listing(stage, ("spec", "stages", number), document, included)
+        _include_image(stage, ("spec", "stages", number), document, included)
 
 
-def _listing(holder: Any, within: Path, document: Document, included: Included) -> None:
-    """The same of one image; within: what has it."""
+def _include_image(
+    holder: Any,
+    within: Path,
+    document: Document,
+    included: IncludedFiles,
+) -> None:
+    """Includes the files of an image; within: the path of the image's owner."""
     image = holder.get("image") if isinstance(holder, dict) else None
+    _find_links(image, within, included)
     listed = image.get("pip", []) if isinstance(image, dict) else None
     if not isinstance(listed, list):
         return
@@ -160,10 +194,23 @@ def _listing(holder: Any, within: Path, document: Document, included: Included) 
     for at, entry in enumerate(listed):
         path = named_file(entry)
         if path is None:
+            _include_editable(
+                entry,
+                holder,
+                (*within, "image", "pip", at),
+                document,
+                included,
+            )
             entries.append(whole_path(entry, document.dir))
         else:
             here = (*within, "image", "pip", at)
-            found = _listed(path, document.dir, here, document, included)
+            found = _read_listed(
+                path,
+                document.dir,
+                here,
+                document,
+                included,
+            )
             entries += _without_options(found, image)
     own = image.get("requirements")
     if included.origin and isinstance(own, str) and own and "stages" not in within:
@@ -172,10 +219,56 @@ def _listing(holder: Any, within: Path, document: Document, included: Included) 
         if not is_inside(own):
             included.findings.append(Finding(here, here, f" is {value_text(own)}; it {OUTSIDE}"))
         else:
-            found = _listed(own, included.origin, here, document, included)
+            found = _read_listed(
+                own,
+                included.origin,
+                here,
+                document,
+                included,
+            )
             entries += _without_options(found, image)
     if entries or "pip" in image:
+        here = (*within, "image", "pip")
+        for entry in entries:
+            if (problem := wrong_package(entry)) and isinstance(entry, str):
+                message = f" names {value_text(entry)}; {problem}"
+                included.findings.append(Finding(here, here, message))
         image["pip"] = [told_by_content(entry, included.read) for entry in entries]
+
+
+def _include_editable(
+    entry: Any,
+    holder: dict[str, Any],
+    here: Path,
+    document: Document,
+    included: IncludedFiles,
+) -> None:
+    """Makes tasks import an editable package from their source, or reports why they do not."""
+    path = editable_path(entry, document.dir)
+    if path is None:
+        return
+    why = why_not(path, included.origin, holder.get("workdir"))
+    if not why:
+        put_first(holder, path, included.origin)
+        return
+    message = f" is {value_text(entry)}, and {why}: it is installed as it is when the image is made"
+    hint = "leave `-e` out where that is meant, or have it below `source.path`"
+    included.doubts.append(Finding(here, here, message, hint))
+
+
+def _find_links(
+    image: Any,
+    within: Path,
+    included: IncludedFiles,
+) -> None:
+    """Adds an error for each directory in `findLinks` outside of the manifest's repository."""
+    index = image.get("pipIndex") if isinstance(image, dict) else None
+    links = index.get("findLinks") if isinstance(index, dict) else None
+    for number, link in enumerate(links if isinstance(links, list) else ()):
+        if isinstance(link, str) and link.startswith("/") and not fence.is_inside(link):
+            here = (*within, "image", "pipIndex", "findLinks", number)
+            message = f" is {value_text(link)}; {OUTSIDE_IT}"
+            included.findings.append(Finding(here, here, message))
 
 
 def _without_options(listed: list[str], image: dict[str, Any]) -> list[str]:
@@ -186,111 +279,217 @@ def _without_options(listed: list[str], image: dict[str, Any]) -> list[str]:
     return packages
 
 
-def _listed(
-    path: str, directory: str, here: Path, document: Document, included: Included
+def _read_listed(
+    path: str,
+    directory: str,
+    here: Path,
+    document: Document,
+    included: IncludedFiles,
 ) -> list[str]:
-    """What a requirements file lists; nothing where it is wrong, which is noted. here: what names
-    it.
+    """Returns the entries of a requirements file; empty for a wrong file, which is noted. here:
+    path of the entry that names it.
     """
     try:
         return read_requirements(path, directory, included.read)
     except RequirementsError as error:
         if error.line:
             beside = os.path.relpath(os.path.join(directory, error.file), document.dir or ".")
-            shown = _shown(beside, document)
-            included.problems.append(Problem(shown, error.line, 1, str(error)))
+            shown = _shown_path(beside, document)
+            included.problems.append(ManifestProblem(shown, error.line, 1, str(error)))
         else:
             message = f" names {value_text(error.file)}; {error}"
             base = MANIFEST_DIRECTORY if directory == document.dir else "`source.path`"
-            hint = _near(os.path.join(directory, error.file), error.file, base=base)
+            hint = _suggest_near_file(os.path.join(directory, error.file), error.file, base=base)
             included.findings.append(Finding(here, here, message, hint))
     return []
 
 
-def _values(spec: dict[str, Any], document: Document, included: Included) -> None:
-    """Files whose content is read when a run starts: only where they are is told."""
+def _resolve_value_files(
+    spec: dict[str, Any],
+    document: Document,
+    included: IncludedFiles,
+) -> None:
+    """Resolves files whose content is read when a run starts: only their paths are reported."""
     if not isinstance(spec.get("fromFile"), dict):
         return
     for name, path in spec["fromFile"].items():
-        spec["fromFile"][name] = whole = _absolute(path, document.dir)
-        if isinstance(whole, str) and whole and "\0" not in whole and not fence.inside(whole):
+        spec["fromFile"][name] = whole = _absolute_path(path, document.dir)
+        if isinstance(whole, str) and whole and "\0" not in whole and not fence.is_inside(whole):
             here: Path = ("spec", "fromFile", name)
             message = f" is {value_text(path)}; {OUTSIDE_IT}"
             included.findings.append(Finding(here, here, message))
 
 
-def _search(spec: dict[str, Any], document: Document, included: Included) -> None:
+def _include_search(
+    spec: dict[str, Any],
+    document: Document,
+    included: IncludedFiles,
+) -> None:
     if "searchFrom" not in spec:
         return
     here = ("spec", "searchFrom")
     named = spec.pop("searchFrom")
     if "search" in spec:
-        problem = " stands beside `search`; only one of them can be meant"
+        problem = " is given beside `search`; only one of them can be meant"
         included.findings.append(Finding(here, here, problem, at_key=True))
         return
     spec["search"] = _SOME_SEARCH
     try:
         path = SearchFile.model_validate(named, by_alias=True, by_name=False).file
     except ValidationError as error:
-        included.findings.extend(findings(error, SearchFile, named, here))
+        included.findings.extend(list_findings(error, SearchFile, named, here))
         return
-    (found,) = read_documents([_absolute(path, document.dir)])
-    included.read.append(_absolute(path, document.dir))
+    (found,) = read_documents([_absolute_path(path, document.dir)])
+    included.read.append(_absolute_path(path, document.dir))
     if found.refused:
         at = (*here, "file")
-        problem, whole = f" is {value_text(path)}; {found.refused}", _absolute(path, document.dir)
-        included.findings.append(Finding(at, at, problem, _near(whole, path)))
+        problem, whole = (
+            f" is {value_text(path)}; {found.refused}",
+            _absolute_path(path, document.dir),
+        )
+        included.findings.append(Finding(at, at, problem, _suggest_near_file(whole, path)))
         return
-    path = _shown(path, document)
-    reading = read(path, found.text, dialect=WANDB)
+    path = _shown_path(path, document)
+    reading = read_yaml(path, found.text, dialect=WANDB)
     included.problems.extend(reading.problems)
     if len(reading.roots) != 1:
         if not reading.problems:
             included.problems.append(
-                Problem(path, 0, 0, "the file must hold one sweep configuration")
+                ManifestProblem(path, 0, 0, "the file must hold one sweep configuration")
             )
         return
     spec["search"] = reading.roots[0].value
     included.moved[("spec", "search")] = found._replace(path=path)
 
 
-def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None:
-    tasks, here = spec.get("tasks"), ("spec", "tasks", "fromFile")
+def _include_tasks(
+    spec: dict[str, Any],
+    document: Document,
+    included: IncludedFiles,
+) -> None:
+    tasks = spec.get("tasks")
+    here = ("spec", "tasks", "fromFile")
     if not isinstance(tasks, dict) or "fromFile" not in tasks:
         return
     if set(tasks) - {"fromFile", "chunk"}:
-        return  # the model says that only one of them can be meant
+        return  # the model reports that only one may be given
     try:
         named = FromFile.model_validate(tasks["fromFile"], by_alias=True, by_name=False)
     except ValidationError:
         return  # the model finds the same
     chunk = tasks.get("chunk", named.chunk)
-    if not isinstance(chunk, int | None) or (chunk is not None and chunk < 1):
+    if not _may_be_chunk(chunk):
         return
     spec["tasks"] = _SOME_TASKS
-    path = _absolute(named.path, document.dir)
+    path = _absolute_path(named.path, document.dir)
     included.read.append(path)
     try:
         rows = read_rows(path)
     except RowError as error:
-        shown = _shown(named.path, document)
-        included.problems.append(Problem(shown, error.line, 1, str(error), error.hint))
+        shown = _shown_path(named.path, document)
+        for one in (error, *error.others):
+            included.problems.append(
+                ManifestProblem(
+                    shown,
+                    one.line,
+                    1,
+                    str(one),
+                    one.hint,
+                )
+            )
     except OSError as error:
-        message = f" is {value_text(named.path)}; it cannot be read: {fence.reason(error)}"
-        included.findings.append(Finding(here, here, message, _near(path, named.path)))
+        message = f" is {value_text(named.path)}; it cannot be read: {fence.describe_error(error)}"
+        included.findings.append(Finding(here, here, message, _suggest_near_file(path, named.path)))
     except ValueError as error:
         included.findings.append(Finding(here, here, f" is {value_text(named.path)}; {error}"))
     else:
-        spec["tasks"] = {"items": rows if chunk is None else _chunks(rows, chunk)}
+        spec["tasks"] = {"items": rows if chunk is None else _split_chunks(rows, chunk)}
 
 
-def _chunks(rows: list[Any], size: int) -> list[Any]:
+def _may_be_chunk(chunk: Any) -> bool:
+    return chunk is None or (isinstance(chunk, int) and chunk >= 1)
+
+
+def _include_files_of_tasks(
+    spec: dict[str, Any],
+    document: Document,
+    included: IncludedFiles,
+) -> None:
+    """Replaces `fromFiles` by the files that it finds, each with the digest of its content.
+    A volume is listed later, by volume_tasks.py, when its provider is known.
+    """
+    tasks = spec.get("tasks")
+    here = ("spec", "tasks", "fromFiles")
+    if not isinstance(tasks, dict) or set(tasks) - {"fromFiles", "chunk"} or not tasks:
+        return  # the model reports that only one may be given
+    try:
+        named = FromFiles.model_validate(tasks.get("fromFiles"), by_alias=True, by_name=False)
+    except ValidationError:
+        return  # the model finds the same
+    chunk = tasks.get("chunk", named.chunk)
+    if not _may_be_chunk(chunk):
+        return
+    at: Path = (*here, "glob") if isinstance(tasks["fromFiles"], dict) else here
+    spec["tasks"] = _SOME_TASKS
+    if named.volume is not None:
+        if why := wrong_in_volume(named.glob):
+            included.findings.append(Finding(at, at, f" is {value_text(named.glob)}; {why}"))
+            return
+        files = {"base": ".", "volume": named.volume, "glob": named.glob}
+        spec["tasks"] = {"files": files | ({"chunk": chunk} if chunk is not None else {})}
+        return
+    base, parts = split_glob(named.glob)
+    path = real_path(document.dir, base)
+    message = ""
+    hint = ""
+    if not fence.is_inside(path):
+        message = OUTSIDE_IT
+    elif fence.is_of_kernel(path):
+        message = "it holds what is no file of a task"
+    else:
+        own = os.path.join(document.dir, os.path.basename(document.path))  # noqa: PTH119
+        try:
+            found = find_files(
+                path,
+                parts,
+                written=base,
+                own=own,
+                names=named.names,
+            )
+        except FilesError as error:
+            message = str(error)
+            hint = error.hint or _suggest_near_file(path, base)
+        except OSError as error:
+            name = shorten_text(os.fsdecode(error.filename or base))
+            message = f"`{name}` cannot be read: {fence.describe_error(error)}"
+        else:
+            included.inputs.update((it.digest, it.real) for it in found)
+            listed = [{"path": it.path, "sha256": it.digest, "bytes": it.size} for it in found]
+            spec["tasks"] = {"files": {"base": base, "found": listed}}
+            spec["tasks"]["files"] |= {"chunk": chunk} if chunk is not None else {}
+            spec["tasks"]["files"] |= {"names": True} if named.names else {}
+    if message:
+        problem = f" is {value_text(named.glob)}; {message}"
+        included.findings.append(Finding(at, at, problem, hint))
+
+
+def _keep_files(
+    spec: dict[str, Any],
+    document: Document,
+    included: IncludedFiles,
+) -> None:
+    """Leaves files alone that an earlier apply has found."""
+
+
+def _split_chunks(rows: list[Any], size: int) -> list[Any]:
     return [{"rows": rows[at : at + size]} for at in range(0, len(rows), size)]
 
 
 # By the names that a kind's row gives to its fields.
-_READERS: dict[str, Callable[[dict[str, Any], Document, Included], None]] = {
-    "fromFile": _values,
-    "searchFrom": _search,
-    "tasks.fromFile": _tasks,
+_READERS: dict[str, Callable[[dict[str, Any], Document, IncludedFiles], None]] = {
+    "fromFile": _resolve_value_files,
+    "searchFrom": _include_search,
+    "tasks.fromFile": _include_tasks,
+    "tasks.fromFiles": _include_files_of_tasks,
+    "tasks.files": _keep_files,
 }

@@ -1,5 +1,5 @@
-"""Files that `image.pip` names, made part of the spec: `-r FILE`, as pip reads it, by what it
-lists, and a package of this machine by its digest. Called by includes.py.
+"""Makes files that `image.pip` names part of the spec: `-r FILE`, as pip reads it, becomes its
+list, and a package of this machine gets its digest. Called by includes.py.
 """
 
 from __future__ import annotations
@@ -28,22 +28,35 @@ _COMMENT = re.compile(r"(^|\s+)#.*$")
 
 
 class RequirementsError(ValueError):
-    """What is wrong, and where: `file` as a person would name it, `line` from 1, or 0."""
+    """A fault of a requirements file: `file` as a user would name it, `line` from 1, or 0."""
 
-    def __init__(self, message: str, *, file: str, line: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str,
+        line: int = 0,
+    ) -> None:
         super().__init__(message)
         self.file = file
         self.line = line
 
 
 def named_file(entry: object) -> str | None:
-    """The file that an entry of `image.pip` names; None for a package."""
+    """Returns the file that an entry of `image.pip` names; None for a package."""
     match = _NAMED.fullmatch(entry.strip()) if isinstance(entry, str) else None
-    return match["file"].strip() if match is not None else None
+    if match is not None:
+        return match["file"].strip()
+    return None
 
 
 def read_requirements(
-    path: str, directory: str, read: list[str], *, within: str = "", deep: int = 0
+    path: str,
+    directory: str,
+    read: list[str],
+    *,
+    within: str = "",
+    deep: int = 0,
 ) -> list[str]:
     """The packages that a file lists, in its order. read: gets every file that was read, absolute.
     within: a directory that no file may leave, absolute.
@@ -56,7 +69,7 @@ def read_requirements(
     if deep > NESTED_MAX:
         raise RequirementsError("requirements files name each other in a circle", file=path)
     if within and not absolute.startswith(os.path.join(within, "")):
-        raise RequirementsError("it lies outside of the repository", file=path)
+        raise RequirementsError("it is outside of the repository", file=path)
     read.append(absolute)
     try:
         with fence.open_regular(absolute) as file:
@@ -65,11 +78,13 @@ def read_requirements(
             raise RequirementsError(f"it is larger than {BYTES_MAX // 1024} KiB", file=path)
         text = data.decode("utf-8-sig")
     except OSError as error:
-        raise RequirementsError(f"it cannot be read: {fence.reason(error)}", file=path) from error
+        raise RequirementsError(
+            f"it cannot be read: {fence.describe_error(error)}", file=path
+        ) from error
     except UnicodeDecodeError as error:
         raise RequirementsError("it is not UTF-8", file=path) from error
     found: list[str] = []
-    for number, line in _lines(text):
+    for number, line in _logical_lines(text):
         if number > LINES_MAX:
             raise RequirementsError(f"it has more than {LINES_MAX:,} lines", file=path)
         if inner := named_file(line):
@@ -92,11 +107,12 @@ def read_requirements(
     return found
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number of its first line, logical line) without comments and blanks; hashes are pip's
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yields (number of its first line, logical line) without comments and blanks; hashes are pip's
     business and left out, as a spec of one package and no more.
     """
-    waiting, began = "", 0
+    waiting = ""
+    began = 0
     for number, raw in enumerate(text.splitlines(), 1):
         began = began or number
         line = _COMMENT.sub("", raw).rstrip()
@@ -106,12 +122,13 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         whole = re.sub(r"\s+--hash=\S+", "", waiting + line).strip()
         if whole:
             yield began, whole
-        waiting, began = "", 0
+        waiting = ""
+        began = 0
 
 
 def whole_path(entry: object, directory: str) -> object:
-    """An entry that names a file or directory beside the manifest, from the root on. What is
-    editable elsewhere is installed as it is: an image is made once.
+    """Returns an entry that names a file or directory beside the manifest, from the root on. An
+    editable one is installed as it is; editable.py has tasks import it from their source.
     """
     match = _BESIDE.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if match is None or (match["path"].startswith("/") and not match["editable"]):
@@ -120,10 +137,24 @@ def whole_path(entry: object, directory: str) -> object:
     return path + (match["extras"] or "")
 
 
+def wrong_package(entry: object) -> str:
+    """Returns the reason why a file or directory of this machine cannot be a package; empty if it
+    may be one.
+    """
+    match = LOCAL.fullmatch(entry) if isinstance(entry, str) else None
+    if match is None:
+        return ""
+    if not fence.is_inside(match["path"]):
+        return fence.describe_error(fence.OutsideRepository())
+    if fence.is_of_kernel(match["path"]):
+        return "it holds no package"
+    return ""
+
+
 def told_by_content(entry: object, read: list[str]) -> object:
-    """A package's file with the digest of what it holds: another build at the same path is another
-    image. A directory stays as it is written, and so does what cannot be read: where the image is
-    built, that is said. read: gets the file.
+    """Adds the digest of its content to a package's file: another build at the same path is another
+    image. A directory stays as it is written, and so does an unreadable file: the build of the
+    image reports that. read: gets the file.
     """
     match = LOCAL.fullmatch(entry) if isinstance(entry, str) else None
     if match is None or match["digest"] is not None:

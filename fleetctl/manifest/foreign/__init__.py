@@ -1,8 +1,8 @@
-"""Files of other tools as manifests of ours: what `fleetctl convert` does.
+"""Converts files of other tools to manifests of ours, for `fleetctl convert`.
 
-One module a format, each a function from documents to manifests, each with its document. What
-cannot be carried over is told, never silently dropped; what comes out is a manifest that `validate`
-accepts.
+One module a format, each a function from documents to manifests, each with its document. A field
+that cannot be carried over is reported, never silently dropped; the result is a manifest that
+`validate` accepts.
 """
 
 from __future__ import annotations
@@ -12,36 +12,49 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest.foreign.fitting import fitted
-from fleetctl.manifest.foreign.reading import Foreign, Origin, Wanted
-from fleetctl.manifest.foreign.text import documents, sweep_files
+from fleetctl.manifest.foreign.fitting import fit_manifest
+from fleetctl.manifest.foreign.foreign_mapping import (
+    ConversionOptions,
+    DocumentLines,
+    ForeignMapping,
+)
+from fleetctl.manifest.foreign.foreign_yaml import parse_foreign_yaml, sweep_files
 
 
 class Conversion(NamedTuple):
-    """notes: sentences on what was left out, changed or added, with the place in the source."""
+    """The result of a conversion. notes: sentences on fields that were left out, changed or added,
+    with the position in the source.
+    """
 
     manifests: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...]
 
 
-def convert(
-    format_: str, text: str, *, file: str, name: str, old_names: bool = False
+def convert_text(
+    format_: str,
+    text: str,
+    *,
+    file: str,
+    name: str,
+    old_names: bool = False,
 ) -> Conversion:
-    """All documents of one text. old_names: programs find all variables of the other tool under
-    its names. Raises UsageError when nothing could be made of it.
+    """Converts all documents of a text. old_names: programs find all variables of the other tool
+    under its names. Raises UsageError if no manifest could be made of the text.
     """
     module = import_module(f"{__name__}.{format_.replace('-', '_')}")
     parts: list[str] = []
     sources = []
-    for data, lines in sweep_files(text, file) if format_ == "wandb" else documents(text, file):
-        origin = Origin(file, lines)
+    for data, lines in (
+        sweep_files(text, file) if format_ == "wandb" else parse_foreign_yaml(text, file)
+    ):
+        origin = DocumentLines(file, lines)
         if isinstance(data, dict):
-            sources.append(Foreign(data, parts, origin))
+            sources.append(ForeignMapping(data, parts, origin))
         else:
             parts.append(f"{origin.at('')}a document that is not a mapping is left out")
     manifests = []
-    for source, one in module.convert(sources, Wanted(name, old_names)):
-        manifests.append(fitted(one, parts, at=source.place, file=file))
+    for source, one in module.convert(sources, ConversionOptions(name, old_names)):
+        manifests.append(fit_manifest(one, parts, at=source.place, file=file))
     for source in sources:
         source.finish()
     if not manifests:

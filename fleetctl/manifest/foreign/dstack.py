@@ -1,4 +1,6 @@
-"""A dstack task: a BatchJob of one task, or a TrainingRun over several nodes; a dstack volume."""
+"""Converts a dstack task to a BatchJob with one task, or to a TrainingRun over several nodes;
+converts a dstack volume.
+"""
 
 from __future__ import annotations
 
@@ -7,46 +9,49 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.common.text import plural
+from fleetctl.common.text import count_noun
 from fleetctl.manifest.foreign import amounts
-from fleetctl.manifest.foreign.old_names import DSTACK, gpus_in, lines_for
-from fleetctl.manifest.foreign.reading import (
+from fleetctl.manifest.foreign.foreign_mapping import (
+    ConversionOptions,
     Converted,
-    Foreign,
-    Wanted,
-    given,
-    manifest,
-    named,
+    ForeignMapping,
+    build_manifest,
+    drop_empty,
+    make_name,
 )
+from fleetctl.manifest.foreign.old_names import DSTACK, gpus_in, lines_for
 from fleetctl.specs.kinds.schedule import NAME_CHARS_MAX
 
-RETRIES = 3  # dstack retries for a time; here a number is said
+RETRIES = 3  # dstack retries for a time; a manifest needs a number
 _PLACE = (
     "regions", "backends", "availability_zones", "instance_types", "fleets", "backend", "region",
 )  # fmt: skip
 _ELSEWHERE = "is left out: `placement` names the providers where it may run"
-_NO_WORD = "is left out: `placement` has no word for it"
+_NO_WORD = "is left out: `placement` has no such field"
 _ELSEWHERE_SET = "${{"  # a secret, or a value that dstack fills in
 _SECRET = re.compile(r"\$\{\{\s*secrets\.([A-Za-z_][A-Za-z0-9_-]*)\s*\}\}")
 _ENV = re.compile(r"\$\{\{\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _FILLED_IN = re.compile(r"\$\{\{.*?\}\}")
 
 
-def convert(sources: Sequence[Foreign], wanted: Wanted) -> Iterator[Converted]:
+def convert(sources: Sequence[ForeignMapping], wanted: ConversionOptions) -> Iterator[Converted]:
     for source in sources:
-        for one in _objects(source, wanted):
+        for one in _convert_source(source, wanted):
             yield source, one
 
 
-def _objects(source: Foreign, wanted: Wanted) -> Iterator[dict[str, Any]]:
-    sort, name = source.text("type"), wanted.name
-    called = named(source.text("name"), name)
+def _convert_source(source: ForeignMapping, wanted: ConversionOptions) -> Iterator[dict[str, Any]]:
+    sort = source.text("type")
+    name = wanted.name
+    called = make_name(source.text("name"), name)
     if sort == "volume":
         size = source.take("size")
         source.leave(_ELSEWHERE, *_PLACE)
-        yield manifest("Volume", called, given({"size": amounts.size(size) if size else None}))
+        yield build_manifest(
+            "Volume", called, drop_empty({"size": amounts.parse_size(size) if size else None})
+        )
     elif sort == "task":
-        yield from _task(source, called, wanted)
+        yield from _convert_task(source, called, wanted)
     else:
         raise UsageError(
             f"a dstack configuration of type `{sort}` is not batch work",
@@ -54,28 +59,32 @@ def _objects(source: Foreign, wanted: Wanted) -> Iterator[dict[str, Any]]:
         )
 
 
-def _task(source: Foreign, called: str, wanted: Wanted) -> Iterator[dict[str, Any]]:
+def _convert_task(
+    source: ForeignMapping,
+    called: str,
+    wanted: ConversionOptions,
+) -> Iterator[dict[str, Any]]:
     commands = source.take("commands", list)
     if not commands:
         raise UsageError("the task has no `commands`: what its image starts is not known here")
-    env, elsewhere = _env(source)
+    env, elsewhere = _split_env(source)
     text, more = _without_references(source, commands, elsewhere)
     secrets = sorted({*elsewhere, *more})
     for name in secrets:
         if env.pop(name, None) is not None:
             source.say("env", f"`{name}` loses its value to the secret of that name")
-    machine = _machine(source.part("resources"))
-    template = given(
+    machine = _build_resources(source.part("resources"))
+    template = drop_empty(
         {
-            **_work(source, text, machine, wanted),
-            "image": _image(source),
-            "source": _source(source),
+            **_build_work(source, text, machine, wanted),
+            "image": _build_image(source),
+            "source": _choose_source(source),
             "env": env,
             "secrets": [f"{called}-secrets"] if secrets else [],
             "resources": machine,
-            "volumes": _mounts(source),
+            "volumes": _build_mounts(source),
             "workdir": source.text("working_dir"),
-            "terminationGracePeriodSeconds": _duration(source, "stop_duration"),
+            "terminationGracePeriodSeconds": _read_duration(source, "stop_duration"),
         }
     )
     source.leave(_ELSEWHERE, *_PLACE)
@@ -89,54 +98,84 @@ def _task(source: Foreign, called: str, wanted: Wanted) -> Iterator[dict[str, An
         "is left out: it orders the work of a Queue, and needs `queue` beside it", "priority"
     )
     if secrets:
-        what = plural(len(secrets), "value")
+        what = count_noun(len(secrets), "value")
         source.say("env", f"`{called}-secrets` takes {what} from the environment")
-        yield manifest("Secret", f"{called}-secrets", {"fromEnv": secrets})
-    nodes, retries = source.take("nodes", int) or 1, _retries(source)
-    spec = {"activeDeadlineSeconds": _duration(source, "max_duration"), "template": template}
-    kind, limit = "BatchJob", {"backoffLimitPerIndex": retries}
+        yield build_manifest("Secret", f"{called}-secrets", {"fromEnv": secrets})
+    nodes = source.take("nodes", int) or 1
+    retries = _count_retries(source)
+    spec = {"activeDeadlineSeconds": _read_duration(source, "max_duration"), "template": template}
+    kind = "BatchJob"
+    limit = {"backoffLimitPerIndex": retries}
     if nodes > 1:
-        kind, limit = "TrainingRun", {"nodes": nodes, "maxRestarts": retries}
+        kind = "TrainingRun"
+        limit = {"nodes": nodes, "maxRestarts": retries}
     labels = {str(key): str(it) for key, it in source.part("tags").drain().items()}
-    yield from _at_its_times(source, called, kind, given({**limit, **spec}), labels)
+    yield from _at_its_times(
+        source,
+        called,
+        kind,
+        drop_empty({**limit, **spec}),
+        labels,
+    )
 
 
-def _work(source: Foreign, text: str, machine: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
+def _build_work(
+    source: ForeignMapping,
+    text: str,
+    machine: dict[str, Any],
+    wanted: ConversionOptions,
+) -> dict[str, Any]:
     """Its commands as one script, which ends with the first that fails: dstack joins them with
     `&&`.
     """
     before = lines_for(
-        source, "commands", text, DSTACK, gpus=gpus_in(machine), every=wanted.old_names
+        source,
+        "commands",
+        text,
+        DSTACK,
+        gpus=gpus_in(machine),
+        every=wanted.old_names,
     )
     script = "\n".join(("set -e", *before, text)) + "\n"
     shell = source.text("shell")
-    return {"script": script} if shell in (None, "sh") else {"command": [shell, "-c", script]}
+    if shell in (None, "sh"):
+        return {"script": script}
+    return {"command": [shell, "-c", script]}
 
 
 def _at_its_times(
-    source: Foreign, called: str, kind: str, spec: dict[str, Any], labels: dict[str, str]
+    source: ForeignMapping,
+    called: str,
+    kind: str,
+    spec: dict[str, Any],
+    labels: dict[str, str],
 ) -> Iterator[dict[str, Any]]:
-    """The object, or what makes one at each of its times, which dstack reads as UTC."""
+    """Returns the object, or a Schedule that makes one at each of its times, which dstack reads as
+    UTC.
+    """
     lines = source.part("schedule").take("cron", str, list)
     if not lines:
-        yield manifest(kind, called, spec, labels=labels)
+        yield build_manifest(kind, called, spec, labels=labels)
         return
     lines = [lines] if isinstance(lines, str) else lines
     for number, line in enumerate(lines):
         name = called if len(lines) == 1 else f"{called[: NAME_CHARS_MAX - 4]}-{number}"
-        made = given({"kind": kind, "metadata": given({"labels": labels}), "spec": spec})
-        yield manifest(
+        made = drop_empty({"kind": kind, "metadata": drop_empty({"labels": labels}), "spec": spec})
+        yield build_manifest(
             "Schedule",
-            named(name[:NAME_CHARS_MAX], name),
+            make_name(name[:NAME_CHARS_MAX], name),
             {"schedule": str(line), "template": made},
         )
 
 
 def _without_references(
-    source: Foreign, commands: Sequence[Any], elsewhere: dict[str, str]
+    source: ForeignMapping,
+    commands: Sequence[Any],
+    elsewhere: dict[str, str],
 ) -> tuple[str, list[str]]:
-    """The commands with variables in place of `${{ secrets.x }}`, which dstack fills in, and the
-    names of those variables. elsewhere: the secret of each variable of `env` that is one.
+    """Returns the commands with variables that replace `${{ secrets.x }}`, which dstack fills in,
+    and the names of the variables. elsewhere: the secret of each variable of `env` that refers to a
+    secret.
     """
     variables = {secret: name for name, secret in elsewhere.items() if secret}
     found: list[str] = []
@@ -159,8 +198,10 @@ def _without_references(
     return "\n".join(told), found
 
 
-def _env(source: Foreign) -> tuple[dict[str, str], dict[str, str]]:
-    """Values, and the variables that come from elsewhere: each with its secret, or with ""."""
+def _split_env(source: ForeignMapping) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns values, and the variables that come from elsewhere: each with its secret,
+    or with "".
+    """
     wanted = source.take("env", list, dict) or {}
     if isinstance(wanted, list):
         pairs = (str(one).partition("=") for one in wanted)
@@ -180,26 +221,27 @@ def _env(source: Foreign) -> tuple[dict[str, str], dict[str, str]]:
     return env, elsewhere
 
 
-def _image(source: Foreign) -> Any:
-    image, python = source.text("image"), source.text("python")
+def _build_image(source: ForeignMapping) -> Any:
+    image = source.text("image")
+    python = source.text("python")
     source.leave("is left out: values of secrets come as variables", "registry_auth")
     if image is not None or python is None:
         return image
     return {"python": python}
 
 
-def _source(source: Foreign) -> dict[str, Any] | None:
+def _choose_source(source: ForeignMapping) -> dict[str, Any] | None:
     """The first of its repositories or file mappings."""
     for key in ("repos", "files"):
         wanted = source.take(key, list) or []
         for number in range(1, len(wanted)):
             source.say(f"{key}[{number}]", "is left out: a task has one source")
         if wanted:
-            return _place(wanted[0])
+            return _parse_source(wanted[0])
     return None
 
 
-def _place(wanted: Any) -> dict[str, Any]:
+def _parse_source(wanted: Any) -> dict[str, Any]:
     if isinstance(wanted, dict):
         path = wanted.get("local_path") or wanted.get("url") or "."
         ref = wanted.get("branch") or wanted.get("hash")
@@ -209,11 +251,11 @@ def _place(wanted: Any) -> dict[str, Any]:
             None,
         )
     if "://" in path or path.startswith("git@"):
-        return {"git": given({"url": path, "ref": ref})}
+        return {"git": drop_empty({"url": path, "ref": ref})}
     return {"path": path}
 
 
-def _machine(resources: Foreign) -> dict[str, Any]:
+def _build_resources(resources: ForeignMapping) -> dict[str, Any]:
     cpu, memory, disk = (resources.take(key) for key in ("cpu", "memory", "disk"))
     if isinstance(disk, dict):
         disk = disk.get("size")
@@ -221,19 +263,19 @@ def _machine(resources: Foreign) -> dict[str, Any]:
         if amounts.is_open(value):
             resources.say(key, "became exactly its lower end")
     resources.leave("is left out: a sandbox has the shared memory of its machine", "shm_size")
-    return given(
+    return drop_empty(
         {
-            "cpu": amounts.cores(cpu) if cpu is not None else None,
-            "memory": amounts.size(memory) if memory is not None else None,
-            "disk": amounts.size(disk) if disk is not None else None,
-            "gpu": _gpu(resources),
+            "cpu": amounts.parse_cores(cpu) if cpu is not None else None,
+            "memory": amounts.parse_size(memory) if memory is not None else None,
+            "disk": amounts.parse_size(disk) if disk is not None else None,
+            "gpu": _parse_gpu(resources),
         }
     )
 
 
-def _gpu(resources: Foreign) -> str | None:
-    """`A100:80GB:2`, `24GB`, `2`, `{name: [A100, H100], count: 1..2}` as `NAME:COUNT`; of a range
-    the lower end, and nothing where that is 0.
+def _parse_gpu(resources: ForeignMapping) -> str | None:
+    """Returns `A100:80GB:2`, `24GB`, `2`, `{name: [A100, H100], count: 1..2}` as `NAME:COUNT`; a
+    range gives its lower end, and None if that is 0.
     """
     wanted = resources.take("gpu")
     if wanted is None:
@@ -250,7 +292,7 @@ def _gpu(resources: Foreign) -> str | None:
         for part in str(wanted).split(":"):
             if amounts.is_size(part):
                 resources.say(
-                    "gpu", "says how much memory, which is left out: name the sort of GPU"
+                    "gpu", "gives an amount of memory, which is left out: name the model of GPU"
                 )
             elif part[:1].isdigit():
                 count = part
@@ -259,14 +301,14 @@ def _gpu(resources: Foreign) -> str | None:
     if len(names) > 1:
         resources.say("gpu", f"became `{names[0]}`, its first sort")
     if amounts.is_open(count):
-        resources.say("gpu", f"became exactly its lower end, {amounts.cores(count) or 0}")
-    number = amounts.cores(count)
+        resources.say("gpu", f"became exactly its lower end, {amounts.parse_cores(count) or 0}")
+    number = amounts.parse_cores(count)
     if number == 0:
         return None
     return f"{names[0] if names else 'any'}:{number or 1}"
 
 
-def _mounts(source: Foreign) -> list[dict[str, Any]]:
+def _build_mounts(source: ForeignMapping) -> list[dict[str, Any]]:
     mounts = []
     for number, one in enumerate(source.take("volumes", list) or []):
         name, path = (
@@ -275,7 +317,7 @@ def _mounts(source: Foreign) -> list[dict[str, Any]]:
             else (str(one).partition(":")[0], str(one).partition(":")[2])
         )
         if isinstance(name, str) and path and not name.startswith("/"):
-            mounts.append({"name": named(name, "volume"), "mountPath": path})
+            mounts.append({"name": make_name(name, "volume"), "mountPath": path})
         else:
             source.say(
                 f"volumes[{number}]", "is left out: a directory of a machine is not a volume"
@@ -283,13 +325,15 @@ def _mounts(source: Foreign) -> list[dict[str, Any]]:
     return mounts
 
 
-def _duration(source: Foreign, key: str) -> Any:
-    """`2h`, seconds, or nothing for `off`."""
+def _read_duration(source: ForeignMapping, key: str) -> Any:
+    """Reads `2h`, seconds, or `off`, which gives None."""
     value = source.take(key)
-    return None if isinstance(value, bool) or value == "off" else value
+    if isinstance(value, bool) or value == "off":
+        return None
+    return value
 
 
-def _retries(source: Foreign) -> int | None:
+def _count_retries(source: ForeignMapping) -> int | None:
     retry = source.take("retry")
     if not retry:
         return None

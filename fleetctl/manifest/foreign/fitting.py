@@ -1,4 +1,4 @@
-"""The last step of a conversion: what the loader refuses is taken out again, and told.
+"""The last step of a conversion: fields that the loader refuses are taken out again, and reported.
 
 So a conversion is valid by construction, and carries more over as soon as the loader accepts more.
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.loader import faults
-from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.loader import find_faults
 from fleetctl.manifest.problems import Path, path_text
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.specs.kinds.registry import KINDS
@@ -21,20 +21,38 @@ TRIALS = 20  # of a search that would have no end
 _METHOD = ("spec", "search", "method")
 
 
-def fitted(manifest: dict[str, Any], remarks: list[str], *, at: str, file: str) -> dict[str, Any]:
-    """The manifest with nothing in it that is refused. at: where its document begins, as remarks
-    begin. Raises UsageError when that is nothing.
+def fit_manifest(
+    manifest: dict[str, Any],
+    remarks: list[str],
+    *,
+    at: str,
+    file: str,
+) -> dict[str, Any]:
+    """Returns the manifest without its refused fields. at: where its document begins, as remarks
+    begin. Raises UsageError if no field remains.
     """
     tried = deepcopy(manifest)
     for _ in range(FIXES_MAX):
-        found = faults(Document("-", to_yaml(tried), ""))
+        found = find_faults(Document("-", to_yaml(tried), ""))
         if not found:
             return tried
-        _fix(tried, found[0], remarks, at, file)
+        _fix_finding(
+            tried,
+            found[0],
+            remarks,
+            at,
+            file,
+        )
     raise UsageError(f"{file}: more than {FIXES_MAX} of its fields cannot be carried over")
 
 
-def _fix(manifest: dict[str, Any], wrong: Finding, remarks: list[str], at: str, file: str) -> None:
+def _fix_finding(
+    manifest: dict[str, Any],
+    wrong: Finding,
+    remarks: list[str],
+    at: str,
+    file: str,
+) -> None:
     where = path_text(wrong.subject or wrong.path)
     search = manifest["spec"].get("search") if KINDS[manifest["kind"]].searches else None
     if wrong.path[:3] == _METHOD and search is not None and search["method"] != "random":
@@ -46,7 +64,9 @@ def _fix(manifest: dict[str, Any], wrong: Finding, remarks: list[str], at: str, 
             f"{at}`spec.trials: {TRIALS}` was added: a random search has no end of its own"
         )
     elif (
-        len(wrong.path) > 1 and wrong.path != ("spec", "template") and _remove(manifest, wrong.path)
+        len(wrong.path) > 1
+        and wrong.path != ("spec", "template")
+        and _remove_path(manifest, wrong.path)
     ):
         hint = f" ({wrong.hint})" if wrong.hint else ""
         remarks.append(f"{at}`{where}`{wrong.problem}{hint}: it is left out")
@@ -55,8 +75,8 @@ def _fix(manifest: dict[str, Any], wrong: Finding, remarks: list[str], at: str, 
         raise UsageError(f"{file}: no valid manifest can be made: {where}{wrong.problem}{hint}")
 
 
-def _remove(data: Any, path: Path) -> bool:
-    """Take out what is at the path; False when it is not there."""
+def _remove_path(data: Any, path: Path) -> bool:
+    """Removes the value at the path; returns False when it is absent."""
     *above, last = path
     for part in above:
         try:

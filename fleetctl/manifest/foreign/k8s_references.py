@@ -1,7 +1,8 @@
-"""`$(NAME)` in the command, the arguments and the environment of a container, by Kubernetes' rule:
-a name that the environment sets is replaced, any other stays as it is, and `$$` is a `$`. Pure.
+"""Replaces `$(NAME)` in the command, the arguments and the environment of a container, by
+Kubernetes' rule: a name that the environment sets is replaced, any other stays as it is, and `$$`
+is a `$`. Pure.
 
-See third_party/forked/golang/expansion of Kubernetes: names are looked up in what is defined above.
+See third_party/forked/golang/expansion of Kubernetes: names are looked up in the definitions above.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from fleetctl.manifest.checks.commands import holds_a_reference
 _PART = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """A text as it is, or the name of a variable that is known when the work runs."""
 
     text: str
     later: bool = False
 
 
-class Variables:
+class ContainerEnv:
     """The environment of a container in its order. later: names whose values a run finds out."""
 
     def __init__(self, later: Sequence[str]) -> None:
         self._later = set(later)
         self.values: dict[str, str] = {}
-        self.computed: dict[str, list[Piece]] = {}  # of what holds a value that is known later
+        self.computed: dict[str, list[TextPiece]] = {}  # variables with a value that is known later
 
     def comes_later(self, name: str) -> None:
         """Notes a variable whose value is a secret's, or a run's."""
@@ -38,7 +39,7 @@ class Variables:
 
     def take_from(self, name: str, other: str) -> None:
         """Notes a variable that has the value of another one, which is known later."""
-        self.computed[name] = [Piece(other, later=True)]
+        self.computed[name] = [TextPiece(other, later=True)]
         self.comes_later(name)
 
     def add(self, name: str, value: str) -> None:
@@ -51,53 +52,56 @@ class Variables:
             self._later.discard(name)
             self.values[name] = "".join(it.text for it in pieces)
 
-    def pieces(self, text: str) -> list[Piece]:
-        """Splits a text into what is known and what is known later."""
-        return list(_joined(self._pieces(text)))
+    def pieces(self, text: str) -> list[TextPiece]:
+        """Splits a text into parts that are known and parts that are known later."""
+        return list(_join_pieces(self._pieces(text)))
 
-    def _pieces(self, text: str) -> Iterator[Piece]:
+    def _pieces(self, text: str) -> Iterator[TextPiece]:
         end = 0
         for match in _PART.finditer(text):
-            yield Piece(text[end : match.start()])
-            name, end = match[1], match.end()
+            yield TextPiece(text[end : match.start()])
+            name = match[1]
+            end = match.end()
             if name is None:
-                yield Piece("$")
+                yield TextPiece("$")
             elif name in self._later:
-                yield Piece(name, later=True)
+                yield TextPiece(name, later=True)
             else:
-                yield Piece(self.values.get(name, match[0]))
-        yield Piece(text[end:])
+                yield TextPiece(self.values.get(name, match[0]))
+        yield TextPiece(text[end:])
 
 
-def work_of(words: Sequence[str], variables: Variables) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns `command`, or `script` where a shell has to put in what is known later, and `env`."""
+def work_of(words: Sequence[str], variables: ContainerEnv) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns `command`, or `script` if a shell has to put in values that are known later, and
+    `env`.
+    """
     split = [variables.pieces(word) for word in words]
     later = any(it.later for pieces in (*split, *variables.computed.values()) for it in pieces)
     command = ["".join(it.text for it in pieces) for pieces in split]
-    # A text that looks like a reference is refused in a command, for nothing would expand it.
+    # A text that looks like a reference is refused in a command, because it would stay unexpanded.
     if not later and not holds_a_reference(command):
         return {"command": command}, variables.values
-    lines = [f"export {name}={_quoted(it)}" for name, it in variables.computed.items()]
-    lines.append("exec " + " ".join(map(_quoted, split)))
+    lines = [f"export {name}={_quote_pieces(it)}" for name, it in variables.computed.items()]
+    lines.append("exec " + " ".join(map(_quote_pieces, split)))
     return {"script": "\n".join(lines)}, variables.values
 
 
-def _quoted(pieces: Sequence[Piece]) -> str:
+def _quote_pieces(pieces: Sequence[TextPiece]) -> str:
     """One word as a shell reads it."""
     if not pieces:
         return "''"
     return "".join(f'"${{{it.text}}}"' if it.later else shlex.quote(it.text) for it in pieces)
 
 
-def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
+def _join_pieces(pieces: Iterator[TextPiece]) -> Iterator[TextPiece]:
     text = ""
     for piece in pieces:
         if not piece.later:
             text += piece.text
             continue
         if text:
-            yield Piece(text)
+            yield TextPiece(text)
         text = ""
         yield piece
     if text:
-        yield Piece(text)
+        yield TextPiece(text)

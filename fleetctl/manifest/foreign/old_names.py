@@ -1,5 +1,5 @@
-"""Variables that SkyPilot and dstack set for a program, as lines of a shell that set them from what
-is set here. On one node nothing of its nodes is set here, so each line has a value for that.
+"""Variables that SkyPilot and dstack set for a program, as lines of a shell that set them from the
+variables of a guest. On one node the variables of nodes are unset here, so each line has a default.
 """
 
 from __future__ import annotations
@@ -7,12 +7,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from fleetctl.manifest.foreign.reading import Foreign
+from fleetctl.manifest.foreign.foreign_mapping import ForeignMapping
 
-_RANK, _NODES, _IPS = "${NODE_RANK:-0}", "${NNODES:-1}", "${FLEETCTL_NODE_IPS:-127.0.0.1}"
+_RANK = "${NODE_RANK:-0}"
+_NODES = "${NNODES:-1}"
+_IPS = "${FLEETCTL_NODE_IPS:-127.0.0.1}"
 _FIRST = "${MASTER_ADDR:-127.0.0.1}"
 _GPUS = "GPUS"  # stands for how many each node has
-_ALL_GPUS = "ALL"  # and how many all of them have
+_ALL_GPUS = "ALL"  # and the number of GPUs of all nodes
 
 SKYPILOT: Mapping[str, str] = {
     "SKYPILOT_NODE_RANK": _RANK,
@@ -35,10 +37,16 @@ _WORD = re.compile(r"\b(?:SKYPILOT|DSTACK)_[A-Z0-9_]+")
 
 
 def lines_for(
-    source: Foreign, key: str, text: str, known: Mapping[str, str], *, gpus: int, every: bool
+    source: ForeignMapping,
+    key: str,
+    text: str,
+    known: Mapping[str, str],
+    *,
+    gpus: int,
+    every: bool,
 ) -> list[str]:
-    """Returns the lines that set the variables which the text uses, or every known one; what has
-    no counterpart is said of `key`.
+    """Returns the lines that set the variables which the text uses, or every known one; adds a
+    remark on `key` for variables without a counterpart.
     """
     used = dict.fromkeys(_WORD.findall(text))
     for name in used:
@@ -46,22 +54,28 @@ def lines_for(
             source.say(key, f"uses `{name}`, which is not set here")
     wanted = [name for name in known if every or name in used]
     if wanted and not every:
-        source.say(key, f"uses {_listed(wanted)}: set in its first lines from what is set here")
-    return [f'export {name}="{_value(known[name], gpus)}"' for name in wanted]
+        source.say(
+            key, f"uses {_quote_names(wanted)}: set in its first lines from what is set here"
+        )
+    return [f'export {name}="{_expand_value(known[name], gpus)}"' for name in wanted]
 
 
 def gpus_in(resources: Mapping[str, object]) -> int:
-    """How many GPUs a node has, of `resources` of ours."""
+    """Returns the number of GPUs of a node, from `resources` of ours."""
     text = str(resources.get("gpu") or "")
     count = text.partition(":")[2] or "1"
-    return int(count) if text and count.isdigit() else 0
+    if text and count.isdigit():
+        return int(count)
+    return 0
 
 
-def _value(value: str, gpus: int) -> str:
+def _expand_value(value: str, gpus: int) -> str:
     if value == _ALL_GPUS:
         return f"$(( {_NODES} * {gpus} ))"
-    return str(gpus) if value == _GPUS else value
+    if value == _GPUS:
+        return str(gpus)
+    return value
 
 
-def _listed(names: list[str]) -> str:
+def _quote_names(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)

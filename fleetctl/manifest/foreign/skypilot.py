@@ -1,5 +1,5 @@
-"""A SkyPilot task: a BatchJob of one task, or a TrainingRun when several nodes work together. Of a
-file of several tasks each waits for the one before.
+"""Converts a SkyPilot task to a BatchJob with one task, or to a TrainingRun when several nodes work
+together. In a file of several tasks each waits for the one before.
 """
 
 from __future__ import annotations
@@ -9,35 +9,36 @@ from typing import Any
 
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign import amounts
-from fleetctl.manifest.foreign.old_names import SKYPILOT, gpus_in, lines_for
-from fleetctl.manifest.foreign.reading import (
+from fleetctl.manifest.foreign.foreign_mapping import (
+    ConversionOptions,
     Converted,
-    Foreign,
-    Wanted,
-    given,
-    manifest,
-    named,
+    ForeignMapping,
+    build_manifest,
+    drop_empty,
+    make_name,
 )
+from fleetctl.manifest.foreign.old_names import SKYPILOT, gpus_in, lines_for
 
 _DOCKER = "docker:"
-_ELSEWHERE = "is left out: `placement` names the providers where it may run"
 _PLACE = ("cloud", "region", "zone", "infra", "instance_type")
-_NO_SPOT = "is left out: `placement` has no word for it; work that is lost starts again elsewhere"
+_NAMES_PLACES = "`placement` names the providers where it may run"
+_ELSEWHERE = f"is left out: {_NAMES_PLACES}"
+_NO_SPOT = "is left out: `placement` has no such field; work that is lost starts again elsewhere"
 _ENDS = "is left out: a sandbox ends with its work"
 _CHOICES = ("any_of", "ordered")
-# What SkyPilot calls the only one of its places that is a provider here.
+# SkyPilot's name for its only cloud that is a provider here.
 _KUBERNETES = ("kubernetes", "k8s")
 _FIELD_OF = {"BatchJob": "job", "TrainingRun": "trainingrun"}
 
 
-def convert(sources: Sequence[Foreign], wanted: Wanted) -> Iterator[Converted]:
-    tasks, serial = _tasks(sources)
+def convert(sources: Sequence[ForeignMapping], wanted: ConversionOptions) -> Iterator[Converted]:
+    tasks, serial = _split_tasks(sources)
     names: set[str] = set()
     before: dict[str, Any] | None = None
     for number, source in enumerate(tasks):
         otherwise = wanted.name if len(tasks) == 1 else f"{wanted.name}-{number}"
-        called = _new_name(named(source.text("name"), otherwise), names)
-        for one in _task(source, called, wanted):
+        called = _new_name(make_name(source.text("name"), otherwise), names)
+        for one in _convert_task(source, called, wanted):
             if one["kind"] in _FIELD_OF:
                 if before is not None and serial:
                     field = _FIELD_OF[before["kind"]]
@@ -47,74 +48,87 @@ def convert(sources: Sequence[Foreign], wanted: Wanted) -> Iterator[Converted]:
             yield source, one
 
 
-def _tasks(sources: Sequence[Foreign]) -> tuple[Sequence[Foreign], bool]:
-    """Those with work, and whether each waits for the one before: a first document that has none
-    names the whole, and may say that its tasks run beside each other.
+def _split_tasks(sources: Sequence[ForeignMapping]) -> tuple[Sequence[ForeignMapping], bool]:
+    """Returns the documents with work, and True if each waits for the one before: a first document
+    without work names the whole, and may let its tasks run beside each other.
     """
     if len(sources) < 2 or "run" in sources[0]:
         return sources, True
     head = sources[0]
-    called, execution = head.text("name"), head.text("execution")
+    called = head.text("name")
+    execution = head.text("execution")
     if called is not None:
         head.say("name", f"is left out: `{called}` names the pipeline, and each task has its own")
     return sources[1:], execution != "parallel"
 
 
 def _new_name(name: str, taken: set[str]) -> str:
-    number, called = 2, name
+    number = 2
+    called = name
     while called in taken:
-        called, number = f"{name}-{number}", number + 1
+        called = f"{name}-{number}"
+        number = number + 1
     taken.add(called)
     return called
 
 
-def _task(source: Foreign, called: str, wanted: Wanted) -> Iterator[dict[str, Any]]:
+def _convert_task(
+    source: ForeignMapping,
+    called: str,
+    wanted: ConversionOptions,
+) -> Iterator[dict[str, Any]]:
     run = source.text("run")
     if run is None:
         raise UsageError("this is not a SkyPilot task with work: `run` is missing")
     source.leave("is left out: a service is not batch work", "service")
-    source.leave("is left out: `notify` tells how work ends", "event_callback")
+    source.leave("is left out: `notify` reports how work ends", "event_callback")
     resources = source.part("resources")
     setup = source.text("setup")
     if setup is not None:
         source.say("setup", "runs before `run` in each attempt; `image.run` would keep its outcome")
-    env, unset = _env(source)
-    secrets = sorted({*_secrets(source), *unset})
-    placement = _placement(resources)
-    machine = _machine(resources)
+    env, unset = _split_env(source)
+    secrets = sorted({*_list_secrets(source), *unset})
+    placement = _choose_placement(resources)
+    machine = _build_resources(resources)
     before = lines_for(
-        source, "run", f"{setup} {run}", SKYPILOT, gpus=gpus_in(machine), every=wanted.old_names
+        source,
+        "run",
+        f"{setup} {run}",
+        SKYPILOT,
+        gpus=gpus_in(machine),
+        every=wanted.old_names,
     )
-    template = given(
+    template = drop_empty(
         {
             # bash, as there; a script of ours would be read by the POSIX shell.
-            "command": ["bash", "-c", "\n".join([*before, *_lines(setup, run)])],
-            "image": _image(resources),
-            "source": _workdir(source),
+            "command": ["bash", "-c", "\n".join([*before, *_build_lines(setup, run)])],
+            "image": _read_image(resources),
+            "source": _build_source(source),
             "env": env,
             "secrets": [f"{called}-secrets"] if secrets else [],
             "resources": machine,
-            "volumes": _mounts(source),
+            "volumes": _build_mounts(source),
         }
     )
     if secrets:
         text = f"became Secret `{called}-secrets`, which takes the values from the environment"
         source.say("envs" if secrets == sorted(unset) else "secrets", text)
-        yield manifest("Secret", f"{called}-secrets", {"fromEnv": secrets})
-    nodes, retries = source.take("num_nodes", int) or 1, _retries(resources)
+        yield build_manifest("Secret", f"{called}-secrets", {"fromEnv": secrets})
+    nodes = source.take("num_nodes", int) or 1
+    retries = _count_retries(resources)
     labels = {str(key): str(it) for key, it in resources.part("labels").drain().items()}
     if nodes > 1:
         spec = {"placement": placement, "nodes": nodes, "maxRestarts": retries}
         spec["template"] = template
-        yield manifest("TrainingRun", called, given(spec), labels=labels)
+        yield build_manifest("TrainingRun", called, drop_empty(spec), labels=labels)
     else:
         spec = {"placement": placement, "backoffLimitPerIndex": retries, "template": template}
-        yield manifest("BatchJob", called, given(spec), labels=labels)
+        yield build_manifest("BatchJob", called, drop_empty(spec), labels=labels)
 
 
-def _lines(setup: str | None, run: str) -> list[str]:
-    """The text of the task. A setup that fails ends it, and what it sets is gone with its shell, as
-    there; behind `||` the shell would forget a `set -e` of it.
+def _build_lines(setup: str | None, run: str) -> list[str]:
+    """Builds the text of the task. A failed setup ends it, and variables that the setup sets are
+    gone with its shell, as there; behind `||` the shell would ignore the setup's `set -e`.
     """
     if setup is None:
         return [run.rstrip("\n")]
@@ -127,7 +141,7 @@ def _lines(setup: str | None, run: str) -> list[str]:
     ]
 
 
-def _secrets(source: Foreign) -> list[str]:
+def _list_secrets(source: ForeignMapping) -> list[str]:
     """Names of variables; whether the file gives a value or null, that is never carried over."""
     found = source.part("secrets").drain(keep_null=True)
     for name, value in found.items():
@@ -136,25 +150,29 @@ def _secrets(source: Foreign) -> list[str]:
     return sorted(found)
 
 
-def _image(resources: Foreign) -> str | None:
+def _read_image(resources: ForeignMapping) -> str | None:
     image = resources.take("image_id", str)
     if image is None or image.startswith(_DOCKER):
-        return None if image is None else str(image).removeprefix(_DOCKER)
+        if image is None:
+            return None
+        return str(image).removeprefix(_DOCKER)
     resources.say("image_id", "is left out: it is an image of a virtual machine")
     return None
 
 
-def _workdir(source: Foreign) -> dict[str, Any] | None:
+def _build_source(source: ForeignMapping) -> dict[str, Any] | None:
     workdir = source.take("workdir", str, dict)
     if isinstance(workdir, str):
         return {"path": workdir}
     if isinstance(workdir, dict) and workdir.get("url"):
-        return {"git": given({"url": workdir["url"], "ref": workdir.get("ref")})}
+        return {"git": drop_empty({"url": workdir["url"], "ref": workdir.get("ref")})}
     return None
 
 
-def _env(source: Foreign) -> tuple[dict[str, str], list[str]]:
-    """(variables with a value; names of those without, which must be given where it is launched)"""
+def _split_env(source: ForeignMapping) -> tuple[dict[str, str], list[str]]:
+    """Returns (variables with a value; names of variables without, which must be given where the
+    task is launched).
+    """
     found = source.part("envs").drain(keep_null=True)
     unset = [name for name, value in found.items() if value is None]
     for name in unset:
@@ -162,73 +180,105 @@ def _env(source: Foreign) -> tuple[dict[str, str], list[str]]:
     return {name: str(value) for name, value in found.items() if value is not None}, unset
 
 
-def _placement(resources: Foreign) -> dict[str, str] | None:
+def _choose_placement(resources: ForeignMapping) -> dict[str, str] | None:
     """The provider that the task itself names, or else the first of its choices."""
     for key in ("infra", "cloud"):
         if _is_kubernetes(resources.peek(key)):
             resources.take(key)
             return {"provider": "kubernetes"}
     own_place = any(resources.peek(key) is not None for key in _PLACE)
-    first = next(filter(None, (resources.peek(key) for key in _CHOICES)), None)
-    if own_place or not isinstance(first, list) or not isinstance(first[0], dict):
+    chosen = next(
+        (_choose_resources(key, resources.peek(key)) for key in _CHOICES if resources.peek(key)), 0
+    )
+    choices = next(filter(None, (resources.peek(key) for key in _CHOICES)), None)
+    if own_place or not isinstance(choices, list) or not isinstance(choices[chosen], dict):
         return None
-    return {"provider": "kubernetes"} if _is_carried(first[0]) else None
+    if _is_carried(choices[chosen]):
+        return {"provider": "kubernetes"}
+    return None
+
+
+def _choose_resources(key: str, choices: object) -> int:
+    """Returns the index of the choice that is made: in `any_of`, where each will do, one whose
+    cloud is a provider here; else the first, which `ordered` prefers.
+    """
+    if key != "any_of" or not isinstance(choices, list):
+        return 0
+    carried = (
+        at for at, choice in enumerate(choices) if isinstance(choice, dict) and _is_carried(choice)
+    )
+    return next(carried, 0)
 
 
 def _is_kubernetes(place: object) -> bool:
-    """`kubernetes`, or `k8s/CONTEXT`."""
+    """Returns True for `kubernetes`, or `k8s/CONTEXT`."""
     return isinstance(place, str) and place.partition("/")[0].lower() in _KUBERNETES
 
 
 def _is_carried(choice: dict[str, Any]) -> bool:
-    """Whether all that a choice says of its place is said by `placement`."""
+    """Returns True if `placement` can express the whole location of a choice."""
     places = [choice[name] for name in _PLACE if choice.get(name) is not None]
     return bool(places) and all(map(_is_kubernetes, places))
 
 
-def _machine(resources: Foreign) -> dict[str, Any]:
+def _build_resources(resources: ForeignMapping) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    _choose(resources)
-    cpus, memory = resources.take("cpus"), resources.take("memory")
+    _apply_first_choice(resources)
+    cpus = resources.take("cpus")
+    memory = resources.take("memory")
     if cpus is not None:
-        made["cpu"] = amounts.cores(cpus)
+        made["cpu"] = amounts.parse_cores(cpus)
     if memory is not None:
-        made["memory"] = amounts.size(memory)
+        made["memory"] = amounts.parse_size(memory)
     for key, value in (("cpus", cpus), ("memory", memory)):
         if amounts.is_open(value):
             resources.say(key, "became exactly its lower end")
     disk = resources.take("disk_size")
-    made["disk"] = amounts.size(disk) if disk is not None else None
-    made["gpu"] = _gpu(resources)
+    made["disk"] = amounts.parse_size(disk) if disk is not None else None
+    made["gpu"] = _read_gpu(resources)
     resources.leave(_ELSEWHERE, *_PLACE)
     resources.leave(_NO_SPOT, "use_spot")
     resources.leave(_ENDS, "autostop")
     resources.leave("is left out: no port is opened", "ports")
-    return given(made)
+    return drop_empty(made)
 
 
-def _choose(resources: Foreign) -> None:
-    """Take over what the first of several choices says and the task itself does not."""
+def _apply_first_choice(resources: ForeignMapping) -> None:
+    """Takes over fields of the first choice that the task itself does not have."""
     for key in _CHOICES:
         choices = resources.take(key, list) or []
-        first = choices[0] if choices and isinstance(choices[0], dict) else {}
-        taken = [name for name in first if name not in resources and name not in _PLACE]
-        resources.fill({name: first[name] for name in taken})
+        at = _choose_resources(key, choices)
+        chosen = choices[at] if choices and isinstance(choices[at], dict) else {}
+        taken = [name for name in chosen if name not in resources and name not in _PLACE]
+        resources.fill({name: chosen[name] for name in taken})
         if taken:
             told = ", ".join(f"`{name}`" for name in taken)
-            resources.say(f"{key}[0]", f"gave {told}: the first choice is the one that is made")
+            why = "its provider is one here" if at else "the first choice is the one that is made"
+            resources.say(f"{key}[{at}]", f"gave {told}: {why}")
         for number, choice in enumerate(choices):
-            rest = number > 0 and choice != first
-            where = isinstance(choice, dict) and any(name in choice for name in _PLACE)
-            where = where and not _is_carried(choice)
-            if rest or where:
-                why = "is left out" if number else "loses its place"
-                resources.say(
-                    f"{key}[{number}]", f"{why}: `placement` names the providers where it may run"
-                )
+            if number == at:
+                if isinstance(choice, dict) and _has_place(choice) and not _is_carried(choice):
+                    resources.say(f"{key}[{number}]", f"loses its cloud: {_NAMES_PLACES}")
+            elif choice != chosen:
+                resources.say(f"{key}[{number}]", f"is left out: {_why_left(choice, chosen)}")
 
 
-def _gpu(resources: Foreign) -> str | None:
+def _has_place(choice: dict[str, Any]) -> bool:
+    return any(choice.get(name) is not None for name in _PLACE)
+
+
+def _why_left(choice: object, chosen: dict[str, Any]) -> str:
+    """Describes the fields of another choice that cannot stand beside the one that is made."""
+    if isinstance(choice, dict) and not _has_place(choice):
+        names = sorted(name for name in {*choice, *chosen} if choice.get(name) != chosen.get(name))
+        if names == ["accelerators"]:
+            return "a sandbox has one sort of GPU, and a list of them goes with `runtime: function`"
+        if names and "accelerators" not in names:
+            return "all providers of `placement` get one machine"
+    return _NAMES_PLACES
+
+
+def _read_gpu(resources: ForeignMapping) -> str | None:
     wanted = resources.take("accelerators")
     if isinstance(wanted, dict):
         wanted = [f"{name}:{count or 1}" for name, count in wanted.items()]
@@ -236,10 +286,12 @@ def _gpu(resources: Foreign) -> str | None:
         if len(wanted) > 1:
             resources.say("accelerators", f"became `{wanted[0]}`, its first sort")
         wanted = wanted[0]
-    return str(wanted) if wanted else None
+    if wanted:
+        return str(wanted)
+    return None
 
 
-def _retries(resources: Foreign) -> int | None:
+def _count_retries(resources: ForeignMapping) -> int | None:
     recovery = resources.take("job_recovery")
     if isinstance(recovery, dict):
         rest = sorted(set(recovery) - {"max_restarts_on_errors"})
@@ -248,26 +300,28 @@ def _retries(resources: Foreign) -> int | None:
                 f"job_recovery.{key}", "is left out: lost work always starts again elsewhere"
             )
         limit = recovery.get("max_restarts_on_errors")
-        return limit if isinstance(limit, int) else None
+        if isinstance(limit, int):
+            return limit
+        return None
     if recovery is not None:
         resources.say("job_recovery", "is left out: lost work always starts again")
     return None
 
 
-def _mounts(source: Foreign) -> list[dict[str, Any]]:
-    """Volumes, and stores with a name, which become volumes; what would be copied is told."""
+def _build_mounts(source: ForeignMapping) -> list[dict[str, Any]]:
+    """Builds volumes; stores with a name become volumes; copied files get a remark."""
     mounts = []
     for path, origin in source.part("volumes").drain().items():
         store = origin.get("name") if isinstance(origin, dict) else origin
         if isinstance(store, str) and store and path.startswith("/"):
-            mounts.append({"name": named(store, "volume"), "mountPath": path})
+            mounts.append({"name": make_name(store, "volume"), "mountPath": path})
         else:
             source.say(f"volumes.{path}", "is left out: a volume has a name and an absolute path")
     for path, origin in source.part("file_mounts").drain().items():
         place = f"file_mounts.{path}"
         store = origin.get("name") if isinstance(origin, dict) else None
         if store and path.startswith("/"):
-            mounts.append({"name": named(str(store), "volume"), "mountPath": path})
+            mounts.append({"name": make_name(str(store), "volume"), "mountPath": path})
             source.say(place, "became a volume; copy the files into it with `fleetctl cp`")
         else:
             source.say(

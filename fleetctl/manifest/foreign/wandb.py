@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest.foreign.reading import (
+from fleetctl.manifest.foreign.foreign_mapping import (
+    ConversionOptions,
     Converted,
-    Foreign,
-    Wanted,
-    given,
-    manifest,
-    named,
+    ForeignMapping,
+    build_manifest,
+    drop_empty,
+    make_name,
 )
 
 _SEARCH = (
@@ -22,12 +22,12 @@ _SEARCH = (
 )  # fmt: skip
 
 
-def convert(sources: Sequence[Foreign], wanted: Wanted) -> Iterator[Converted]:
+def convert(sources: Sequence[ForeignMapping], wanted: ConversionOptions) -> Iterator[Converted]:
     for source in sources:
-        yield source, _sweep(source, wanted.name)
+        yield source, _convert_sweep(source, wanted.name)
 
 
-def _sweep(source: Foreign, name: str) -> dict[str, Any]:
+def _convert_sweep(source: ForeignMapping, name: str) -> dict[str, Any]:
     if "method" not in source or not ("parameters" in source or "scheduler" in source):
         raise UsageError(
             "this is not a W&B sweep configuration: `method` and `parameters` are missing"
@@ -35,11 +35,13 @@ def _sweep(source: Foreign, name: str) -> dict[str, Any]:
     called = source.text("name")
     source.take("apiVersion")
     source.take("kind")
-    search = given({key: source.take(key) for key in _SEARCH})
+    search = drop_empty({key: source.take(key) for key in _SEARCH})
     template: dict[str, Any] = {}
     if "program" in search or "command" in search:
-        # An agent runs in the directory of its files; a trial gets a copy of it.
+        # An agent runs in the directory of its files; a trial gets a copy of the directory.
         template = {"source": {"path": "."}}
         source.say("program", "runs in a copy of the manifest's directory (`template.source`)")
-        source.say("", "which packages the program needs is not said: list them as `image.pip`")
-    return manifest("Sweep", named(called, name), given({"search": search, "template": template}))
+        source.say("", "the packages of the program are not known: list them as `image.pip`")
+    return build_manifest(
+        "Sweep", make_name(called, name), drop_empty({"search": search, "template": template})
+    )

@@ -1,1 +1,1 @@
-"""What a person most likely meant, and what a field is called elsewhere."""
+"""Guesses at the meant value or field, and the names of fields in other tools."""

@@ -1,7 +1,7 @@
-"""The fields of a kind, out of its generated JSON Schema: what `explain` prints. Imports no model.
+"""The fields of a kind, out of its generated JSON Schema: the data of `explain`. Imports no model.
 
-A place in a manifest is a Field; lists are stepped through, as in Kubernetes, and a map's own names
-are written `<name>`.
+A field is a SchemaField; lists are stepped through, as in Kubernetes, and a map's own names are
+written `<name>`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import fleetctl.specs
 
 ANY_NAME = "<name>"  # the key of a map that is the author's own
-_STATUS = "status"
+_FULL_FORM = ("apiVersion", "kind", "metadata", "spec")  # users do not write a status
+_ALWAYS = ("apiVersion", "kind", "metadata")
 # Documents whose schemas are shipped beside those of kinds.
 RENDERED_KINDS = ("Variables", "Overlay")
 
 
-class Field(NamedTuple):
-    """One place. `schema` is as generated; `forms` are the shapes of its value, refs followed."""
+class SchemaField(NamedTuple):
+    """One field. `schema` is as generated; `forms` are the shapes of its value, refs followed."""
 
     name: str
     schema: Mapping[str, Any]
@@ -30,7 +31,7 @@ class Field(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Of the field itself, else of what stands there."""
+        """Returns the description of the field itself, else of its value."""
         for schema in (self.schema, *self.forms):
             if text := schema.get("description"):
                 return str(text)
@@ -38,27 +39,33 @@ class Field(NamedTuple):
 
     @property
     def type(self) -> str:
-        """`integer`, `[]string`, `map of string`; alternatives with `|` between them."""
-        return " | ".join(dict.fromkeys(_type(form, self.definitions) for form in self.forms))
+        """Returns `integer`, `[]string`, `map of string`; alternatives with `|` between them."""
+        return " | ".join(
+            dict.fromkeys(_describe_type(form, self.definitions) for form in self.forms)
+        )
 
     @property
     def default(self) -> str:
-        """As JSON; "" where there is none, or the description names a provider's."""
+        """Returns the default as JSON; "" without one, or if the description names a provider's."""
         value = self.schema.get("default")
-        return "" if value is None or value == [] else json.dumps(value, ensure_ascii=False)
+        if value is None or value == []:
+            return ""
+        return json.dumps(value, ensure_ascii=False)
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        """Sentences on what a value must be beyond its type."""
+        """Returns sentences on the limits of a value beyond its type."""
         only = [str(form["const"]) for form in self.forms if "const" in form]
         several = (f"one of {', '.join(only)}",) if len(only) > 1 else ()
-        limits = (limit for form in self.forms for limit in _limits(form, several=bool(several)))
+        limits = (
+            limit for form in self.forms for limit in _list_limits(form, several=bool(several))
+        )
         return tuple(dict.fromkeys((*several, *limits)))
 
-    def children(self) -> list[Field]:
+    def children(self) -> list[SchemaField]:
         """The fields below, in the order of the schema; through lists."""
         found: dict[str, list[Mapping[str, Any]]] = {}
-        objects = list(_objects(self.forms, self.definitions))
+        objects = list(_list_objects(self.forms, self.definitions))
         for form in objects:
             for name, schema in form.get("properties", {}).items():
                 found.setdefault(name, []).append(schema)
@@ -67,110 +74,135 @@ class Field(NamedTuple):
                 found.setdefault(ANY_NAME, []).append(values)
         always = [name for name in found if all(name in o.get("required", ()) for o in objects)]
         return [
-            _field(name, schemas, self.definitions, required=name in always)
+            _make_field(name, schemas, self.definitions, required=name in always)
             for name, schemas in found.items()
         ]
 
 
 def schema_text(kind: str) -> str:
-    """The JSON Schema of a whole manifest, as it is shipped."""
+    """Returns the JSON Schema of a whole manifest, as it is shipped."""
     path = Path(fleetctl.specs.__path__[0]) / "schemas" / f"{kind.lower()}.json"
     return path.read_text(encoding="utf-8")
 
 
-def manifest_field(kind: str) -> Field:
-    """The whole manifest of that kind."""
+def manifest_field(kind: str) -> SchemaField:
+    """Returns the whole manifest of a kind as a field."""
     schema = json.loads(schema_text(kind))
     definitions = schema["$defs"]
-    schema["properties"].pop(_STATUS, None)  # nobody writes it
+    if kind not in RENDERED_KINDS:  # the fields of a short file are those of the full one
+        schema["properties"] = {key: schema["properties"][key] for key in _FULL_FORM}
+        schema["required"] = [*_ALWAYS]
+        definitions["Metadata"]["required"] = ["name"]
     described = definitions.get(f"{kind}Spec", schema)
     of_spec = described.get("description", "")
-    return Field("", {"description": of_spec}, (schema,), definitions, True)
+    return SchemaField(
+        "",
+        {"description": of_spec},
+        (schema,),
+        definitions,
+        True,
+    )
 
 
 def rendered_kind(word: str) -> str:
-    """The name of a document that is no object, which a person means; else empty."""
+    """Returns the name of the document (not an object) that a user means; else empty."""
     return next((it for it in RENDERED_KINDS if it.lower() == word.lower()), "")
 
 
-class Found(NamedTuple):
-    """Where a path leads: to `field`, by its first `depth` parts. The next part is not there."""
+class FieldMatch(NamedTuple):
+    """The end of a path: it leads to `field`, by its first `depth` parts. The next part is not
+    there.
+    """
 
-    field: Field
+    field: SchemaField
     depth: int
 
 
-def look_up(top: Field, path: Sequence[str]) -> Found:
-    """Follow `path` as far as it goes."""
+def look_up(top: SchemaField, path: Sequence[str]) -> FieldMatch:
+    """Follows `path` as far as it goes."""
     here = top
     for depth, part in enumerate(path):
         below = here.children()
         named = {child.name: child for child in below}
         if part not in named and ANY_NAME not in named:
-            return Found(here, depth)
+            return FieldMatch(here, depth)
         here = named[part if part in named else ANY_NAME]
-    return Found(here, len(path))
+    return FieldMatch(here, len(path))
 
 
-def _field(
+def _make_field(
     name: str,
     schemas: Sequence[Mapping[str, Any]],
     definitions: Mapping[str, Any],
     *,
     required: bool,
-) -> Field:
-    forms = tuple(form for schema in schemas for form in _forms(schema, definitions))
-    return Field(name, schemas[0], forms, definitions, required)
+) -> SchemaField:
+    forms = tuple(form for schema in schemas for form in _list_forms(schema, definitions))
+    return SchemaField(
+        name,
+        schemas[0],
+        forms,
+        definitions,
+        required,
+    )
 
 
-def _forms(
+def _list_forms(
     schema: Mapping[str, Any], definitions: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
     """The alternatives behind `schema`, refs followed, without `null`: that only means absent."""
     if "$ref" in schema:
-        yield from _forms(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+        yield from _list_forms(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     elif "anyOf" in schema:
         for one in schema["anyOf"]:
-            yield from _forms(one, definitions)
+            yield from _list_forms(one, definitions)
     elif schema.get("type") != "null":
         yield schema
 
 
-def _objects(
+def _list_objects(
     forms: Sequence[Mapping[str, Any]], definitions: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
     for form in forms:
         if form.get("type") == "array":
-            yield from _objects(tuple(_forms(form.get("items", {}), definitions)), definitions)
+            yield from _list_objects(
+                tuple(_list_forms(form.get("items", {}), definitions)), definitions
+            )
         elif form.get("type") == "object":
             yield form
 
 
 def _is_structured(values: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
-    return any(form.get("type") == "object" for form in _forms(values, definitions))
+    return any(form.get("type") == "object" for form in _list_forms(values, definitions))
 
 
-def _type(form: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+def _describe_type(form: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     sort = form.get("type")
     if sort == "array":
-        items = _types(form.get("items", {}), definitions)
-        return f"[]({' | '.join(items)})" if len(items) > 1 else "[]" + "".join(items)
+        items = _list_types(form.get("items", {}), definitions)
+        if len(items) > 1:
+            return f"[]({' | '.join(items)})"
+        return "[]" + "".join(items)
     if sort == "object" and "properties" not in form:
         values = form.get("additionalProperties")
         if not isinstance(values, dict):
             values = next(iter(form.get("patternProperties", {}).values()), {})
-        return f"map of {' | '.join(_types(values, definitions))}"
+        return f"map of {' | '.join(_list_types(values, definitions))}"
     if sort is None:
-        return "string" if isinstance(form.get("const"), str) else "any value"
+        if isinstance(form.get("const"), str):
+            return "string"
+        return "any value"
     return str(sort)
 
 
-def _types(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, None]:
-    return dict.fromkeys(_type(form, definitions) for form in _forms(schema, definitions))
+def _list_types(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, None]:
+    return dict.fromkeys(
+        _describe_type(form, definitions) for form in _list_forms(schema, definitions)
+    )
 
 
-def _limits(form: Mapping[str, Any], *, several: bool) -> Iterator[str]:
-    """several: the single values of all forms are told together."""
+def _list_limits(form: Mapping[str, Any], *, several: bool) -> Iterator[str]:
+    """Lists limits. several: the single values of all forms are listed together."""
     if "enum" in form:
         yield "one of " + ", ".join(str(value) for value in form["enum"])
     if "const" in form and not several:
@@ -191,5 +223,5 @@ _BOUNDS = (
     ("maxItems", "entries: at most"),
     ("maxLength", "characters: at most"),
 )
-# The widest whole numbers that a store takes; nobody meets them.
-_WIDEST = (2**31 - 1, 2**63 - 1)
+# The widest whole numbers that a store takes; no user reaches them.
+_WIDEST = (2**31 - 1, 2**53 - 1)

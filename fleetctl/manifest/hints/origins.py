@@ -1,6 +1,6 @@
-"""What a field of ours is called where people come from: for `explain`. Pure tables.
+"""The names of our fields in other tools, for `explain`. Pure tables.
 
-Where the meaning is the same, the name is; then the row only says whose it is.
+A field of the same meaning has the same name; then the row only names its origin.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Origin(NamedTuple):
+class ForeignField(NamedTuple):
     """The field `name` of another tool."""
 
     tool: str
@@ -18,59 +18,78 @@ class Origin(NamedTuple):
         return f"{self.name} ({self.tool})"
 
 
-_JOB, _JOBSET, _KATIB = "Kubernetes Job", "JobSet", "Katib"
-_TRAINER, _SKYPILOT, _DSTACK, _WANDB = "Kubeflow Trainer", "SkyPilot", "dstack", "W&B"
+_JOB = "Kubernetes Job"
+_JOBSET = "JobSet"
+_KATIB = "Katib"
+_TRAINER = "Kubeflow Trainer"
+_SKYPILOT = "SkyPilot"
+_DSTACK = "dstack"
+_WANDB = "W&B"
 
-ORIGINS: dict[str, tuple[Origin, ...]] = {
+ORIGINS: dict[str, tuple[ForeignField, ...]] = {
     "activeDeadlineSeconds": (
-        Origin(_JOB, "activeDeadlineSeconds"), Origin(_DSTACK, "max_duration"),
+        ForeignField(_JOB, "activeDeadlineSeconds"),
+        ForeignField(_DSTACK, "max_duration"),
     ),
-    "anyOf": (Origin(_SKYPILOT, "any_of"),),
-    "backoffLimit": (Origin(_JOB, "backoffLimit"),),
+    "anyOf": (ForeignField(_SKYPILOT, "any_of"),),
+    "backoffLimit": (ForeignField(_JOB, "backoffLimit"),),
     "backoffLimitPerIndex": (
-        Origin(_JOB, "backoffLimitPerIndex"), Origin(_SKYPILOT, "max_restarts_on_errors"),
+        ForeignField(_JOB, "backoffLimitPerIndex"),
+        ForeignField(_SKYPILOT, "max_restarts_on_errors"),
     ),
-    "command": (Origin(_JOB, "command and args"),),
-    "completionMode": (Origin(_JOB, "completionMode"),),
-    "completions": (Origin(_JOB, "completions"),),
-    "deletionPolicy": (Origin("Crossplane", "deletionPolicy"),),
-    "env": (Origin(_JOB, "env"), Origin(_SKYPILOT, "envs")),
-    "exclude": (Origin(_SKYPILOT, ".skyignore"),),
-    "failurePolicy": (Origin(_JOB, "podFailurePolicy"), Origin(_JOBSET, "failurePolicy")),
-    "gpu": (Origin(_SKYPILOT, "accelerators"), Origin(_DSTACK, "gpu"), Origin("Modal", "gpu")),
-    "image": (Origin(_JOB, "image"), Origin(_SKYPILOT, "image_id")),
+    "command": (ForeignField(_JOB, "command and args"),),
+    "completionMode": (ForeignField(_JOB, "completionMode"),),
+    "completions": (ForeignField(_JOB, "completions"),),
+    "deletionPolicy": (ForeignField("Crossplane", "deletionPolicy"),),
+    "env": (ForeignField(_JOB, "env"), ForeignField(_SKYPILOT, "envs")),
+    "exclude": (ForeignField(_SKYPILOT, ".skyignore"),),
+    "failurePolicy": (
+        ForeignField(_JOB, "podFailurePolicy"),
+        ForeignField(_JOBSET, "failurePolicy"),
+    ),
+    "gpu": (
+        ForeignField(_SKYPILOT, "accelerators"),
+        ForeignField(_DSTACK, "gpu"),
+        ForeignField("Modal", "gpu"),
+    ),
+    "image": (ForeignField(_JOB, "image"), ForeignField(_SKYPILOT, "image_id")),
     "maxFailedIndexes": (
-        Origin(_JOB, "maxFailedIndexes"), Origin(_KATIB, "maxFailedTrialCount"),
+        ForeignField(_JOB, "maxFailedIndexes"),
+        ForeignField(_KATIB, "maxFailedTrialCount"),
     ),
-    "maxRestarts": (Origin(_JOBSET, "maxRestarts"),),
+    "maxRestarts": (ForeignField(_JOBSET, "maxRestarts"),),
     "nodes": (
-        Origin(_TRAINER, "numNodes"), Origin(_SKYPILOT, "num_nodes"), Origin(_DSTACK, "nodes"),
+        ForeignField(_TRAINER, "numNodes"),
+        ForeignField(_SKYPILOT, "num_nodes"),
+        ForeignField(_DSTACK, "nodes"),
     ),
-    "onExitCodes": (Origin(_JOB, "onExitCodes"),),
-    "ordered": (Origin(_SKYPILOT, "ordered"),),
-    "parallelism": (Origin(_JOB, "parallelism"), Origin(_KATIB, "parallelTrialCount")),
-    "script": (Origin(_SKYPILOT, "run"), Origin(_DSTACK, "commands")),
-    "search": (Origin(_WANDB, "the whole sweep configuration"),),
-    "searchFrom": (Origin(_WANDB, "the whole sweep configuration"),),
-    "secrets": (Origin(_JOB, "envFrom"), Origin("Modal", "secrets")),
-    "successPolicy": (Origin(_JOB, "successPolicy"),),
-    "suspend": (Origin(_JOB, "suspend"),),
-    "template": (Origin(_JOB, "template"), Origin(_KATIB, "trialTemplate")),
-    "terminationGracePeriodSeconds": (Origin(_JOB, "terminationGracePeriodSeconds"),),
-    "trials": (Origin(_WANDB, "run_cap"), Origin(_KATIB, "maxTrialCount")),
-    "ttlSecondsAfterFinished": (Origin(_JOB, "ttlSecondsAfterFinished"),),
-    "volumes": (Origin(_JOB, "volumeMounts"), Origin(_SKYPILOT, "file_mounts")),
-}  # fmt: skip
+    "onExitCodes": (ForeignField(_JOB, "onExitCodes"),),
+    "ordered": (ForeignField(_SKYPILOT, "ordered"),),
+    "parallelism": (ForeignField(_JOB, "parallelism"), ForeignField(_KATIB, "parallelTrialCount")),
+    "script": (ForeignField(_SKYPILOT, "run"), ForeignField(_DSTACK, "commands")),
+    "search": (ForeignField(_WANDB, "the whole sweep configuration"),),
+    "searchFrom": (ForeignField(_WANDB, "the whole sweep configuration"),),
+    "secrets": (ForeignField(_JOB, "envFrom"), ForeignField("Modal", "secrets")),
+    "successPolicy": (ForeignField(_JOB, "successPolicy"),),
+    "suspend": (ForeignField(_JOB, "suspend"),),
+    "template": (ForeignField(_JOB, "template"), ForeignField(_KATIB, "trialTemplate")),
+    "terminationGracePeriodSeconds": (ForeignField(_JOB, "terminationGracePeriodSeconds"),),
+    "trials": (ForeignField(_WANDB, "run_cap"), ForeignField(_KATIB, "maxTrialCount")),
+    "ttlSecondsAfterFinished": (ForeignField(_JOB, "ttlSecondsAfterFinished"),),
+    "volumes": (ForeignField(_JOB, "volumeMounts"), ForeignField(_SKYPILOT, "file_mounts")),
+}
 
 # In a search, where all else is W&B's.
 _OURS = frozenset({"priorTrials", "sampler"})
 
 
-def origins(path: tuple[str, ...]) -> tuple[str, ...]:
-    """`parallelTrialCount (Katib)` and the like, for the field at this path; most have none."""
+def list_origins(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns `parallelTrialCount (Katib)` and the like, for the field at this path; empty for
+    most.
+    """
     *above, name = path
     if above[-1:] == ["search"] and name not in _OURS:
-        return (str(Origin(_WANDB, name)),)
+        return (str(ForeignField(_WANDB, name)),)
     if above and above[-1] == "metadata":
         return ()
     return tuple(str(one) for one in ORIGINS.get(name, ()))

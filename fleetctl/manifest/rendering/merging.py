@@ -1,10 +1,9 @@
 """Strategic merge, in kustomize's words: mappings are merged field by field, `null` takes a field
-away, lists are replaced as a whole - but for those whose entries have a name, which are merged one
-by one. `$patch: delete` takes an entry or a field away, `$patch: replace` puts a mapping in the
-place of the old one.
+away, lists are replaced as a whole - except those whose entries have a name, which are merged one
+by one. `$patch: delete` takes an entry or a field away, `$patch: replace` replaces a mapping.
 
-What is merged keeps where each piece of it was written, so that what is wrong with it later is told
-at its place.
+A merged value keeps the origin of each of its pieces, so that a later finding has the right
+position.
 """
 
 from __future__ import annotations
@@ -13,78 +12,122 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.manifest.messages import Finding, suggestion
-from fleetctl.manifest.positions import Written
+from fleetctl.manifest.findings import Finding, suggest_name
+from fleetctl.manifest.positions import ManifestOrigin
 from fleetctl.manifest.problems import Path, value_text
-from fleetctl.manifest.rendering.parts import Parts
+from fleetctl.manifest.rendering.merge_origins import MergeOrigins
 
-# Lists whose entries a patch changes one by one, and what tells them apart.
+# Lists whose entries a patch changes one by one, and the field that identifies an entry.
 MERGE_KEYS = {"env": "name", "services": "name", "stages": "name", "volumes": "name"}
-HINTS_MAX, NEAR_MAX = 20, 1_000  # of one patch, and names that are compared
-DIRECTIVE, DELETE, REPLACE = "$patch", "delete", "replace"
+HINTS_MAX, NEAR_MAX = 20, 1_000  # per patch, and names that are compared
+DIRECTIVE = "$patch"
+DELETE = "delete"
+REPLACE = "replace"
 
 
 @dataclass(slots=True)
-class Merge:
-    """One patch that is laid over a tree. parts: of the merged tree, what stands elsewhere than its
-    path says. found: what is wrong with the patch, by its own paths.
+class StrategicMerge:
+    """One patch that is laid over a tree. parts: paths of the merged tree whose values stand in
+    another document. found: faults of the patch, by its own paths.
     """
 
-    patch: Written
-    parts: Parts
+    patch: ManifestOrigin
+    parts: MergeOrigins
     found: list[Finding]
 
-    def mapping(self, old: dict[str, Any], new: dict[str, Any], at: Path, there: Path) -> None:
-        """Change `old` in place. at: its path in the merged tree; there: that of `new` in the
-        patch.
+    def mapping(
+        self,
+        old: dict[str, Any],
+        new: dict[str, Any],
+        at: Path,
+        there: Path,
+    ) -> None:
+        """Merges `new` into `old`. at: path of `old` in the merged tree; there: path of `new` in
+        the patch.
         """
         for key, value in new.items():
-            path, source = (*at, key), (*there, key)
+            path = (*at, key)
+            source = (*there, key)
             if key == DIRECTIVE:
                 self._unknown(value, source)
-            elif value is None or _directive(value) == DELETE:
+            elif value is None or _read_directive(value) == DELETE:
                 if key not in old:
                     hint = self._meant(key, old)
                     self.found.append(
-                        Finding(source, path, " takes away what is not there", hint, at_key=True)
+                        Finding(
+                            source,
+                            path,
+                            " removes what is not there",
+                            hint,
+                            at_key=True,
+                        )
                     )
                 old.pop(key, None)
                 self.parts.forget(path)
             else:
-                self._field(old, key, value, path, source)
+                self._field(
+                    old,
+                    key,
+                    value,
+                    path,
+                    source,
+                )
 
-    def _field(self, old: dict[str, Any], key: str, value: Any, path: Path, source: Path) -> None:
+    def _field(
+        self,
+        old: dict[str, Any],
+        key: str,
+        value: Any,
+        path: Path,
+        source: Path,
+    ) -> None:
         here = old.get(key)
         if isinstance(value, dict):
             if isinstance(here, list) and key == "env":
                 here = old[key] = _as_mapping(here)
-            if isinstance(here, dict) and _directive(value) != REPLACE:
+            if isinstance(here, dict) and _read_directive(value) != REPLACE:
                 self.mapping(here, value, path, source)
                 return
             value = {name: it for name, it in value.items() if name != DIRECTIVE}
-        elif isinstance(value, list) and isinstance(here, list) and _named(key, here, value):
-            old[key] = self._entries(here, value, MERGE_KEYS[key], path, source)
+        elif (
+            isinstance(value, list)
+            and isinstance(here, list)
+            and _has_merge_names(key, here, value)
+        ):
+            old[key] = self._entries(
+                here,
+                value,
+                MERGE_KEYS[key],
+                path,
+                source,
+            )
             return
         old[key] = value
         self.parts.put(path, (self.patch, source))
 
     def _entries(
-        self, old: list[Any], new: list[Any], name: str, path: Path, source: Path
+        self,
+        old: list[Any],
+        new: list[Any],
+        name: str,
+        path: Path,
+        source: Path,
     ) -> list[Any]:
-        """Old ones in their order, then new ones."""
+        """Returns old entries in their order, then new ones."""
         origins = {entry[name]: self.parts.origin((*path, at)) for at, entry in enumerate(old)}
         inner = {entry[name]: self.parts.below((*path, at)) for at, entry in enumerate(old)}
         entries = {entry[name]: entry for entry in old}
         self.parts.forget(path)
         changes: list[tuple[dict[str, Any], Path]] = []
         for number, entry in enumerate(new):
-            word, there = entry[name], (*source, number)
-            directive = _directive(entry)
+            word = entry[name]
+            there = (*source, number)
+            directive = _read_directive(entry)
             bare = {key: it for key, it in entry.items() if key != DIRECTIVE}
             if directive == DELETE:
                 if entries.pop(word, None) is None:
                     hint = self._meant(str(word), entries)
-                    message = f" takes away `{word}`, which is not there"
+                    message = f" removes `{word}`, which is not there"
                     self.found.append(Finding(there, path, message, hint))
             elif word in entries and directive != REPLACE:
                 changes.append((bare, there))
@@ -103,10 +146,10 @@ class Merge:
         return list(entries.values())
 
     def _meant(self, word: str, known: Collection[Any]) -> str:
-        """Looked for while somebody may read it."""
+        """Returns a hint, while the limit of hints is not reached."""
         if not known or len(self.found) > HINTS_MAX or len(known) > NEAR_MAX:
             return ""
-        return suggestion(word, [str(it) for it in known])
+        return suggest_name(word, [str(it) for it in known])
 
     def _unknown(self, value: object, source: Path) -> None:
         if value != REPLACE:
@@ -114,12 +157,16 @@ class Merge:
             self.found.append(Finding(source, source, message))
 
 
-def _directive(value: Any) -> Any:
-    return value.get(DIRECTIVE) if isinstance(value, dict) else None
+def _read_directive(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.get(DIRECTIVE)
+    return None
 
 
-def _named(key: str, *lists: list[Any]) -> bool:
-    """Whether all entries have the name that this field's entries are told apart by, once each."""
+def _has_merge_names(key: str, *lists: list[Any]) -> bool:
+    """Returns True if all entries have the name that identifies an entry of this field,
+    once each.
+    """
     name = MERGE_KEYS.get(key)
     if name is None:
         return False
@@ -131,15 +178,15 @@ def _named(key: str, *lists: list[Any]) -> bool:
 
 
 def _as_mapping(entries: list[Any]) -> Any:
-    """The list form of `env`; what is not that stays."""
+    """Returns the list form of `env` as a mapping; any other value stays."""
     if not all(isinstance(it, dict) and set(it) == {"name", "value"} for it in entries):
         return entries
     return {it["name"]: it["value"] for it in entries}
 
 
 def paths_in(value: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Of a manifest or a part of one, where it names files relative to its own: what holds the
-    path, and the key.
+    """Yields the mappings of a manifest, or a part, that name files relative to its own: the holder
+    of the path, and the key.
     """
     spec = value.get("spec")
     if not isinstance(spec, dict):
@@ -150,7 +197,12 @@ def paths_in(value: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
         if isinstance(source, dict) and isinstance(source.get("path"), str):
             yield source, "path"
     tasks = spec.get("tasks")
-    for within, key, inner in ((tasks, "fromFile", "path"), (spec, "searchFrom", "file")):
+    named_by = (
+        (tasks, "fromFile", "path"),
+        (tasks, "fromFiles", "glob"),
+        (spec, "searchFrom", "file"),
+    )
+    for within, key, inner in named_by:
         if not isinstance(within, dict):
             continue
         named = within.get(key)

@@ -1,4 +1,4 @@
-"""`kind: Overlay`: which manifests it is made of, and what it has otherwise."""
+"""`kind: Overlay`: the manifests that it is made of, and its differences from them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic import ValidationError
 
 from fleetctl.manifest.document.envelope import kind_hint
 from fleetctl.manifest.files.documents import Document, is_address, read_documents
-from fleetctl.manifest.hints.words import listed
-from fleetctl.manifest.messages import Finding, findings, suggestion
-from fleetctl.manifest.positions import Written
+from fleetctl.manifest.findings import Finding, list_findings, suggest_name
+from fleetctl.manifest.hints.synonyms import join_names
+from fleetctl.manifest.positions import ManifestOrigin
 from fleetctl.manifest.problems import Path, value_text
-from fleetctl.manifest.rendering.declared import Declared
-from fleetctl.manifest.rendering.merging import Merge, paths_in
-from fleetctl.manifest.rendering.parts import Parts
-from fleetctl.manifest.yaml.reader import Root
+from fleetctl.manifest.rendering.declared_variables import DeclaredVariable
+from fleetctl.manifest.rendering.merge_origins import MergeOrigins
+from fleetctl.manifest.rendering.merging import StrategicMerge, paths_in
+from fleetctl.manifest.yaml.reader import YamlDocument
 from fleetctl.specs.kinds.registry import API_VERSION, kind_called
 from fleetctl.specs.rendering.overlay import Overlay
 
@@ -30,21 +30,21 @@ PATCHES = "patches"
 
 
 @dataclass(slots=True)
-class Laid:
-    """An overlay that its model accepted. patches: those that say what they are for. scope: what
+class LoadedOverlay:
+    """An overlay that its model accepted. patches: those that name a target. scope: variables that
     its own file may refer to.
     """
 
     overlay: Overlay
-    written: Written
-    patches: list[Patch]
+    written: ManifestOrigin
+    patches: list[OverlayPatch]
     findings: list[Finding]
-    scope: dict[str, Declared] = field(default_factory=dict)
+    scope: dict[str, DeclaredVariable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
-    """A part of a manifest. path: of it in the overlay's document."""
+class OverlayPatch:
+    """A part of a manifest. path: its path in the overlay's document."""
 
     data: dict[str, Any]
     path: Path
@@ -58,45 +58,53 @@ class Patch:
         return str(self.data["metadata"]["name"])
 
     def meets(self, other: dict[str, Any]) -> bool:
-        """Whether it is for this manifest."""
-        there, here = other.get("metadata"), self.data["metadata"]
+        """Returns True if the patch is for this manifest."""
+        there = other.get("metadata")
+        here = self.data["metadata"]
         if other.get("kind") != self.kind or not isinstance(there, dict):
             return False
         named = ("name", "namespace") if "namespace" in here else ("name",)
         return all(there.get(key) == here[key] for key in named)
 
 
-def is_overlay(root: Root) -> bool:
+def is_overlay(root: YamlDocument) -> bool:
     return isinstance(root.value, dict) and root.value.get("kind") == KIND
 
 
-def overlay_of(root: Root, written: Written) -> Laid | list[Finding]:
-    """What is wrong with it, where its model refuses it."""
+def overlay_of(root: YamlDocument, written: ManifestOrigin) -> LoadedOverlay | list[Finding]:
+    """Returns the overlay, or the findings of its model."""
     try:
         overlay = Overlay.model_validate(root.value, by_alias=True, by_name=False)
     except ValidationError as error:
-        return list(findings(error, Overlay, root.value, ()))
+        return list(list_findings(error, Overlay, root.value, ()))
     found: list[Finding] = []
-    patches = list(_patches(root.value.get(PATCHES) or (), found))
-    return Laid(overlay, written, patches, found)
+    patches = list(_read_patches(root.value.get(PATCHES) or (), found))
+    return LoadedOverlay(overlay, written, patches, found)
 
 
-def _patches(given: Iterable[dict[str, Any]], found: list[Finding]) -> Iterator[Patch]:
+def _read_patches(given: Iterable[dict[str, Any]], found: list[Finding]) -> Iterator[OverlayPatch]:
     for number, data in enumerate(given):
         path: Path = (PATCHES, number)
-        wrong = list(_wrong(data, path))
+        wrong = list(_check_patch(data, path))
         found += wrong
         if not wrong:
-            yield Patch(data, path)
+            yield OverlayPatch(data, path)
 
 
-def _wrong(data: dict[str, Any], path: Path) -> Iterator[Finding]:
-    """By which no object can be told, and what no manifest has."""
+def _check_patch(data: dict[str, Any], path: Path) -> Iterator[Finding]:
+    """Finds a patch whose kind and name identify no object, and fields that no manifest has."""
     for key in data:
         if key not in _PARTS:
             at = (*path, key)
-            yield Finding(at, at, " is an unknown field", suggestion(key, list(_PARTS)), True)
-    kind, metadata = data.get("kind"), data.get("metadata")
+            yield Finding(
+                at,
+                at,
+                " is an unknown field",
+                suggest_name(key, list(_PARTS)),
+                True,
+            )
+    kind = data.get("kind")
+    metadata = data.get("metadata")
     if kind_called(kind) is None:
         at = (*path, "kind")
         what = " is missing" if "kind" not in data else f" is {value_text(kind)}"
@@ -104,7 +112,7 @@ def _wrong(data: dict[str, Any], path: Path) -> Iterator[Finding]:
         message = f"{what}; it must be the kind of an object"
         yield Finding(at if "kind" in data else path, at, message, hint)
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        message = " is missing; it says of which object this is a part"
+        message = " is missing; it names the object that this is a part of"
         at = (*path, "metadata") if isinstance(metadata, dict) else path
         yield Finding(at, (*path, "metadata", "name"), message)
     if data.get("apiVersion", API_VERSION) != API_VERSION:
@@ -112,21 +120,21 @@ def _wrong(data: dict[str, Any], path: Path) -> Iterator[Finding]:
         yield Finding(at, at, f" is {value_text(data['apiVersion'])}; it must be `{API_VERSION}`")
 
 
-def bases(overlay: Overlay, document: Document) -> list[str]:
-    """Absolute, files or directories."""
+def list_bases(overlay: Overlay, document: Document) -> list[str]:
+    """Lists absolute paths of files or directories."""
     return [os.path.normpath(os.path.join(document.dir, it)) for it in overlay.base]
 
 
-def base_documents(laid: Laid, found: list[Finding]) -> Iterator[Document]:
-    """The texts of its base, under the names that a person beside the overlay gives them."""
+def base_documents(laid: LoadedOverlay, found: list[Finding]) -> Iterator[Document]:
+    """Yields the texts of its base, under the names that a user beside the overlay gives them."""
     document = laid.written.document
     beside = os.path.dirname(document.path)  # noqa: PTH120 - keeps what was written
     for number, (base, whole) in enumerate(
-        zip(laid.overlay.base, bases(laid.overlay, document), strict=True)
+        zip(laid.overlay.base, list_bases(laid.overlay, document), strict=True)
     ):
         here: Path = ("base", number) if len(laid.overlay.base) > 1 else ("base",)
         if is_address(base):
-            message = f" is {value_text(base)}; a base lies beside its overlay"
+            message = f" is {value_text(base)}; a base is a path relative to its overlay"
             found.append(Finding(here, here, message, "download it, or apply it by itself"))
             continue
         shown = os.path.normpath(os.path.join(beside, base))
@@ -144,37 +152,52 @@ def file_of(document: Document) -> str:
     return os.path.join(document.dir, os.path.basename(document.path))  # noqa: PTH119
 
 
-def covers(bases_: Iterable[str], document: Document) -> bool:
-    """Whether a document is part of one of these files and directories."""
+def covers_document(bases_: Iterable[str], document: Document) -> bool:
+    """Returns True if a document is part of the given files and directories."""
     whole = file_of(document)
     return any(it in (whole, document.dir) for it in bases_)
 
 
 def lay_patch(
-    patch: Patch, laid: Laid, value: dict[str, Any], written: Written, told: Written
-) -> tuple[Written, list[Finding]]:
-    """A patch, filled already, over a manifest, which is changed in place. Where that is written by
-    then, and what is wrong, by the overlay's paths. told: the overlay with the notes of the patch.
+    patch: OverlayPatch,
+    laid: LoadedOverlay,
+    value: dict[str, Any],
+    written: ManifestOrigin,
+    told: ManifestOrigin,
+) -> tuple[ManifestOrigin, list[Finding]]:
+    """Lays a patch, filled already, over a manifest, which is changed. Returns the new origin of
+    the manifest, and findings by the overlay's paths. told: the overlay with the notes of the
+    patch.
     """
     data = {
         key: it for key, it in deepcopy(patch.data).items() if key not in ("apiVersion", "kind")
     }
-    _rebase(data, laid.written.document.dir, written.document.dir)
+    _rebase_paths(data, laid.written.document.dir, written.document.dir)
     data["metadata"] = {
         key: it for key, it in data["metadata"].items() if key not in ("name", "namespace")
     }
     parts = parts_of(written)
-    merge = Merge(patch=told, parts=parts, found=[])
+    merge = StrategicMerge(
+        patch=told,
+        parts=parts,
+        found=[],
+    )
     merge.mapping(value, data, (), patch.path)
     return replace(written, parts=parts), merge.found
 
 
-def parts_of(written: Written) -> Parts:
-    """What is known already, to be gone on with."""
-    return written.parts if isinstance(written.parts, Parts) else Parts(written)
+def parts_of(written: ManifestOrigin) -> MergeOrigins:
+    """Returns the origins that are known already, to be extended."""
+    if isinstance(written.parts, MergeOrigins):
+        return written.parts
+    return MergeOrigins(written)
 
 
-def _rebase(data: dict[str, Any], here: str, there: str) -> None:
+def _rebase_paths(
+    data: dict[str, Any],
+    here: str,
+    there: str,
+) -> None:
     """Files that a patch names lie beside the overlay, not beside its base."""
     for holder, key in paths_in(data):
         path = holder[key]
@@ -182,9 +205,14 @@ def _rebase(data: dict[str, Any], here: str, there: str) -> None:
             holder[key] = os.path.relpath(os.path.normpath(os.path.join(here, path)), there)
 
 
-def lay_all(laid: Laid, value: dict[str, Any], written: Written) -> Written:
-    """What an overlay says of every object."""
-    overlay, parts = laid.overlay, parts_of(written)
+def lay_all(
+    laid: LoadedOverlay,
+    value: dict[str, Any],
+    written: ManifestOrigin,
+) -> ManifestOrigin:
+    """Applies the fields of an overlay that are for every object."""
+    overlay = laid.overlay
+    parts = parts_of(written)
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         return written
@@ -200,17 +228,17 @@ def lay_all(laid: Laid, value: dict[str, Any], written: Written) -> Written:
     return replace(written, parts=parts)
 
 
-def unmatched(patch: Patch, values: Iterable[dict[str, Any]]) -> Finding:
-    """A patch that is for nothing."""
+def describe_unmatched(patch: OverlayPatch, values: Iterable[dict[str, Any]]) -> Finding:
+    """Describes a patch that matches no manifest."""
     there = [
         (str(it.get("kind")), str(it["metadata"].get("name")))
         for it in values
         if isinstance(it.get("metadata"), dict)
     ]
     names = [name for kind, name in there if kind == patch.kind]
-    hint = suggestion(patch.name, names) if names else ""
+    hint = suggest_name(patch.name, names) if names else ""
     if not names and there:
-        hint = "the base has " + listed(f"{kind.lower()}/{name}" for kind, name in there[:5])
+        hint = "the base has " + join_names(f"{kind.lower()}/{name}" for kind, name in there[:5])
     at = (*patch.path, "metadata", "name")
     message = f" is {value_text(patch.name)}; the base has no {patch.kind} of this name"
     return Finding(at, at, message, hint)

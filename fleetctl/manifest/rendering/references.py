@@ -1,7 +1,8 @@
-"""`${{ name }}` in the values of a document. Keys, `apiVersion`, `kind` and `status` hold none.
+"""Replaces `${{ name }}` in the values of a document. Keys, `apiVersion`, `kind` and `status` hold
+no references.
 
-A value that is nothing but a reference becomes the variable's value, of its type; inside a longer
-text the value stands as text. `$${{` is the text `${{`. There are no expressions.
+A value that is only a reference becomes the variable's value, of its type; inside a longer text the
+value stands as text. `$${{` is the text `${{`. There are no expressions.
 """
 
 from __future__ import annotations
@@ -13,62 +14,73 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fleetctl.manifest.messages import Finding, suggestion
-from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, shortened
+from fleetctl.manifest.findings import Finding, suggest_name
+from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, shorten_text
 
 OPENING = "${{"
 _REFERENCE = re.compile(r"\$\$\{\{|\$\{\{([^{}\n]*)\}\}|\$\{\{")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-# Of a document as a whole: what says which model it is checked by, and what is not read.
+# Fields of a document as a whole: those that select its model, and those that are not read.
 _KEPT = frozenset({"apiVersion", "kind", "status"})
 
 
-class Valued(Protocol):
-    """A variable as it is put in."""
+class VariableValue(Protocol):
+    """A variable with the value to put in."""
 
     value: Any
     size: int  # of the value, about, in characters
 
     def use(self) -> bool:
-        """Somebody refers to it; False where it has no value that could be put in."""
+        """Marks the variable as used; returns False if it has no value to put in."""
         ...
 
 
 @dataclass(slots=True)
-class Room:
-    """What may still be put in, in characters: each reference repeats its value, and no file is to
-    be a bomb.
+class ExpansionLimit:
+    """The characters that may still be inserted: each reference repeats its value, and a file must
+    not be a bomb.
     """
 
     left: int = 32 * 1024 * 1024  # four times the largest file
-    hints: int = PROBLEMS_SHOWN_MAX  # more nobody reads, and each takes a look at all names
+    hints: int = PROBLEMS_SHOWN_MAX  # no user reads more, and each takes a look at all names
 
     def hint(self, word: str, known: Iterable[str]) -> str:
         self.hints -= 1
-        return suggestion(word, list(known)) if self.hints >= 0 else ""
+        if self.hints >= 0:
+            return suggest_name(word, list(known))
+        return ""
 
 
 @dataclass(slots=True)
-class Filling:
-    """Puts variables into trees. room: that all of one load share. found: what is wrong with
-    references. broken: paths of values that were left as they are. used: names that were put in, by
-    path.
+class VariableSubstitution:
+    """Puts variables into trees.
+
+    room: characters that a whole load shares. found: faults of references. broken: paths of values
+    that were left unchanged. used: inserted names, by path.
     """
 
-    variables: Mapping[str, Valued]
-    room: Room = field(default_factory=Room)
+    variables: Mapping[str, VariableValue]
+    room: ExpansionLimit = field(default_factory=ExpansionLimit)
     found: list[Finding] = field(default_factory=list)
     broken: set[Path] = field(default_factory=set)
     used: dict[Path, list[str]] = field(default_factory=dict)
 
     def fill(self, data: dict[str, Any], at: Path = ()) -> None:
-        """Change a manifest, or a part of one, in place. at: its path in the document."""
+        """Fills a manifest, or a part, which is changed. at: its path in the document."""
         for key, value in data.items():
             if key not in _KEPT:
                 self._entry(data, key, value, at)
 
-    def _entry(self, holder: Any, key: str | int, value: Any, path: Path) -> None:
-        """One value of a mapping or list. Most hold nothing to do, and are passed over at once."""
+    def _entry(
+        self,
+        holder: Any,
+        key: str | int,
+        value: Any,
+        path: Path,
+    ) -> None:
+        """Fills one value of a mapping or list. Most need no change, and are passed
+        over at once.
+        """
         if isinstance(value, str):
             if OPENING in value:
                 holder[key] = self._text(value, (*path, key))
@@ -78,7 +90,7 @@ class Filling:
                 if inner.__class__ is not str or OPENING in inner:
                     self._entry(value, name, inner, here)
                 if OPENING in name:
-                    message = f" is a key, and `{OPENING} ... }}}}` stands in values alone"
+                    message = f" is a key, and `{OPENING} ... }}}}` belongs in values alone"
                     self._refuse(Finding((*here, name), (*here, name), message, at_key=True))
         elif isinstance(value, list):
             here = (*path, key)
@@ -86,8 +98,10 @@ class Filling:
                 if inner.__class__ is not str or OPENING in inner:
                     self._entry(value, number, inner, here)
 
-    def _fits(self, variable: Valued, path: Path) -> bool:
-        """The first that does not is told."""
+    def _fits(self, variable: VariableValue, path: Path) -> bool:
+        """Returns True if the value fits into the characters that are left; reports the first that
+        does not.
+        """
         before, self.room.left = self.room.left, self.room.left - variable.size
         if self.room.left >= 0:
             return True
@@ -111,12 +125,19 @@ class Filling:
             if match[0] == "$" + OPENING:
                 pieces.append(OPENING)
                 continue
-            row, name = text.count("\n", 0, match.start()) + 1, (match[1] or "").strip()
-            finding = _wrong(match, name, path, row)
+            row = text.count("\n", 0, match.start()) + 1
+            name = (match[1] or "").strip()
+            finding = _check_reference(match, name, path, row)
             if finding is None and name not in self.variables:
-                message = f" holds `{shortened(match[0])}`, and no variable `{name}` is declared"
+                message = f" holds `{shorten_text(match[0])}`, and no variable `{name}` is declared"
                 hint = self.room.hint(name, self.variables)
-                finding = Finding(path, path, message, hint, row=row)
+                finding = Finding(
+                    path,
+                    path,
+                    message,
+                    hint,
+                    row=row,
+                )
             if finding is not None:
                 self._refuse(finding)
                 continue
@@ -133,14 +154,22 @@ class Filling:
                 sort = "a list" if isinstance(variable.value, list) else "a mapping"
                 message = f" holds `{match[0]}` in a longer text, and its value is {sort}"
                 hint = f"write `{match[0]}` alone"
-                self._refuse(Finding(path, path, message, hint, row=row))
+                self._refuse(
+                    Finding(
+                        path,
+                        path,
+                        message,
+                        hint,
+                        row=row,
+                    )
+                )
                 continue
             pieces.append(as_text(variable.value))
         return "".join((*pieces, text[end:]))
 
 
 def plain_references(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Where a tree says `${{ name }}` with a name that a variable could have."""
+    """Yields the paths of `${{ name }}` in a tree, with a name that a variable could have."""
     if isinstance(value, str):
         for match in _REFERENCE.finditer(value) if OPENING in value else ():
             if match[1] is not None and _NAME.fullmatch(match[1].strip()):
@@ -154,22 +183,40 @@ def plain_references(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
             yield from plain_references(inner, (*path, at))
 
 
-def _wrong(match: re.Match[str], name: str, path: Path, row: int) -> Finding | None:
-    """What is no reference to a variable at all."""
+def _check_reference(
+    match: re.Match[str],
+    name: str,
+    path: Path,
+    row: int,
+) -> Finding | None:
+    """Returns the finding for a text that is not a valid reference."""
     if match[1] is None:
         message = f" holds `{OPENING}` without its `}}}}`"
-        return Finding(path, path, message, f"write `${OPENING}` where the text is meant", row=row)
-    shown = shortened(match[0])
+        return Finding(
+            path,
+            path,
+            message,
+            f"write `${OPENING}` where the text is meant",
+            row=row,
+        )
+    shown = shorten_text(match[0])
     if not _NAME.fullmatch(name):
-        message = f" holds `{shown}`, and `{shortened(name)}` is not the name of a variable"
+        message = f" holds `{shown}`, and `{shorten_text(name)}` is not the name of a variable"
         hint = f"there are no expressions; write `${shown}` where the text is meant"
-        return Finding(path, path, message, hint, row=row)
+        return Finding(
+            path,
+            path,
+            message,
+            hint,
+            row=row,
+        )
     return None
 
 
 def size_of(value: Any) -> int:
-    """About how many characters it takes."""
-    size, level = 0, [value]
+    """Returns about how many characters the value takes."""
+    size = 0
+    level = [value]
     while level:
         size += sum(16 + (len(it) if isinstance(it, str) else 0) for it in level)
         level = [
@@ -182,5 +229,7 @@ def size_of(value: Any) -> int:
 
 
 def as_text(value: Any) -> str:
-    """As a manifest would say it: `true`, `3`, `0.5`."""
-    return value if isinstance(value, str) else json.dumps(value)
+    """Returns the value as a manifest would write it: `true`, `3`, `0.5`."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)

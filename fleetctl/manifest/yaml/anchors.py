@@ -1,7 +1,7 @@
 """Anchors and aliases of a YAML document, as W&B's reader expands them. Called by reader.py.
 
-A value that is repeated is not copied, but whoever reads the document meets it each time: so what
-aliases stand for is counted, and no file is a bomb.
+A repeated value is not copied, but a reader of the document meets it each time: so the expansions
+of aliases are counted, and no file is a bomb.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 REPEATED_MAX = 100_000  # values that all aliases of a document stand for
 
 
-class Anchors:
-    """full: more than REPEATED_MAX; reading is to end."""
+class YamlAnchors:
+    """The anchors of a document. full: more than REPEATED_MAX; reading has to end."""
 
     def __init__(self) -> None:
         self.full = False
@@ -35,9 +35,9 @@ class Anchors:
     def repeat(self, name: str, *, depth_max: int) -> Any:
         """Raises ValueError with the rest of a sentence about the alias."""
         if name in self._open:
-            raise ValueError("is an alias of what it stands in")
+            raise ValueError("is an alias of a value that holds it")
         if name not in self._values:
-            raise ValueError(f"is an alias, and no `&{name}` stands before it")
+            raise ValueError(f"is an alias, and no `&{name}` is before it")
         size, depth = self._sizes.get(name) or self._measured(name)
         self._repeated += size
         if self._repeated > REPEATED_MAX:
@@ -48,19 +48,23 @@ class Anchors:
         return self._values[name]
 
     def _measured(self, name: str) -> tuple[int, int]:
-        """Of each level all values are met before the next one; no more than may be repeated."""
-        size, depth, level = 0, 0, [self._values[name]]
+        """Returns the size and the depth of an anchor. All values of a level are counted before the
+        next level; at most as many as may be repeated.
+        """
+        size = 0
+        depth = 0
+        level = [self._values[name]]
         while level and size <= REPEATED_MAX:
             size += len(level)
             depth += any(isinstance(it, dict | list) for it in level)
-            level = [below for it in level for below in _below(it)]
+            level = [below for it in level for below in _child_values(it)]
         self._sizes[name] = size, depth
         return size, depth
 
 
-def merge(container: dict[str, Any], merged: Sequence[Any]) -> bool:
-    """Add what `<<` brings: a mapping's own keys win, and of merged ones the first. False where
-    something is not a mapping.
+def merge_mappings(container: dict[str, Any], merged: Sequence[Any]) -> bool:
+    """Adds the entries of `<<`: a mapping's own keys win, and of merged ones the first. Returns
+    False if a merged value is not a mapping.
     """
     for one in merged:
         if not isinstance(one, dict):
@@ -70,7 +74,9 @@ def merge(container: dict[str, Any], merged: Sequence[Any]) -> bool:
     return True
 
 
-def _below(value: Any) -> Sequence[Any]:
+def _child_values(value: Any) -> Sequence[Any]:
     if isinstance(value, dict):
         return list(value.values())
-    return value if isinstance(value, list) else ()
+    if isinstance(value, list):
+        return value
+    return ()

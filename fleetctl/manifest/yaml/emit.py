@@ -1,7 +1,9 @@
-"""Plain data to YAML that the strict reader takes back unchanged. Called by cli for `-o yaml`.
+"""Writes plain data as YAML that the strict reader takes back unchanged. Called by cli for `-o
+yaml`.
 
 PyYAML quotes by the rules of YAML 1.1: it would write the text `3e-5` bare, which is a number by
-those of 1.2. Here whatever `resolve` takes for something else is quoted.
+those of 1.2. Here every text that `resolve_scalar` reads otherwise is quoted, and so are `y` and
+`n`, which kubectl reads as true and false and PyYAML does not.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from typing import Any
 
 import yaml
 
-from fleetctl.manifest.plain import resolve
+from fleetctl.manifest.plain_scalars import resolve_scalar
 
 WIDTH = 100
+_TRUTHS_OF_KUBECTL = frozenset(("y", "Y", "n", "N"))
 
 
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+class _ManifestDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Writes multi-line texts as blocks and repeats what occurs twice: anchors are not read."""
 
     def ignore_aliases(self, _: object) -> bool:
@@ -24,11 +27,17 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 def to_yaml(value: object) -> str:
     """The document; its last line end belongs to it."""
-    dumped: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
+    dumped: str = yaml.dump(
+        value,
+        Dumper=_ManifestDumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=WIDTH,
+    )
     return dumped.removesuffix("...\n")
 
 
-def _text(dumper: Any, value: str) -> yaml.ScalarNode:
+def _represent_text(dumper: Any, value: str) -> yaml.ScalarNode:
     # YAML is UTF-8, and a path need not be.
     value = value.encode("utf-8", "backslashreplace").decode()
     style = None if _reads_as_text(value) else "'"
@@ -41,10 +50,12 @@ def _text(dumper: Any, value: str) -> yaml.ScalarNode:
 
 
 def _reads_as_text(value: str) -> bool:
+    if value in _TRUTHS_OF_KUBECTL:
+        return False
     try:
-        return isinstance(resolve(value), str)
+        return isinstance(resolve_scalar(value), str)
     except ValueError:
         return False
 
 
-_Dumper.add_representer(str, _text)
+_ManifestDumper.add_representer(str, _represent_text)

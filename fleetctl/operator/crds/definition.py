@@ -1,7 +1,7 @@
 """The CustomResourceDefinition of a kind, whole. Pure; written by write.py.
 
-Made of the kind's line in the registry, its model, the keys of statuses and the columns of lists:
-a kind that is added touches nothing here.
+Made of the kind's line in the registry, its model, the keys of statuses and the columns of lists: a
+new kind needs no change here.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from fleetctl.controllers.vocabulary.status_keys import Status, sentences
+from fleetctl.controllers.vocabulary.status_keys import Status, describe_keys
 from fleetctl.manifest.schemas import schema_of
 from fleetctl.operator.crds.columns import CELLS, printer_columns
-from fleetctl.operator.crds.structural import OPEN, Schema, structural
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.operator.crds.structural import OPEN, Schema, build_structural_schema
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 from fleetctl.specs.values.cluster_rules import KEY as RULES
 from fleetctl.views.objects import TIME_KEYS
@@ -62,8 +62,8 @@ def definition_of(kind: Kind) -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": _schema(kind)},
-                    "subresources": _subresources(kind),
+                    "schema": {"openAPIV3Schema": _build_schema(kind)},
+                    "subresources": _list_subresources(kind),
                     "additionalPrinterColumns": printer_columns(kind),
                 }
             ],
@@ -71,13 +71,13 @@ def definition_of(kind: Kind) -> dict[str, Any]:
     }
 
 
-def _schema(kind: Kind) -> Schema:
+def _build_schema(kind: Kind) -> Schema:
     ours = schema_of(kind.name, rules=True)
-    spec = structural(ours["properties"]["spec"], ours["$defs"])
+    spec = build_structural_schema(ours["properties"]["spec"], ours["$defs"])
     needed = ["spec"] if spec.get("required") else []
     return {
         "type": "object",
-        "description": spec.get("description", ""),
+        "description": " ".join(it for it in (kind.summary, spec.get("description", "")) if it),
         RULES: [NAMES],
         "properties": {
             "apiVersion": {"type": "string"},
@@ -90,16 +90,19 @@ def _schema(kind: Kind) -> Schema:
     }
 
 
-def _subresources(kind: Kind) -> dict[str, Any]:
-    """Of what works on several units at once, `kubectl scale` sets how many."""
+def _list_subresources(kind: Kind) -> dict[str, Any]:
+    """Returns the subresources. For kinds that work on several units at once, `kubectl scale` sets
+    how many.
+    """
     scale = {"specReplicasPath": ".spec.parallelism", "statusReplicasPath": ".status.active"}
-    return {"status": {}, **({"scale": scale} if issubclass(kind.spec, Execution) else {})}
+    return {"status": {}, **({"scale": scale} if issubclass(kind.spec, WorkSpec) else {})}
 
 
 @cache
 def status_schema() -> Schema:
     """The keys of a status, of every kind, and the cells of its columns."""
-    hints, told = get_type_hints(Status), sentences()
+    hints = get_type_hints(Status)
+    told = describe_keys()
     fields = {key: {**_status_field(key, hints[key]), "description": told[key]} for key in told}
     fields["conditions"] = {"description": told["conditions"], **_CONDITIONS}
     fields[CELLS] = {
@@ -152,5 +155,5 @@ _CONDITIONS: Schema = {
 }
 
 
-def definitions() -> list[dict[str, Any]]:
+def list_definitions() -> list[dict[str, Any]]:
     return [definition_of(kind) for kind in KINDS.values()]

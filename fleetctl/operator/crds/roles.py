@@ -1,4 +1,4 @@
-"""What the operator and people may do with custom resources, as roles of Kubernetes. Pure.
+"""The rights of the operator and of users on custom resources, as roles of Kubernetes. Pure.
 
 Made from the registry of kinds, so that a new one is among them; written by write.py.
 """
@@ -10,7 +10,8 @@ from typing import Any
 from fleetctl.operator.crds.definition import GROUP
 from fleetctl.specs.kinds.registry import KINDS
 
-NAMESPACE, ACCOUNT = "fleetctl", "fleetctl-operator"
+NAMESPACE = "fleetctl"
+ACCOUNT = "fleetctl-operator"
 VIEW, EDIT = (
     "rbac.authorization.k8s.io/aggregate-to-view",
     "rbac.authorization.k8s.io/aggregate-to-edit",
@@ -19,66 +20,107 @@ VIEW, EDIT = (
 Document = dict[str, Any]
 
 
-def plurals(*, below: str = "", namespaced: bool = False, runs: bool = False) -> list[str]:
-    """below: a subresource of each. namespaced, runs: only such kinds."""
+def list_plurals(
+    *,
+    below: str = "",
+    namespaced: bool = False,
+    runs: bool = False,
+) -> list[str]:
+    """Lists the plurals of kinds. below: a subresource of each. namespaced, runs: only
+    such kinds.
+    """
     rows = sorted(KINDS.values(), key=lambda it: it.plural)
     chosen = [it for it in rows if (it.namespaced or not namespaced) and (it.runs or not runs)]
     return [f"{it.plural}/{below}" if below else it.plural for it in chosen]
 
 
 def kinds_of_a_chart() -> Document:
-    """What the templates of the Helm chart range over."""
+    """Returns the kinds over which the templates of the Helm chart range."""
+    namespaced = list_plurals(namespaced=True)
     return {
-        "all": plurals(),
-        "namespaced": plurals(namespaced=True),
-        "scaled": plurals(below="scale", runs=True),
+        "all": list_plurals(),
+        "cluster": [it for it in list_plurals() if it not in namespaced],
+        "namespaced": namespaced,
+        "scaled": list_plurals(below="scale", runs=True),
     }
 
 
-def roles() -> list[Document]:
-    """Of the operator: tests/servers/test_operator.py holds them to what it calls."""
-    wide = _role(
+def build_roles() -> list[Document]:
+    """Returns the roles of the operator: tests/servers/test_operator.py compares them with its
+    calls.
+    """
+    wide = _build_role(
         "ClusterRole",
         ACCOUNT,
-        _rule(GROUP, plurals(), "get", "list", "watch", "patch"),
-        _rule(GROUP, plurals(below="status"), "patch"),
-        _rule("", ["events"], "create"),
+        _build_rule(
+            GROUP,
+            list_plurals(),
+            "get",
+            "list",
+            "watch",
+            "patch",
+        ),
+        _build_rule(GROUP, list_plurals(below="status"), "patch"),
+        _build_rule("", ["events"], "create"),
     )
     lease = {
-        **_rule("coordination.k8s.io", ["leases"], "get", "update"),
+        **_build_rule("coordination.k8s.io", ["leases"], "get", "update"),
         "resourceNames": [ACCOUNT],
     }
-    # A name cannot limit what is made.
-    made = _rule("coordination.k8s.io", ["leases"], "create")
+    # A name cannot limit the creation of objects.
+    made = _build_rule("coordination.k8s.io", ["leases"], "create")
     return [
         wide,
-        _binding("ClusterRoleBinding", "ClusterRole", ACCOUNT),
-        _role("Role", "fleetctl-lease", lease, made),
-        _binding("RoleBinding", "Role", "fleetctl-lease"),
+        _build_binding("ClusterRoleBinding", "ClusterRole", ACCOUNT),
+        _build_role("Role", "fleetctl-lease", lease, made),
+        _build_binding("RoleBinding", "Role", "fleetctl-lease"),
     ]
 
 
-def people() -> list[Document]:
-    """Whoever may view or edit a namespace may view or edit its custom resources too. Providers are
-    of the whole cluster, and their keys are the operator's: they are left to administrators.
+def build_people_roles() -> list[Document]:
+    """Returns the roles of users: a user with the right to view or edit a namespace may view or
+    edit its custom resources too. Providers are of the whole cluster, and their keys are the
+    operator's: they are left to administrators.
     """
-    edited = [*plurals(namespaced=True), *plurals(below="scale", runs=True)]
-    edit = _rule(GROUP, edited, "create", "update", "patch", "delete", "deletecollection")
-    view = _rule(GROUP, plurals(), "get", "list", "watch")
+    edited = [*list_plurals(namespaced=True), *list_plurals(below="scale", runs=True)]
+    edit = _build_rule(
+        GROUP,
+        edited,
+        "create",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+    )
+    view = _build_rule(
+        GROUP,
+        list_plurals(),
+        "get",
+        "list",
+        "watch",
+    )
     made = [
-        _role("ClusterRole", "fleetctl-view", view),
-        _role("ClusterRole", "fleetctl-edit", edit),
+        _build_role("ClusterRole", "fleetctl-view", view),
+        _build_role("ClusterRole", "fleetctl-edit", edit),
     ]
     for role, label in zip(made, (VIEW, EDIT), strict=True):
         role["metadata"]["labels"] = {label: "true"}
     return made
 
 
-def _rule(group: str, resources: list[str], *verbs: str) -> Document:
+def _build_rule(
+    group: str,
+    resources: list[str],
+    *verbs: str,
+) -> Document:
     return {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
 
 
-def _role(kind: str, name: str, *rules: Document) -> Document:
+def _build_role(
+    kind: str,
+    name: str,
+    *rules: Document,
+) -> Document:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": kind,
@@ -87,7 +129,11 @@ def _role(kind: str, name: str, *rules: Document) -> Document:
     }
 
 
-def _binding(kind: str, role: str, name: str) -> Document:
+def _build_binding(
+    kind: str,
+    role: str,
+    name: str,
+) -> Document:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": kind,

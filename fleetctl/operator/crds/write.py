@@ -1,6 +1,7 @@
-"""What deploy/ has from the specs, made anew: `python -m fleetctl.operator.crds.write deploy`.
+"""Writes the generated files of deploy/ from the specs: `python -m fleetctl.operator.crds.write
+deploy`.
 
-tests/unit/operator/test_operator_crds.py holds the files to the specs.
+tests/unit/operator/test_operator_crds.py compares the files with the specs.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.manifest.yaml.emit import to_yaml
+from fleetctl.operator.crds.argocd import HEALTH, argocd_settings
 from fleetctl.operator.crds.definition import GROUP, definition_of
-from fleetctl.operator.crds.roles import kinds_of_a_chart, people, roles
+from fleetctl.operator.crds.roles import build_people_roles, build_roles, kinds_of_a_chart
 from fleetctl.specs.kinds.registry import KINDS, Kind
 
 HEAD = "# Made from specs/ by `make reference`; changes here are lost.\n"
@@ -21,23 +23,25 @@ def file_of(kind: Kind) -> str:
     return f"crds/{GROUP}_{kind.plural}.yaml"
 
 
-def files() -> dict[str, str]:
-    """Path below deploy/ -> text."""
-    made = {file_of(kind): _text([definition_of(kind)]) for kind in KINDS.values()}
+def render_files() -> dict[str, str]:
+    """Returns the text of each file by its path below deploy/."""
+    made = {file_of(kind): _render_text([definition_of(kind)]) for kind in KINDS.values()}
     return {
         **made,
-        "kustomize/roles.yaml": _text(roles()),
-        "kustomize/people.yaml": _text(people()),
-        "helm/fleetctl/kinds.yaml": _text([kinds_of_a_chart()]),
+        "kustomize/roles.yaml": _render_text(build_roles()),
+        "kustomize/people.yaml": _render_text(build_people_roles()),
+        "helm/fleetctl/kinds.yaml": _render_text([kinds_of_a_chart()]),
+        "argocd/argocd-cm.yaml": _render_text([argocd_settings()]),
+        "argocd/health.lua": HEALTH,
     }
 
 
-def _text(documents: Sequence[object]) -> str:
+def _render_text(documents: Sequence[object]) -> str:
     return HEAD + "---\n".join(to_yaml(it) for it in documents)
 
 
 def main(directory: str) -> None:
-    for name, text in files().items():
+    for name, text in render_files().items():
         path = Path(directory, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Which of several operators leads: a Lease, and what follows from it."""
+"""Chooses the leader of several operators by a Lease."""

@@ -1,7 +1,7 @@
 """Becomes the leader by a Lease, stays it, and knows at once when it no longer is.
 
-What follows from an answer is decided in lease.py. Whoever acts for the leader asks `leads` first;
-`lost` is set when it is over, and this process never leads again.
+The next step after a reply is decided in lease.py. Code that acts for the leader checks `leads`
+first; `lost` is set when the lease is over, and this process never leads again.
 """
 
 from __future__ import annotations
@@ -15,55 +15,58 @@ from datetime import UTC, datetime
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.kubernetes.answers import ApiError
-from fleetctl.kubernetes.connection import Connection, Object
+from fleetctl.kubernetes.connection import ApiConnection, Object
 from fleetctl.operator.leading.lease import (
     MICROTIME,
     NOBODY,
-    Known,
-    Step,
-    Times,
-    heard,
-    leads,
+    LeaseKnowledge,
+    LeaseStep,
+    LeaseTimes,
+    choose_step,
+    is_leader,
     record_of,
     spec_of,
-    step,
+    update_known,
 )
 
 log = logging.getLogger("fleetctl.operator")
 
-CALL_S = 3.0  # of one question; several must fit before the deadline
+CALL_S = 3.0  # per request; several must fit before the deadline
 
 
 def boottime_s() -> float:
-    """A clock that goes on while the machine sleeps, and that nobody sets."""
+    """Returns a clock that goes on while the machine sleeps, and that is never set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Elector:
-    """me: unique to this process. clock: seconds that only rise."""
+    """A candidate for the lease. me: unique to this process. clock: seconds that only rise."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiConnection,
         *,
         namespace: str,
         name: str,
         me: str,
-        times: Times,
+        times: LeaseTimes,
         clock: Callable[[], float] = boottime_s,
     ) -> None:
         self.me = me
         self.lost = asyncio.Event()
-        self._connection, self._times, self._clock = connection, times, clock
+        self._connection = connection
+        self._times = times
+        self._clock = clock
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._name, self._namespace = name, namespace
-        self._known = Known()
+        self._name = name
+        self._namespace = namespace
+        self._known = LeaseKnowledge()
 
     def leads(self) -> bool:
-        return leads(self.me, self._known, self._clock(), self._times)
+        return is_leader(self.me, self._known, self._clock(), self._times)
 
     async def win(self) -> None:
-        """Until this process leads."""
+        """Waits until this process leads."""
         while not self.leads():
             await self._go_on()
             if not self.leads():
@@ -71,11 +74,11 @@ class Elector:
         log.info("leads", extra={"lease": self._name, "me": self.me})
 
     async def keep(self) -> None:
-        """Renew until the lease is lost, which sets `lost`; or until cancelled."""
+        """Renews the lease until it is lost, which sets `lost`; or until cancelled."""
         try:
             while self.leads():
                 await asyncio.sleep(self._times.retry_s)
-                # However long an answer takes, what is over is over.
+                # However long a reply takes, a lost lease stays lost.
                 left_s = self._left_s()
                 try:
                     async with asyncio.timeout(max(0.0, left_s)):
@@ -87,15 +90,15 @@ class Elector:
         log.warning("leads no more", extra={"lease": self._name, "me": self.me})
 
     async def release(self) -> None:
-        """Give the lease back, so that another one begins at once. Only when nothing acts any more
-        in this process.
+        """Releases the lease, so that another one begins at once. Call only when this process no
+        longer acts.
         """
         record = self._known.record
         self.lost.set()
         if not self.leads() or record is None:
             return
         self._known = replace(self._known, renewed_at_s=None)
-        spec = spec_of(self.me, Known(record), self._times, _now())
+        spec = spec_of(self.me, LeaseKnowledge(record), self._times, _format_now())
         spec |= {"holderIdentity": "", "leaseDurationSeconds": 1}
         try:
             await self._put(spec, record.version)
@@ -110,13 +113,13 @@ class Elector:
 
     async def _go_on(self) -> None:
         """One step: ask, or write."""
-        todo = step(self.me, self._known, self._clock(), self._times)
+        todo = choose_step(self.me, self._known, self._clock(), self._times)
         try:
-            if todo is Step.READ:
+            if todo is LeaseStep.READ:
                 await self._read()
-                todo = step(self.me, self._known, self._clock(), self._times)
-            if todo in (Step.CREATE, Step.TAKE, Step.RENEW):
-                await self._write(create=todo is Step.CREATE)
+                todo = choose_step(self.me, self._known, self._clock(), self._times)
+            if todo in (LeaseStep.CREATE, LeaseStep.TAKE, LeaseStep.RENEW):
+                await self._write(create=todo is LeaseStep.CREATE)
         except FleetctlError as error:
             log.info("no answer about the lease", extra={"error": str(error)})
 
@@ -130,16 +133,21 @@ class Elector:
             if not error.not_found:
                 raise
             record = NOBODY
-        self._known = heard(self._known, record, self._clock())
+        self._known = update_known(self._known, record, self._clock())
 
     async def _write(self, *, create: bool) -> None:
-        spec, sent_at_s = spec_of(self.me, self._known, self._times, _now()), self._clock()
+        spec = spec_of(self.me, self._known, self._times, _format_now())
+        sent_at_s = self._clock()
         version = self._known.record.version if self._known.record is not None else ""
         try:
             if create:
                 body = {"metadata": {"name": self._name}, "spec": spec, **_LEASE}
                 made = await self._connection.request(
-                    "POST", self._path, body=body, deadline_s=CALL_S, tries=1
+                    "POST",
+                    self._path,
+                    body=body,
+                    deadline_s=CALL_S,
+                    tries=1,
                 )
             else:
                 made = await self._put(spec, version)
@@ -148,7 +156,7 @@ class Elector:
                 raise
             await self._read()  # somebody else wrote it, or our own write before, unanswered
             return
-        self._known = Known(record_of(made), self._clock(), sent_at_s)
+        self._known = LeaseKnowledge(record_of(made), self._clock(), sent_at_s)
 
     async def _put(self, spec: Object, version: str) -> Object:
         metadata = {"name": self._name, "namespace": self._namespace, "resourceVersion": version}
@@ -164,5 +172,5 @@ class Elector:
 _LEASE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
 
 
-def _now() -> str:
+def _format_now() -> str:
     return datetime.now(UTC).strftime(MICROTIME)

@@ -1,1 +1,3 @@
-"""Custom resources and the store, held to each other: pure decisions, and what carries them out."""
+"""Keeps custom resources and the store equal: pure decisions, and the code that carries
+them out.
+"""

@@ -1,4 +1,4 @@
-"""The status of a custom resource: what the engine says of the stored object, whether its newest
+"""The status of a custom resource: the engine's status of the stored object, whether the newest
 state was accepted, and when that is worth a write. Pure.
 """
 
@@ -8,25 +8,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.common.text import timestamp
-from fleetctl.operator.crds.columns import CELLS, cells
-from fleetctl.specs.kinds.registry import Kind
-from fleetctl.views.objects import READY, View, document
+from fleetctl.common.text import format_timestamp
+from fleetctl.operator.crds.columns import CELLS, build_cells
+from fleetctl.operator.mirror.health import health_of
+from fleetctl.views.objects import View, build_document
 
 ACCEPTED = "Accepted"
-REFUSED = "Refused"  # the phase of what never was accepted
+REFUSED = "Refused"  # the phase of a resource that was never accepted
+# The generation that conditions of the work speak of: the newest that was carried out.
+ACCEPTED_GENERATION = "acceptedGeneration"
 MESSAGE_CHARS_MAX = 4000
-# A change of phase or condition is written after so long, with all that follows at its heels.
+# A change of phase or condition is written after this time, with all that follows at its heels.
 SOON_S = 0.3
 # Counts alone are written ever more rarely: a job of a day must not write ten thousand times.
-COUNTS_S, COUNTS_MAX_S = 5.0, 600.0
+COUNTS_S = 5.0
+COUNTS_MAX_S = 600.0
 
 Status = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Unaccepted:
-    """Why the operator does not carry out the newest state. reason: one CamelCase word."""
+    """The reason why the operator does not carry out the newest state. reason: one
+    CamelCase word.
+    """
 
     reason: str
     message: str
@@ -39,49 +44,64 @@ class Unaccepted:
 
 
 def status_for(
-    kind: Kind,
     seen: View | None,
     before: Mapping[str, Any],
     generation: int,
     refusal: Unaccepted | None,
     now_s: float,
 ) -> Status:
-    """seen: None while nothing of it is stored. before: what is written there now. generation: of
-    the custom resource, which kubectl compares with `observedGeneration`.
+    """Returns the status of a custom resource.
+
+    seen: None while no object is stored. before: the status that is written now. generation:
+    generation of the custom resource, which kubectl compares with `observedGeneration`.
     """
     status: Status = {}
     if seen is not None:
-        status = dict(document(seen, now_s, parts=("status",))["status"])  # type: ignore[call-overload]
-        status[CELLS] = cells(seen, now_s)
-        status.pop("durationSeconds", None)  # it would be another one at every look
+        status = dict(build_document(seen, now_s, parts=("status",))["status"])  # type: ignore[call-overload]
+        status[CELLS] = build_cells(seen, now_s)
+        status.pop("durationSeconds", None)  # it would differ at every look
     if refusal is not None:
         status = {"phase": REFUSED, "message": refusal.told, "hint": refusal.hint, **status}
         status.setdefault(CELLS, {"why": refusal.told[:80]})
     current = refusal is None and seen is not None and seen.current
-    shown = generation if current else before.get("observedGeneration")
-    status["observedGeneration"] = shown
-    if shown is None:
-        del status["observedGeneration"]
-    conditions = [{**it, "observedGeneration": shown or 0} for it in status.get("conditions") or ()]
-    if seen is not None and not kind.runs:
-        ready = seen.phase == READY
-        word = str(status.get("reason") or "Ready" if ready else "NotReady")
-        conditions.append(
-            _condition("Ready", ready, word, str(status.get("message") or ""), shown or 0)
-        )
-    conditions.append(_accepted(refusal, generation))
-    status["conditions"] = _since(conditions, before.get("conditions") or (), now_s)
+    shown = int(generation if current else before.get(ACCEPTED_GENERATION) or 0)
+    # A refused resource is looked at, too: its waiters must not wait for ever.
+    observed = current or refusal is not None
+    status["observedGeneration"] = generation if observed else shown
+    status[ACCEPTED_GENERATION] = shown
+    own = [it for it in status.get("conditions") or () if it["type"] != "Ready"]
+    conditions = [{**it, "observedGeneration": shown} for it in own]
+    word, told = (refusal.reason, refusal.told) if refusal is not None else ("", "")
+    conditions += health_of(seen, status, refused=word, told=told).conditions(generation)
+    conditions.append(_build_accepted(refusal, generation))
+    status["conditions"] = _keep_times(conditions, before.get("conditions") or (), now_s)
     return status
 
 
-def _accepted(refusal: Unaccepted | None, generation: int) -> dict[str, Any]:
+def _build_accepted(refusal: Unaccepted | None, generation: int) -> dict[str, Any]:
     if refusal is None:
-        return _condition(ACCEPTED, True, "Accepted", "", generation)
-    return _condition(ACCEPTED, False, refusal.reason, refusal.told, generation)
+        return _build_condition(
+            ACCEPTED,
+            True,
+            "Accepted",
+            "",
+            generation,
+        )
+    return _build_condition(
+        ACCEPTED,
+        False,
+        refusal.reason,
+        refusal.told,
+        generation,
+    )
 
 
-def _condition(
-    name: str, holds: bool, reason: str, message: str, generation: int
+def _build_condition(
+    name: str,
+    holds: bool,
+    reason: str,
+    message: str,
+    generation: int,
 ) -> dict[str, Any]:
     return {
         "type": name,
@@ -92,22 +112,24 @@ def _condition(
     }
 
 
-def _since(
-    conditions: Sequence[dict[str, Any]], before: Sequence[Mapping[str, Any]], now_s: float
+def _keep_times(
+    conditions: Sequence[dict[str, Any]],
+    before: Sequence[Mapping[str, Any]],
+    now_s: float,
 ) -> list[dict[str, Any]]:
-    """Those that have no time of their own keep the one that they had while they say the same."""
+    """Gives conditions without a time the time that they had, while they are unchanged."""
     old = {it.get("type"): it for it in before if isinstance(it, Mapping)}
     made = []
     for it in conditions:
         known = old.get(it["type"], {})
         same = known.get("status") == it["status"]
         since = known.get("lastTransitionTime") if same else None
-        made.append({"lastTransitionTime": since or timestamp(now_s), **it})
+        made.append({"lastTransitionTime": since or format_timestamp(now_s), **it})
     return made
 
 
 def patch_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that makes one of the other; empty where they say the same."""
+    """Returns the merge patch from `before` to `after`; empty where they are equal."""
     gone: dict[str, Any] = {key: None for key in before if key not in after}
     for key, value in after.items():
         known = before.get(key)
@@ -120,31 +142,39 @@ def patch_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
-    """What was written of one custom resource so far. counts: writes since its phase changed."""
+class StatusWrites:
+    """The writes of a custom resource so far. counts: writes since its phase changed."""
 
     at_s: float = 0.0
     counts: int = 0
 
 
 def due_at_s(
-    before: Mapping[str, Any], after: Mapping[str, Any], writes: Writes, since_s: float
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    writes: StatusWrites,
+    since_s: float,
 ) -> float:
-    """When the difference should be written, by the clock of since_s: when it was first seen."""
-    if _outline(before) != _outline(after):
+    """Returns when the difference should be written, by the clock of since_s: when it was first
+    seen.
+    """
+    if _outline_status(before) != _outline_status(after):
         return since_s + SOON_S
     return writes.at_s + min(COUNTS_S * 2.0**writes.counts, COUNTS_MAX_S)
 
 
-def written(
-    before: Mapping[str, Any], after: Mapping[str, Any], writes: Writes, now_s: float
-) -> Writes:
-    moved = _outline(before) != _outline(after)
-    return Writes(now_s, 0 if moved else writes.counts + 1)
+def record_write(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    writes: StatusWrites,
+    now_s: float,
+) -> StatusWrites:
+    moved = _outline_status(before) != _outline_status(after)
+    return StatusWrites(now_s, 0 if moved else writes.counts + 1)
 
 
-def _outline(status: Mapping[str, Any]) -> list[object]:
-    """What somebody may wait for."""
+def _outline_status(status: Mapping[str, Any]) -> list[object]:
+    """Returns the parts of a status that a client may wait for."""
     conditions = [
         (it.get("type"), it.get("status"), it.get("reason"), it.get("observedGeneration"))
         for it in status.get("conditions") or ()
@@ -152,18 +182,24 @@ def _outline(status: Mapping[str, Any]) -> list[object]:
     return [status.get("phase"), status.get("reason"), status.get("observedGeneration"), conditions]
 
 
-def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(type, reason, message) of the Kubernetes Events that a write is worth: an end, a refusal."""
+def list_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Lists (type, reason, message) of the Kubernetes Events that a write is worth: an end, a
+    refusal.
+    """
     old = {it.get("type"): it for it in before.get("conditions") or ()}
     told = []
     for it in after.get("conditions") or ():
-        known = old.get(it["type"], {})
+        sort = it["type"]
+        known = old.get(sort, {})
         message = it.get("message") or after.get("message") or ""
-        if it["type"] == ACCEPTED and it["status"] == "False":
+        became_true = it["status"] == "True" and known.get("status") != "True"
+        refused = sort == ACCEPTED and it["status"] == "False"
+
+        if refused:
             if (known.get("status"), known.get("message")) != ("False", it["message"]):
                 told.append(("Warning", it["reason"], message))
-        elif it["type"] in _TOLD and it["status"] == "True" and known.get("status") != "True":
-            told.append((_TOLD[it["type"]], it["reason"] or it["type"], message or it["type"]))
+        elif sort in _TOLD and became_true:
+            told.append((_TOLD[sort], it["reason"] or sort, message or sort))
     return told
 
 

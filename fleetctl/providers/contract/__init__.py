@@ -1,1 +1,1 @@
-"""What a provider implements, and what its package says of itself."""
+"""The interface that a provider implements, and the description of its package."""

@@ -1,7 +1,8 @@
-"""Whose account a provider works with: the name that people gave it, and where its credentials are.
+"""The account that a provider works with: its name from the user, and the source of its
+credentials.
 
-Made of Provider objects by wiring and the CLI, read by the providers. Holds no credential: names
-of variables and profiles alone, looked up when somebody connects. Standard library only.
+Made of Provider objects by wiring and the CLI, read by the providers. Holds no credential: names of
+variables and profiles alone, looked up at each connection. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,24 +20,31 @@ Lookup = Callable[[str], str | None]  # of a variable
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """name: of the Provider object, or of the provider that is built in. sort: which of those it
-    is. declared: the object's `account`, in its own words; settings: its block of the sort's name.
+    """An account of a provider. name: of the Provider object, or of the built-in provider. sort:
+    the name of that provider.
+    declared: the object's `account`, in its own words; settings: its block of the sort's name.
     environ: where variables are looked up.
     """
 
     name: str
     sort: str
     declared: Mapping[str, str] = field(default_factory=dict)
-    environ: Lookup = field(default=os.environ.get, repr=False, compare=False)
+    environ: Lookup = field(
+        default=os.environ.get,
+        repr=False,
+        compare=False,
+    )
     settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """The account's name in messages; empty where none is needed."""
-        return "" if self.name == self.sort else f"provider `{self.name}`: "
+        """The account's name in messages; "" where it is not needed."""
+        if self.name == self.sort:
+            return ""
+        return f"provider `{self.name}`: "
 
     def directory(self, home: Path) -> Path:
-        """The directory where its provider keeps what it must remember."""
+        """Returns the directory of its provider's records."""
         return provider_dir(home, self.name)
 
     def value(self, key: str) -> str:
@@ -53,7 +61,7 @@ class Account:
         return found
 
     def where(self) -> str:
-        """Where its credentials are said to be; "" when the object says nothing."""
+        """Returns the declared source of its credentials; "" when the object names no source."""
         for named in ("profile", "context", "kubeconfig"):
             if text := self.declared.get(named):
                 return f"{named} `{text}`"
@@ -61,9 +69,11 @@ class Account:
         return ", ".join(f"`{name}`" for name in variables)
 
     def hint(self, usual: str) -> str:
-        """What a person does about wrong credentials; `usual` where the object says nothing."""
+        """Returns the fix for wrong credentials; `usual` where the object names no source."""
         where = self.where()
-        return f"mend {where}, and apply provider/{self.name} again" if where else usual
+        if where:
+            return f"fix {where}, and apply provider/{self.name} again"
+        return usual
 
 
 AccountNow = Callable[[], Account]  # as its object stands when it is asked
@@ -74,7 +84,11 @@ def built_in(sort: str) -> Account:
     return Account(sort, sort)
 
 
-def account_of(name: str, spec: Mapping[str, object], environ: Lookup = os.environ.get) -> Account:
+def account_of(
+    name: str,
+    spec: Mapping[str, object],
+    environ: Lookup = os.environ.get,
+) -> Account:
     """The account that the stored spec of a Provider object describes."""
     found_value = spec.get("account")
     texts = (
@@ -84,4 +98,10 @@ def account_of(name: str, spec: Mapping[str, object], environ: Lookup = os.envir
     )
     sort = str(spec.get("type") or name)
     block = spec.get(sort)
-    return Account(name, sort, texts, environ, block if isinstance(block, Mapping) else {})
+    return Account(
+        name,
+        sort,
+        texts,
+        environ,
+        block if isinstance(block, Mapping) else {},
+    )

@@ -1,16 +1,15 @@
-"""What a provider is: four verbs for runs, a few for assets, and a contract that the engine plans
-with.
+"""The interface of a provider: four verbs for runs, a few for assets, and a contract that the
+engine plans with.
 
 Called by the engine alone. A provider never sees a plan, a store or another provider. It may raise
-two
-errors; both mean that nothing was started. Whose fault an answer tells decides which:
+two errors; both mean that no work was started. The fault in an answer decides which:
 
 - `Refused`: this template's (an image, size or GPU that does not exist). Believed when a second
-  look says the same; final for that template at that provider.
+    look confirms it; final for that template at that provider.
 - `Unavailable(account=True)`: the account's (key, permission, suspension, spend limit, quota).
-  Starts wait with the reason and its fix, and what runs goes on.
+    Starts wait with the reason and its fix, and present runs go on.
 - `Unavailable`: the service's or its network's; with the reason `UnknownAnswer` and the service's
-  own words where nobody knows what it says. A gateway's page is no answer of the service.
+    own words where the answer is not understood. A gateway's page is no answer of the service.
 
 Anything else leaves the outcome unknown, and the engine asks again under the same name.
 """
@@ -19,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from fleetctl.common.errors import Refused
@@ -31,9 +31,14 @@ from fleetctl.controllers.model import (
 )
 from fleetctl.guest.ship.library import library
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.endpoints import EndpointAccess, ServerAddress, ServerOrder
+from fleetctl.providers.contract.endpoint_access import (
+    ENDPOINT_TOKEN,
+    EndpointAccess,
+    ServerAddress,
+    ServerOrder,
+)
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.specs.blocks.nodes import Nodes, nodes_of
+from fleetctl.specs.blocks.nodes import NodeRange, nodes_of
 from fleetctl.specs.blocks.template import Template
 
 SANDBOX_CLOSED = "SandboxClosed"
@@ -44,8 +49,8 @@ BEGUN_AS_ANOTHER = "BegunAsAnother"
 
 @dataclass(frozen=True, slots=True)
 class FunctionRequest:
-    """How many containers a function has. name: of its Function object; "" when the template itself
-    asks for one.
+    """The number of a function's containers. name: of its Function object; "" when the template
+    itself asks for one.
     """
 
     name: str
@@ -56,8 +61,9 @@ class FunctionRequest:
 
 @dataclass(frozen=True, slots=True)
 class FunctionAsset:
-    """A function that is to be ready before anything calls it. template: without work, what all its
-    tasks have in common; the secrets as in a RunRequest. server: of one that tasks do not call.
+    """A function that is to be ready before its first call. template: the common part of all its
+    tasks, without work; the secrets as in a RunRequest. server: for a function that tasks do not
+    call.
     """
 
     order: FunctionRequest
@@ -68,6 +74,28 @@ class FunctionAsset:
 
 
 @dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file that a task gets. name: its path below the directory of the task's files; path: of its
+    content on this machine, which is never written to.
+    """
+
+    name: str
+    digest: str
+    path: Path
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MountedFile:
+    """A file of a volume that a task gets where it is. mount: the volume's path in the sandbox, in
+    its normal form; path: of the file below it.
+    """
+
+    mount: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """Everything that a start needs. Two requests with the same `run` are the same request."""
 
@@ -75,7 +103,7 @@ class RunRequest:
     sandbox: str  # equal to `run`: a new sandbox; else the open sandbox to use
     owner: str  # our store's id; travels in the create request
     uid: str
-    resource: str  # kind/name, for people
+    resource: str  # kind/name, for messages
     index: int
     attempt: int
     template: Template
@@ -86,33 +114,36 @@ class RunRequest:
         default_factory=dict, repr=False
     )  # env name -> value; never stored
     secret_refs: tuple[str, ...] = ()  # names of secrets that the provider itself keeps
-    # What the store knows of the order's sandbox; "" before an answer of the provider was durable.
+    # The store's handle of the sandbox; "" before an answer of the provider was durable.
     handle: str = ""
-    # Whose containers run it; None: a sandbox does.
+    # The function whose containers run it; None: a sandbox does.
     function: FunctionRequest | None = None
-    # What `wandb.init` in its program is told; None: nothing.
+    # The order for `wandb.init` in its program; None: no order.
     wandb: WandbTrial | None = None
     metric: str = ""  # that its kind compares, of which every value is recorded
-    checkpoint: CheckpointOrder | None = None  # where it saves its progress; None: nowhere known
+    checkpoint: CheckpointOrder | None = None  # where it saves its progress; None: unknown
     progress: ProgressOrder | None = None  # when it counts as hung; None: never
     variables: Mapping[str, str] = field(default_factory=dict)  # of this attempt alone
-    endpoints: EndpointAccess | None = None  # that its programs may call; None: none
+    endpoints: EndpointAccess | None = None  # that its programs may call; None: no endpoint
+    labels: Mapping[str, str] = field(default_factory=dict)  # of its object
+    # That its parameter `file` or `files` names, in that order.
+    files: tuple[InputFile | MountedFile, ...] = ()
 
     @property
-    def nodes(self) -> Nodes:
-        """Machines of this attempt. All begin, or none: the provider owns them, ends all when one
-        fails, and its observations are of all together.
+    def nodes(self) -> NodeRange:
+        """Machines of this attempt. All begin together or the attempt does not: the provider owns
+        them, ends all when one fails, and its observations are of all together.
         """
         return nodes_of(self.template)
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """Of the variables that it has beside those of its template."""
+        """The names of the variables that it has beside those of its template."""
         return (*self.secrets, *self.variables)
 
     @property
     def unit(self) -> str:
-        """What all attempts at the same work have in common."""
+        """The common name of all attempts at the same work."""
         return f"{self.uid}/{self.index}"
 
     def arguments(self) -> list[str]:
@@ -129,12 +160,19 @@ class RunRequest:
         return []
 
     def services(self) -> list[dict[str, object]]:
-        """Those beside its work, as the guest reads them; see guest/supervision/services."""
+        """Returns the services beside its work, as the guest reads them; see
+        guest/supervision/services.
+        """
         return [it.order() for it in self.template.services]
 
+    def masked(self) -> list[str]:
+        """Names of the secrets whose values are kept out of logs and journals."""
+        token = [ENDPOINT_TOKEN] if self.endpoints is not None else []
+        return sorted({*self.secrets, *token})
+
     def training(self) -> dict[str, object]:
-        """Its `checkpoint` and `progress` as the guest reads them, and the files that its programs
-        may import for them and for its endpoints; empty without any.
+        """The attempt's `checkpoint` and `progress` as the guest reads them, and the files that its
+        programs may import for them and for its endpoints; empty without any.
         """
         fields: dict[str, object] = {}
         if self.checkpoint is not None:
@@ -148,10 +186,12 @@ class RunRequest:
             # Of `reach: Direct` there is no access, and the same helpers.
             models=self.endpoints is not None or bool(self.template.endpoints),
         )
-        return {**fields, "library": files} if files else {}
+        if files:
+            return {**fields, "library": files}
+        return {}
 
     def followed(self) -> dict[str, object] | None:
-        """Its `metrics` as the guest reads them; see guest/metrics/followed.py."""
+        """The template's `metrics` as the guest reads them; see guest/metrics/followed.py."""
         asked = self.template.metrics
         if asked is None:
             return None
@@ -160,7 +200,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
-    """A run to look at: what the store knows of it."""
+    """A run to look at, with the store's knowledge about it."""
 
     run: str
     sandbox: str
@@ -170,7 +210,13 @@ class RunRef:
 
 
 def ref_of(run: Run) -> RunRef:
-    return RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
+    return RunRef(
+        run.name,
+        run.sandbox,
+        run.handle,
+        run.journal_offset,
+        run.uid,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,55 +234,62 @@ class LogChunk:
 
     data: bytes
     next_offset: int
-    eof: bool  # the run has ended and nothing follows
+    eof: bool  # the run has ended and no output follows
 
 
 Notify = Callable[[str], None]  # called with a run's name when something about it changed
 
 
-class Provider(Protocol):
-    """The verbs for runs. A provider is given `notify` when it is built, and calls it only to say
-    which run to look at.
+class RunProvider(Protocol):
+    """The verbs for runs. A provider is given `notify` when it is built, and calls it only with the
+    run to look at.
     """
 
     contract: Contract
 
     async def start(self, request: RunRequest) -> str:
-        """Begin the work of `request` at most once and return the provider's handle.
+        """Begins the work of `request` at most once and returns the provider's handle.
 
-        Idempotent by `request.run`: a second call adopts what the first began, whether it lives or
-        has ended. With a two-phase contract, a request without a handle only makes the sandbox; the
-        work begins with the next call, whose request carries the handle that this one returned.
-        Raises Refused or Unavailable, both certain that nothing began; Unavailable with the reason
-        SANDBOX_CLOSED when the open sandbox of the run is gone and the run can never begin in it,
-        or BEGUN_AS_ANOTHER when what began under its name is known to be other work.
+        Idempotent by `request.run`: a second call adopts the run that the first began, whether it
+        lives or has ended. With a two-phase contract, a request without a handle only makes the
+        sandbox; the work begins with the next call, whose request carries the handle that this one
+        returned. Raises Refused or Unavailable, both certain that no work began; Unavailable with
+        the reason SANDBOX_CLOSED when the open sandbox of the run is gone and the run can never
+        begin in it, or BEGUN_AS_ANOTHER when the work that began under its name is known to be
+        other work.
         """
         ...
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        """What is known of each run, by id. A run not in the answer: nothing is known now.
+        """Returns an observation of each run, by id. A run that is not in the answer is unknown
+        now.
 
         `Gone` rests on an answer of the service itself to a question asked now, never on what was
-        remembered: the engine believes it when it is said twice across the visibility bound.
+        remembered: the engine believes it when it is reported twice across the visibility bound.
         """
         ...
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
-        """End the run and its sandbox: TERM, `grace_s`, then KILL. Returns once asked; `observe`
+        """Ends the run and its sandbox: TERM, `grace_s`, then KILL. Returns once asked; `observe`
         confirms.
 
-        Stopping what is gone or was never there is not an error. Never touches what lacks our tag.
+        Stopping a run that is gone or was never there is not an error. Never touches a sandbox
+        without our tag.
         """
         ...
 
     async def owned(self) -> Sequence[Owned]:
-        """Every live sandbox that carries our store's tag, for the sweep. May lag by the visibility
-        bound.
+        """Returns every live sandbox that carries our store's tag, for the sweep. May lag by the
+        visibility bound.
         """
         ...
 
     def logs(
-        self, ref: RunRef, *, offset: int = 0, follow: bool = False
+        self,
+        ref: RunRef,
+        *,
+        offset: int = 0,
+        follow: bool = False,
     ) -> AsyncIterator[LogChunk]:
         """Output from byte `offset`, while it runs and after."""
         ...
@@ -246,21 +299,21 @@ class Assets(Protocol):
     """Volumes, functions and scratch space: things that are not runs."""
 
     async def ensure_volume(self, name: str) -> None:
-        """Make the volume exist. Idempotent."""
+        """Makes the volume exist. Idempotent."""
         ...
 
     async def remove_volume(self, name: str) -> None:
-        """Delete the volume and all data in it; gone when this returns. Idempotent."""
+        """Deletes the volume and all data in it; gone when this returns. Idempotent."""
         ...
 
     async def ensure_function(self, asset: FunctionAsset) -> ServerAddress | None:
-        """Make the function ready to be called, and keep its containers warm. Where it is asked, of
-        one with a server. Idempotent.
+        """Makes the function ready to be called, and keeps its containers warm. Returns the address
+        of one with a server. Idempotent.
         """
         ...
 
     async def remove_function(self, name: str) -> None:
-        """Let go of the function; gone when this returns, unless runs still call it. Idempotent."""
+        """Releases the function; gone when this returns, unless runs still call it. Idempotent."""
         ...
 
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
@@ -271,47 +324,72 @@ class Assets(Protocol):
 
 
 class Sourced(Protocol):
-    def revision(self, uid: str, template: Template, template_hash: str) -> str:
-        """What `source` was when it was taken for the runs of this resource and template: of a
-        directory as sources.revision tells it, of a repository its commit; empty when nobody
-        knows. Nothing is waited for.
+    def revision(
+        self,
+        uid: str,
+        template: Template,
+        template_hash: str,
+    ) -> str:
+        """Returns the revision of `source` as taken for the runs of this resource and template: for
+        a directory that of sources.revision, for a repository its commit; "" while it is unknown.
+        Never waits.
         """
         ...
 
 
 class Priced(Protocol):
     def usd_per_s(self, template: Template) -> float | None:
-        """What a sandbox for this template costs a second, now; None when nobody knows. 0.0 is
-        free.
+        """Returns the USD a second of a sandbox for this template, now; None while it is unknown.
+        0.0 is free.
         """
         ...
 
     def lacks(self, template: Template) -> str:
-        """A sentence why this template can never run here, as far as is known without asking; or
-        empty. Nothing is waited for.
+        """Returns a sentence why this template can never run here, as far as is known without a
+        call; or "". Never waits.
         """
         ...
 
 
 @runtime_checkable
 class LivePrices(Protocol):
-    """A provider whose accounts tell their own prices. Optional: the others have dated tables."""
+    """A provider whose accounts report their own prices. Optional: the others have dated tables."""
 
     @property
     def has_live_prices(self) -> bool:
-        """Whether usd_per_s goes by what the account told, within a day."""
+        """Returns whether usd_per_s uses the account's own prices, at most a day old."""
         ...
 
     async def ask_prices(self) -> None:
-        """Ask the account now, where there is one; what it does not tell stays as it was."""
+        """Asks the account now, where there is one; prices that it does not report stay."""
         ...
+
+
+# For a template that restricts its network, at a provider without that feature.
+NETWORK_HINT = "place it on `modal` or `daytona`, or leave `network` out"
+# For a template with settings of pods, where no candidate is a cluster.
+PODS_HINT = "place it on `kubernetes`, or leave `kubernetes` out"
+
+
+def no_network(provider: str, *, instead: str = "") -> Foreseen:
+    """Returns why a template that restricts its network cannot start there."""
+    message = f"provider `{provider}` does not restrict a task's network"
+    return Foreseen(("network",), message, f"{NETWORK_HINT}{instead}")
+
+
+def no_pods(provider: str) -> Foreseen:
+    """Returns why a template with settings of pods cannot start there: without pods they would be
+    left out silently.
+    """
+    message = f"provider `{provider}` has no pods"
+    return Foreseen(("kubernetes",), message, PODS_HINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """Why a start would be refused, or would wait without end. field: the path in the template that
-    it is about; empty: it is about the account. later: it may become right by itself, or by what
-    somebody does elsewhere. capacity: there is no such machine now.
+    """The reason why a start would be refused, or would wait without end. field: the path in the
+    template that it is about; empty: it is about the account. later: it may become right by itself,
+    or by what somebody does elsewhere. capacity: there is no such machine now.
     """
 
     field: tuple[str, ...]
@@ -326,8 +404,8 @@ class Foreseeing(Protocol):
     """A provider that knows some of its refusals before it is asked for a start. Optional."""
 
     async def foresee(self, template: Template, account: Account) -> Foreseen | None:
-        """The first thing that is known to be wrong; asks nobody beyond this machine. account: the
-        one that is about to be used, which may not be open yet.
+        """Returns the first known obstacle; looks at this machine alone. account: the one that is
+        about to be used, which may not be open yet.
         """
         ...
 
@@ -337,7 +415,7 @@ class Reachable(Protocol):
     """A provider whose service can be away, or stop knowing us. Optional: a machine is there."""
 
     async def reach(self) -> None:
-        """Ask the service for something small that any key in use may see. Raises Refused or
+        """Requests a small answer from the service, which any key in use may see. Raises Refused or
         Unavailable with what keeps our calls from being served.
         """
         ...
@@ -350,29 +428,29 @@ class Relaying(Protocol):
     """
 
     def relay(self, ref: RunRef, access: EndpointAccess) -> None:
-        """Carry the calls of a living run until it is over. Of a run that is begun with `endpoints`
-        this goes by itself: it is for those of an earlier controller, and for when the gateway has
-        come to listen elsewhere. Idempotent; waits for nothing; no error for a run that is over.
+        """Carries the calls of a living run until it is over. A run that is begun with `endpoints`
+        needs no call: this is for those of an earlier controller, and for a gateway with a new
+        address. Idempotent; never waits; no error for a run that is over.
         """
         ...
 
 
 @runtime_checkable
 class Resolving(Protocol):
-    """A provider that goes on with a start or a stop when nobody waits for the call any more."""
+    """A provider that goes on with a start or a stop when its caller waits no more."""
 
     def unresolved(self) -> bool:
-        """Whether the outcome of any start or stop is still open: this process must not end for
-        idleness then.
+        """Returns whether the outcome of any start or stop is still open: this process must not end
+        for idleness then.
         """
         ...
 
 
 class Closing(Protocol):
     async def close(self) -> None:
-        """Let go of connections. Runs go on."""
+        """Closes connections. Runs go on."""
         ...
 
 
-class Backend(Provider, Assets, Sourced, Priced, Closing, Protocol):
-    """What wiring builds for one provider name."""
+class Backend(RunProvider, Assets, Sourced, Priced, Closing, Protocol):
+    """The interface that wiring builds for one provider name."""

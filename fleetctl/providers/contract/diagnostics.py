@@ -1,4 +1,4 @@
-"""What `fleetctl doctor` hears from a provider about the machine and the account."""
+"""The results that `fleetctl doctor` gets from a provider about the machine and the account."""
 
 from __future__ import annotations
 
@@ -10,21 +10,34 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.providers.contract.account import Account
 
 
-class Finding(NamedTuple):
-    """One line. `says` never holds a credential; `fix` is the exact command that would help."""
+class CheckResult(NamedTuple):
+    """A line of `doctor`. `says` never holds a credential; `fix` is the exact command that would
+    help.
+    """
 
     topic: str  # a provider's name, or what it shares with others: `uv`, `git`
     what: str  # such as `package`, `token`, `server`
     ok: bool
     says: str
     fix: str = ""
-    away: bool = False  # what is not well is that a service does not answer
+    away: bool = False  # the fault is that a service does not answer
 
 
-def unreachable(topic: str, error: Unavailable, fix: str) -> Finding:
-    """error: names the server and says what was heard of it."""
-    return Finding(topic, "access", False, f"unreachable: {error}", fix, away=True)
+def report_unreachable(
+    topic: str,
+    error: Unavailable,
+    fix: str,
+) -> CheckResult:
+    """Returns the check of an unreachable server. error: names the server and its answer."""
+    return CheckResult(
+        topic,
+        "access",
+        False,
+        f"unreachable: {error}",
+        fix,
+        away=True,
+    )
 
 
 # called with the state directory and the account that is looked at
-Check = Callable[[Path, Account], Awaitable[list[Finding]]]
+Check = Callable[[Path, Account], Awaitable[list[CheckResult]]]

@@ -1,4 +1,4 @@
-"""What a provider offers for entering the sandbox of a task that runs. Used by `exec`, `cp` and
+"""The interface for entering the sandbox of a running task. Used by `exec`, `cp` and
 `port-forward`, which build it through wiring without a controller.
 """
 
@@ -12,7 +12,7 @@ ENDED_HINT = "a result, a log and the files in volumes outlive a task; its own d
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExecTarget:
     """A run that lives, and what a command beside it should find."""
 
     run: str
@@ -24,9 +24,9 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Streams:
-    """tty: rows and columns of the caller's terminal; None = plain streams. sizes: the later ones,
-    as the caller's window changes.
+class ExecStreams:
+    """The streams of a command. tty: rows and columns of the caller's terminal; None = plain
+    streams. sizes: the later ones, as the caller's window changes.
     """
 
     stdin: AsyncIterator[bytes] | None
@@ -40,18 +40,23 @@ class Entering(Protocol):
     terminal: bool  # whether a command can have a terminal
     binary: bool  # whether its output arrives byte for byte
 
-    async def execute(self, place: Place, argv: tuple[str, ...], streams: Streams) -> int:
-        """Run a command in the sandbox; its exit code, 128 and the number for a signal.
+    async def execute(
+        self,
+        place: ExecTarget,
+        argv: tuple[str, ...],
+        streams: ExecStreams,
+    ) -> int:
+        """Runs a command in the sandbox; returns its exit code, 128 and the number for a signal.
 
-        Raises Refused when the task has ended, Unavailable when nothing is known. Cancelled, it
+        Raises Refused when the task has ended, Unavailable when its state is unknown. Cancelled, it
         ends the command where the provider can.
         """
         ...
 
-    async def link(self, place: Place, port: int) -> str:
+    async def link(self, place: ExecTarget, port: int) -> str:
         """An address for a port of the sandbox; "" where a command has to carry the bytes."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections. The task goes on."""
+        """Closes connections. The task goes on."""
         ...

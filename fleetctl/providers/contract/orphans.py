@@ -1,5 +1,5 @@
-"""What a provider offers about sandboxes that nobody may remember. Used by `fleetctl orphans`,
-which builds it through wiring without a controller.
+"""The interface for sandboxes without an owner. Used by `fleetctl orphans`, which builds it through
+wiring without a controller.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from fleetctl.providers.contract.base import RunRequest
 from fleetctl.specs.values.hashing import params_hash
 
 if TYPE_CHECKING:
-    from fleetctl.controllers.planning.kind import Unit
+    from fleetctl.controllers.planning.kind_controller import Unit
 
-SANDBOX, FUNCTION, VOLUME, SNAPSHOT = "sandbox", "function", "volume", "snapshot"
-# In place of a store's tag, of what interpreters made: they need no store.
+SANDBOX = "sandbox"
+FUNCTION = "function"
+VOLUME = "volume"
+SNAPSHOT = "snapshot"
+# Replaces a store's tag on sandboxes of interpreters: they need no store.
 INTERPRETERS = "interpreters"
 SHARED = "shared"  # the work of a sandbox in which tasks take turns
 GONE_HINT = "`fleetctl orphans` lists what is there"
-_MARK_CHARS = 12  # of each hash: enough to tell two templates of one object apart
+_MARK_CHARS = 12  # of each hash: enough to distinguish two templates of an object
 
 
 class Orphan(NamedTuple):
@@ -30,47 +33,62 @@ class Orphan(NamedTuple):
     handle: str
     store: str  # whose tag it carries
     run: str  # that it was made for
-    job: str  # its key, for people; "" where the tags do not say
-    index: str  # type: ignore[assignment]  # hides tuple.index, which nobody wants of one
+    job: str  # its key, for messages; "" where the tags have no key
+    index: str  # type: ignore[assignment]  # hides tuple.index, which has no use here
     created_at_s: float  # 0.0 where it is not known
     uid: str = ""  # of its object, in the store that made it
-    work: str = ""  # as work_mark tells it, SHARED, or "" where nothing says so
+    work: str = ""  # as work_mark returns it, SHARED, or "" when it is unknown
     kind: str = SANDBOX
     parent: str = ""  # of an interpreter's sandbox: the run whose code asked for it
-    # Of a function: who called it from this home, `job-UID` or `function-NAME`.
+    # For a function: its callers from this state directory, `job-UID` or `function-NAME`.
     users: tuple[str, ...] = ()
 
 
 class Orphans(Protocol):
     async def found(self) -> Sequence[Orphan]:
-        """Every sandbox and function with a tag of any store, as far as the provider's list knows,
-        and the volumes that this store has used.
+        """Returns every sandbox and function with a tag of any store, as far as the provider's list
+        knows, and the volumes that this store has used.
 
         Raises Refused where the provider is not set up, Unavailable when it cannot be asked.
         """
         ...
 
     async def remove(self, orphan: Orphan) -> None:
-        """End the sandbox, stop the function, or delete the volume with its data; return once that
-        is confirmed. No error when it is gone.
+        """Ends the sandbox, stops the function, or deletes the volume with its data; returns once
+        that is confirmed. No error when it is gone.
         """
         ...
 
-    async def claim(self, orphan: Orphan, store_id: str, uid: str) -> None:
-        """Make it a sandbox of this store, for the object `uid`; its work goes on untouched.
+    async def claim(
+        self,
+        orphan: Orphan,
+        store_id: str,
+        uid: str,
+    ) -> None:
+        """Makes it a sandbox of this store, for the object `uid`; its work goes on untouched.
 
-        Returns once its tags say so. Raises Refused when it is gone, Unavailable when nobody knows.
+        Returns once its tags name the store. Raises Refused when it is gone, Unavailable when that
+        is unknown.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Closes connections."""
         ...
 
 
 def a_volume(provider: str, name: str) -> Orphan:
     """A volume that this store has used; volumes carry no tag."""
-    return Orphan(provider, name, "", "", "", "", 0.0, kind=VOLUME)
+    return Orphan(
+        provider,
+        name,
+        "",
+        "",
+        "",
+        "",
+        0.0,
+        kind=VOLUME,
+    )
 
 
 def mark_of(unit: Unit) -> str:
@@ -84,9 +102,7 @@ def work_mark(template_hash: str, params_hash: str) -> str:
 
 
 def work_of(request: RunRequest) -> str:
-    """What the sandbox that `request` makes says of its work."""
-    return (
-        SHARED
-        if request.reusable
-        else work_mark(request.template_hash, params_hash(request.params))
-    )
+    """Returns the mark of its work on the sandbox that `request` makes."""
+    if request.reusable:
+        return SHARED
+    return work_mark(request.template_hash, params_hash(request.params))

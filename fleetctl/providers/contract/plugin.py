@@ -1,4 +1,4 @@
-"""What a provider's package says of itself in its `plugin.py`. Imports nothing: lists come through
+"""The description of a provider's package in its `plugin.py`. Imports no module: lists come through
 here.
 """
 
@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Server(NamedTuple):
-    """Whose clock `doctor` looks at. credential: the variable without which nobody asks; named: the
-    variable that names another server.
+class ProviderServer(NamedTuple):
+    """The server whose clock `doctor` compares. credential: the variable without which it is not
+    called; named: the variable that names another server.
     """
 
     credential: str
@@ -18,23 +18,25 @@ class Server(NamedTuple):
 
 
 class Plugin(NamedTuple):
-    """Where each part of a provider is, as `module:name`, imported when it is needed.
+    """The part of a provider for each use, as `module:name`, imported when it is needed.
 
-    backend: built with (home, store_id=, notify=), a Backend; and with account= unless there is but
-    one account of it.
-    volume_files: with (home, account, store_id=), VolumeFiles; what `cp`, `ls` and `rm` reach
-    without a controller. orphans: with (home, account), Orphans. exec: with (home, account),
-    Entering; how `exec`, `cp` and `port-forward` get in. check: a Check, for `doctor`.
+    backend: built with (home, store_id=, notify=), a Backend; and with account= unless the
+    provider has a single account.
+    volume_files: with (home, account, store_id=), VolumeFiles; used by `cp`, `ls` and `rm`
+    without a controller. lists_volumes: it shows files without a sandbox. orphans: with
+    (home, account), Orphans. exec: with (home, account), Entering, used by `exec`, `cp` and
+    `port-forward`. check: a Check, for `doctor`.
     session: an OpenSession, and session_end: an EndSession, for interpreters. kept: called with
     (home, uid, run), where a task's own files outlive it. listed_bytes: called with (home, volume),
-    where it costs nearly nothing. caches: with (home), Caches; what it keeps here for the next use.
-    sdk: the package that its extra installs. Empty is what it has nothing for.
+    where it is cheap. caches: with (home), Caches on this machine.
+    sdk: the package that its extra installs. A part that it lacks is empty.
     """
 
     backend: str
     orphans: str
     check: str
     volume_files: str = ""
+    lists_volumes: bool = False
     exec: str = ""
     session: str = ""
     session_end: str = ""
@@ -42,4 +44,4 @@ class Plugin(NamedTuple):
     listed_bytes: str = ""
     caches: str = ""
     sdk: str = ""
-    server: Server | None = None
+    server: ProviderServer | None = None

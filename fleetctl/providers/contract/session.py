@@ -1,7 +1,9 @@
-"""What an interpreter needs of a provider: one sandbox with the driver in it, and a line to it.
+"""The interface that an interpreter needs from a provider: one sandbox with the driver in it, and a
+line to it.
 
-Implemented by `providers/<name>/interpreter/session.py` as `open_session(home, request)`, named in
-wiring, called by fleetctl/interpreter alone. A session never looks into what goes over the line.
+Implemented by `providers/<name>/interpreter/<name>_session.py` as `open_session(home, request)`,
+named in wiring, called by fleetctl/interpreter alone. A session never looks into the data on the
+line.
 """
 
 from __future__ import annotations
@@ -33,28 +35,28 @@ class SessionRequest:
     name: str  # unique; letters, digits and `-`: the sandbox's own name where it can have one
     driver: str  # text of the program to run, for Python 3.9 and later
     lifetime_s: float  # the sandbox ends by itself after this, whatever becomes of us
-    image: Image | None = None  # None: what the provider's interpreters have by default
+    image: Image | None = None  # None: the default of the provider's interpreters
     place: VolumePlace | None = None
     repository: GitSource | None = None  # cloned before the driver starts
     workspace: bool = False  # whether code works in a directory of its own; so with a repository
     secrets: tuple[str, ...] = ()  # names of secrets that the provider keeps
     parent: str = ""  # the session whose code asked for this one: carried as a tag; "" a program's
-    # What only one provider understands, such as its own objects: {"app": modal.App, ...}. Others
-    # refuse what they would have to ignore to their user's surprise.
+    # Options of a provider alone, such as its own objects: {"app": modal.App, ...}. Others refuse
+    # options that they would have to ignore to their user's surprise.
     native: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 class Session(Protocol):
     """An open session. All verbs are called on one event loop, `send` by one caller at a time."""
 
-    place_root: str  # where the order's place is found in the sandbox; "" without one
+    place_root: str  # where the order's VolumePlace is found in the sandbox; "" without one
     workspace: str  # absolute path of the directory that code works in; "" = where the driver is
-    # Why the volume keeps nothing of what is written before the session ends; "" where a `sync` in
-    # the sandbox is enough.
+    # Why writes to the volume are durable only after the session's end; "" where a `sync` in the
+    # sandbox is enough.
     committed_late: str
 
     async def send(self, line: str) -> None:
-        """Hand one line (ASCII, without its end) to the driver's standard input.
+        """Hands one line (ASCII, without its end) to the driver's standard input.
 
         Raises Unavailable when the session is over or cannot be reached; whether the line arrived
         is then unknown, and it is never sent again.
@@ -62,24 +64,24 @@ class Session(Protocol):
         ...
 
     def lines(self) -> AsyncIterator[str]:
-        """What the driver writes to its standard output, line by line, each exactly once and in
-        order, also over a connection that had to be made again. Ends when the driver is gone and
-        never raises: `ending` says why. Called once.
+        """Yields the driver's standard output, line by line, each exactly once and in order, also
+        over a connection that had to be made again. Ends when the driver is gone and never raises:
+        `ending` has the reason. Called once.
         """
         ...
 
     def ending(self) -> str:
-        """After `lines` has ended: why, as a clause for people, with the driver's last words on
-        standard error if it said any. Without secrets.
+        """After `lines` has ended: returns why, as a clause for messages, with the driver's last
+        words on standard error, if any. Without secrets.
         """
         ...
 
     async def reload(self) -> None:
-        """Make what others have written to the volume visible; nothing to do where it always is."""
+        """Makes the writes of others to the volume visible; no work where they always are."""
         ...
 
     async def stop(self) -> None:
-        """End the sandbox and all of its processes, confirmed where the provider can. Idempotent,
+        """Ends the sandbox and all of its processes, confirmed where the provider can. Idempotent,
         also after the session has ended by itself. Raises Unavailable when it cannot be ended now.
 
         Also called while this process exits, when no thread can be started any more.

@@ -1,4 +1,4 @@
-"""What a provider promises about itself, as data that the engine plans with."""
+"""The promises of a provider, as data that the engine plans with."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from fleetctl.specs.blocks.nodes import nodes_of, ray_of, rdma_of
 from fleetctl.specs.blocks.template import Template
 
+# The largest total of the files of a task whose order is an argument of a call, or a text for a
+# shell.
+SMALL_INPUTS_BYTES_MAX = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a provider promises about itself; tests/contracts holds it to every line."""
+    """The promises of a provider; tests/contracts holds it to every line."""
 
     visibility_bound_s: float  # a start is visible by id and in a list at the latest after this
     list_shows_finished: bool
@@ -23,20 +27,25 @@ class Contract:
     call_deadline_s: float  # no call is waited for longer
     default_parallelism: int
     poll_s: float  # the net under push notifications
-    sandboxes_at_once: int | None = None  # over all objects; None = it says so when it is full
+    sandboxes_at_once: int | None = None  # over all objects; None = it reports when it is full
     # Where a list hides what has finished and a name is free again then, a start whose answer was
     # lost could begin twice: there the sandbox is made first, and begins once its id is durable.
     two_phase: bool = False
     functions: bool = False  # runs templates with `runtime: function`
     secrets: bool = False  # gives work the values of secrets that it keeps itself
-    # Of a sandbox whose task names no limit of its own; None: as long as may be.
+    guards_secrets: bool = False  # and looks itself whether they are for the work's namespace
+    keeps_index_login: bool = False  # a package index's password comes from such a secret alone
+    # For a sandbox whose task names no limit of its own; None: unlimited.
     usual_lifetime_s: float | None = None
     nodes_max: int = 1  # machines that can work as one attempt
     ray: bool = False  # starts a Ray cluster before the work
     rdma: bool = False  # can join the machines of an attempt by it
+    inputs_bytes_max: int | None = None  # of all files of a task together; None: no own limit
 
     def cannot_join(self, provider: str, template: Template) -> str:
-        """Why so many nodes, or a Ray cluster over them, cannot be had there; or empty."""
+        """Returns why this number of nodes, or a Ray cluster over them, cannot be had there; or
+        "".
+        """
         nodes = nodes_of(template)
         if nodes.min > self.nodes_max:
             one = self.nodes_max == 1
@@ -52,18 +61,52 @@ class Contract:
             return f"provider `{provider}` joins no machines by RDMA"
         return ""
 
+    def cannot_bring(
+        self,
+        provider: str,
+        size: int,
+        template: Template,
+    ) -> str:
+        """Returns why the files of a task cannot come there; or "". size: bytes of all of them."""
+        most = self.inputs_bytes_max
+        where = ""
+        if most is None or size <= SMALL_INPUTS_BYTES_MAX:
+            return ""
+        image = template.image
+        if template.is_function or nodes_of(template).max > 1:
+            most = SMALL_INPUTS_BYTES_MAX
+            where = " in a function or of several nodes"
+        elif image is not None and (image.snapshot or (image.registry and image.python is None)):
+            most = SMALL_INPUTS_BYTES_MAX
+            where = " in an image without `python`"
+        if size <= most:
+            return ""
+        return (
+            f"provider `{provider}` brings at most {most // 1024**2} MiB of files to a task{where},"
+            f" and one has {size / 1024**2:.1f} MiB"
+        )
+
     def joins_field(self, template: Template) -> str:
-        """What asks for it where `cannot_join` says why not: `nodes`, `ray` or `rdma`."""
+        """Returns the field that asks for it, where `cannot_join` has a reason: `nodes`, `ray` or
+        `rdma`.
+        """
         nodes = nodes_of(template).min
         if nodes > self.nodes_max or (template.is_function and nodes > 1):
             return "nodes"
         ray = ray_of(template).enabled
-        return "ray" if ray and (template.is_function or not self.ray) else "rdma"
+        if ray and (template.is_function or not self.ray):
+            return "ray"
+        return "rdma"
 
     def joins_hint(self, template: Template) -> str:
-        """What would help where `cannot_join` says why not."""
+        """Returns the hint, where `cannot_join` has a reason."""
         if template.is_function:
             return "use `nodes: 1`, and no `ray`"
         if nodes_of(template).min > self.nodes_max:
             return f"use `nodes: {self.nodes_max}`, or place it elsewhere"
         return f"leave `{self.joins_field(template)}` out, or place it elsewhere"
+
+
+BRING_HINT = (
+    "keep them on a volume, with their paths in a file of `fromFile`, or place it elsewhere"
+)

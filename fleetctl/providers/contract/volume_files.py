@@ -1,4 +1,4 @@
-"""What a provider offers for the files in its volumes. Used by `cp`, `ls` and `rm` of the CLI,
+"""The interface for the files in a provider's volumes. Used by `cp`, `ls` and `rm` of the CLI,
 which build it through wiring without a controller.
 """
 
@@ -22,8 +22,8 @@ class FileEntry(NamedTuple):
     modified_at_s: float  # 0.0 where it is not known
 
 
-class Copy(NamedTuple):
-    """One file to copy, in either direction."""
+class FileCopy(NamedTuple):
+    """A file to copy, in either direction."""
 
     local: Path
     remote: str
@@ -33,16 +33,22 @@ class Copy(NamedTuple):
 Tell = Callable[[int], None]  # called with bytes that were copied since the last call
 
 
-def batches(files: Sequence[Copy], *, files_max: int, bytes_max: int) -> Iterator[list[Copy]]:
+def split_batches(
+    files: Sequence[FileCopy],
+    *,
+    files_max: int,
+    bytes_max: int,
+) -> Iterator[list[FileCopy]]:
     """Files in batches, in their order; a file that alone has more than bytes_max is a batch of its
     own.
     """
-    batch: list[Copy] = []
+    batch: list[FileCopy] = []
     size = 0
     for one in files:
         if batch and (len(batch) >= files_max or size + one.size > bytes_max):
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
         batch.append(one)
         size += one.size
     if batch:
@@ -50,14 +56,15 @@ def batches(files: Sequence[Copy], *, files_max: int, bytes_max: int) -> Iterato
 
 
 @contextmanager
-def beside(local: Path) -> Iterator[Path]:
-    """Where a file is downloaded to: beside its place, which it takes when all of it is there.
+def download_beside(local: Path) -> Iterator[Path]:
+    """Yields the path to download a file to: beside its target, to which it is renamed when it is
+    whole.
 
     Raises Refused where a directory has its name.
     """
     if local.is_dir():
         raise Refused(
-            f"`{local}` is a directory, and a file would replace it", hint="name another place"
+            f"`{local}` is a directory, and a file would replace it", hint="name another path"
         )
     temporary = local.with_name(f".{local.name}.{os.getpid()}.part")
     try:
@@ -67,7 +74,7 @@ def beside(local: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def missing(volume: str, path: str) -> NotFound:
+def path_missing(volume: str, path: str) -> NotFound:
     return NotFound(
         f"volume/{volume} has no `/{path.lstrip('/')}`", hint=f"fleetctl ls volume/{volume}"
     )
@@ -90,29 +97,55 @@ class VolumeFiles(Protocol):
     """
 
     async def entries(
-        self, volume: str, path: str, *, recursive: bool = False
+        self,
+        volume: str,
+        path: str,
+        *,
+        recursive: bool = False,
     ) -> Sequence[FileEntry]:
-        """What is in a directory, or all that is below it, by path; of a file, its own entry."""
+        """Returns the entries of a directory, or all entries below it, by path; for a file, its own
+        entry.
+        """
         ...
 
-    async def put(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
-        """Copy files into the volume, over what is there; directories above them are made."""
+    async def put(
+        self,
+        volume: str,
+        files: Sequence[FileCopy],
+        *,
+        tell: Tell,
+    ) -> None:
+        """Copies files into the volume, over what is there; directories above them are made."""
         ...
 
-    async def get(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
-        """Copy files out of the volume, over what is there; readers see the old or the new one."""
+    async def get(
+        self,
+        volume: str,
+        files: Sequence[FileCopy],
+        *,
+        tell: Tell,
+    ) -> None:
+        """Copies files out of the volume, over what is there; readers see the old or the new
+        one.
+        """
         ...
 
-    async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, or with `recursive` a directory and all in it."""
+    async def remove(
+        self,
+        volume: str,
+        path: str,
+        *,
+        recursive: bool = False,
+    ) -> None:
+        """Removes a file, or with `recursive` a directory and all in it."""
         ...
 
     async def size(self, volume: str) -> int | None:
-        """Bytes of all files; None where that takes too long to say."""
+        """Returns the bytes of all files; None where counting takes too long."""
         ...
 
 
-def clean(path: str) -> str:
+def clean_path(path: str) -> str:
     """`path` as these verbs take it. Raises UsageError for one that leaves the volume."""
     parts = [part for part in PurePosixPath("/", path).parts[1:] if part != "."]
     if ".." in parts or "\0" in path:

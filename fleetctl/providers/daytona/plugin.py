@@ -1,17 +1,17 @@
-"""Where the parts of provider `daytona` are. Read by the wiring, which imports them when needed."""
+"""The plugin row of provider `daytona`. Read by the wiring, which imports them when needed."""
 
 from __future__ import annotations
 
-from fleetctl.providers.contract.plugin import Plugin, Server
+from fleetctl.providers.contract.plugin import Plugin, ProviderServer
 
 PLUGIN = Plugin(
-    backend="fleetctl.providers.daytona.provider:DaytonaProvider",
-    volume_files="fleetctl.providers.daytona.assets.volume_files:DaytonaFiles",
-    orphans="fleetctl.providers.daytona.orphans:DaytonaOrphans",
-    exec="fleetctl.providers.daytona.runs.exec:DaytonaEntering",
-    check="fleetctl.providers.daytona.check:check",
-    session="fleetctl.providers.daytona.interpreter.session:open_session",
-    session_end="fleetctl.providers.daytona.interpreter.session:end_session",
+    backend="fleetctl.providers.daytona.daytona_provider:DaytonaProvider",
+    volume_files="fleetctl.providers.daytona.assets.daytona_files:DaytonaFiles",
+    orphans="fleetctl.providers.daytona.daytona_orphans:DaytonaOrphans",
+    exec="fleetctl.providers.daytona.runs.daytona_exec:DaytonaEntering",
+    check="fleetctl.providers.daytona.daytona_check:check_daytona",
+    session="fleetctl.providers.daytona.interpreter.daytona_session:open_session",
+    session_end="fleetctl.providers.daytona.interpreter.daytona_session:end_session",
     sdk="daytona",
-    server=Server("DAYTONA_API_KEY", "https://app.daytona.io/api", "DAYTONA_API_URL"),
+    server=ProviderServer("DAYTONA_API_KEY", "https://app.daytona.io/api", "DAYTONA_API_URL"),
 )

@@ -1,5 +1,5 @@
-"""Provider `kubernetes`: runs as Jobs of one pod, in a cluster that somebody has.
+"""Provider `kubernetes`: runs are Jobs with a single pod, in a cluster that the user already has.
 
-`provider.py` is the face. No module here imports the package `kubernetes`; fleetctl/kubernetes does
-when it connects.
+`kubernetes_provider.py` is the face. No module here imports the package `kubernetes`;
+fleetctl/kubernetes does when it connects.
 """

@@ -1,6 +1,6 @@
 """Provider `local`: runs as process trees of this machine, volumes as directories, no account.
 
-`provider.py` is the face, `supervisors.py` talks to the supervisors, and `supervisor/` is what runs
-beside the controller and outlives it. Import `logs.py` alone to read output; it needs nothing else
-of this package.
+`local_provider.py` is the face, `supervisors.py` is the client of the supervisors, and
+`supervisor/` runs beside the controller and outlives it. Import `run_log_reader.py` alone to read
+output; it needs no other module of this package.
 """

@@ -1,5 +1,5 @@
 """Provider `modal`: runs as sandboxes on Modal, through its own SDK.
 
-`provider.py` is the face. No module here imports the SDK before something is asked of Modal: it
-takes most of a second, and many commands never need it.
+`modal_provider.py` is the face. No module here imports the SDK before something is asked of Modal:
+it takes most of a second, and many commands never need it.
 """

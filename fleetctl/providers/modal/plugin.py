@@ -1,17 +1,18 @@
-"""Where the parts of provider `modal` are. Read by the wiring, which imports them when needed."""
+"""The plugin row of provider `modal`. Read by the wiring, which imports them when needed."""
 
 from __future__ import annotations
 
-from fleetctl.providers.contract.plugin import Plugin, Server
+from fleetctl.providers.contract.plugin import Plugin, ProviderServer
 
 PLUGIN = Plugin(
-    backend="fleetctl.providers.modal.provider:ModalProvider",
-    volume_files="fleetctl.providers.modal.assets.volume_files:ModalFiles",
-    orphans="fleetctl.providers.modal.orphans:ModalOrphans",
-    exec="fleetctl.providers.modal.runs.exec:ModalEntering",
-    check="fleetctl.providers.modal.check:check",
-    session="fleetctl.providers.modal.interpreter.session:open_session",
-    session_end="fleetctl.providers.modal.interpreter.session:end_session",
+    backend="fleetctl.providers.modal.modal_provider:ModalProvider",
+    volume_files="fleetctl.providers.modal.assets.modal_files:ModalFiles",
+    lists_volumes=True,
+    orphans="fleetctl.providers.modal.modal_orphans:ModalOrphans",
+    exec="fleetctl.providers.modal.runs.modal_exec:ModalEntering",
+    check="fleetctl.providers.modal.modal_check:check_modal",
+    session="fleetctl.providers.modal.interpreter.modal_session:open_session",
+    session_end="fleetctl.providers.modal.interpreter.modal_session:end_session",
     sdk="modal",
-    server=Server("MODAL_TOKEN_ID", "https://api.modal.com", "MODAL_SERVER_URL"),
+    server=ProviderServer("MODAL_TOKEN_ID", "https://api.modal.com", "MODAL_SERVER_URL"),
 )

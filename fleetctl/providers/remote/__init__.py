@@ -1,5 +1,5 @@
-"""What every provider with remote sandboxes needs on this machine: a mirror of each run's journal
-and log, one follower a run, and the order in which things may be said.
+"""The shared part of all providers with remote sandboxes: a mirror of each run's journal and log on
+this machine, one follower a run, and the order in which ends are reported.
 
-Used by the providers that run the guest in somebody else's sandboxes; it knows none of them.
+Used by the providers that run the guest in sandboxes elsewhere; it knows no provider.
 """

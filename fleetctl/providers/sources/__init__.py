@@ -1,4 +1,5 @@
-"""Code that tasks work on: what of a directory is taken, and how git is asked; for all providers.
+"""The code that tasks work on: which files of a directory are taken, and how git is called; for all
+providers.
 
-A provider decides where it lands. Nothing here knows of sandboxes.
+A provider decides where the code is put. No module here knows of sandboxes.
 """

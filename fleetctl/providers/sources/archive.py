@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from secrets import token_hex
 
-from fleetctl.providers.sources.frozen import frozen
-from fleetctl.providers.sources.snapshots import name_of
+from fleetctl.providers.sources.frozen_copy import freeze_source
+from fleetctl.providers.sources.source_snapshots import name_of
 from fleetctl.specs.blocks.template import Source
 
 REST = "rest.tar"
@@ -21,27 +21,28 @@ def archive_of(source: Source, job: Path) -> Path:
     """The source, packed; made once a template, so that every sandbox gets the same. Raises
     Refused.
     """
-    tree = frozen(source, job)
+    tree = freeze_source(source, job)
     archive = tree.with_name(f"{tree.name}.tar.gz")
     if not archive.exists():
-        _pack(archive, tree, ["."], mode="w:gz")
+        _pack_archive(archive, tree, ["."], mode="w:gz")
     return archive
 
 
 def name_in_sandbox(path: str) -> str:
-    """What a directory is called there: as here, where that is UTF-8."""
+    """Returns a directory's name in the sandbox: as here, where that is UTF-8."""
     return os.fsencode(name_of(Path(path))).decode("utf-8", "replace")
 
 
 def rest_of(tree: Path) -> tuple[Path, frozenset[str]]:
-    """(a directory that holds REST where there is anything for it, what is in that, relative to the
-    copy): links, directories without a file, and names that are no UTF-8. Made once.
+    """Returns (a directory, the entries of its archive REST, relative to the copy). REST holds
+    links, directories without a file and names that are no UTF-8; it is made once, if there are
+    any.
     """
     names = frozenset(_odd_in(tree))
     directory = tree.with_name(f"{tree.name}.rest")
     directory.mkdir(mode=0o700, exist_ok=True)
     if names and not (directory / REST).exists():
-        _pack(directory / REST, tree, sorted(names), mode="w")
+        _pack_archive(directory / REST, tree, sorted(names), mode="w")
     return directory, names
 
 
@@ -62,8 +63,16 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def _pack(archive: Path, tree: Path, names: Iterable[str], *, mode: str) -> None:
-    """Sandboxes of one template may begin at once, and each makes a whole one."""
+def _pack_archive(
+    archive: Path,
+    tree: Path,
+    names: Iterable[str],
+    *,
+    mode: str,
+) -> None:
+    """Packs the archive. Sandboxes of a template may begin at once, and each makes a whole
+    archive.
+    """
     making = archive.with_name(f".{archive.name}.{token_hex(4)}.new")
     # By this form names are bytes, which every tar takes as they are.
     options = {"compresslevel": 1} if mode == "w:gz" else {}
@@ -74,7 +83,7 @@ def _pack(archive: Path, tree: Path, names: Iterable[str], *, mode: str) -> None
 
 
 def _as_roots(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Whoever made the file is nobody in a sandbox."""
+    """Makes root the owner: the file's owner here does not exist in a sandbox."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry

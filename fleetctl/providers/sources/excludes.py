@@ -1,7 +1,7 @@
-"""Which files of a source stay out, by the patterns of .gitignore and by those of .dockerignore,
-which mean other things. Pure.
+"""Decides which files of a source stay out, by the patterns of .gitignore and by those of
+.dockerignore, which mean other things. Pure.
 
-Read by tree.py, which finds the ignore files of a project.
+Read by tree_copy.py, which finds the ignore files of a project.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from fleetctl.providers.sources.globs import DEEPER, Automaton, matcher_of, pieces_of
+from fleetctl.guest.outputs.globs import DEEPER, Automaton, matcher_of, pieces_of
 
 DEFAULTS = (
     ".git",
@@ -30,26 +30,28 @@ DEFAULTS = (
 class Excludes:
     """Rules in order; the last one that fits decides, and `!` takes back in.
 
-    As git has it, a rule speaks of a path alone: what lies in a directory that is out is out with
+    As in git, a rule applies to a path alone: an entry of an excluded directory is excluded with
     it, and no rule can take it back.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._rules = [rule for pattern in patterns if (rule := _rule(pattern)) is not None]
+        self._rules = [rule for pattern in patterns if (rule := _compile_rule(pattern)) is not None]
         matchers = [matcher for matcher, _, _ in self._rules]
-        # Most paths meet no rule at all, which one expression tells sooner than all of them.
+        # Most paths meet no rule at all, which one expression finds sooner than all rules.
         every = "|".join(f"(?:{it.pattern})" for it in matchers if isinstance(it, re.Pattern))
         self._any: list[re.Pattern[str] | Automaton] = [
             it for it in matchers if isinstance(it, Automaton)
         ]
-        self._any += [re.compile(every)] if every else []
+        self._any += [re.compile(every, re.DOTALL)] if every else []
 
     def match(self, path: str, *, is_directory: bool) -> bool:
-        """Whether `path`, relative to the source and with `/` between its parts, stays out."""
+        """Returns whether `path`, relative to the source and with `/` between its parts, stays
+        out.
+        """
         return bool(self.decide(path, is_directory=is_directory))
 
     def decide(self, path: str, *, is_directory: bool) -> bool | None:
-        """Whether `path` is left out, as `match` says; None when no rule says anything of
+        """Returns whether `path` is left out, as `match` decides; None when no rule applies to
         `path`.
         """
         out: bool | None = None
@@ -64,22 +66,22 @@ class Excludes:
 class DockerExcludes:
     """The rules of a .dockerignore; the last one that fits decides.
 
-    As Docker has it, a rule begins at the top of the source (`**/` is how it says `at every depth`)
-    and speaks of all that lies below what it names, which a later `!` takes back file by file.
+    As in Docker, a rule begins at the top of the source (`**/` means `at every depth`) and applies
+    to all below the path that it names, which a later `!` takes back file by file.
     """
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._rules = [
             (matcher, back_in, text)
             for line in lines
-            if (text := _anchored(line)) and (rule := _rule(text)) is not None
+            if (text := _anchor_line(line)) and (rule := _compile_rule(text)) is not None
             for matcher, _, back_in in (rule,)
         ]
         self._back_in = [text.removeprefix("!/") for _, back_in, text in self._rules if back_in]
 
     def decide(self, path: str, *, below: str = "") -> bool | None:
-        """Whether `path` stays out; None when no rule says anything of it. What rules say of the
-        directory `below` and of those that it lies in is not heard.
+        """Returns whether `path` stays out; None when no rule applies to it. Rules about the
+        directory `below` and its parents are ignored.
         """
         spoken_of = [path]
         while len(path := posixpath.dirname(path)) > len(below):
@@ -91,7 +93,9 @@ class DockerExcludes:
         return out
 
     def takes_back_below(self, directory: str) -> bool:
-        """Whether a `!` may speak of something in this directory. With wildcards it always may."""
+        """Returns whether a `!` may apply to a file in this directory. With wildcards it always
+        may.
+        """
         return any(
             bool(_WILD.search(text)) or text.startswith(f"{directory}/") for text in self._back_in
         )
@@ -100,16 +104,18 @@ class DockerExcludes:
 _WILD = re.compile(r"[*?\[\\]")
 
 
-def _anchored(line: str) -> str:
+def _anchor_line(line: str) -> str:
     if line.startswith("#") or not (text := line.strip()):
         return ""
     back_in = text.startswith("!")
     bare = posixpath.normpath(text.removeprefix("!").strip() or ".").lstrip("/")
-    return f"{'!' if back_in else ''}/{bare}" if bare not in ("", ".") else ""
+    if bare not in ("", "."):
+        return f"{'!' if back_in else ''}/{bare}"
+    return ""
 
 
-def _rule(pattern: str) -> tuple[re.Pattern[str] | Automaton, bool, bool] | None:
-    """(matcher of relative paths, only directories, takes back in); None for blanks and
+def _compile_rule(pattern: str) -> tuple[re.Pattern[str] | Automaton, bool, bool] | None:
+    """Returns (matcher of relative paths, only directories, takes back in); None for blanks and
     comments.
     """
     text = pattern.rstrip()

@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.programs import ask
-from fleetctl.providers.sources.access import PLAIN, Access
+from fleetctl.providers.programs import run_program
+from fleetctl.providers.sources.git_access import PLAIN, GitAccess
 from fleetctl.specs.blocks.template import GitSource
 
 FETCH_S = 600.0
@@ -34,8 +34,13 @@ _SHORT = re.compile(r"[0-9a-f]{7,39}")
 _BAD_REF = re.compile(r"[\x00-\x20~^:?*\[\\\x7f]|\.\.|@\{|^-|^/|/$|\.lock$|//")
 _UNKNOWN = ("couldn't find remote ref", "not our ref", "unadvertised object", "no such ref")
 
-# Nothing of the user's or the machine's git configuration applies, and nothing of the repository's
-# runs.
+# As git-lfs reports a file that its remote does not keep, over HTTP and from a directory.
+_LFS_MISSING = re.compile(
+    r"Error downloading object: (?P<file>\S.*?) \([0-9a-f]+\):"
+    r".*(?:missing object|does not exist on the server|\[404\])"
+)
+
+# No git configuration of the user or the machine applies, and no program of the repository runs.
 _OPTIONS = {
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
@@ -52,9 +57,10 @@ _OPTIONS = {
 }
 
 
-def check(source: GitSource) -> None:
+def check_source(source: GitSource) -> None:
     """Raises Refused for a url or ref that git must never see."""
-    url, ref = source.url, source.ref
+    url = source.url
+    ref = source.ref
     message = url[:200].encode("unicode_escape").decode()
     if any(ord(character) < 0x21 or ord(character) == 0x7F for character in url):
         raise Refused(
@@ -84,42 +90,48 @@ def directory_name(url: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip(".-") or "source"
 
 
-def host(url: str) -> str:
+def url_host(url: str) -> str:
     """`example.org:8080`, as git names it to who knows a password; "" for a path."""
     match = _URL.fullmatch(url)
-    return match["host"].rpartition("@")[2] if match is not None else ""
+    if match is not None:
+        return match["host"].rpartition("@")[2]
+    return ""
 
 
 def is_short(ref: str | None) -> bool:
-    """Whether it may be a commit by its first digits."""
+    """Returns whether it may be a commit by its first digits."""
     return ref is not None and _SHORT.fullmatch(ref) is not None
 
 
 def is_commit(ref: str | None) -> bool:
-    """Whether it is a whole commit, and so no name."""
+    """Returns whether it is a whole commit, and so no name."""
     return ref is not None and _COMMIT.fullmatch(ref) is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """doubt: a sentence about what else the name could have meant; or empty."""
+class RefMatch:
+    """The commit that a ref matches. doubt: a sentence about what else the name could have meant;
+    or empty.
+    """
 
     commit: str
     doubt: str = ""
 
 
-async def resolve(source: GitSource, access: Access = PLAIN) -> str:
-    """The commit behind the ref, as the remote tells it. Raises Refused for one that it does not
-    have, and Unavailable.
+async def resolve_commit(source: GitSource, access: GitAccess = PLAIN) -> str:
+    """Returns the commit behind the ref, as the remote reports it. Raises Refused for an unknown
+    ref, and Unavailable.
     """
-    return (await find(source, access)).commit
+    return (await find_ref(source, access)).commit
 
 
-async def find(source: GitSource, access: Access = PLAIN) -> Found:
-    """As `resolve`. Of a tag and a branch of one name the tag is meant, as git has it."""
+async def find_ref(source: GitSource, access: GitAccess = PLAIN) -> RefMatch:
+    """Finds a ref as `resolve_commit` does. Where a tag and a branch have one name, the tag is
+    meant, as in git.
+    """
     ref = source.ref
     if ref is not None and is_commit(ref):
-        return Found(ref)
+        return RefMatch(ref)
     wanted = _names_of(ref)
     patterns = [] if is_short(ref) else wanted
     output = await run(["ls-remote", "--", source.url, *patterns], source, cwd=None, access=access)
@@ -127,13 +139,13 @@ async def find(source: GitSource, access: Access = PLAIN) -> Found:
     known = {name: commit for commit, name in rows}
     for name in wanted:
         if name in known:
-            return Found(known[name], _doubt(ref or "", known))
+            return RefMatch(known[name], _describe_doubt(ref or "", known))
     if ref is not None and is_short(ref):
         near = {commit for commit in known.values() if commit.startswith(ref)}
-        return Found(near.pop() if len(near) == 1 else await _in_history(source, ref, access))
+        return RefMatch(near.pop() if len(near) == 1 else await _in_history(source, ref, access))
     raise Refused(
-        f"source.git.ref `{ref or 'HEAD'}` is not in {shown(source.url)}",
-        hint=f"git ls-remote {shown(source.url)}",
+        f"source.git.ref `{ref or 'HEAD'}` is not in {redact_url(source.url)}",
+        hint=f"git ls-remote {redact_url(source.url)}",
     )
 
 
@@ -148,8 +160,9 @@ def _names_of(ref: str | None) -> list[str]:
     return [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
 
 
-def _doubt(ref: str, known: Mapping[str, str]) -> str:
-    branch, tag = known.get(f"refs/heads/{ref}"), known.get(f"refs/tags/{ref}")
+def _describe_doubt(ref: str, known: Mapping[str, str]) -> str:
+    branch = known.get(f"refs/heads/{ref}")
+    tag = known.get(f"refs/tags/{ref}")
     commit = known.get(f"refs/tags/{ref}^{{}}", tag)
     if branch is None or tag is None or branch == commit:
         return ""
@@ -159,7 +172,11 @@ def _doubt(ref: str, known: Mapping[str, str]) -> str:
     )
 
 
-async def _in_history(source: GitSource, short: str, access: Access) -> str:
+async def _in_history(
+    source: GitSource,
+    short: str,
+    access: GitAccess,
+) -> str:
     """A commit by its first digits, out of all that branches and tags hold. Raises Refused."""
     with TemporaryDirectory(prefix="fleetctl-") as place:
         tree = Path(place)
@@ -173,30 +190,48 @@ async def _in_history(source: GitSource, short: str, access: Access) -> str:
         return found[0]
     several = f"{len(found)} commits begin with it" if found else "no commit begins with it"
     raise Refused(
-        f"source.git.ref `{short}` is not in {shown(source.url)}: {several}",
+        f"source.git.ref `{short}` is not in {redact_url(source.url)}: {several}",
         hint="give all 40 digits",
     )
 
 
-async def fetch(source: GitSource, commit: str, tree: Path) -> None:
-    """Fill the empty directory `tree` with a repository at that commit, or with that one directory
-    of it which the source names. Raises Refused and Unavailable.
+async def fetch_commit(
+    source: GitSource,
+    commit: str,
+    tree: Path,
+) -> None:
+    """Fills the empty directory `tree` with a repository at that commit, or with the one directory
+    that the source names. Raises Refused and Unavailable.
     """
     access = PLAIN.with_options(("remote.origin.url", source.url))
     if source.lfs:
         access = with_lfs(access)
 
-    async def do(*words: str, by: Access = PLAIN) -> None:
+    async def do(*words: str, by: GitAccess = PLAIN) -> None:
         await run([*words], source, cwd=tree, access=by)
 
     await do("init", "--quiet", "--template=", ".")
-    await do("fetch", "--quiet", "--depth=1", "--no-tags", "--", source.url, commit)
+    await do(
+        "fetch",
+        "--quiet",
+        "--depth=1",
+        "--no-tags",
+        "--",
+        source.url,
+        commit,
+    )
     update = ["submodule", "update", "--quiet", "--init", "--recursive", "--depth=1"]
     if source.path is None:
-        await do("checkout", "--quiet", "--detach", "FETCH_HEAD", by=access)
+        await do(
+            "checkout",
+            "--quiet",
+            "--detach",
+            "FETCH_HEAD",
+            by=access,
+        )
     else:
         await check_directory(source, commit, tree)
-        # Attributes and submodules are told at the top.
+        # Attributes and submodules are looked up at the top.
         await do("update-ref", "--no-deref", "HEAD", "FETCH_HEAD")
         await do("read-tree", "FETCH_HEAD")
         listed = await run(["ls-files", "-z", "--", ".gitmodules"], source, cwd=tree)
@@ -205,10 +240,14 @@ async def fetch(source: GitSource, commit: str, tree: Path) -> None:
         await do(*literal, source.path, *tops, by=access)
         update += ["--", source.path]
     if source.submodules:
-        await do(*update, by=access)
+        await do(*update, by=of_submodules(access, source.url))
 
 
-async def check_directory(source: GitSource, commit: str, tree: Path) -> str:
+async def check_directory(
+    source: GitSource,
+    commit: str,
+    tree: Path,
+) -> str:
     """The id of what `path` holds at the commit that was fetched. Raises Refused where there is no
     such directory.
     """
@@ -228,7 +267,16 @@ async def check_directory(source: GitSource, commit: str, tree: Path) -> str:
     return found.strip()
 
 
-def with_lfs(access: Access) -> Access:
+def of_submodules(access: GitAccess, url: str) -> GitAccess:
+    """Returns the access by which the submodules of `url` are fetched: those of a remote repository
+    are remote as well. The user decides which repositories of this machine are read.
+    """
+    local = url.startswith("file:")
+    allowed = ":".join(it for it in SCHEMES if it != "file" or local)
+    return access.with_options(GIT_ALLOW_PROTOCOL=allowed)
+
+
+def with_lfs(access: GitAccess) -> GitAccess:
     """Files of Git LFS are fetched. Raises Refused where the program is missing."""
     check_lfs()
     return access.with_options(
@@ -246,50 +294,63 @@ def check_lfs() -> None:
 
 
 async def run(
-    arguments: list[str], source: GitSource, *, cwd: Path | None, access: Access = PLAIN
+    arguments: list[str],
+    source: GitSource,
+    *,
+    cwd: Path | None,
+    access: GitAccess = PLAIN,
 ) -> str:
-    """The output of one git command. Raises Refused or Unavailable."""
+    """Returns the output of a git command. Raises Refused or Unavailable."""
     pairs = (*_OPTIONS.items(), *access.options)
     options = [part for key, value in pairs for part in ("-c", f"{key}={value}")]
     try:
-        answer = await ask(
+        answer = await run_program(
             ["git", *options, *arguments],
             deadline_s=FETCH_S,
             cwd=cwd or "/",
-            env=_environment() | dict(access.environment),
+            env=_git_environment() | dict(access.environment),
         )
     except FileNotFoundError as error:
         raise Refused("source.git needs the program `git`", hint="install git") from error
     except TimeoutError as error:
         raise Unavailable(
-            f"{shown(source.url)} did not answer within {FETCH_S:.0f} s",
+            f"{redact_url(source.url)} did not answer within {FETCH_S:.0f} s",
             retry_after_s=RETRY_AFTER_S,
         ) from error
     if answer.code:
-        raise _failure(source, answer.errors.decode("utf-8", "replace"))
+        raise _translate_failure(source, answer.errors.decode("utf-8", "replace"))
     return answer.out.decode("utf-8", "replace")
 
 
-def _failure(source: GitSource, message: str) -> Refused | Unavailable:
-    text = " ".join(message.split()).replace(source.url, shown(source.url))[-ERROR_CHARACTERS_MAX:]
+def _translate_failure(source: GitSource, message: str) -> Refused | Unavailable:
+    text = " ".join(message.split()).replace(source.url, redact_url(source.url))[
+        -ERROR_CHARACTERS_MAX:
+    ]
     if any(sign in message for sign in _UNKNOWN):
         return Refused(
-            f"source.git.ref `{source.ref}` is not in {shown(source.url)}",
-            hint=f"git ls-remote {shown(source.url)}",
+            f"source.git.ref `{source.ref}` is not in {redact_url(source.url)}",
+            hint=f"git ls-remote {redact_url(source.url)}",
+        )
+    missing = _LFS_MISSING.search(message)
+    if missing is not None:
+        file = missing["file"]
+        return Refused(
+            f"{redact_url(source.url)} has a pointer of Git LFS for `{file}` and not the file",
+            hint="`git lfs push --all REMOTE` where the file is",
         )
     return Unavailable(
-        f"{shown(source.url)} cannot be fetched: {text}",
+        f"{redact_url(source.url)} cannot be fetched: {text}",
         retry_after_s=RETRY_AFTER_S,
         reason="SourceUnreachable",
     )
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """The url without a password."""
     return re.sub(r"//[^/@]*@", "//", url)
 
 
-def _environment() -> dict[str, str]:
+def _git_environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return kept | {
         "GIT_ALLOW_PROTOCOL": ":".join(SCHEMES),
@@ -304,7 +365,7 @@ def _environment() -> dict[str, str]:
     }
 
 
-# What reaching a remote may need: programs, keys and proxies. Nothing that configures git.
+# The variables for reaching a remote: programs, keys and proxies. No variable that configures git.
 _KEPT = (
     *("PATH", "HOME", "LANG", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
     *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),

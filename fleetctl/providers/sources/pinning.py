@@ -1,5 +1,5 @@
-"""Which commit all runs of a template get: asked of the remote once, and kept. Called before a
-start by providers that clone in the sandbox.
+"""Pins the commit that all runs of a template get: looked up at the remote once, and kept. Called
+before a start by providers that clone in the sandbox.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fleetctl.providers.paths import make_private
 from fleetctl.providers.sources import git
 from fleetctl.specs.blocks.template import GitSource, Template
 
-ASK_S = 20.0  # for a remote to tell its commits; later the branch itself is cloned
-HISTORY_S = 60.0  # for all commits, out of which a shortened one is told
+ASK_S = 20.0  # for a remote to list its commits; later the branch itself is cloned
+HISTORY_S = 60.0  # for all commits, to find the one of a shortened id
 
 
-async def pinned(template: Template, job: Path) -> str | None:
-    """The commit that all runs of a template get, kept in the resource's directory `job`.
+async def pin_commit(template: Template, job: Path) -> str | None:
+    """Returns the commit that all runs of a template get, kept in the resource's directory `job`.
 
     None where this machine could not ask: no git here, or a repository that only the sandbox may
     see; that is kept as well. Raises Refused for a ref that the remote does not have.
@@ -29,9 +29,9 @@ async def pinned(template: Template, job: Path) -> str | None:
     source = template.source.git if template.source is not None else None
     if source is None:
         return None
-    kept = _kept(source, job)
+    kept = _pin_path(source, job)
     if not kept.exists():
-        commit = await current(source)
+        commit = await current_commit(source)
         make_private(job)
         temporary = kept.with_suffix(".new")
         temporary.write_text(json.dumps(commit), encoding="utf-8")
@@ -40,45 +40,48 @@ async def pinned(template: Template, job: Path) -> str | None:
     return found
 
 
-def known(source: GitSource, job: Path) -> str:
-    """The commit that runs of the resource have got; empty while none has asked, or nobody knows.
-    Nothing is waited for.
+def known_commit(source: GitSource, job: Path) -> str:
+    """Returns the commit that runs of the resource have got; "" before the first run, or while it
+    is unknown. Never waits.
     """
     try:
-        return str(json.loads(_kept(source, job).read_text(encoding="utf-8")) or "")
+        return str(json.loads(_pin_path(source, job).read_text(encoding="utf-8")) or "")
     except (OSError, ValueError):
         return ""
 
 
-async def current(source: GitSource, *, here: bool = False) -> str | None:
-    """The commit that a source's ref names now; None where this machine cannot ask. Raises Refused
-    for a ref that the remote does not have. here: a path of this machine is what the task sees.
+async def current_commit(source: GitSource, *, here: bool = False) -> str | None:
+    """Returns the commit that a source's ref names now; None where this machine cannot ask. Raises
+    Refused for a ref that the remote does not have. here: whether the task sees a path of this
+    machine.
     """
-    found = await asked(source, here=here)
-    return None if found is None else found.commit
+    found = await find_current(source, here=here)
+    if found is None:
+        return None
+    return found.commit
 
 
-async def asked(source: GitSource, *, here: bool = False) -> git.Found | None:
-    """As `current`, with what else the ref could have meant."""
-    git.check(source)
-    if not (here or git.host(source.url)) or shutil.which("git") is None:
+async def find_current(source: GitSource, *, here: bool = False) -> git.RefMatch | None:
+    """Returns the commit as `current_commit`, with the other meanings of the ref."""
+    git.check_source(source)
+    if not (here or git.url_host(source.url)) or shutil.which("git") is None:
         return None
     try:
         async with asyncio.timeout(HISTORY_S if git.is_short(source.ref) else ASK_S):
-            return await git.find(source)
+            return await git.find_ref(source)
     except (Unavailable, TimeoutError):
         return None
 
 
 def commit_variables(template: Template, secrets: Collection[str]) -> dict[str, str]:
-    """What a task finds in its environment of the commit that it works on, by names that programs
-    know; without those that the template and its secrets, by name of variable, give themselves.
-    Empty where no commit is known.
+    """Returns a task's variables about the commit that it works on, by names that programs know;
+    without those that the template and its secrets, by name of variable, give themselves. {} for an
+    unknown commit.
     """
     source = template.source.git if template.source is not None else None
     if source is None or source.ref is None or not git.is_commit(source.ref):
         return {}
-    url = git.shown(source.url)
+    url = git.redact_url(source.url)
     tags = {"mlflow.source.git.commit": source.ref, "mlflow.source.git.repoURL": url}
     found = {
         "FLEETCTL_SOURCE_COMMIT": source.ref,
@@ -90,6 +93,6 @@ def commit_variables(template: Template, secrets: Collection[str]) -> dict[str, 
     return {name: text for name, text in found.items() if name not in given}
 
 
-def _kept(source: GitSource, job: Path) -> Path:
+def _pin_path(source: GitSource, job: Path) -> Path:
     key = sha256(f"{source.url}\n{source.ref}".encode()).hexdigest()[:16]
     return job / f"commit-{key}.json"

@@ -1,1 +1,1 @@
-"""Where backups lie: files and directories of this machine, and what fsspec reaches elsewhere."""
+"""Accesses backups: files and directories of this machine, and targets that fsspec reaches."""

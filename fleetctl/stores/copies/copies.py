@@ -1,7 +1,7 @@
-"""Write a backup to where a person said, and get one from there. Called by the verbs `backup` and
-`restore`; the controller runs the first of them when its schedule says so.
+"""Writes a backup to a target that a user named, and fetches one from it. Called by the verbs
+`backup` and `restore`; the controller runs `backup` when its schedule requires it.
 
-A file or directory of this machine needs nothing; `file://` is the same. All else goes through
+A file or directory of this machine needs no package; `file://` is the same. All else goes through
 fsspec.
 """
 
@@ -17,9 +17,15 @@ from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, StoreError
 from fleetctl.stores import backup
-from fleetctl.stores.backup import About
-from fleetctl.stores.copies.names import Named, name_for, ours_among, partials, too_many
-from fleetctl.stores.copies.remote import Remote
+from fleetctl.stores.backup import BackupManifest
+from fleetctl.stores.copies.backup_names import (
+    BackupName,
+    list_partials,
+    name_for,
+    ours_among,
+    too_many,
+)
+from fleetctl.stores.copies.remote_directory import RemoteDirectory
 from fleetctl.stores.read.reader import Reader
 
 FILE = "file://"
@@ -28,14 +34,14 @@ PARTIAL_S = 86_400.0  # no copy is on its way for so long
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """url: of the backup, an absolute path or a URL. dropped: names of older ones that went.
-    remark: why others that should have gone are there yet; empty where none is.
+class WrittenBackup:
+    """url: of the backup, an absolute path or a URL. dropped: names of removed older ones. remark:
+    why other surplus backups are still there; empty where all were removed.
     """
 
     url: str
     bytes: int
-    about: About
+    about: BackupManifest
     dropped: Sequence[str] = ()
     remark: str = ""
 
@@ -44,27 +50,37 @@ def is_url(where: str) -> bool:
     return "://" in where and not where.startswith(FILE)
 
 
-def write(home: Path, where: str, *, now_s: float, keep: int | None = None) -> Written:
-    """Back up to a file, or to a directory under a name of ours; a URL that ends with our suffix is
-    that of a file. keep: of a directory, how many of this store's own stay. Raises FleetctlError;
-    then nothing counts as a backup that was none before.
+def write_copy(
+    home: Path,
+    where: str,
+    *,
+    now_s: float,
+    keep: int | None = None,
+) -> WrittenBackup:
+    """Backs up to a file, or to a directory under a name of ours; a URL that ends with our suffix
+    is that of a file. keep: of a directory, how many of this store's own stay. Raises
+    FleetctlError; then no new file counts as a backup.
     """
     if is_url(where):
         return _write_remote(home, where, now_s, keep)
-    path = _local(where)
+    path = _local_path(where)
     if not (path.is_dir() or where.endswith("/")):
         if keep is not None:
             raise Refused(
                 f"`{where}` is one file, and `keep` counts those of a directory",
                 hint=f"make the directory: mkdir -p {where}",
             )
-        about = backup.write(home, path, now_s=now_s)
-        return Written(str(path.absolute()), path.stat().st_size, about)
+        about = backup.write_backup(home, path, now_s=now_s)
+        return WrittenBackup(str(path.absolute()), path.stat().st_size, about)
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _tidy(path, backup.ROOM, time.time())
+        path.mkdir(
+            mode=0o700,
+            parents=True,
+            exist_ok=True,
+        )
+        _remove_partials(path, backup.ROOM, time.time())
         file = path / name_for(_store_id(home), now_s)
-        about = backup.write(home, file, now_s=now_s)
+        about = backup.write_backup(home, file, now_s=now_s)
         there = [it.name for it in path.iterdir()]
         dropped = too_many(there, about.store_id, keep or 1 << 30, fresh=file.name)
     except OSError as error:
@@ -73,64 +89,81 @@ def write(home: Path, where: str, *, now_s: float, keep: int | None = None) -> W
             hint="name a directory that you can write, on a disk with room",
         ) from error
     went, remark = _let_go(dropped, lambda name: (path / name).unlink(missing_ok=True))
-    return Written(str(file.absolute()), file.stat().st_size, about, went, remark)
+    return WrittenBackup(
+        str(file.absolute()),
+        file.stat().st_size,
+        about,
+        went,
+        remark,
+    )
 
 
-def _write_remote(home: Path, where: str, now_s: float, keep: int | None) -> Written:
-    top, name = _split(where)
+def _write_remote(
+    home: Path,
+    where: str,
+    now_s: float,
+    keep: int | None,
+) -> WrittenBackup:
+    top, name = _split_url(where)
     if name and keep is not None:
         raise Refused(
             f"`{where}` is one file, and `keep` counts those of a directory", hint=f"write `{top}/`"
         )
-    remote = Remote(top)
-    with _room(home) as folder:
+    remote = RemoteDirectory(top)
+    with _make_temp_dir(home) as folder:
         file = folder / "whole"
-        about = backup.write(home, file, now_s=now_s)
+        about = backup.write_backup(home, file, now_s=now_s)
         name = name or name_for(about.store_id, now_s)
         there = remote.names()
         remote.put(file, name)
         size = file.stat().st_size
-    # Only now: what is too many is so because the new one is there.
+    # Only now: older ones are surplus because the new one exists.
     dropped = too_many({*there, name}, about.store_id, keep or 1 << 30, fresh=name)
-    halves = partials(there, about.store_id, now_s - PARTIAL_S)
+    halves = list_partials(there, about.store_id, now_s - PARTIAL_S)
     went, remark = _let_go([*dropped, *halves], remote.remove)
-    return Written(remote.of(name), size, about, [it for it in went if it in dropped], remark)
+    return WrittenBackup(
+        remote.of(name),
+        size,
+        about,
+        [it for it in went if it in dropped],
+        remark,
+    )
 
 
 def _let_go(names: Sequence[str], remove: Callable[[str], None]) -> tuple[list[str], str]:
-    """Those that went, and why not all did. The new one counts all the same: made once more for
-    that, there would be more and more of them.
+    """Returns the removed names, and why some remain. The new backup counts in any case: if it were
+    repeated for that, their number would grow.
     """
     went: list[str] = []
     for name in names:
         try:
             remove(name)
         except (FleetctlError, OSError) as error:
-            return went, f"older backups cannot be let go of: {error}"
+            return went, f"older backups cannot be deleted: {error}"
         went.append(name)
     return went, ""
 
 
 @contextmanager
-def fetched(home: Path, where: str) -> Iterator[Path]:
+def fetch_copy(home: Path, where: str) -> Iterator[Path]:
     """The backup at `where` as a file of this machine: of a directory the newest one in it. Raises
     NotFound, Refused and Unavailable.
     """
     if not is_url(where):
-        path = _local(where)
+        path = _local_path(where)
         if path.is_dir():
-            path = path / _newest([it.name for it in path.iterdir()], where).name
+            path = path / _choose_newest([it.name for it in path.iterdir()], where).name
         yield path
         return
-    top, name = _split(where)
-    remote = Remote(top)
-    name = name or _newest(remote.names(), where).name
-    with _room(home) as folder:
+    top, name = _split_url(where)
+    remote = RemoteDirectory(top)
+    name = name or _choose_newest(remote.names(), where).name
+    with _make_temp_dir(home) as folder:
         remote.fetch(name, folder / name)
         yield folder / name
 
 
-def _newest(names: Sequence[str], where: str) -> Named:
+def _choose_newest(names: Sequence[str], where: str) -> BackupName:
     found = ours_among(names)
     if not found:
         raise NotFound(f"there is no backup in `{where}`", hint="name the file itself")
@@ -143,13 +176,15 @@ def _newest(names: Sequence[str], where: str) -> Named:
     return found[-1]
 
 
-def _split(url: str) -> tuple[str, str]:
-    """(directory, name of the file in it, or nothing)"""
+def _split_url(url: str) -> tuple[str, str]:
+    """Returns (directory, name of the file in it, or empty)"""
     top, _, last = url.rpartition("/")
-    return (top, last) if last.endswith(".backup") else (url.rstrip("/"), "")
+    if last.endswith(".backup"):
+        return (top, last)
+    return (url.rstrip("/"), "")
 
 
-def _local(where: str) -> Path:
+def _local_path(where: str) -> Path:
     return Path(where.removeprefix(FILE)).expanduser()
 
 
@@ -162,11 +197,15 @@ def _store_id(home: Path) -> str:
 
 
 @contextmanager
-def _room(home: Path) -> Iterator[Path]:
-    """A directory for a copy that comes or goes; gone afterwards."""
+def _make_temp_dir(home: Path) -> Iterator[Path]:
+    """Makes a directory for a copy that comes or goes; removed afterwards."""
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _tidy(home, ROOM, time.time())
+        home.mkdir(
+            mode=0o700,
+            parents=True,
+            exist_ok=True,
+        )
+        _remove_partials(home, ROOM, time.time())
         with tempfile.TemporaryDirectory(prefix=ROOM, dir=home) as folder:
             yield Path(folder)
     except OSError as error:
@@ -176,8 +215,12 @@ def _room(home: Path) -> Iterator[Path]:
         ) from error
 
 
-def _tidy(top: Path, prefix: str, now_s: float) -> None:
-    """Remove what processes left that were killed while they copied. Raises OSError."""
+def _remove_partials(
+    top: Path,
+    prefix: str,
+    now_s: float,
+) -> None:
+    """Removes the partial files of processes that were killed while they copied. Raises OSError."""
     for it in top.iterdir():
         if it.name.startswith(prefix) and it.stat().st_mtime < now_s - PARTIAL_S:
             shutil.rmtree(it, ignore_errors=True)

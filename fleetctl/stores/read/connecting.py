@@ -1,7 +1,7 @@
-"""Connections to the store's files that cannot write, for all who only read them.
+"""Opens connections to the store's files that cannot write, for all read-only users.
 
-As reader.py, it imports no model and nothing outside the standard library: read verbs have some
-tens of milliseconds.
+As reader.py, it imports no model and only the standard library: read verbs have some tens of
+milliseconds.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.common.errors import StoreError
 from fleetctl.stores.codes import SCHEMA_VERSION
-from fleetctl.stores.damage import gone, is_missed, must_be_ours
+from fleetctl.stores.damage import is_missed, missing_error, must_be_ours
 
 _WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
 
 
 def connect_readonly(path: Path) -> sqlite3.Connection | None:
-    """A connection that cannot write; None while there is no store, or it is about to be founded.
+    """Returns a connection that cannot write; None while there is no store, or it is about to be
+    founded.
 
     Raises StoreError for a store that this version cannot read.
     """
@@ -27,8 +28,8 @@ def connect_readonly(path: Path) -> sqlite3.Connection | None:
         _must_be_no_file(home)
         _must_not_be_missed(home, path)
         return None
-    connection = _connect(path)
-    if not _readable(connection, path):
+    connection = _open_connection(path)
+    if not _is_readable(connection, path):
         connection.close()
         _must_not_be_missed(home, path)
         return None
@@ -38,7 +39,7 @@ def connect_readonly(path: Path) -> sqlite3.Connection | None:
 def _must_not_be_missed(home: Path, path: Path) -> None:
     """Raises StoreError: an empty list would hide that a store which was here is lost."""
     if path == home / places.STATE_DB and (store_id := is_missed(home)):
-        raise gone(home, store_id)
+        raise missing_error(home, store_id)
 
 
 def _must_be_no_file(home: Path) -> None:
@@ -50,9 +51,14 @@ def _must_be_no_file(home: Path) -> None:
         )
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _open_connection(path: Path) -> sqlite3.Connection:
     uri = readonly_uri(path)
-    connection = sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None)
+    connection = sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=_WAIT_S,
+        isolation_level=None,
+    )
     try:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA schema_version").fetchone()
@@ -61,13 +67,13 @@ def _connect(path: Path) -> sqlite3.Connection:
         log = path.with_name(path.name + "-wal")
         if log.exists() and log.stat().st_size:
             raise
-        # A read-only disk has no place for shared memory; with no log there is nothing to share.
+        # A read-only disk cannot hold shared memory; without a log it is not needed.
         connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
     return connection
 
 
 def readonly_uri(path: Path) -> str:
-    """A path as SQLite reads it in a URI. `Path.as_uri` loads urllib, a tenth of what `get`
+    """Returns a path as SQLite reads it in a URI. `Path.as_uri` loads urllib, a tenth of what `get`
     costs.
     """
     escaped = str(path)
@@ -76,8 +82,8 @@ def readonly_uri(path: Path) -> str:
     return f"file:{escaped}?mode=ro"
 
 
-def _readable(connection: sqlite3.Connection, path: Path) -> bool:
-    """False for a file without a schema. Raises StoreError for a foreign or newer one."""
+def _is_readable(connection: sqlite3.Connection, path: Path) -> bool:
+    """Returns False for a file without a schema. Raises StoreError for a foreign or newer one."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application == 0 and version == 0:

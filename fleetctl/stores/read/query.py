@@ -1,8 +1,8 @@
-"""SQL of a person over the store: only reading, only the views of views.sql, within bounds.
+"""Runs a user's SQL over the store: only reading, only the views of views.sql, within bounds.
 
-Called by `fleetctl query`, `cost` and `top`. The store is the person's own file, so the bounds
-guard against slips and runaways, not against its owner. It never writes, and opens no file but the
-ones that their writers keep.
+Called by `fleetctl query`, `cost` and `top`. The store is the user's own file, so the bounds guard
+against mistakes and runaways, not against its owner. It never writes, and opens only the files that
+their writers keep.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.common.errors import UsageError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import STATES
-from fleetctl.stores.errors import READ_FAILURES, explain, primary_code
 from fleetctl.stores.interpreters import is_readable
 from fleetctl.stores.read.connecting import connect_readonly, readonly_uri
+from fleetctl.stores.sqlite_errors import READ_FAILURES, explain_error, primary_code
 
 VIEWS = (
     "tasks",
@@ -55,19 +55,19 @@ _SCHEMAS = (
 )
 
 Hint = Callable[[], str]
-# State, reason and index of a task, the failed indexes of its object, and whether that is over.
+# State, reason and index of a task, the failed indexes of its object, and its end.
 TaskState = Callable[..., str]
 
 
-class Answer(NamedTuple):
+class QueryAnswer(NamedTuple):
     """`rows` streams; it ends with an error when the query takes too long or too much."""
 
     columns: tuple[str, ...]
     rows: Iterator[tuple[Any, ...]]
 
 
-class Asking:
-    """One connection with the views. `over` is asked again and again; once true, a query ends."""
+class SqlQuery:
+    """One connection with the views. `over` is polled; once true, a query ends."""
 
     def __init__(
         self,
@@ -79,45 +79,57 @@ class Asking:
     ) -> None:
         self._over = over
         self._home = home
-        self._db = sqlite3.connect(":memory:", uri=True, timeout=_WAIT_S, isolation_level=None)
+        self._db = sqlite3.connect(
+            ":memory:",
+            uri=True,
+            timeout=_WAIT_S,
+            isolation_level=None,
+        )
         self._db.execute("PRAGMA temp_store = MEMORY")  # first: it drops all views that there are
         try:
             self._prepare(home, now_s, task_state)
         except READ_FAILURES as error:
             self._db.close()
-            raise explain(error, home / places.STATE_DB) from error
+            raise explain_error(error, home / places.STATE_DB) from error
 
-    def _prepare(self, home: Path, now_s: float, task_state: TaskState) -> None:
+    def _prepare(
+        self,
+        home: Path,
+        now_s: float,
+        task_state: TaskState,
+    ) -> None:
         for name, file, schema in _SCHEMAS:
             self._attach(home / file, name, schema, founded=_is_founded(home / file))
         path = home / places.INTERPRETERS_DB
         self._attach(path, "interpreters", "interpreters_schema.sql", founded=is_readable(path))
         self._db.create_function("now_s", 0, lambda: now_s)
-        self._owners = _Owners(home / places.STATE_DB)
+        self._owners = _TaskOwners(home / places.STATE_DB)
         self._db.create_function("task_state", 4, self._owners.judged_by(task_state))
         self._db.create_function("wished_content", 2, self._owners.wished_content)
-        named = queries.named("views.sql")
+        named = queries.read_queries("views.sql")
         for name in ("owned_runs", "objects", "attempts", "tasks", *VIEWS):
             self._db.execute(f"CREATE TEMP VIEW IF NOT EXISTS {name} AS {named[name]}")
         self._lock_down()
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> SqlQuery:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._db.close()
         self._owners.close()
 
-    def ask(self, sql: str, parameters: Sequence[object] = ()) -> Answer:
+    def ask(self, sql: str, parameters: Sequence[object] = ()) -> QueryAnswer:
         """Raises UsageError for what is not a query, at once or while its rows are read."""
         with self._explained(sql):
             cursor = self._db.execute(sql, tuple(parameters))
         if cursor.description is None:
             raise UsageError("the query asks for nothing", hint="it begins with SELECT or WITH")
-        return Answer(tuple(column[0] for column in cursor.description), self._stream(cursor, sql))
+        return QueryAnswer(
+            tuple(column[0] for column in cursor.description), self._stream(cursor, sql)
+        )
 
-    def _explained(self, sql: str) -> _Explained:
-        return _Explained(self._hint(sql), self._over, self._home)
+    def _explained(self, sql: str) -> _ExplainedErrors:
+        return _ExplainedErrors(self._hint(sql), self._over, self._home)
 
     def columns(self, view: str) -> tuple[str, ...]:
         return self.ask(f"SELECT * FROM {view} LIMIT 0").columns  # noqa: S608 - one of VIEWS
@@ -129,7 +141,7 @@ class Asking:
                 yield row
 
     def _hint(self, sql: str) -> Hint:
-        """What there is to choose from: the columns of the views that the query names."""
+        """Returns the available names: the columns of the views in the query."""
 
         def hint() -> str:
             words = set(re.findall(r"\w+", sql.lower()))
@@ -138,11 +150,18 @@ class Asking:
 
         return hint
 
-    def _attach(self, path: Path, name: str, schema: str, *, founded: bool) -> None:
-        """A file of the store, or its empty tables while there is no store yet."""
+    def _attach(
+        self,
+        path: Path,
+        name: str,
+        schema: str,
+        *,
+        founded: bool,
+    ) -> None:
+        """Attaches a file of the store, or its empty tables while there is no store yet."""
         if not founded:
             self._db.execute("ATTACH ':memory:' AS " + name)
-            for statement in queries.statements(schema):
+            for statement in queries.read_statements(schema):
                 if statement.startswith("CREATE TABLE "):
                     self._db.execute(statement.replace("TABLE ", f"TABLE {name}.", 1))
             return
@@ -150,7 +169,7 @@ class Asking:
             self._db.execute(f"ATTACH ? AS {name}", (readonly_uri(path),))
             self._db.execute(f"PRAGMA {name}.schema_version").fetchone()
         except sqlite3.OperationalError:
-            # A read-only disk has no place for shared memory; reader.py does the same.
+            # A read-only disk cannot hold shared memory; reader.py does the same.
             self._db.execute(f"ATTACH ? AS {name}", (f"{readonly_uri(path)}&immutable=1",))
 
     def _lock_down(self) -> None:
@@ -160,12 +179,12 @@ class Asking:
             self._db.execute(f"SELECT 1 FROM {function}('[]')").fetchall()  # noqa: S608
         self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
         self._db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        self._db.set_authorizer(_judge)
+        self._db.set_authorizer(_authorize_action)
         self._db.set_progress_handler(lambda: int(self._over()), STEPS_PER_LOOK)
 
 
-class _Owners:
-    """What a task's state depends on beside its own row, read once an object."""
+class _TaskOwners:
+    """The inputs of a task's state beside its own row, read once an object."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -177,21 +196,34 @@ class _Owners:
             self._db.close()
 
     def judged_by(self, task_state: TaskState) -> Callable[[int, int, str, int], str]:
-        def judge(rid: int, state: int, reason: str, index: int) -> str:
+        def judge(
+            rid: int,
+            state: int,
+            reason: str,
+            index: int,
+        ) -> str:
             failed, over, _ = self._of(rid)
-            return task_state(STATES[state], reason, index, failed, over=over)
+            return task_state(
+                STATES[state],
+                reason,
+                index,
+                failed,
+                over=over,
+            )
 
         return judge
 
     def wished_content(self, rid: int, index: int) -> str | None:
-        """The content of a task of the present spec; None while nobody knows."""
+        """Returns the content of a task of the present spec; None while unknown."""
         contents = self._of(rid)[2]
-        return contents[min(index, len(contents) - 1)] if contents else None
+        if contents:
+            return contents[min(index, len(contents) - 1)]
+        return None
 
     def _of(self, rid: int) -> tuple[str, bool, list[str]]:
         if rid not in self._known:
             self._db = self._db or connect_readonly(self._path)
-            query = queries.named("reader.sql")["standing"]
+            query = queries.read_queries("reader.sql")["standing"]
             rows = self._db.execute(query, (rid,)).fetchall() if self._db is not None else []
             failed, over, contents = rows[0] if rows else ("", True, None)
             self._known[rid] = (failed or "", bool(over), json.loads(contents or "[]"))
@@ -207,27 +239,40 @@ def _is_founded(path: Path) -> bool:
     return True
 
 
-def _judge(
-    action: int, what: str | None, detail: str | None, schema: str | None, view: str | None
+def _authorize_action(
+    action: int,
+    what: str | None,
+    detail: str | None,
+    schema: str | None,
+    view: str | None,
 ) -> int:
-    """SQLite asks this for everything that a statement would do."""
+    """Authorizes each action of a statement; called by SQLite."""
     if action not in _READING:
         return sqlite3.SQLITE_DENY
     if action == sqlite3.SQLITE_FUNCTION:
-        return sqlite3.SQLITE_DENY if detail in _FUNCTIONS_OF_FILES else sqlite3.SQLITE_OK
+        if detail in _FUNCTIONS_OF_FILES:
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
     if action != sqlite3.SQLITE_READ:
         return sqlite3.SQLITE_OK
     # Without a column it is only counted, which SQLite does not ascribe to a view.
     raw = schema in ("state", "log") and view is None and detail
-    return sqlite3.SQLITE_DENY if raw or (what or "").startswith("sqlite_") else sqlite3.SQLITE_OK
+    if raw or (what or "").startswith("sqlite_"):
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
 
 
-class _Explained:
-    """SQLite's errors as ours: what a person can change about the query, or that it is the store
-    and not the query.
+class _ExplainedErrors:
+    """Translates SQLite's errors into ours: a change that the user can make to the query, or a
+    problem of the store.
     """
 
-    def __init__(self, columns: Hint, over: Callable[[], bool], home: Path) -> None:
+    def __init__(
+        self,
+        columns: Hint,
+        over: Callable[[], bool],
+        home: Path,
+    ) -> None:
         self._home = home
         self._columns = columns
         self._over = over
@@ -235,7 +280,12 @@ class _Explained:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+    def __exit__(
+        self,
+        _: object,
+        error: BaseException | None,
+        __: object,
+    ) -> None:
         if isinstance(error, MemoryError):
             raise UsageError(
                 f"the query needs more than {HEAP_BYTES_MAX >> 20} MiB of memory",
@@ -244,12 +294,12 @@ class _Explained:
         if str(error) == "interrupted" and not self._over():
             raise KeyboardInterrupt  # Ctrl-C in the handler that looks at the time ends a query too
         if isinstance(error, READ_FAILURES) and primary_code(error) in _OF_THE_STORE:
-            raise explain(error, self._home / places.STATE_DB) from error
+            raise explain_error(error, self._home / places.STATE_DB) from error
         if isinstance(error, (sqlite3.Error, sqlite3.Warning)):
-            raise _explained(error, self._columns) from error
+            raise _explain_error(error, self._columns) from error
 
 
-def _explained(error: Exception, columns: Hint) -> UsageError:
+def _explain_error(error: Exception, columns: Hint) -> UsageError:
     message = str(error)
     views = f"the views are {', '.join(VIEWS)}; `fleetctl query --views` shows their columns"
     if message == "interrupted":

@@ -1,4 +1,4 @@
-"""Rows as screens read them; light, because `get` loads nothing else of the store."""
+"""Defines rows for screens; light, because `get` loads no other part of the store."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class ResourceRow(NamedTuple):
     labels: dict[str, str]
     annotations: dict[str, str]
     status: str  # JSON object
-    spec: str | None = None  # JSON object; None where a list did not read it
+    spec: str | None = None  # JSON object; unset if a list did not read it
     namespace: str = DEFAULT_NAMESPACE
 
 
 class RunRow(NamedTuple):
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody wants of a row
+    index: int  # type: ignore[assignment] # hides tuple.index, which a row does not need
     attempt: int
     state: str  # a RunState's value
     name: str
@@ -38,17 +38,17 @@ class RunRow(NamedTuple):
     message: str
     sandbox_open: bool
     params: str  # JSON object
-    usd_per_s: float | None = None  # None = the price is not known
+    usd_per_s: float | None = None  # unset = the price is not known
     placed: str = ""  # why it is at this provider; empty where there was no choice
-    content: str = ""  # what its unit stood for when it began; empty: not known
-    wandb: str = ""  # the run at W&B that it is an attempt of; empty: none
+    content: str = ""  # the content of its unit when it began; empty: not known
+    wandb: str = ""  # the run at W&B that it is an attempt of; empty without W&B
 
 
 RUN_COLUMNS = len(RunRow._fields)
 
 
 class TaskRow(NamedTuple):
-    """One index as people see it: its newest run, and how many runs there were."""
+    """One index for users: its newest run, and how many runs there were."""
 
     run: RunRow
     attempts: int
@@ -77,17 +77,17 @@ class CheckpointRow(NamedTuple):
 
 
 class MetricEnd(NamedTuple):
-    """A metric of one run: its last report, and how many there were."""
+    """A metric of a run: its last report, and the number of reports."""
 
     name: str
     reports: int
     step: int
-    value: float | None  # None = not a number
+    value: float | None  # unset = not a number
     at_s: float
 
 
-class LivePrices(NamedTuple):
-    """What the runs of one object cost that have begun and hold a sandbox."""
+class LiveRunPrices(NamedTuple):
+    """The prices of an object's runs that have begun and hold a sandbox."""
 
     runs: int
     usd: float  # so far
@@ -96,7 +96,7 @@ class LivePrices(NamedTuple):
 
 
 class NoticeRow(NamedTuple):
-    """A notice and what came of it; see controllers/kinds/notices/notice.py."""
+    """A notice and its delivery; see controllers/kinds/notices/notice.py."""
 
     id: str
     event: str

@@ -11,6 +11,17 @@ SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels,
 FROM resources JOIN specs USING (rid)
 WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR namespace = ?2) ORDER BY rid;
 
+-- name: marks
+-- By two indexes: those that a pass may still write, and those whose spec changed since.
+SELECT rid, version, change, wake_at_s IS NOT NULL FROM resources
+WHERE wake_at_s IS NOT NULL OR change > ?1;
+
+-- name: resources_at
+-- The one parameter becomes as many as there are row numbers.
+SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
+    status, NULL, namespace, rid
+FROM resources WHERE rid IN (?);
+
 -- name: resource
 -- The living one.
 SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
@@ -51,7 +62,7 @@ SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels,
 FROM resources JOIN specs USING (rid) WHERE uid = ?;
 
 -- name: runs
--- Parameters: uid, index or NULL, a bit for every state that is wanted.
+-- Parameters: uid, index or NULL, a bit for every state that is wanted, the first index.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
     why.word, stood_for.word, wandb
@@ -59,7 +70,7 @@ FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
     LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
-WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
+WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3 AND idx >= ?4
 ORDER BY idx, attempt;
 
 -- name: runs_and_results
@@ -72,7 +83,7 @@ FROM resources CROSS JOIN runs USING (rid)
     LEFT JOIN words AS why ON why.word_id = runs.placed
     LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
     LEFT JOIN results USING (run_id)
-WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
+WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3 AND idx >= ?4
 ORDER BY idx, attempt;
 
 -- name: run
@@ -105,6 +116,11 @@ WHERE runs.name = ? ORDER BY seq;
 SELECT idx, attempt, step, path, at_s, bytes, took_s
 FROM resources CROSS JOIN runs USING (rid) CROSS JOIN checkpoints USING (run_id)
 WHERE uid = ? ORDER BY at_s, step;
+
+-- name: resumed_steps
+-- Of checkpoints from which runs of an object began.
+SELECT DISTINCT resumed_step FROM resources CROSS JOIN runs USING (rid)
+WHERE uid = ? AND resumed_step IS NOT NULL;
 
 -- name: metric_ends
 -- With max() alone, SQLite takes the other columns from the row that has it.
@@ -160,6 +176,10 @@ SELECT uid, kind, shown, namespace, gone_at_s FROM gone;
 SELECT uid, shown, gone_at_s FROM gone WHERE kind = ? AND name = ? AND namespace = ?
 ORDER BY gone_at_s, rid;
 
+-- name: gone_since
+SELECT uid, kind, name, namespace, gone_at_s FROM gone WHERE gone_at_s >= ?1
+ORDER BY gone_at_s, rid;
+
 -- name: durations_of_template
 -- Seconds of the newest runs that succeeded with a template, whoever's they were.
 -- Of a template that never ran, no run is looked at.
@@ -190,6 +210,11 @@ SELECT provider.word, usd_per_s, COUNT(DISTINCT COALESCE(sandbox, runs.name)) FR
 JOIN words AS provider ON provider.word_id = runs.provider
 JOIN resources USING (rid)
 WHERE state <= 2 OR sandbox_open GROUP BY provider.word, usd_per_s;
+
+-- name: runs_by_state
+SELECT provider.word, state, count(*), sum(CASE WHEN state <= 2 THEN usd_per_s END)
+FROM runs JOIN words AS provider ON provider.word_id = runs.provider
+GROUP BY runs.provider, state;
 
 -- name: ended_runs
 SELECT runs.name FROM resources CROSS JOIN runs USING (rid)

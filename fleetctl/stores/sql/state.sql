@@ -62,11 +62,11 @@ INSERT INTO specs (rid, spec) VALUES (?, ?);
 
 -- name: stored_resource
 -- What a replacement needs to know of the row that it replaces.
-SELECT rid, version, status, created_at_s, deleted_at_s FROM resources WHERE uid = ?;
+SELECT rid, version, status, created_at_s, deleted_at_s, name FROM resources WHERE uid = ?;
 
 -- name: replace_resource
-UPDATE resources SET generation = ?, version = ?, change = ?, deleted_at_s = ?, labels = ?,
-    annotations = ?, wake_at_s = 0
+UPDATE resources SET name = ?, generation = ?, version = ?, change = ?, deleted_at_s = ?,
+    labels = ?, annotations = ?, wake_at_s = 0
 WHERE rid = ?;
 
 -- name: replace_spec

@@ -28,7 +28,10 @@ SELECT kind, name, lower(kind) || '/' || name
         ELSE coalesce(json_extract(nullif(status, ''), '$.phase'), 'Pending') END AS phase,
     json_extract(nullif(status, ''), '$.reason') AS reason,
     json_extract(nullif(status, ''), '$.total') AS total,
-    json_extract(nullif(status, ''), '$.active') AS active,
+    -- As everywhere: where nothing runs, what only tries to start is not at work.
+    json_extract(nullif(status, ''), '$.active')
+        - CASE json_extract(nullif(status, ''), '$.phase') WHEN 'Pending'
+            THEN coalesce(json_extract(nullif(status, ''), '$.starting'), 0) ELSE 0 END AS active,
     json_extract(nullif(status, ''), '$.succeeded') AS succeeded,
     json_extract(nullif(status, ''), '$.failed') AS failed,
     json_extract(nullif(status, ''), '$.cached') AS cached,

@@ -17,81 +17,100 @@ from fleetctl.stores.base import (
     EventRow,
     EventStore,
 )
-from fleetctl.stores.sqlite.session import Session
+from fleetctl.stores.sqlite.store_session import StoreSession
 
 
 class SqliteEvents:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: StoreSession) -> None:
         self._session = session
 
     def record(self, events: Sequence[EventRow]) -> None:
         self._session.writing()
         if not events:
             return  # as in most ticks: they have no transaction of events
-        rows = [_capped(event) for event in events]
+        rows = [_cap_message(event) for event in events]
 
         def write(database: sqlite3.Connection) -> None:
             for row in rows:
-                _record(database, row)
+                _record_event(database, row)
 
         self._session.event_writes.append(write)
 
     def replace(self, last: EventRow) -> None:
         self._session.writing()
-        row = _capped(last)
+        row = _cap_message(last)
 
         def write(database: sqlite3.Connection) -> None:
             drop_events(database, row.uid)
-            _record(database, row)
+            _record_event(database, row)
 
         self._session.event_writes.append(write)
 
 
-def _capped(event: EventRow) -> EventRow:
+def _cap_message(event: EventRow) -> EventRow:
     if len(event.message) <= EVENT_MESSAGE_CHARS_MAX:
         return event
     return replace(event, message=event.message[: EVENT_MESSAGE_CHARS_MAX - 1] + "…")
 
 
-def _record(events: sqlite3.Connection, row: EventRow) -> None:
-    sql = queries.named("events.sql")
-    digest = _digest(row)
+def _record_event(events: sqlite3.Connection, row: EventRow) -> None:
+    sql = queries.read_queries("events.sql")
+    digest = _digest_event(row)
     last = events.execute(sql["last_seq"], (row.uid,)).fetchone()[0]
     seq = 1 if last is None else last + 1
+
     same = events.execute(sql["last_same"], (row.uid, digest)).fetchone()
-    if same is not None and _repeats(row, *same[1:]):
+    if same is not None and _is_repeat(row, *same[1:]):
         at_s = max(row.at_s, same[1])
-        events.execute(sql["repeat"], (seq, at_s, row.count, row.kind, row.uid, same[0]))
+        repeated = (seq, at_s, row.count, row.kind, row.uid, same[0])
+        events.execute(sql["repeat"], repeated)
     else:
-        events.execute(
-            sql["insert"],
-            (row.uid, seq, row.at_s, row.count, digest, row.kind, row.reason, row.message),
+        inserted = (
+            row.uid,
+            seq,
+            row.at_s,
+            row.count,
+            digest,
+            row.kind,
+            row.reason,
+            row.message,
         )
+        events.execute(sql["insert"], inserted)
+
     events.execute(sql["trim"], (row.uid, seq - EVENTS_PER_OBJECT_MAX))
 
 
-def _repeats(row: EventRow, at_s: float, reason: str, message: str) -> bool:
+def _is_repeat(
+    row: EventRow,
+    at_s: float,
+    reason: str,
+    message: str,
+) -> bool:
     return abs(row.at_s - at_s) <= EVENT_REPEAT_S and (row.reason, row.message) == (reason, message)
 
 
-def _digest(row: EventRow) -> int:
+def _digest_event(row: EventRow) -> int:
     text = f"{row.reason}\0{row.message}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
 
-def rename_events(events: sqlite3.Connection, uid: str, past: str) -> None:
-    events.execute(queries.named("events.sql")["rename"], (past, uid))
+def rename_events(
+    events: sqlite3.Connection,
+    uid: str,
+    past: str,
+) -> None:
+    events.execute(queries.read_queries("events.sql")["rename"], (past, uid))
 
 
 def drop_events(events: sqlite3.Connection, uid: str) -> None:
-    events.execute(queries.named("events.sql")["drop"], (uid,))
+    events.execute(queries.read_queries("events.sql")["drop"], (uid,))
 
 
 def drop_orphans(events: sqlite3.Connection, known: set[str]) -> None:
-    """Forget objects that state.db does not know, neither as there nor as gone: a crash can fall
-    between the commits of the two files.
+    """Drops events of objects that state.db does not know, neither as present nor as gone: a crash
+    can fall between the commits of the two files.
     """
-    for (uid,) in events.execute(queries.named("events.sql")["uids"]).fetchall():
+    for (uid,) in events.execute(queries.read_queries("events.sql")["uids"]).fetchall():
         if uid not in known:
             drop_events(events, uid)
 

@@ -1,27 +1,33 @@
-"""Objects that are gone, in SQLite: what they leave behind, and for how long. Part of the SQLite
-store; see base.GoneStore.
+"""Stores deleted objects in SQLite: their records, and for how long. Part of the SQLite store; see
+base.GoneStore.
 
-An object goes by moving one row; its runs, results and metrics stay where they are. They are taken
-away later in small steps, so that no tick of the controller waits for them.
+A deletion moves one row; the object's runs, results and metrics stay where they are. They are
+removed later in small steps, so that no tick of the controller waits for them.
 """
 
 from __future__ import annotations
 
 from fleetctl.stores.base import GoneStore
 from fleetctl.stores.sqlite.events import drop_events, rename_events
-from fleetctl.stores.sqlite.session import Session
+from fleetctl.stores.sqlite.store_session import StoreSession
 
-# What a step takes away at the most: some milliseconds.
+# The most rows that a step removes: some milliseconds.
 STEP_RUNS_MAX = 500
 STEP_METRICS_MAX = 10_000
 
 
 class SqliteGone:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: StoreSession) -> None:
         self._session = session
         self._sql = session.sql
 
-    def forget(self, *, until_s: float, bytes_max: int, objects_max: int) -> bool:
+    def forget(
+        self,
+        *,
+        until_s: float,
+        bytes_max: int,
+        objects_max: int,
+    ) -> bool:
         state = self._session.writing()
         oldest = state.execute(self._sql["oldest_gone"]).fetchone()
         if oldest is None:
@@ -46,11 +52,17 @@ class SqliteGone:
         return True
 
 
-def bury(session: Session, uid: str, rid: int) -> None:
-    """The row goes from `resources` to `gone`. Nothing of it may hold a sandbox any more; a run
-    that still says so is ended, for nobody would ever look after it.
+def bury_resource(
+    session: StoreSession,
+    uid: str,
+    rid: int,
+) -> None:
+    """Moves the row from `resources` to `gone`. None of its runs may hold a sandbox any more; a run
+    that is still recorded so is ended, as no pass would look after it again.
     """
-    state, sql, now_s = session.writing(), session.sql, session.now_s()
+    state = session.writing()
+    sql = session.sql
+    now_s = session.now_s()
     state.execute(sql["end_runs"], (now_s, rid))
     state.execute(sql["bury"], (now_s, rid))
     for query in ("drop_spec", "drop_resource"):
@@ -61,12 +73,19 @@ def bury(session: Session, uid: str, rid: int) -> None:
     session.rids.pop(uid, None)
 
 
-def make_way(session: Session, uid: str, kind: str, namespace: str, name: str) -> None:
-    """A new object has this name, and perhaps the uid of one that is gone: that of an adopted
-    sandbox, whose files lie under it. What was keeps its records, under names that nobody wants.
+def make_way(
+    session: StoreSession,
+    uid: str,
+    kind: str,
+    namespace: str,
+    name: str,
+) -> None:
+    """Frees the name for a new object, and perhaps the uid of a deleted one: that of an adopted
+    sandbox, whose files lie under it. The old records stay, under names that are not used.
     """
-    state, sql = session.writing(), session.sql
-    state.execute(sql["retitle_gone"], (kind, namespace, name, None))
+    state = session.writing()
+    sql = session.sql
+    clear_name(session, kind, namespace, name)
     known = state.execute(sql["gone_of"], (uid,)).fetchone()
     if known is None:
         return
@@ -75,6 +94,16 @@ def make_way(session: Session, uid: str, kind: str, namespace: str, name: str) -
     state.execute(sql["rename_gone"], (past, rid))
     state.execute(sql["rename_runs"], (f"~{rid}", rid))
     session.event_writes.append(lambda events: rename_events(events, uid, past))
+
+
+def clear_name(
+    session: StoreSession,
+    kind: str,
+    namespace: str,
+    name: str,
+) -> None:
+    """Renames deleted objects as a living object has this name: they are shown with their end."""
+    session.writing().execute(session.sql["retitle_gone"], (kind, namespace, name, None))
 
 
 _: type[GoneStore] = SqliteGone

@@ -7,22 +7,25 @@ from dataclasses import astuple, replace
 
 from fleetctl.controllers.kinds.notices.notice import Notice, NoticeState
 from fleetctl.stores.outbox import NOTICES_KEPT_MAX, NoticeStore
-from fleetctl.stores.sqlite.session import Row, Session
+from fleetctl.stores.sqlite.store_session import Row, StoreSession
 
 
 class SqliteNotices:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: StoreSession) -> None:
         self._session = session
 
     def add(self, notices: Sequence[Notice]) -> None:
-        rows = [_row(it) for it in notices]
+        rows = [_to_row(it) for it in notices]
         self._session.writing().executemany(self._session.sql["add_notice"], rows)
 
     def waiting(self, *, after: int, count_max: int) -> Sequence[Notice]:
-        return [_notice(row) for row in self._session.read("waiting_notices", (after, count_max))]
+        return [
+            _to_notice(row) for row in self._session.read("waiting_notices", (after, count_max))
+        ]
 
     def advance(self, notices: Sequence[Notice]) -> None:
-        state, sql = self._session.writing(), self._session.sql
+        state = self._session.writing()
+        sql = self._session.sql
         rows = [
             (
                 it.state.value,
@@ -40,12 +43,12 @@ class SqliteNotices:
             state.execute(sql["forget_notices"], (NOTICES_KEPT_MAX,))
 
 
-def _row(notice: Notice) -> Row:
+def _to_row(notice: Notice) -> Row:
     *row, _number = astuple(replace(notice, state=notice.state.value))  # type: ignore[arg-type]
     return tuple(row)
 
 
-def _notice(row: Row) -> Notice:
+def _to_notice(row: Row) -> Notice:
     found = Notice(*row)
     return replace(found, state=NoticeState(found.state))
 

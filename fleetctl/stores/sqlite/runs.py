@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from math import nan
 
 from fleetctl.common.errors import Conflict, NotFound
-from fleetctl.controllers.model import LIVE_STATES, Metric, Run, RunState, Saved
+from fleetctl.controllers.model import LIVE_STATES, Metric, Run, RunState, SavedCheckpoint
 from fleetctl.stores.base import RunStore
 from fleetctl.stores.codes import STATES
-from fleetctl.stores.sqlite.session import Row, Session
+from fleetctl.stores.sqlite.store_session import Row, StoreSession
 
 _CODES = {RunState(name): code for code, name in enumerate(STATES)}
 _STATES = tuple(RunState(name) for name in STATES)
@@ -24,7 +24,7 @@ THIN_STEP_MAX = 10_000  # metrics: some milliseconds
 
 
 class SqliteRuns:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: StoreSession) -> None:
         self._session = session
         self._sql = session.sql
 
@@ -37,7 +37,7 @@ class SqliteRuns:
             try:
                 state.execute(insert, identity + self._columns(run))
             except sqlite3.IntegrityError as error:
-                # All or none also for a caller that goes on with its transaction.
+                # All or none also for a caller that continues its transaction.
                 state.executemany(self._sql["drop_run"], begun)
                 unit = f"index `{run.index}`, attempt `{run.attempt}`"
                 raise Conflict(f"run `{run.name}` ({unit}) exists already") from error
@@ -50,10 +50,10 @@ class SqliteRuns:
         from_states: frozenset[RunState] = LIVE_STATES,
         result: str | None = None,
         metrics: Sequence[Metric] = (),
-        saved: Sequence[Saved] = (),
+        saved: Sequence[SavedCheckpoint] = (),
     ) -> bool:
         state = self._session.writing()
-        row = (*self._columns(run), run.name, _mask(from_states))
+        row = (*self._columns(run), run.name, _states_mask(from_states))
         if state.execute(self._sql["advance_run"], row).rowcount == 0:
             return False
         if result is None and not metrics and not saved:
@@ -80,17 +80,17 @@ class SqliteRuns:
         after: tuple[int, int] = (-1, 0)
         while page := self._session.read("runs_page", (found[0][0], *after, _PAGE_RUNS)):
             for row in page:
-                run = _run(uid, row)
+                run = _to_run(uid, row)
                 yield run, row[-1]
             after = (run.index, run.attempt)
 
     def metrics_of(self, run: str) -> Sequence[Metric]:
-        return [_metric(row) for row in self._session.read("metrics_of", (run,))]
+        return [_to_metric(row) for row in self._session.read("metrics_of", (run,))]
 
-    def checkpoints_of(self, uid: str) -> Sequence[Saved]:
+    def checkpoints_of(self, uid: str) -> Sequence[SavedCheckpoint]:
         found = self._session.read("rid_of", (uid,))
         rows = self._session.read("checkpoints_of", found[0]) if found else ()
-        return [Saved(*row) for row in rows]
+        return [SavedCheckpoint(*row) for row in rows]
 
     def calls_usd_of(self, uid: str) -> float:
         ((usd,),) = self._session.read("calls_usd", (uid,))
@@ -103,10 +103,14 @@ class SqliteRuns:
 
     def last_step(self, run: str) -> int | None:
         ((step,),) = self._session.read("last_step", (run,))
-        return None if step is None else int(step)
+        if step is None:
+            return None
+        return int(step)
 
     def _columns(self, run: Run) -> tuple[object, ...]:
-        """What may change from write to write; in the order that insert and update share."""
+        """Returns the columns that may change with a write; in the order that insert and update
+        share.
+        """
         name = run.name
         return (
             _CODES[run.state], self._word(run.provider), self._word(run.template_hash),
@@ -136,13 +140,13 @@ class SqliteRuns:
         return words[word]
 
 
-def _mask(states: frozenset[RunState]) -> int:
+def _states_mask(states: frozenset[RunState]) -> int:
     if states not in _MASKS:
         _MASKS[states] = sum(1 << _CODES[state] for state in states)
     return _MASKS[states]
 
 
-def _run(uid: str, row: Row) -> Run:
+def _to_run(uid: str, row: Row) -> Run:
     (
         name, index, attempt, state, provider, sandbox, template_hash, params, params_hash,
         created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
@@ -158,9 +162,15 @@ def _run(uid: str, row: Row) -> Run:
     )  # fmt: skip
 
 
-def _metric(row: Row) -> Metric:
+def _to_metric(row: Row) -> Metric:
     seq, step, name, value, at_s = row
-    return Metric(seq, step, name, nan if value is None else value, at_s)
+    return Metric(
+        seq,
+        step,
+        name,
+        nan if value is None else value,
+        at_s,
+    )
 
 
 _: type[RunStore] = SqliteRuns

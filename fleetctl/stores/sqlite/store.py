@@ -1,21 +1,22 @@
 """The embedded store: two SQLite files in a locked directory, or the same in memory for tests.
 
-Built by wiring, held by one controller process. One connection writes state.db and checkpoints
-it; readers come in through `read/reader.py`. Never calls a provider and decides nothing.
+Built by wiring, held by one controller process. One connection writes state.db and checkpoints it;
+readers come in through `read/reader.py`. Never calls a provider and takes no decisions.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.common.clock import Clock
 from fleetctl.stores import queries, state_dir
 from fleetctl.stores.base import Store
-from fleetctl.stores.errors import DiskFull, explain
-from fleetctl.stores.sqlite import open as opening
+from fleetctl.stores.sqlite import database_files as opening
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.creates import SqliteCreates
 from fleetctl.stores.sqlite.events import SqliteEvents, drop_orphans
@@ -24,16 +25,23 @@ from fleetctl.stores.sqlite.ledger import SqliteCalls, SqliteLedger
 from fleetctl.stores.sqlite.notices import SqliteNotices
 from fleetctl.stores.sqlite.resources import SqliteResources
 from fleetctl.stores.sqlite.runs import SqliteRuns
-from fleetctl.stores.sqlite.session import Files, Hook, Hooks, Session, superseded
 from fleetctl.stores.sqlite.sleep import SqliteSleep
+from fleetctl.stores.sqlite.store_session import (
+    BarrierHooks,
+    Hook,
+    StoreFiles,
+    StoreSession,
+    superseded_error,
+)
+from fleetctl.stores.sqlite_errors import DiskFull, explain_error
 
 
 class SqliteStore:
-    """See base.Store. `close` lets go of the lock; dropping the object without it is a crash, and
-    harmless.
+    """Implements base.Store. `close` releases the lock; dropping the object without it is a crash,
+    and harmless.
     """
 
-    def __init__(self, session: Session, lock: state_dir.Lock | None = None) -> None:
+    def __init__(self, session: StoreSession, lock: state_dir.StoreLock | None = None) -> None:
         self._session = session
         self._lock = lock
         self.resources = SqliteResources(session)
@@ -53,7 +61,7 @@ class SqliteStore:
 
     @property
     def epoch(self) -> int:
-        """Which opening of the store this is; rises by at least one each time."""
+        """Returns the number of this opening of the store; rises by at least one each time."""
         return self._session.identity.epoch
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -79,14 +87,15 @@ def open_store(
     before_commit: Hook | None = None,
     after_commit: Hook | None = None,
 ) -> SqliteStore:
-    """Open or found the store below `home` and become its one writer. Raises StoreError, having
-    written nothing.
+    """Opens or founds the store below `home` and becomes its one writer. Raises StoreError before
+    any write.
 
     The hooks run around every commit; see sqlite_session.Session.
     """
-    state_dir.prepare(home)
-    lock = state_dir.lock(home)
-    ballast, hooks = state_dir.Ballast(home), Hooks(before_commit, after_commit)
+    state_dir.prepare_directory(home)
+    lock = state_dir.lock_store(home)
+    ballast = state_dir.Ballast(home)
+    hooks = BarrierHooks(before_commit, after_commit)
     try:
         try:
             session = _open_session(home, clock, ballast, hooks)
@@ -100,59 +109,94 @@ def open_store(
     return SqliteStore(session, lock)
 
 
-def _open_session(home: Path, clock: Clock, ballast: state_dir.Ballast, hooks: Hooks) -> Session:
+def _open_session(
+    home: Path,
+    clock: Clock,
+    ballast: state_dir.Ballast,
+    hooks: BarrierHooks,
+) -> StoreSession:
     path = home / places.STATE_DB
-    found, marker = opening.inspect(path), state_dir.read_marker(home)
+    found = opening.inspect_file(path)
+    marker = state_dir.read_marker(home)
     opening.check_marker(home, found, marker)
     opening.check_events(home / places.EVENTS_DB)
+    mark = state_dir.ChangesMark(home)
+    if found is not None:
+        opening.check_changes(home, found, marker, mark.read(found.store_id))
     at_least = marker.epoch if marker else 0
     state, identity = _open_state(path, clock, founded=found is not None, at_least=at_least)
     try:
-        state_dir.write_marker(home, state_dir.Marker(identity.store_id, identity.epoch))
+        state_dir.write_marker(home, state_dir.StoreMarker(identity.store_id, identity.epoch))
         events = _open_events(home / places.EVENTS_DB, state)
     except BaseException:
         state.close()
         raise
     ballast.refill(now_s=clock.now_s())
-    return Session(Files(state, events, path, ballast), identity, clock, hooks)
+    return StoreSession(
+        StoreFiles(
+            state,
+            events,
+            path,
+            ballast,
+            mark,
+        ),
+        identity,
+        clock,
+        hooks,
+    )
 
 
 def _open_state(
-    path: Path, clock: Clock, *, founded: bool, at_least: int
-) -> tuple[sqlite3.Connection, opening.Identity]:
-    state = opening.connect(path, synchronous="FULL")
+    path: Path,
+    clock: Clock,
+    *,
+    founded: bool,
+    at_least: int,
+) -> tuple[sqlite3.Connection, opening.StoreIdentity]:
+    if not founded:
+        _found_database(path, partial(opening.create_state, now_s=clock.now_s()))
+    state = opening.connect_writer(path, synchronous="FULL")
     try:
-        if not founded:
-            opening.found_state(state, now_s=clock.now_s())
         opening.upgrade_state(state)
         return state, opening.take_epoch(state, at_least=at_least)
     except sqlite3.Error as error:
         state.close()
-        raise explain(error, path) from error
+        raise explain_error(error, path) from error
 
 
 def _open_events(path: Path, state: sqlite3.Connection) -> sqlite3.Connection:
-    events = opening.connect(path, synchronous="NORMAL")
+    if not path.exists() or path.stat().st_size == 0:
+        _found_database(path, opening.create_events)
+    events = opening.connect_writer(path, synchronous="NORMAL")
     try:
         if events.execute("PRAGMA user_version").fetchone()[0] == 0:
-            opening.found_events(events)
+            opening.create_events(events)
         opening.upgrade_events(events)
-        known = (queries.named("state.sql")[query] for query in ("list_uids", "gone_uids"))
+        known = (queries.read_queries("state.sql")[query] for query in ("list_uids", "gone_uids"))
         drop_orphans(events, {uid for query in known for (uid,) in state.execute(query)})
     except sqlite3.Error as error:
         events.close()
-        raise explain(error, path) from error
+        raise explain_error(error, path) from error
     return events
 
 
+def _found_database(path: Path, found: Callable[[sqlite3.Connection], None]) -> None:
+    try:
+        opening.found_file(path, found)
+    except sqlite3.Error as error:
+        raise explain_error(error, path) from error
+
+
 class MemoryDatabase:
-    """What survives a simulated crash: the committed rows of a store that lives in memory."""
+    """The part that survives a simulated crash: the committed rows of a store that lives in
+    memory.
+    """
 
     def __init__(self) -> None:
         self.state = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self.events = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self.founded = False
-        self.writer: Session | None = None
+        self.writer: StoreSession | None = None
 
 
 def open_memory_store(
@@ -162,22 +206,24 @@ def open_memory_store(
     before_commit: Hook | None = None,
     after_commit: Hook | None = None,
 ) -> SqliteStore:
-    """A store without files. Opening a `database` again is a crash and a restart of its writer:
-    what was not committed is lost, and the store that was opened before may not write any more.
+    """Returns a store without files. Opening a `database` again is a crash and a restart of its
+    writer: uncommitted writes are lost, and the earlier store may not write any more.
     """
     database = database or MemoryDatabase()
     if database.writer is not None:
-        database.writer.end(superseded("memory"))
+        database.writer.end(superseded_error("memory"))
     for connection in (database.state, database.events):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     if not database.founded:
-        opening.found_state(database.state, now_s=clock.now_s())
-        opening.found_events(database.events)
+        opening.create_state(database.state, now_s=clock.now_s())
+        opening.create_events(database.events)
         database.founded = True
     identity = opening.take_epoch(database.state, at_least=0)
-    files = Files(database.state, database.events, "memory")
-    database.writer = Session(files, identity, clock, Hooks(before_commit, after_commit))
+    files = StoreFiles(database.state, database.events, "memory")
+    database.writer = StoreSession(
+        files, identity, clock, BarrierHooks(before_commit, after_commit)
+    )
     return SqliteStore(database.writer)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 METRIC = "train/roll/ep_rew/mean"
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--population", type=int, default=16, help="policies tried a generation")
     parser.add_argument("--elite_share", type=float, default=0.2, help="share of them that is kept")
@@ -35,7 +35,7 @@ def episode_reward(env: gymnasium.Env, weights: np.ndarray, seed: int) -> float:
     return reward
 
 
-def search(options: argparse.Namespace) -> list[float]:
+def search_policies(options: argparse.Namespace) -> list[float]:
     """The mean reward of each generation's policies."""
     env = gymnasium.make("CartPole-v1")
     random = np.random.default_rng(options.seed)
@@ -49,11 +49,11 @@ def search(options: argparse.Namespace) -> list[float]:
         # The noise keeps the search from settling too early; too much of it is never steady.
         centre, spread = best.mean(axis=0), best.std(axis=0) + options.noise
         means.append(float(rewards.mean()))
-        tell("FLEETCTL_METRICS", {"step": generation, METRIC: means[-1]})
+        report_values("FLEETCTL_METRICS", {"step": generation, METRIC: means[-1]})
     return means
 
 
-def tell(variable: str, values: dict[str, float]) -> None:
+def report_values(variable: str, values: dict[str, float]) -> None:
     """One line of JSON to the file that the variable names, else to stdout."""
     line = json.dumps(values)
     if path := os.environ.get(variable):
@@ -64,11 +64,13 @@ def tell(variable: str, values: dict[str, float]) -> None:
 
 
 def main() -> int:
-    options = arguments()
-    means = search(options)
+    options = parse_arguments()
+    means = search_policies(options)
     print(f"mean reward {means[0]:.0f} at first, {means[-1]:.0f} in the end")
     tried = options.population * options.generations
-    tell("FLEETCTL_RESULT", {METRIC: means[-1], "first": means[0], "policies_tried": tried})
+    report_values(
+        "FLEETCTL_RESULT", {METRIC: means[-1], "first": means[0], "policies_tried": tried}
+    )
     return 0
 
 

@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 
 MARKER = "<!-- fleetctl-plan -->"
-PAGE = 100  # comments of one answer, as many as both give
+PAGE = 100  # comments per reply, as many as both give
 PAGES_MAX = 50
 TRIES = 4
 TIMEOUT_S = 30.0
@@ -41,7 +41,7 @@ class Forge:
         }
 
     def put(self, text: str, marker: str) -> str:
-        """What became of the comment: created, updated, unchanged."""
+        """Returns the outcome of the comment: created, updated, unchanged."""
         for page in range(1, PAGES_MAX + 1):
             found = self.ask("GET", f"{self.list_url}?per_page={PAGE}&page={page}")
             for comment in found:
@@ -58,7 +58,9 @@ class Forge:
         return "created"
 
     def is_ours(self, comment: "dict[str, object]") -> bool:
-        """What anybody else wrote with our marker is theirs to edit, whatever we put there."""
+        """Returns True for a comment of ours: another author's comment with our marker is theirs to
+        edit.
+        """
         if self.who:
             author = comment.get("author") or {}
             return author.get("id") == self.ask("GET", self.who)["id"]
@@ -82,9 +84,9 @@ class Forge:
         raise AssertionError
 
 
-def forge() -> "Forge | None":
+def find_forge() -> "Forge | None":
     env = os.environ
-    number = env.get("PULL_REQUEST") or _number(env.get("GITHUB_REF", ""))
+    number = env.get("PULL_REQUEST") or _parse_number(env.get("GITHUB_REF", ""))
     if env.get("GITHUB_TOKEN") and number:
         api = env.get("GITHUB_API_URL", "https://api.github.com")
         root = f"{api}/repos/{env['GITHUB_REPOSITORY']}/issues"
@@ -100,7 +102,7 @@ def forge() -> "Forge | None":
     return None
 
 
-def _number(ref: str) -> str:
+def _parse_number(ref: str) -> str:
     match = re.match(r"refs/pull/(\d+)/", ref)
     return match[1] if match else ""
 
@@ -110,7 +112,7 @@ def main() -> int:
         text = file.read()
     named = os.environ.get("PLAN_ID", "")
     marker = f"<!-- fleetctl-plan {re.sub('[^A-Za-z0-9._-]', '-', named)} -->" if named else MARKER
-    there = forge()
+    there = find_forge()
     if there is None:
         print("no pull request or no token: the plan is not posted", file=sys.stderr)
         return 0

@@ -10,7 +10,7 @@ Weights = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Settings:
+class PpoSettings:
     lr: float = 3e-4
     gamma: float = 0.99
     clip: float = 0.2
@@ -22,7 +22,7 @@ class Settings:
 
 
 @dataclass
-class Rollout:
+class RolloutBatch:
     """Arrays of shape (steps, environments); observations have one step more, and a last axis.
 
     valid: False for the step in which a vector environment began an episode anew, which is no
@@ -38,7 +38,7 @@ class Rollout:
     valid: np.ndarray
 
 
-def fresh(inputs: int, actions: int, seed: int) -> Weights:
+def init_weights(inputs: int, actions: int, seed: int) -> Weights:
     """With Adam's two moments of each weight, and how many steps it has made."""
     random = np.random.default_rng(seed)
     weights = {
@@ -53,7 +53,7 @@ def fresh(inputs: int, actions: int, seed: int) -> Weights:
     return {**weights, **moments, "adam": np.array(0), "update": np.array(0)}
 
 
-def forward(weights: Weights, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def run_network(weights: Weights, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(hidden, log of each action's chance, value) of observations along the first axis."""
     hidden = np.tanh(inputs @ weights["w1"] + weights["b1"])
     logits = hidden @ weights["wp"] + weights["bp"]
@@ -62,18 +62,20 @@ def forward(weights: Weights, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return hidden, logs, (hidden @ weights["wv"] + weights["bv"])[..., 0]
 
 
-def choose(
+def choose_actions(
     weights: Weights, inputs: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """(actions, logs of their chances), drawn."""
-    _, logs, _ = forward(weights, inputs)
+    _, logs, _ = run_network(weights, inputs)
     actions = (logs + random.gumbel(size=logs.shape)).argmax(-1)
     return actions, np.take_along_axis(logs, actions[:, None], -1)[:, 0]
 
 
-def advantages(weights: Weights, rollout: Rollout, settings: Settings) -> np.ndarray:
+def estimate_advantages(
+    weights: Weights, rollout: RolloutBatch, settings: PpoSettings
+) -> np.ndarray:
     """Generalised advantages, of the shape of the rewards."""
-    _, _, values = forward(weights, rollout.observations)
+    _, _, values = run_network(weights, rollout.observations)
     found = np.zeros_like(rollout.rewards)
     later = np.zeros(rollout.rewards.shape[1])
     for step in reversed(range(len(rollout.rewards))):
@@ -85,12 +87,12 @@ def advantages(weights: Weights, rollout: Rollout, settings: Settings) -> np.nda
     return found
 
 
-def improve(
-    weights: Weights, rollout: Rollout, settings: Settings, random: np.random.Generator
+def improve_policy(
+    weights: Weights, rollout: RolloutBatch, settings: PpoSettings, random: np.random.Generator
 ) -> None:
     """Change the weights in place by one rollout."""
-    gained = advantages(weights, rollout, settings)
-    _, _, values = forward(weights, rollout.observations[:-1])
+    gained = estimate_advantages(weights, rollout, settings)
+    _, _, values = run_network(weights, rollout.observations[:-1])
     valid = rollout.valid.ravel()
     inputs = rollout.observations[:-1].reshape(len(valid), -1)[valid]
     actions, before = rollout.actions.ravel()[valid], rollout.log_chances.ravel()[valid]
@@ -101,25 +103,25 @@ def improve(
         order = random.permutation(len(inputs))
         for part in np.array_split(order, settings.mini_batches):
             if len(part):
-                slopes = _slopes(
+                slopes = _compute_gradients(
                     weights, settings, inputs[part], actions[part], before[part],
                     gained[part], goals[part],
                 )  # fmt: skip
-                _adam(weights, slopes, settings)
+                _step_adam(weights, slopes, settings)
 
 
-def _slopes(
+def _compute_gradients(
     weights: Weights,
-    settings: Settings,
+    settings: PpoSettings,
     inputs: np.ndarray,
     actions: np.ndarray,
     before: np.ndarray,
     gained: np.ndarray,
     goals: np.ndarray,
 ) -> Weights:
-    """Of the clipped objective, the value's error and the entropy, by the weights."""
+    """Returns the loss: clipped objective, the value's error and the entropy, by the weights."""
     count = len(inputs)
-    hidden, logs, values = forward(weights, inputs)
+    hidden, logs, values = run_network(weights, inputs)
     chances = np.exp(logs)
     ratio = np.exp(logs[np.arange(count), actions] - before)
     clipped = np.clip(ratio, 1 - settings.clip, 1 + settings.clip)
@@ -141,7 +143,7 @@ def _slopes(
     return {name: one * shrunk for name, one in slopes.items()}
 
 
-def _adam(weights: Weights, slopes: Weights, settings: Settings) -> None:
+def _step_adam(weights: Weights, slopes: Weights, settings: PpoSettings) -> None:
     step = weights["adam"] = weights["adam"] + 1
     for name, slope in slopes.items():
         first = weights[f"m.{name}"] = 0.9 * weights[f"m.{name}"] + 0.1 * slope

@@ -1,6 +1,6 @@
 """An ordinary gymnasium environment: rewrite a search until a small retriever finds its page.
 
-It knows nothing of batches. A step makes two calls one after the other: a model rewrites the
+It has no code for batches. A step makes two calls one after the other: a model rewrites the
 search, another one embeds it for the next observation. How many environments wait for their calls
 at once is up to the vector environment around them.
 """
@@ -54,7 +54,7 @@ class Rewriting(gymnasium.Env[np.ndarray, np.int64]):
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         rewritten = self._rewritten(OPERATORS[int(action)])
         rank = self._retriever.rank(rewritten, self._wanted)
-        if rank <= self._rank:  # a worse search is not gone on from
+        if rank <= self._rank:  # a worse search is not continued
             self._search, self._rank = rewritten, rank
         self._steps += 1
         found = rank == 1

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
-from ppo import Rollout, Settings, Weights, choose, fresh, improve
+from ppo import PpoSettings, RolloutBatch, Weights, choose_actions, improve_policy, init_weights
 from rewriting import OBSERVATION, OPERATORS, Rewriting
 
 COLUMNS = ("update", "env_steps", "reward", "found", "ms_step")
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--num-processes", type=int, default=1, help="environments")
@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def vector(options: argparse.Namespace, *, batching: bool) -> VectorEnv[Any, Any, Any]:
+def make_envs(options: argparse.Namespace, *, batching: bool) -> VectorEnv[Any, Any, Any]:
     def one() -> Rewriting:
         return Rewriting(options.chat_model, options.embed_model)
 
@@ -59,7 +59,7 @@ def vector(options: argparse.Namespace, *, batching: bool) -> VectorEnv[Any, Any
     return AsyncVectorEnv(envs, max_concurrency=options.batch_size)
 
 
-def compare(
+def compare_batching(
     options: argparse.Namespace, envs: dict[bool, VectorEnv[Any, Any, Any]]
 ) -> dict[str, float]:
     """Milliseconds of a step of all environments, both ways, by batching or not; medians."""
@@ -89,20 +89,22 @@ class Stepping:
         self._now, _ = envs.reset(seed=options.seed + 1000 * begun)
         self._over = np.zeros(options.num_processes, bool)
 
-    def rollout(self, weights: Weights, random: np.random.Generator) -> Rollout:
+    def rollout(self, weights: Weights, random: np.random.Generator) -> RolloutBatch:
         seen, rows = [self._now], []
         for _ in range(self._steps):
-            actions, log_chances = choose(weights, self._now, random)
+            actions, log_chances = choose_actions(weights, self._now, random)
             valid = ~self._over  # else this step begins an episode, whatever the action
             self._now, rewards, found, ended, _ = self._envs.step(actions)
             self._over = found | ended
             seen.append(self._now)
             rows.append((actions, log_chances, rewards, found, ended, valid))
-        return Rollout(np.stack(seen), *(np.stack(column) for column in zip(*rows, strict=True)))
+        return RolloutBatch(
+            np.stack(seen), *(np.stack(column) for column in zip(*rows, strict=True))
+        )
 
 
-def settings(options: argparse.Namespace) -> Settings:
-    return Settings(
+def read_settings(options: argparse.Namespace) -> PpoSettings:
+    return PpoSettings(
         lr=options.lr,
         gamma=options.gamma,
         clip=options.clip_param,
@@ -114,11 +116,13 @@ def settings(options: argparse.Namespace) -> Settings:
     )
 
 
-def train(options: argparse.Namespace, weights: Weights, envs: VectorEnv[Any, Any, Any]) -> float:
+def train_policy(
+    options: argparse.Namespace, weights: Weights, envs: VectorEnv[Any, Any, Any]
+) -> float:
     """Rollout by rollout to the end, or to one after which it is asked to stop; the last reward."""
     size = options.num_steps * options.num_processes
     updates = max(1, options.num_env_steps // size)
-    log = Log(options.save_dir / "log.csv", begun=int(weights["update"]))
+    log = UpdateLog(options.save_dir / "log.csv", begun=int(weights["update"]))
     stepping = Stepping(envs, options, int(weights["update"]))
     reward = 0.0
     for update in range(int(weights["update"]), updates):
@@ -126,23 +130,23 @@ def train(options: argparse.Namespace, weights: Weights, envs: VectorEnv[Any, An
         begun_s = time.monotonic()
         rollout = stepping.rollout(weights, random)
         ms_step = (time.monotonic() - begun_s) * 1000 / options.num_steps
-        improve(weights, rollout, settings(options), random)
+        improve_policy(weights, rollout, read_settings(options), random)
         weights["update"] = np.array(update + 1)
         reward = float(rollout.rewards[rollout.valid].mean())
         found = float(rollout.found.sum() / max(1, (rollout.found | rollout.ended).sum()))
         log.add(
             (update + 1, (update + 1) * size, round(reward, 6), round(found, 6), round(ms_step))
         )
-        tell("FLEETCTL_METRICS", {"step": update + 1, "reward": reward, "found": found})
+        report_values("FLEETCTL_METRICS", {"step": update + 1, "reward": reward, "found": found})
         stop = stop_requested()
         if stop or (update + 1) % options.save_interval == 0 or update + 1 == updates:
-            save(weights)
+            save_checkpoint(weights)
         if stop:
             sys.exit(143)
     return reward
 
 
-class Log:
+class UpdateLog:
     """A CSV with a row an update. Rows after the checkpoint that it goes on from are made anew."""
 
     def __init__(self, path: Path, *, begun: int) -> None:
@@ -159,36 +163,36 @@ class Log:
 
 
 def stop_requested() -> bool:
-    if "FLEETCTL_CHECKPOINT" not in os.environ:  # a trial of a sweep has none
+    if "FLEETCTL_CHECKPOINT" not in os.environ:  # absent in a trial of a sweep
         return False
     import fleetctl_checkpoint
 
     return bool(fleetctl_checkpoint.stop_requested())
 
 
-def packed(weights: Weights) -> bytes:
+def pack_weights(weights: Weights) -> bytes:
     data = io.BytesIO()
     np.savez(data, **weights)
     return data.getvalue()
 
 
-def save(weights: Weights) -> None:
+def save_checkpoint(weights: Weights) -> None:
     if "FLEETCTL_CHECKPOINT" in os.environ:
         import fleetctl_checkpoint
 
         with fleetctl_checkpoint.saving(int(weights["update"])) as directory:
-            (directory / "policy.npz").write_bytes(packed(weights))
+            (directory / "policy.npz").write_bytes(pack_weights(weights))
 
 
-def load(options: argparse.Namespace) -> Weights:
+def load_weights(options: argparse.Namespace) -> Weights:
     found = os.environ.get("FLEETCTL_RESUME_FROM")
     if not found:
-        return fresh(OBSERVATION, len(OPERATORS), options.seed)
+        return init_weights(OBSERVATION, len(OPERATORS), options.seed)
     with np.load(Path(found) / "policy.npz") as kept:
         return dict(kept)
 
 
-def tell(variable: str, values: dict[str, float]) -> None:
+def report_values(variable: str, values: dict[str, float]) -> None:
     """One line of JSON to the file that the variable names, else to stdout."""
     line = json.dumps(values)
     if path := os.environ.get(variable):
@@ -199,21 +203,21 @@ def tell(variable: str, values: dict[str, float]) -> None:
 
 
 def main() -> int:
-    options = arguments()
+    options = parse_arguments()
     stop_requested()  # before the environments' processes begin, which TERM reaches, too
-    weights = load(options)
+    weights = load_weights(options)
     begun = int(weights["update"])
     kinds = {True, False} if options.compare_steps else {options.batching}
-    envs = {batching: vector(options, batching=batching) for batching in sorted(kinds)}
+    envs = {batching: make_envs(options, batching=batching) for batching in sorted(kinds)}
     try:
-        timed = compare(options, envs) if options.compare_steps else {}
-        reward = train(options, weights, envs[options.batching])
+        timed = compare_batching(options, envs) if options.compare_steps else {}
+        reward = train_policy(options, weights, envs[options.batching])
     finally:
         for each in envs.values():
             each.close()
-    (options.save_dir / "final_model.npz").write_bytes(packed(weights))
+    (options.save_dir / "final_model.npz").write_bytes(pack_weights(weights))
     result = {"reward": reward, "updates": int(weights["update"]), "resumed_from": begun, **timed}
-    tell("FLEETCTL_RESULT", result)
+    report_values("FLEETCTL_RESULT", result)
     return 0
 
 

@@ -11,7 +11,7 @@ POINTS = 400  # of each spiral
 NOISE = 0.05
 
 
-def spirals() -> tuple[np.ndarray, np.ndarray]:
+def make_spirals() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     turn = np.linspace(0.5, 2.5 * np.pi, POINTS)
     arm = np.stack([np.cos(turn), np.sin(turn)], axis=1) * (turn / turn[-1])[:, None]
@@ -21,7 +21,7 @@ def spirals() -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> int:
     path = sys.argv[1]
-    points, labels = spirals()
+    points, labels = make_spirals()
     packed = io.BytesIO()  # savez goes back in what it writes, which not every volume lets it
     np.savez(packed, points=points, labels=labels)
     with open(path, "wb") as file:

@@ -23,7 +23,7 @@ RATE = 0.02
 State = dict[str, np.ndarray]
 
 
-def fresh() -> State:
+def init_state() -> State:
     random = np.random.default_rng(1)
     shapes = {"w1": (2, HIDDEN), "w2": (HIDDEN, HIDDEN), "w3": (HIDDEN, 1)}
     state = {name: random.standard_normal(of) * (2 / of[0]) ** 0.5 for name, of in shapes.items()}
@@ -35,7 +35,7 @@ def fresh() -> State:
     return state | {"step": np.array(0)}
 
 
-def forward(state: State, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def run_network(state: State, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     one = np.tanh(points @ state["w1"] + state["b1"])
     two = np.tanh(one @ state["w2"] + state["b2"])
     return one, two, 1 / (1 + np.exp(-(two @ state["w3"] + state["b3"])[:, 0]))
@@ -46,7 +46,7 @@ def train_step(state: State, points: np.ndarray, labels: np.ndarray) -> None:
     step = int(state["step"])
     chosen = np.random.default_rng(step).integers(len(points), size=BATCH)
     inputs, wanted = points[chosen], labels[chosen]
-    one, two, guess = forward(state, inputs)
+    one, two, guess = run_network(state, inputs)
     error = ((guess - wanted) / BATCH)[:, None]
     back_two = error @ state["w3"].T * (1 - two**2)
     back_one = back_two @ state["w2"].T * (1 - one**2)
@@ -62,14 +62,14 @@ def train_step(state: State, points: np.ndarray, labels: np.ndarray) -> None:
     state["step"] = np.array(step + 1)
 
 
-def measures(state: State, points: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    guess = forward(state, points)[2]
+def measure_state(state: State, points: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    guess = run_network(state, points)[2]
     likely = np.clip(np.where(labels == 1, guess, 1 - guess), 1e-12, 1)
     right = (guess > 0.5) == labels
     return {"loss": float(-np.log(likely).mean()), "accuracy": float(right.mean())}
 
 
-def save(state: State) -> None:
+def save_state(state: State) -> None:
     """A kill in between leaves no marker, and the checkpoint before this one is the newest."""
     packed = io.BytesIO()  # not every volume can go back in a file
     np.savez(packed, **state)
@@ -77,10 +77,10 @@ def save(state: State) -> None:
         (directory / "state.npz").write_bytes(packed.getvalue())
 
 
-def load() -> State:
+def load_state() -> State:
     found = checkpoint.latest()
     if found is None:
-        return fresh()
+        return init_state()
     with np.load(found / "state.npz") as kept:
         return dict(kept)
 
@@ -93,7 +93,7 @@ def crash_when_asked(step: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(state: State, points: np.ndarray, labels: np.ndarray) -> None:
+def train_steps(state: State, points: np.ndarray, labels: np.ndarray) -> None:
     """Step by step to the end, or to the step at which it is asked to stop."""
     for step in range(int(state["step"]), STEPS):
         crash_when_asked(step)
@@ -101,9 +101,9 @@ def train(state: State, points: np.ndarray, labels: np.ndarray) -> None:
         # The manifest gives it 20 s to save.
         stop = checkpoint.stop_requested()
         if (step + 1) % CHECKPOINT_EVERY == 0 or stop:
-            save(state)
+            save_state(state)
             with open(os.environ["FLEETCTL_METRICS"], "a", encoding="utf-8") as metrics:
-                json.dump({"step": step + 1, **measures(state, points, labels)}, metrics)
+                json.dump({"step": step + 1, **measure_state(state, points, labels)}, metrics)
                 metrics.write("\n")
         if stop:
             sys.exit(128 + signal.SIGTERM)
@@ -112,11 +112,11 @@ def train(state: State, points: np.ndarray, labels: np.ndarray) -> None:
 def main() -> int:
     with np.load(sys.argv[1]) as data:
         points, labels = data["points"], data["labels"]
-    state = load()
+    state = load_state()
     begun_at = int(state["step"])
     print(f"beginning at step {begun_at}", flush=True)
-    train(state, points, labels)
-    result = {"steps": STEPS, "resumed_from": begun_at, **measures(state, points, labels)}
+    train_steps(state, points, labels)
+    result = {"steps": STEPS, "resumed_from": begun_at, **measure_state(state, points, labels)}
     print(f"step {STEPS}: accuracy {result['accuracy']:.4f}")
     with open(os.environ["FLEETCTL_RESULT"], "w", encoding="utf-8") as file:
         json.dump(result, file)

@@ -163,7 +163,8 @@ class Box:
             return
         if not self._gone.is_set():
             if self.isolated:
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it ended, and that is on its way to us
+                    signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             elif self._channel:
                 self._channel.finish()  # its pid 1 then ends all that came from it
         await self._gone.wait()

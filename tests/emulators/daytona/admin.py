@@ -61,6 +61,7 @@ def _truth(one: Sandbox) -> dict[str, Any]:
         "mounts": [asdict(mount) for mount in one.mounts],
         "snapshot": one.snapshot,
         "spot": one.spot,
+        "network": asdict(one.network),
         "warm_pool_id": one.warm_pool_id,
         "history": [[change.state, change.at_s] for change in one.history],
         "created_at_s": one.created_at_s,

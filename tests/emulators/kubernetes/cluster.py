@@ -30,6 +30,7 @@ from tests.emulators.kubernetes.api.verbs import Verbs
 from tests.emulators.kubernetes.api.writes.bodies import parsed
 from tests.emulators.kubernetes.api.writes.schemas import Schemas
 from tests.emulators.kubernetes.api.writes.writing import Writer
+from tests.emulators.kubernetes.controllers.admission import Admission
 from tests.emulators.kubernetes.controllers.basics import DEFAULT_CLASS, PROVISIONER, Basics
 from tests.emulators.kubernetes.controllers.definitions import Definitions
 from tests.emulators.kubernetes.controllers.garbage import Garbage
@@ -89,6 +90,7 @@ class Cluster:
         self.garbage = Garbage(self.writer)
         self.definitions = Definitions(self.writer)
         self.basics = Basics(self.writer, self.recorder, self.authority.decode())
+        self.admission = Admission(self.writer)  # before quotas: it gives pods their sizes
         self.quotas = Quotas(self.writer)
         self.jobs = Jobs(self.writer, self.recorder, backoff_s=settings.job_backoff_s)
         self.scheduler = Scheduler(self.writer, self.recorder)

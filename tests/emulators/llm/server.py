@@ -11,16 +11,24 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.emulators.llm import dialects
 from tests.emulators.llm.batches import Batches
 
 DIMENSIONS = 8
+_NO_ANSWERS = {  # content type and text
+    "error": ("application/json", '{"error": {"message": "upstream overloaded", "code": 503}}'),
+    "page": ("text/html", "<!doctype html><title>Sign in</title>"),
+    "no-choices": ("application/json", '{"object": "chat.completion", "choices": []}'),
+    "error-event": ("text/event-stream", 'data: {"error": {"message": "no room"}}\n\n'),
+}
 MEET_S_MAX = 20.0
 
 
 @dataclass(frozen=True)
 class Fault:
     """What the next request meets: a status, or `hang`; or it is counted whole, and its answer is
-    `lost` with the connection, `late`, `cut` after its first piece, or `wrong-json`.
+    `lost` with the connection, `late`, `cut` after its first piece, or `wrong-json`. `error`,
+    `page`, `no-choices` and `error-event` are sent with status 200.
     """
 
     what: str | int
@@ -36,11 +44,15 @@ class Model:
     slots: int = 4
     answer_s: float = 0.0
     key: str = ""
+    base: str = ""  # a path in place of `/v1`; "" for `/v1`
+    key_header: str = ""  # which carries the key; "" as a Bearer
+    query: dict[str, str] = field(default_factory=dict)  # that each request must have
     models: tuple[str, ...] = ("tiny",)
     unlisted: tuple[str, ...] = ()  # served all the same
     usage: bool = True
     stream_options: bool = True
     asked: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[dict[str, str]] = field(default_factory=list)  # headers of the requests
     tokens: int = 0
     most_at_once: int = 0
     cancelled: int = 0
@@ -76,8 +88,14 @@ class Model:
         return self._slots
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
+        given = request.headers.get(self.key_header or "Authorization")
+        if self.key and given != (self.key if self.key_header else f"Bearer {self.key}"):
             return web.json_response({"error": {"message": "bad key"}}, status=401)
+        if self.base:
+            rest = request.path.removeprefix(self.base)
+            if rest == request.path or dict(request.query) != self.query:
+                return web.json_response({"error": {"message": "no such path"}}, status=404)
+            request = request.clone(rel_url=f"/v1{rest}")
         match request.path:
             case "/v1/models":
                 return web.json_response({"data": [{"id": name} for name in self.models]})
@@ -85,12 +103,17 @@ class Model:
                 return web.json_response({"models": [{"name": name} for name in self.models]})
             case "/health":
                 return web.Response()
+            case "/api/show" | "/api/ps" | "/api/version":
+                body = await request.json() if request.method == "POST" else {}
+                status, document = dialects.ollama(request.path, self.models, body)
+                return web.json_response(document, status=status)
         if request.path.startswith(("/v1/files", "/v1/batches")):
             if self.batches is None:
                 return web.json_response({"error": {"message": "not found"}}, status=404)
             return await self.batches.serve(request, self.reply)
         body = await request.json()
         self.asked.append({"path": request.path, **body})
+        self.heads.append({name.lower(): value for name, value in request.headers.items()})
         if body.get("model") not in (*self.models, *self.unlisted):
             return web.json_response({"error": {"message": "model not found"}}, status=404)
         if "stream_options" in body and not self.stream_options:
@@ -135,13 +158,18 @@ class Model:
             return web.json_response({"error": {}}, status=fault.what, headers=headers)
         if fault is not None and fault.what == "hang":
             await asyncio.Event().wait()
+        if fault is not None and fault.what in _NO_ANSWERS:
+            kind, text = _NO_ANSWERS[str(fault.what)]
+            return web.Response(text=text, content_type=kind)
         await asyncio.sleep(self.answer_s)
         words = len(_text(body).split())
         self.tokens += words
         if request.path in ("/v1/embeddings", "/api/embed"):
             return web.json_response(_embedded(request.path, body, words))
         text = f"echo: {_text(body)}" if self.says is None else self.says(body)
-        if request.path.startswith("/v1/"):
+        if request.path in dialects.PATHS:
+            pieces = dialects.pieces(request.path, text, words, body)
+        elif request.path.startswith("/v1/"):
             pieces = _openai(text, words, body, usage=self.usage, finish=self.finish)
         else:
             pieces = _ollama(request.path, text, words, body)
@@ -155,14 +183,19 @@ class Model:
             assert request.transport is not None
             request.transport.close()
         body_bytes = b"{not json" if what == "wrong-json" else b"".join(pieces)
-        return web.Response(body=body_bytes, content_type="application/json")
+        headers = {"Content-Type": "application/json", **self._told()}
+        return web.Response(body=body_bytes, headers=headers)
+
+    def _told(self) -> dict[str, str]:
+        """Returns the headers that hosted services add to each answer."""
+        return {"x-request-id": f"req-{len(self.asked)}", "x-ratelimit-remaining-requests": "7"}
 
     async def _stream(
         self, request: web.Request, pieces: list[bytes], text: str, *, cut: bool
     ) -> web.StreamResponse:
         """A word is counted when it is sent."""
         kind = "text/event-stream" if request.path.startswith("/v1/") else "application/x-ndjson"
-        response = web.StreamResponse(headers={"Content-Type": kind})
+        response = web.StreamResponse(headers={"Content-Type": kind, **self._told()})
         await response.prepare(request)
         for number, piece in enumerate(pieces):
             if number == 1 and cut:

@@ -282,6 +282,14 @@ def new_sandbox(app: Any, request: Any, *, v2: bool, env: dict[str, str], at_s: 
     )
 
 
+def _network(definition: api_pb2.Sandbox) -> dict[str, Any] | None:
+    """Returns the restrictions of a sandbox's network; None without any."""
+    access = definition.network_access
+    allowed = [*access.allowed_cidrs, *access.allowed_domains]
+    blocked = access.network_access_type == api_pb2.NetworkAccess.NetworkAccessType.BLOCKED
+    return {"allowed": allowed} if allowed or blocked or definition.block_network else None
+
+
 def _told(sandbox: Sandbox) -> dict[str, Any]:
     box = sandbox.box
     return {
@@ -302,6 +310,7 @@ def _told(sandbox: Sandbox) -> dict[str, Any]:
         "timeout_s": sandbox.definition.timeout_secs,
         "idle_timeout_s": sandbox.definition.idle_timeout_secs,
         "command": list(sandbox.definition.entrypoint_args),
+        "network": _network(sandbox.definition),
         "pid": box.pid if box and box.alive else 0,
         "pids": [process.pid for process in box.processes.values()] if box else [],
         "exec_count": len(sandbox.execs),

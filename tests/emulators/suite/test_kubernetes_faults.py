@@ -114,6 +114,36 @@ def test_who_has_no_role_is_told_so_and_who_has_one_may_no_more(
     assert refusal(lambda: alice.list())["code"] == 401
 
 
+def test_a_role_gathers_the_rules_of_roles_with_its_label(
+    asking: Asking, cluster: KubernetesEmulator
+) -> None:
+    """As a definition's own roles become part of `view` and, through it, of `edit`."""
+    rbac = "rbac.authorization.k8s.io"
+    people = {name: Asking(cluster.kubeconfig_for(name)) for name in ("bob", "carol")}
+    for name, role in (("bob", "view"), ("carol", "edit")):
+        asking.make(
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "RoleBinding",
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "User", "apiGroup": rbac, "name": name}],
+            }
+        )
+        assert refusal(lambda name=name: people[name].list())["code"] == 403
+    asking.make(
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "widgets", "labels": {f"{rbac}/aggregate-to-view": "true"}},
+            "rules": [{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["list"]}],
+        }
+    )
+    for one in people.values():
+        assert one.list()["kind"] == "WidgetList"
+        assert refusal(lambda one=one: one.create(widget("gathered")))["code"] == 403
+
+
 def test_a_service_account_sees_the_api_from_its_pod(
     asking: Asking, cluster: KubernetesEmulator
 ) -> None:

@@ -79,6 +79,19 @@ def test_a_job_is_made_waited_for_and_its_logs_are_read(
     until(lambda: not [it for it in cluster.objects("pods") if "said" in it["metadata"]["name"]])
 
 
+def test_a_line_that_the_runtime_kept_in_parts_is_one_line(
+    cluster: KubernetesEmulator, kubectl: Kube
+) -> None:
+    script = "head -c 100000 /dev/zero | tr '\\0' x; echo; echo end"
+    kubectl.ok("create", "job", "long", "--image=busybox:1.37", "--", "sh", "-c", script)
+    kubectl.ok("wait", "--for=condition=complete", "job/long", "--timeout=600s")
+    assert kubectl.ok("logs", "job/long") == "x" * 100_000 + "\nend\n"
+    stamped = kubectl.ok("logs", "--timestamps", "job/long").splitlines()
+    assert [len(line) - len("2026-01-01T00:00:00.000000000Z ") for line in stamped] == [100_000, 3]
+    kubectl.ok("delete", "job", "long")
+    until(lambda: not [it for it in cluster.objects("pods") if "long" in it["metadata"]["name"]])
+
+
 def test_commands_files_and_ports_of_a_pod_are_reached(
     asking: Asking, cluster: KubernetesEmulator, kubectl: Kube, tmp_path: Path
 ) -> None:

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from fleetctl.controllers.kinds.notices.notice import Notice, NoticeState
-from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
-from fleetctl.providers.rundir.builds import link
-from fleetctl.stores.base import Asked, Calls, EventRow
+from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, SavedCheckpoint
+from fleetctl.providers.rundir.build_logs import link_log
+from fleetctl.stores.base import CallSums, EndpointUsage, EventRow
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 NOW_S = 1_800_000_000.0
@@ -109,7 +109,7 @@ def _run(
     began_s: float = 20 * MINUTE_S,
     took_s: float | None = 41.0,
     metrics: tuple[Metric, ...] = (),
-    saved: tuple[Saved, ...] = (),
+    saved: tuple[SavedCheckpoint, ...] = (),
 ) -> None:
     name = f"{uid}-{index}-{attempt}"
     started = NOW_S - began_s
@@ -208,7 +208,7 @@ def _big(store: SqliteStore) -> None:
     _put(store, "BatchJob", "big-eval", age_s=2 * MINUTE_S, status={
         "phase": "Pending", "reason": "NoCapacity", "message": need.removeprefix("task 0: "),
         "total": 2000, "active": 1,
-        "waitingOn": [need, "1 runs are being stopped"],
+        "waitingOn": [need, "1 run is being stopped"],
     })  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def _settled(store: SqliteStore) -> None:
     last = "s3://vision/fleet/fleetctl-0123456789ab-20270114T020000Z.backup"
     _put(store, "Settings", "default", age_s=9 * DAY_S, spec={
         "retention": {
-            "logs": {"maxAge": 14 * DAY_S, "maxSize": 2 << 30}, "objects": {"keepLast": 9},
+            "finishedWork": {"maxAge": 14 * DAY_S, "maxSize": 2 << 30}, "logs": {"keepLast": 9},
         },
         "backup": {"schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "to": "s3://vision/fleet"},
     }, status={
@@ -352,9 +352,9 @@ def _served(store: SqliteStore) -> None:
              "slots": 16, "restingSeconds": 22.4},
         ],
     })  # fmt: skip
-    total = Calls(calls=9, tries=10, tokens_in=5_000, tokens_out=2_000, usd=0.0011)
+    total = CallSums(calls=9, tries=10, tokens_in=5_000, tokens_out=2_000, usd=0.0011)
     store.calls.keep(
-        [Asked("u-nightly-ev-0-1", "small", "u-small", total, (0.3, 9.0, 400.0, 910.0))]
+        [EndpointUsage("u-nightly-ev-0-1", "small", "u-small", total, (0.3, 9.0, 400.0, 910.0))]
     )
 
 
@@ -380,7 +380,7 @@ def _fresh(store: SqliteStore) -> None:
 def _leaving(store: SqliteStore) -> None:
     _put(store, "BatchJob", "leaving", age_s=DAY_S, deleted=True, status={
         "phase": "Deleting", "reason": "Deleted", "total": 2, "active": 1,
-        "waitingOn": ["1 runs are being stopped"],
+        "waitingOn": ["1 run is being stopped"],
     })  # fmt: skip
 
 
@@ -420,7 +420,7 @@ def _pretrain(store: SqliteStore) -> None:
     })  # fmt: skip
     _run(store, uid, 0, params={"stage": "data"})
     saved = tuple(
-        Saved(step, f"/ckpt/run/step-{step:08d}", NOW_S - ago_s, 15_246_000_000, 38.0)
+        SavedCheckpoint(step, f"/ckpt/run/step-{step:08d}", NOW_S - ago_s, 15_246_000_000, 38.0)
         for step, ago_s in ((800, 720.0), (1200, 180.0))
     )
     _run(store, uid, 1, params={"stage": "train"}, state=RunState.RUNNING, saved=saved)
@@ -464,7 +464,7 @@ def _write_build_log(home: Path) -> None:
     log = home / "local" / "envs" / "0123456789abcdef.log"
     log.parent.mkdir(parents=True)
     log.write_bytes(b"=> uv pip install\nInstalled 2 packages\n + \x1b[1mnumpy\x1b[0m==2.3.4")
-    link(home / "local" / "jobs" / "u-nightly-ev", log)
+    link_log(home / "local" / "jobs" / "u-nightly-ev", log)
 
 
 def _write_volume(volume: Path) -> None:

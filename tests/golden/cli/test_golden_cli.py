@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from tests.cli_controller import controller
 from tests.golden.cli.cli_world import NOW_S, build
@@ -50,7 +50,7 @@ def answered(command: str) -> str:
     raw, talk = io.BytesIO(), io.StringIO()
     out = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="")
     screen = Screen(out, talk, out_is_terminal=terminal, talk_is_terminal=terminal)
-    code = guarded(words, screen)
+    code = run_guarded(words, screen)
     out.flush()
     text = raw.getvalue().decode("utf-8", "backslashreplace")
     message = "".join(f"2> {line}\n" for line in talk.getvalue().splitlines())

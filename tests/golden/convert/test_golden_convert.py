@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.learn.convert import FORMATS
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.manifest import read_documents
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.loader import load
+from fleetctl.manifest.loader import load_manifests
 from fleetctl.specs.kinds.registry import KINDS
 from tests.docs.fleet import EXAMPLES
 
@@ -38,7 +38,7 @@ def format_of(path: Path) -> str:
 
 def converted(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(["convert", *words], Screen(out, talk))
+    code = run_guarded(["convert", *words], Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -59,11 +59,11 @@ def test_a_file_becomes_these_manifests_and_these_warnings(
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.name.removesuffix(".in.yaml"))
 def test_what_comes_out_is_valid_and_the_same_as_json(path: Path) -> None:
     _, text, _ = converted("--from", format_of(path), str(path))
-    from_yaml = load([Document("-", text, str(HERE))])
+    from_yaml = load_manifests([Document("-", text, str(HERE))])
     _, text, _ = converted("--from", format_of(path), str(path), "-o", "json")
     many = json.loads(text)
     documents = many if isinstance(many, list) else [many]
-    from_json = load([Document("-", json.dumps(one), str(HERE)) for one in documents])
+    from_json = load_manifests([Document("-", json.dumps(one), str(HERE)) for one in documents])
     assert [(m.kind, m.name, m.spec) for m in from_yaml] == [
         (m.kind, m.name, m.spec) for m in from_json
     ]
@@ -143,8 +143,8 @@ def test_to_a_cluster_a_manifest_goes_as_it_is_but_for_its_metadata() -> None:
         assert code == 0, path.name
         if talk:
             continue
-        before = load(read_documents([str(path)]))
-        after = load([Document("cluster.yaml", out, str(EXAMPLES))])
+        before = load_manifests(read_documents([str(path)]))
+        after = load_manifests([Document("cluster.yaml", out, str(EXAMPLES))])
         assert [(it.kind, it.name, it.spec) for it in after] == [
             (it.kind, it.name, it.spec) for it in before
         ], path.name

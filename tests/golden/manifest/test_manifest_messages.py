@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.specs.kinds.registry import KINDS
 
 CASES = Path(__file__).with_name("refused.txt")
@@ -38,7 +38,7 @@ def cases() -> Iterator[Case]:
 
 def answer(case: Case, directory: str) -> str:
     try:
-        found = load([Document("job.yaml", completed(case.manifest), directory)])
+        found = load_manifests([Document("job.yaml", completed(case.manifest), directory)])
     except ManifestErrors as error:
         return f"error: {error}"
     return f"accepted: {', '.join(f'{it.kind}/{it.name}' for it in found)}"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.report.plotting.charts import KINDS, charts_of
-from fleetctl.cli.report.plotting.curves import metric_chart
-from fleetctl.cli.report.plotting.writers.terminal import draw, look
-from fleetctl.common.text import width
+from fleetctl.common.text import cell_width
+from fleetctl.views.plotting.charts import KINDS, charts_of
+from fleetctl.views.plotting.curves import metric_chart
+from fleetctl.views.plotting.writers.terminal import draw_charts, make_style
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 HERE = Path(__file__).parent
@@ -28,8 +28,10 @@ CHARTS = {
 @pytest.mark.parametrize("look_name", ["braille", "ascii"])
 @pytest.mark.parametrize("name", CHARTS)
 def test_drawings_are_as_recorded(name: str, look_name: str, columns: int) -> None:
-    lines = draw(CHARTS[name], look(columns, fine=look_name == "braille", colour=False))
-    assert all(width(line) <= columns for line in lines)
+    lines = draw_charts(
+        CHARTS[name], make_style(columns, fine=look_name == "braille", colour=False)
+    )
+    assert all(cell_width(line) <= columns for line in lines)
     assert look_name == "braille" or "".join(lines).isascii()
     record = HERE / f"{name}-{look_name}-{columns}.txt"
     drawn = "\n".join(lines) + "\n"
@@ -42,8 +44,8 @@ def test_drawings_are_as_recorded(name: str, look_name: str, columns: int) -> No
 def test_colours_change_nothing_but_colours(name: str) -> None:
     import re
 
-    coloured = "\n".join(draw(CHARTS[name], look(100, fine=True, colour=True)))
-    plain = "\n".join(draw(CHARTS[name], look(100, fine=True, colour=False)))
+    coloured = "\n".join(draw_charts(CHARTS[name], make_style(100, fine=True, colour=True)))
+    plain = "\n".join(draw_charts(CHARTS[name], make_style(100, fine=True, colour=False)))
     assert "\x1b[" in coloured and re.sub(r"\x1b\[[0-9;]*m", "", coloured).replace(
         " ", ""
     ) == plain.replace(" ", "")

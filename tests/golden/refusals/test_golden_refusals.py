@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.apply.write.commit import apply
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.apply.write.commit import apply_manifests
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
-from fleetctl.manifest import Document, load
-from fleetctl.wiring.accounts import open_store
+from fleetctl.manifest import Document, load_manifests
+from fleetctl.wiring.account_registry import open_store
 from tests.golden.manifest.test_manifest_messages import completed
 
 CASES = Path(__file__).with_name("wrong.txt")
@@ -63,14 +63,14 @@ def cases() -> Iterator[Case]:
 def build(home: Path) -> None:
     home.mkdir(parents=True, mode=0o700)
     store = open_store(home, SystemClock())
-    apply(store, load([Document("there.yaml", THERE, "/")]), 1000.0)
+    apply_manifests(store, load_manifests([Document("there.yaml", THERE, "/")]), 1000.0)
     store.close()
 
 
 def answer(case: Case) -> str:
     Path("job.yaml").write_text(completed(case.manifest), encoding="utf-8")
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(["validate", "-f", "job.yaml"], Screen(out, talk))
+    code = run_guarded(["validate", "-f", "job.yaml"], Screen(out, talk))
     return f"{out.getvalue()}{talk.getvalue()}exit {code}".replace(str(Path.cwd()), "$PWD")
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fleetctl.manifest.yaml.reader import read
+from fleetctl.manifest.yaml.reader import read_yaml
 from fleetctl.manifest.yaml.wandb import WANDB
 
 FILE = Path(__file__).with_name("shapes.yaml")
@@ -30,6 +30,6 @@ def shapes() -> dict[str, Shape]:
     for at, text in enumerate(FILE.read_text().split("\n---\n")):
         head = _HEAD.search(text)
         assert head is not None
-        (root,) = read("shapes.yaml", text, dialect=WANDB).roots
+        (root,) = read_yaml("shapes.yaml", text, dialect=WANDB).roots
         found[f"shape {at + 1}"] = Shape(text, head[2], head[1] == "valid", root.value)
     return found

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.trials.points import points, random_point
-from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.controllers.trials.points import iterate_points, random_point
+from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.specs.search.config import Search
 from tests.golden.sweeps.configurations import CONTINUOUS_MANY, DRAWS, GRIDS, VERDICTS
 from tests.golden.sweeps.shapes import shapes
@@ -74,7 +74,7 @@ def refusal(config: Any) -> str:
     manifest = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": "Sweep", "metadata": {"name": "x"}}
     text = json.dumps({**manifest, "spec": spec})
     try:
-        load([Document("x.yaml", text, str(HERE))])
+        load_manifests([Document("x.yaml", text, str(HERE))])
     except ManifestErrors as error:
         return str(error)
     return ""
@@ -94,7 +94,7 @@ def test_the_same_configurations_are_taken() -> None:
 @pytest.mark.parametrize("name", sorted(POINTS))
 def test_a_grid_has_the_same_points_in_the_same_order(name: str) -> None:
     config = GRIDS.get(name) or shapes()[name].search
-    ours = [_rounded(it) for it in points(Search.model_validate(config), 0)]
+    ours = [_rounded(it) for it in iterate_points(Search.model_validate(config), 0)]
     theirs = [_rounded(it) for it in POINTS[name]]
     if name in OTHER_POINTS:
         # 1 and 1.0 are one value here, wherever they stand, and two there within a list.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.controllers.kinds.sweep import Sweep
-from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.controllers.kinds.sweep import SweepController
+from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.specs.kinds.sweep import SweepSpec
 from tests.golden.sweeps.shapes import shapes
 from tests.golden.sweeps.test_oracle import POINTS, TAKEN
@@ -41,7 +41,7 @@ REFUSED = {
 
 def sweep(directory: Path, name: str) -> SweepSpec:
     (directory / "sweep.yaml").write_text(shapes()[name].text)
-    (manifest,) = load([Document("x.yaml", MANIFEST, str(directory))])
+    (manifest,) = load_manifests([Document("x.yaml", MANIFEST, str(directory))])
     assert isinstance(manifest.spec, SweepSpec)
     return manifest.spec
 
@@ -126,7 +126,7 @@ LINES: dict[str, tuple[str, str]] = {
 def test_each_trial_of_a_grid_has_its_command_line(tmp_path: Path, name: str) -> None:
     spec = sweep(tmp_path, name)
     whole = spec.model_copy(update={"trials": None})
-    trials = Sweep(whole, {})
+    trials = SweepController(whole, {})
     assert trials.total == len(POINTS[name])
     lines = [shlex.join(trials.template(index).command or ()) for index in range(trials.total)]
     assert (lines[0], lines[-1]) == LINES[name]

@@ -13,10 +13,10 @@ from fleetctl.engine import engine as loop
 from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute import orphan_sweep
-from fleetctl.engine.execute.executor import Effects
+from fleetctl.engine.execute.executor import PlanExecutor
 from fleetctl.engine.execute.rate_limit import RateLimiter
-from fleetctl.engine.observe.replies import Answers
-from fleetctl.engine.observe.watcher import Watcher
+from fleetctl.engine.observe.replies import ReplyHandler
+from fleetctl.engine.observe.watcher import RunWatcher
 from fleetctl.engine.shared.messages import Observed, StartReplied
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.contract.terms import Contract
@@ -53,7 +53,7 @@ def stop_believed_when_asked() -> Context:
     """A stop that the provider took counts as confirmed."""
 
     def make(stop_replied: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Answers, work: Any, fact: Any, call: Any, now_s: float) -> None:
+        def patched(self: ReplyHandler, work: Any, fact: Any, call: Any, now_s: float) -> None:
             stop_replied(self, work, fact, call, now_s)
             run = work.history.live.get(fact.run)
             if not fact.message and run is not None:
@@ -63,41 +63,41 @@ def stop_believed_when_asked() -> Context:
 
         return patched
 
-    return around(Answers, "_stop_replied", make)
+    return around(ReplyHandler, "_stop_replied", make)
 
 
 def stop_asked_once() -> Context:
     """A stop is asked for once; one that was ignored or failed is waited for without end."""
 
     def make(stop_replied: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Answers, work: Any, fact: Any, call: Any, now_s: float) -> None:
+        def patched(self: ReplyHandler, work: Any, fact: Any, call: Any, now_s: float) -> None:
             stop_replied(self, work, fact, call, now_s)
             call.retry_at_s = float("inf")
 
         return patched
 
-    return around(Answers, "_stop_replied", make)
+    return around(ReplyHandler, "_stop_replied", make)
 
 
 def start_asked_once() -> Context:
     """A start whose answer was lost is never asked for again."""
 
     def make(drive: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Effects, work: Any, run: Run, now_s: float) -> None:
+        def patched(self: PlanExecutor, work: Any, run: Run, now_s: float) -> None:
             call = work.track.calls.get(run.name)
             if call is None or call.tries == 0:
                 drive(self, work, run, now_s)
 
         return patched
 
-    return around(Effects, "_drive_start", make)
+    return around(PlanExecutor, "_drive_start", make)
 
 
 def begins_before_its_handle_is_durable() -> Context:
     """Both phases of a start in one call: a crash between them and the commit begins it again."""
 
     def make(start_call: Callable[..., Any]) -> Callable[..., Any]:
-        async def patched(self: Effects, provider: str, order: RunRequest) -> str:
+        async def patched(self: PlanExecutor, provider: str, order: RunRequest) -> str:
             handle: str = await start_call(self, provider, order)
             if self._state.providers[provider].contract.two_phase and not order.handle:
                 await start_call(self, provider, replace(order, handle=handle))
@@ -105,7 +105,7 @@ def begins_before_its_handle_is_durable() -> Context:
 
         return patched
 
-    return around(Effects, "_start_call", make)
+    return around(PlanExecutor, "_start_call", make)
 
 
 def first_phase_taken_for_the_start() -> Context:
@@ -122,7 +122,7 @@ def first_phase_taken_for_the_start() -> Context:
 
 def idle_sandbox_forgotten() -> Context:
     """Nobody closes a sandbox that has no task left."""
-    return swapped(Effects, "_drive_close", lambda self, work, action, now_s: None)
+    return swapped(PlanExecutor, "_drive_close", lambda self, work, action, now_s: None)
 
 
 def scratch_forgotten() -> Context:
@@ -166,7 +166,7 @@ def bucket_ignored() -> Context:
 
 def sweep_knows_nobody() -> Context:
     """The sweep takes every sandbox for an orphan."""
-    return swapped(orphan_sweep, "_known", lambda engine, box: False)
+    return swapped(orphan_sweep, "_is_known", lambda engine, box: False)
 
 
 def sweep_ends_what_is_unreadable() -> Context:
@@ -185,7 +185,7 @@ def sweep_never() -> Context:
 
 def push_is_the_only_news() -> Context:
     """Runs are looked at when the provider tells of them, and never else."""
-    return swapped(Watcher, "_polled", lambda self, provider: set())
+    return swapped(RunWatcher, "_polled", lambda self, provider: set())
 
 
 def push_means_gone() -> Context:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from fleetctl.controllers.depends import standing
+from fleetctl.controllers.depends import dependency_status
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.decide import dependencies
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -27,12 +27,12 @@ def released_by_a_stale_success() -> Context:
 
         return patched
 
-    return around(standing, "standing", make)
+    return around(dependency_status, "get_dependency_status", make)
 
 
 def released_twice() -> Context:
     """That work has begun is noted, and the note is not read."""
-    return swapped(dependencies, "_begun", lambda _work: None)
+    return swapped(dependencies, "_read_release", lambda _work: None)
 
 
 def a_missing_dependency_is_none() -> Context:
@@ -40,12 +40,14 @@ def a_missing_dependency_is_none() -> Context:
 
     def make(find: Any) -> Any:
         def patched(found: Any, on_failed: str) -> Any:
-            there = [it for it in found if it.state is not standing.State.MISSING]
+            there = [
+                it for it in found if it.state is not dependency_status.DependencyState.MISSING
+            ]
             return find(there, on_failed)
 
         return patched
 
-    return around(dependencies, "blocked", make)
+    return around(dependencies, "find_blocker", make)
 
 
 def results_of_an_older_spec_are_taken() -> Context:
@@ -59,7 +61,7 @@ def results_of_an_older_spec_are_taken() -> Context:
 
         return patched
 
-    return around(dependencies, "rows_taken", make)
+    return around(dependencies, "collect_result_rows", make)
 
 
 PLANTS: tuple[Plant, ...] = (

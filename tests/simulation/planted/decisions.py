@@ -13,11 +13,16 @@ from fleetctl.controllers import reconcile
 from fleetctl.controllers.history import attempts, outcome
 from fleetctl.controllers.history import replay as replaying
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.retries.retry import Limits
-from fleetctl.controllers.history.sandboxes import Sandboxes
+from fleetctl.controllers.history.open_sandboxes import OpenSandboxes
+from fleetctl.controllers.history.retries.retry_limits import RetryLimits
 from fleetctl.controllers.kinds import batchjob
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.planning.kind import Keep, KindController, outdated, superseded
+from fleetctl.controllers.planning.kind_controller import (
+    KeepRunning,
+    KindController,
+    is_outdated,
+    is_superseded,
+)
 from fleetctl.controllers.planning.plan import Drop, FreeScratch, Phase, Plan
 from fleetctl.controllers.schedule import desired, starts, stops
 from fleetctl.engine.decide import assets, passes
@@ -82,7 +87,7 @@ def backoff_limit_off_by_one() -> Context:
             replace(limits, backoff_limit_per_index=limits.backoff_limit_per_index + 1), **counts
         )
 
-    return around(attempts, "spent", make)
+    return around(attempts, "are_retries_spent", make)
 
 
 def backoff_ignored() -> Context:
@@ -126,7 +131,7 @@ def open_sandboxes_forgotten_at_restart() -> Context:
 
         return patched
 
-    return around(load, "replay", make)
+    return around(load, "replay_runs", make)
 
 
 def wake_time_ignored() -> Context:
@@ -136,7 +141,7 @@ def wake_time_ignored() -> Context:
         return lambda *desired: replace(decide(*desired), wake_at_s=None)
 
     both = ExitStack()
-    both.enter_context(around(passes, "reconcile", make))
+    both.enter_context(around(passes, "reconcile_object", make))
     both.enter_context(swapped(Sleepers, "wake", lambda self, now_s: self.awake(now_s)))
     return both
 
@@ -158,7 +163,7 @@ def suspend_unset_by_an_apply() -> Context:
 
 def old_template_goes_on() -> Context:
     """A run that the spec does not want any more is left alone."""
-    return swapped(KindController, "keep", lambda controller, history, run: Keep())
+    return swapped(KindController, "keep", lambda controller, history, run: KeepRunning())
 
 
 def reuse_without_limit() -> Context:
@@ -183,12 +188,12 @@ def a_worker_is_young_again_after_a_restart() -> Context:
     """A sandbox is taken to be as old as the last task in it."""
 
     def make(replay: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Sandboxes, run: Run, *, used: int, since_s: float) -> None:
+        def patched(self: OpenSandboxes, run: Run, *, used: int, since_s: float) -> None:
             replay(self, run, used=used, since_s=run.created_at_s)
 
         return patched
 
-    return around(Sandboxes, "replay", make)
+    return around(OpenSandboxes, "replay", make)
 
 
 def dropped_while_live() -> Context:
@@ -205,7 +210,7 @@ def dropped_while_live() -> Context:
 
 def end_forgotten_after_restart() -> Context:
     """A finished object is judged anew in each pass."""
-    rules = tuple(rule for rule in reconcile.RULES if rule.__name__ != "_finished")
+    rules = tuple(rule for rule in reconcile.RULES if rule.__name__ != "_plan_finished")
     return swapped(reconcile, "RULES", rules)
 
 
@@ -217,7 +222,7 @@ def poison_stops_the_loop() -> Context:
 
 def volume_goes_before_its_users() -> Context:
     """The data of a deleted volume is removed while tasks still use it."""
-    return swapped(assets, "_users", lambda state, market, used: [])
+    return swapped(assets, "_list_asset_users", lambda state, market, used: [])
 
 
 def retain_ignored() -> Context:
@@ -236,21 +241,21 @@ def program_is_no_content() -> Context:
 
 def outdated_counts_after_a_restart() -> Context:
     """Reading the rows back takes outdated successes for desired ones."""
-    return swapped(load, "superseded", _superseded_without_content)
+    return swapped(load, "is_superseded", _superseded_without_content)
 
 
 def _superseded_without_content(controller: Any, run: Any) -> bool:
-    known = superseded(controller, run)
-    return known and not outdated(controller, run)
+    known = is_superseded(controller, run)
+    return known and not is_outdated(controller, run)
 
 
 def infra_retries_never_spent() -> Context:
     """What the infrastructure loses is tried again for ever."""
 
-    def patched(limits: Limits, *, app_failures: int, **_: object) -> bool:
+    def patched(limits: RetryLimits, *, app_failures: int, **_: object) -> bool:
         return app_failures > limits.backoff_limit_per_index
 
-    return swapped(attempts, "spent", patched)
+    return swapped(attempts, "are_retries_spent", patched)
 
 
 def replay_cuts_at_the_first() -> Context:

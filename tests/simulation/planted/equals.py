@@ -10,11 +10,11 @@ from typing import Any
 from unittest import mock
 
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.reuse import cache
-from fleetctl.controllers.reuse.cache import Content, Facts, Key
+from fleetctl.controllers.reuse import content_keys
+from fleetctl.controllers.reuse.content_keys import ContentFacts, ReuseKey, WorkContent
 from fleetctl.engine.decide import intents
 from fleetctl.engine.observe.records import Records
-from fleetctl.stores.base import Remembered, Reusable
+from fleetctl.stores.base import CachedSuccess, ReuseScope
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.tracking import result_cache
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -25,23 +25,23 @@ Context = AbstractContextManager[object]
 def key_without_params() -> Context:
     """All tasks of one template are taken for the same work."""
 
-    def make(key_of: Callable[..., Key | None]) -> Callable[..., Key | None]:
-        def patched(*facts: Any) -> Key | None:
+    def make(key_of: Callable[..., ReuseKey | None]) -> Callable[..., ReuseKey | None]:
+        def patched(*facts: Any) -> ReuseKey | None:
             key = key_of(*facts)
-            return key and Key(key.template, "")
+            return key and ReuseKey(key.template, "")
 
         return patched
 
     # `found` uses the name in its own module, and a success is remembered under the same.
     both = ExitStack()
-    for module in (cache, result_cache):
+    for module in (content_keys, result_cache):
         both.enter_context(around(module, "key_of", make))
     return both
 
 
 def key_without_the_work() -> Context:
     """Two templates are taken for the same work when their tasks have equal parameters."""
-    return swapped(cache, "_told", lambda case: "equal")
+    return swapped(content_keys, "_build_key_document", lambda case: "equal")
 
 
 def key_without_a_volumes_version() -> Context:
@@ -50,7 +50,7 @@ def key_without_a_volumes_version() -> Context:
     def make(told: Callable[..., Any]) -> Callable[..., Any]:
         return lambda case: told(case) | {"volumes": []}
 
-    return around(cache, "_told", make)
+    return around(content_keys, "_build_key_document", make)
 
 
 def failure_remembered() -> Context:
@@ -96,37 +96,37 @@ def result_not_taken_along() -> Context:
 def never_is_not_heard() -> Context:
     """The policy Never is taken for the default."""
 
-    def make(content: Callable[..., Content]) -> Callable[..., Content]:
-        def patched(spec: Any, controller: Any, index: int, facts: Facts) -> Content:
+    def make(content: Callable[..., WorkContent]) -> Callable[..., WorkContent]:
+        def patched(spec: Any, controller: Any, index: int, facts: ContentFacts) -> WorkContent:
             return content(spec.model_copy(update={"cache": None}), controller, index, facts)
 
         return patched
 
-    return around(result_cache, "content", make)
+    return around(result_cache, "compute_content", make)
 
 
 def results_of_anybody() -> Context:
     """What other objects did is taken though nobody asked for it."""
-    return swapped(result_cache, "shares", lambda spec: True)
+    return swapped(result_cache, "shares_results", lambda spec: True)
 
 
 def cache_apart_from_the_records() -> Context:
     """What is remembered stays so when the transaction that it came with does not."""
-    kept: dict[tuple[object, str], dict[str, Remembered]] = defaultdict(dict)
+    kept: dict[tuple[object, str], dict[str, CachedSuccess]] = defaultdict(dict)
 
-    def remember(self: SqliteCache, successes: Sequence[Remembered]) -> None:
+    def remember(self: SqliteCache, successes: Sequence[CachedSuccess]) -> None:
         for it in successes:
             kept[self._session.state, it.template_key][it.unit_key] = it
 
-    def recall(self: SqliteCache, template_key: str, among: Reusable) -> Collection[str]:
+    def recall(self: SqliteCache, template_key: str, among: ReuseScope) -> Collection[str]:
         return set(kept[self._session.state, template_key])
 
     def get(
         self: SqliteCache,
         template_key: str,
         unit_key: str,
-        among: Reusable,
-    ) -> Remembered | None:
+        among: ReuseScope,
+    ) -> CachedSuccess | None:
         return kept[self._session.state, template_key].get(unit_key)
 
     return mock.patch.multiple(SqliteCache, remember=remember, recall=recall, get=get)

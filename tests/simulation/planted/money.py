@@ -10,9 +10,9 @@ from typing import Any
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import Allowance, Held, UnitPrice
+from fleetctl.controllers.money.budget import Allowance, ReservedCost, UnitPrice
 from fleetctl.controllers.schedule import affordable
-from fleetctl.engine.capacity import prices
+from fleetctl.engine.capacity import price_book
 from fleetctl.engine.decide import intents
 from fleetctl.engine.money import reservations
 from fleetctl.engine.money.budgets import Budgets
@@ -77,7 +77,7 @@ def released_when_stopped_and_not_when_gone() -> Context:
             run for run in live(engine, track) if run.state is RunState.RUNNING
         )
 
-    return around(reservations, "_live", make)
+    return around(reservations, "_list_live", make)
 
 
 def a_period_counts_the_one_before_again() -> Context:
@@ -130,7 +130,7 @@ def only_the_first_start_of_a_pass_is_paid() -> Context:
                 paid[id(self)] = (self, take(self, index, provider))
                 return paid[id(self)][1]
             first = paid[id(self)][1]
-            return Held(first.usd) if isinstance(first, Held) else first
+            return ReservedCost(first.usd) if isinstance(first, ReservedCost) else first
 
         return patched
 
@@ -143,9 +143,9 @@ def a_cheaper_place_is_not_paid_for() -> Context:
     def make(take: Callable[..., Any]) -> Callable[..., Any]:
         def patched(self: Allowance, index: int, provider: str) -> Any:
             if (id(self), index) in denied:
-                return Held(0.0)
+                return ReservedCost(0.0)
             found = take(self, index, provider)
-            if not isinstance(found, Held):
+            if not isinstance(found, ReservedCost):
                 denied.add((id(self), index))
             return found
 
@@ -166,7 +166,7 @@ def a_list_is_priced_at_its_first() -> Context:
 
         return patched
 
-    return around(prices, "charged", make)
+    return around(price_book, "price_attempt", make)
 
 
 def what_is_not_told_is_the_cheapest() -> Context:
@@ -179,12 +179,12 @@ def what_is_not_told_is_the_cheapest() -> Context:
 
         return patched
 
-    return around(gpu_price, "possible", make)
+    return around(gpu_price, "possible_gpus", make)
 
 
 def a_gang_costs_what_one_node_costs() -> Context:
     """The price of an attempt is that of one of its nodes."""
-    return swapped(prices, "nodes_of", lambda template: ONE)
+    return swapped(price_book, "nodes_of", lambda template: ONE)
 
 
 def nodes_that_it_did_not_get_are_paid_for() -> Context:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.schedule.capacity import Slots
+from fleetctl.controllers.schedule.capacity import PassSlots
 from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
 from fleetctl.engine.capacity import admission
-from fleetctl.engine.capacity.admission import Admission
-from fleetctl.engine.capacity.prices import Market
+from fleetctl.engine.capacity.admission import ProviderAdmission
+from fleetctl.engine.capacity.price_book import PriceBook
 from fleetctl.engine.decide import intents
 from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.observe.records import Records
@@ -54,21 +54,21 @@ def provider_limit_counts_running_alone() -> Context:
 
         return patched
 
-    return around(admission, "_held", make)
+    return around(admission, "_count_holdings", make)
 
 
 def lowered_limit_ignored_by_starts() -> Context:
     """A start that was desired under a greater limit is made under a smaller one."""
-    return swapped(Slots, "over", lambda self: {})
+    return swapped(PassSlots, "over", lambda self: {})
 
 
 def breaker_counted_once_a_turn() -> Context:
     """All that starts in one tick sees the spend from before it."""
 
     both = ExitStack()
-    both.enter_context(swapped(Slots, "take", lambda self, where: None))
+    both.enter_context(swapped(PassSlots, "take", lambda self, where: None))
     both.enter_context(
-        swapped(Admission, "started", lambda self, track, runs, now_s: None),
+        swapped(ProviderAdmission, "started", lambda self, track, runs, now_s: None),
     )
     return both
 
@@ -87,14 +87,14 @@ def limits_forgotten_at_restart() -> Context:
     """A restarted controller knows no Provider object until one is applied."""
 
     def make(refresh: Callable[..., bool]) -> Callable[..., bool]:
-        def patched(self: Market) -> bool:
+        def patched(self: PriceBook) -> bool:
             if self._state.clock.now_s() == self._state.started_at_s:
                 return False
             return refresh(self)
 
         return patched
 
-    return around(Market, "refresh", make)
+    return around(PriceBook, "refresh", make)
 
 
 PLANTS: tuple[Plant, ...] = (

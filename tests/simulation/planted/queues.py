@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from fleetctl.controllers.history import sandboxes
+from fleetctl.controllers.history import open_sandboxes
 from fleetctl.controllers.model import Ended, Run, RunState
-from fleetctl.controllers.queues import decide
-from fleetctl.controllers.queues.lines import Line, Lines
-from fleetctl.controllers.queues.turn import Turn
+from fleetctl.controllers.queues import preemption
+from fleetctl.controllers.queues.queue_admission import QueueAdmission
+from fleetctl.controllers.queues.queue_state import QueueState, QueueStates
 from fleetctl.engine.kinds.queues.queues import Queues
 from fleetctl.engine.observe import observations
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -32,7 +32,7 @@ def preempted_work_counted_as_failed() -> Context:
 
         return patched
 
-    return around(observations, "outcome", make)
+    return around(observations, "conclude_run", make)
 
 
 def what_is_being_stopped_takes_nothing() -> Context:
@@ -45,7 +45,7 @@ def what_is_being_stopped_takes_nothing() -> Context:
 
         return patched
 
-    return around(Lines, "use", make)
+    return around(QueueStates, "use", make)
 
 
 def what_runs_is_forgotten_at_restart() -> Context:
@@ -73,34 +73,34 @@ def an_idle_sandbox_takes_nothing() -> Context:
 
         return patched
 
-    return around(sandboxes.Sandboxes, "count", make)
+    return around(open_sandboxes.OpenSandboxes, "count", make)
 
 
 def whoever_asks_first_goes_first() -> Context:
     """Room is given to whoever is looked at, not to who comes first."""
-    return swapped(Turn, "_before", lambda _self, _line, _vector: None)
+    return swapped(QueueAdmission, "_before", lambda _self, _line, _vector: None)
 
 
 def turns_are_not_taken() -> Context:
     """What a namespace uses makes no difference."""
-    return swapped(Line, "share", lambda _self, _namespace: 0.0)
+    return swapped(QueueState, "share", lambda _self, _namespace: 0.0)
 
 
 @contextmanager
 def equals_make_room() -> Iterator[None]:
     """Work of the same priority is stopped for who waits, and for it again."""
 
-    def may_stop(lines: Lines, there: Line, one: Any, case: Any) -> bool:
+    def may_stop(lines: QueueStates, there: QueueState, one: Any, case: Any) -> bool:
         return there is not case.line or one.priority <= case.waiter.priority
 
-    anybody = swapped(decide, "_may_ask", lambda _line, _waiter, _lowest: True)
-    with anybody, swapped(decide, "_may_stop", may_stop):
+    anybody = swapped(preemption, "_may_ask", lambda _line, _waiter, _lowest: True)
+    with anybody, swapped(preemption, "_may_stop", may_stop):
         yield
 
 
 def a_task_in_a_used_sandbox_asks_nobody() -> Context:
     """A sandbox that takes tasks in turn goes on with them, whoever waits."""
-    return swapped(Turn, "gives_way", lambda _self, _held: False)
+    return swapped(QueueAdmission, "gives_way", lambda _self, _held: False)
 
 
 PLANTS: tuple[Plant, ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -11,19 +12,29 @@ from typing import Any
 from fleetctl.apply import draft
 from fleetctl.controllers.history import attempts
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.curves import Curves
-from fleetctl.controllers.history.replay import Replayed
-from fleetctl.controllers.kinds.sweep import Sweep
-from fleetctl.controllers.model import Metric, Resource, Run, RunState
-from fleetctl.controllers.trials.prior import Taken
+from fleetctl.controllers.history.metrics.curves import MetricCurves
+from fleetctl.controllers.history.replay import ReplayedRun
+from fleetctl.controllers.kinds.sweep import SweepController
+from fleetctl.controllers.model import (
+    LIVE_STATES,
+    Metric,
+    Resource,
+    Run,
+    RunState,
+    SavedCheckpoint,
+)
+from fleetctl.controllers.trials.prior import WarmTrials
 from fleetctl.engine.decide import intents, passes
-from fleetctl.engine.decide import load as reading
+from fleetctl.engine.decide import work_loader as reading
+from fleetctl.engine.money.ledger import RunCharges
 from fleetctl.engine.observe import observations
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.tick import Ticks
+from fleetctl.stores.base import CachedSuccess, LedgerEntry
+from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.resources import SqliteResources
 from fleetctl.stores.sqlite.runs import SqliteRuns
-from fleetctl.stores.sqlite.session import Session
+from fleetctl.stores.sqlite.store_session import StoreSession
 from fleetctl.tracking import load
 from tests.simulation.planted.plant import Plant, around, swapped
 
@@ -53,7 +64,7 @@ def offset_not_kept() -> Context:
 
         return patched
 
-    return around(observations, "outcome", make)
+    return around(observations, "conclude_run", make)
 
 
 def metrics_dropped() -> Context:
@@ -65,12 +76,12 @@ def half_a_history_after_a_restart() -> Context:
     """What trials that are over had reported is not read back, so others are judged without it."""
 
     def make(take: Callable[..., bool]) -> Callable[..., bool]:
-        def patched(self: Curves, index: int, run: str, metrics: Sequence[Metric]) -> bool:
+        def patched(self: MetricCurves, index: int, run: str, metrics: Sequence[Metric]) -> bool:
             return take(self, index, run, metrics if len(metrics) < 2 else metrics[:1])
 
         return patched
 
-    return around(Curves, "take", make)
+    return around(MetricCurves, "take", make)
 
 
 def an_early_end_is_no_end() -> Context:
@@ -82,16 +93,16 @@ def the_best_of_an_older_program_stays_the_best() -> Context:
     """When a changed search is read back, what older programs came to is compared, too."""
 
     def make(replay: Callable[..., None]) -> Callable[..., None]:
-        def patched(history: History, rows: Iterable[Replayed]) -> None:
+        def patched(history: History, rows: Iterable[ReplayedRun]) -> None:
             known = list(rows)
             replay(history, known)
             for row in known:
                 if row.wanted and row.score is not None:
-                    attempts._scored(history, row.run.index, row.score)
+                    attempts._record_score(history, row.run.index, row.score)
 
         return patched
 
-    return around(load, "replay", make)
+    return around(load, "replay_runs", make)
 
 
 def what_an_older_program_reports_counts() -> Context:
@@ -110,25 +121,25 @@ def what_an_older_program_reports_counts() -> Context:
 
 def a_target_is_looked_at_when_trials_are_over() -> Context:
     """What a trial reports on its way does not end the search."""
-    return swapped(Curves, "reached", False)
+    return swapped(MetricCurves, "reached", False)
 
 
 def points_are_suggested_anew_after_a_restart() -> Context:
     """The points of earlier trials are not read back with their runs."""
-    return swapped(Sweep, "recall", lambda self, run: None)
+    return swapped(SweepController, "recall", lambda self, run: None)
 
 
 def the_next_point_is_asked_for_again_before_it_is_taken() -> Context:
     """While a point is worked out another is asked for, and the later one has its trial."""
 
     def make(answer: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Sweep, index: int, params: Any) -> None:
+        def patched(self: SweepController, index: int, params: Any) -> None:
             answer(self, index, params)
             answer(self, index + 1, params)
 
         return patched
 
-    return around(Sweep, "answer", make)
+    return around(SweepController, "answer", make)
 
 
 def a_winner_is_taken_before_its_sweep_is_over() -> Context:
@@ -150,7 +161,7 @@ def a_winner_has_the_parameters_of_another_trial() -> Context:
     """The first trial's are told beside the index and the value of the best."""
 
     def make(summary: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(self: Sweep, history: History) -> Any:
+        def patched(self: SweepController, history: History) -> Any:
             told, first = summary(self, history), self.unit(0)
             if "best" in told and first is not None:
                 told["best"] = {**told["best"], "params": dict(first.params)}
@@ -158,7 +169,7 @@ def a_winner_has_the_parameters_of_another_trial() -> Context:
 
         return patched
 
-    return around(Sweep, "summary", make)
+    return around(SweepController, "summary", make)
 
 
 def trials_are_taken_before_their_sweep_is_over() -> Context:
@@ -170,14 +181,14 @@ def trials_are_taken_before_their_sweep_is_over() -> Context:
 
         return patched
 
-    return around(reading, "awaited", make)
+    return around(reading, "explain_awaited", make)
 
 
 def trials_are_taken_with_the_values_of_others() -> Context:
     """Points and values of another search are each in their order, and not in the same."""
 
-    def make(taken: Callable[..., Taken]) -> Callable[..., Taken]:
-        def patched(*told: Any) -> Taken:
+    def make(taken: Callable[..., WarmTrials]) -> Callable[..., WarmTrials]:
+        def patched(*told: Any) -> WarmTrials:
             found = taken(*told)
             values = sorted(value for _, value in found.trials)
             pairs = zip((point for point, _ in found.trials), values, strict=True)
@@ -185,7 +196,7 @@ def trials_are_taken_with_the_values_of_others() -> Context:
 
         return patched
 
-    return around(reading, "taken_trials", make)
+    return around(reading, "choose_warm_trials", make)
 
 
 def result_dropped() -> Context:
@@ -252,7 +263,7 @@ def starting_lost_at_restart() -> Context:
 
 def superseded_counts_at_restart() -> Context:
     """A restart counts attempts under older specs, which the running controller did not."""
-    return swapped(load, "superseded", lambda controller, run: False)
+    return swapped(load, "is_superseded", lambda controller, run: False)
 
 
 def generation_not_raised() -> Context:
@@ -300,14 +311,14 @@ def epoch_not_fenced() -> Context:
     """A controller that was taken over writes on, as if it were the newest."""
 
     def make(begin: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Session) -> None:
+        def patched(self: StoreSession) -> None:
             newest = self.state.execute(self.sql["fence"]).fetchone()[0]
             self.identity = replace(self.identity, epoch=newest)
             begin(self)
 
         return patched
 
-    return around(Session, "_begin", make)
+    return around(StoreSession, "_begin", make)
 
 
 def deleted_is_forgotten() -> Context:
@@ -324,7 +335,80 @@ def deleted_is_forgotten() -> Context:
     return around(SqliteResources, "delete", make)
 
 
+def an_end_is_told_before_its_last_metrics() -> Context:
+    """What a run reported last is written by the next transaction, behind the end of the whole."""
+    late: dict[str, list[Metric]] = {}
+
+    def make(write: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Records) -> None:
+            held, self._metrics = self._metrics, dict(late)
+            late.clear()
+            for name, found in held.items():
+                ended = name in self._changed and self._changed[name].state not in LIVE_STATES
+                (late if ended else self._metrics).setdefault(name, []).extend(found)
+            write(self)
+
+        return patched
+
+    return around(Records, "write", make)
+
+
+def an_end_is_told_before_its_last_checkpoint() -> Context:
+    """Checkpoints are written by the next transaction, behind the end of the run that saved
+    them.
+    """
+    late: dict[str, list[SavedCheckpoint]] = {}
+
+    def make(write: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Records) -> None:
+            saved, self._saved = self._saved, dict(late)
+            late.clear()
+            for name, found in saved.items():
+                ended = name in self._changed and self._changed[name].state not in LIVE_STATES
+                (late if ended else self._saved).setdefault(name, []).extend(found)
+            write(self)
+
+        return patched
+
+    return around(Records, "write", make)
+
+
+def charges_come_to_the_ledger_later() -> Context:
+    """The ledger is written by the next transaction, behind the ends that it charges for."""
+
+    def make(write: Callable[..., None]) -> Callable[..., None]:
+        late: list[LedgerEntry] = []
+
+        def patched(self: RunCharges) -> None:
+            fresh, self._fresh = self._fresh, list(late)
+            late[:] = fresh
+            write(self)
+
+        return patched
+
+    return around(RunCharges, "write", make)
+
+
+def a_success_is_remembered_later() -> Context:
+    """What equal work may take over is written by the next transaction."""
+
+    def make(remember: Callable[..., None]) -> Callable[..., None]:
+        late: deque[Sequence[CachedSuccess]] = deque([(), ()])  # a transaction writes twice
+
+        def patched(self: SqliteCache, entries: Sequence[CachedSuccess]) -> None:
+            late.append(tuple(entries))
+            remember(self, late.popleft())
+
+        return patched
+
+    return around(SqliteCache, "remember", make)
+
+
 PLANTS: tuple[Plant, ...] = (
+    an_end_is_told_before_its_last_metrics,
+    an_end_is_told_before_its_last_checkpoint,
+    charges_come_to_the_ledger_later,
+    a_success_is_remembered_later,
     deleted_is_forgotten,
     stale_write_over_a_deletion,
     epoch_not_fenced,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from fleetctl.controllers.history.checkpoints import Steps
+from fleetctl.controllers.history.checkpoints import CheckpointSteps
 from fleetctl.controllers.model import Run
 from fleetctl.guest.checkpoints.formats import Found
 from fleetctl.guest.checkpoints.prepare import Choice
@@ -22,27 +22,31 @@ def resumed_from_an_unmarked_checkpoint() -> Context:
 def a_step_saved_again_is_progress() -> Context:
     """Any checkpoint that an attempt saves counts as new."""
 
-    def make(take: Callable[[Steps, Run], bool]) -> Callable[[Steps, Run], bool]:
-        def patched(steps: Steps, run: Run) -> bool:
+    def make(
+        take: Callable[[CheckpointSteps, Run], bool],
+    ) -> Callable[[CheckpointSteps, Run], bool]:
+        def patched(steps: CheckpointSteps, run: Run) -> bool:
             take(steps, run)
             return run.saved_step is not None
 
         return patched
 
-    return around(Steps, "take", make)
+    return around(CheckpointSteps, "take", make)
 
 
 def failures_count_for_ever() -> Context:
     """A new checkpoint does not begin the count of failures anew."""
 
-    def make(take: Callable[[Steps, Run], bool]) -> Callable[[Steps, Run], bool]:
-        def patched(steps: Steps, run: Run) -> bool:
+    def make(
+        take: Callable[[CheckpointSteps, Run], bool],
+    ) -> Callable[[CheckpointSteps, Run], bool]:
+        def patched(steps: CheckpointSteps, run: Run) -> bool:
             take(steps, run)
             return False
 
         return patched
 
-    return around(Steps, "take", make)
+    return around(CheckpointSteps, "take", make)
 
 
 def what_nobody_wrote_is_set_aside() -> Context:

@@ -38,6 +38,7 @@ SCENARIO = {
     "poison-stops-the-loop": "bulkhead",
     "reuse-without-limit": "reuse",
     **dict.fromkeys((plant.__name__.replace("_", "-") for plant in savings.PLANTS), "checkpoints"),
+    "an-end-is-told-before-its-last-checkpoint": "checkpoints",
     "a-worker-is-young-for-ever": "workers",
     "a-worker-is-young-again-after-a-restart": "workers",
     "stop-believed-when-asked": "deadline",

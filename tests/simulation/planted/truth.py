@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from fleetctl.controllers.model import Ended, Run, RunState
+from fleetctl.controllers.model import Alive, Ended, Gone, Run, RunState
 from fleetctl.engine.execute import executor
 from fleetctl.engine.observe import observations
 from fleetctl.engine.observe.observations import Observations
-from fleetctl.engine.observe.replies import Answers
+from fleetctl.engine.observe.replies import ReplyHandler
 from fleetctl.engine.shared.messages import StartUnknown, StartWaits
+from tests.simulation import observing
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -26,7 +27,7 @@ def gone_believed_at_once() -> Context:
     def make(outcome: Callable[..., Run | None]) -> Callable[..., Run | None]:
         return lambda run, seen, **options: outcome(run, seen, settled=True)
 
-    return around(observations, "outcome", make)
+    return around(observations, "conclude_run", make)
 
 
 def lost_recorded_as_failed() -> Context:
@@ -52,7 +53,7 @@ def _recorded(really: RunState, recorded: RunState) -> Context:
 
         return patched
 
-    return around(observations, "outcome", make)
+    return around(observations, "conclude_run", make)
 
 
 def preemption_blamed_on_the_task() -> Context:
@@ -66,14 +67,14 @@ def preemption_blamed_on_the_task() -> Context:
 
         return patched
 
-    return around(observations, "outcome", make)
+    return around(observations, "conclude_run", make)
 
 
 def waiting_costs_an_attempt() -> Context:
     """A provider's "not now" counts as a loss."""
 
     def make(call: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(self: Answers, owner: Any, fact: Any, now_s: float) -> Any:
+        def patched(self: ReplyHandler, owner: Any, fact: Any, now_s: float) -> Any:
             run = owner.work.history.live.get(fact.run) if owner.work else None
             if isinstance(fact, StartWaits) and run is not None and run.state is RunState.STARTING:
                 lost = replace(run, state=RunState.LOST, ended_at_s=now_s)
@@ -83,14 +84,14 @@ def waiting_costs_an_attempt() -> Context:
 
         return patched
 
-    return around(Answers, "of_call", make)
+    return around(ReplyHandler, "of_call", make)
 
 
 def no_answer_means_nothing_began() -> Context:
     """A start without an answer is given up, and the unit starts again under another name."""
 
     def make(call: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(self: Answers, owner: Any, fact: Any, now_s: float) -> Any:
+        def patched(self: ReplyHandler, owner: Any, fact: Any, now_s: float) -> Any:
             run = owner.work.history.live.get(fact.run) if owner.work else None
             if isinstance(fact, StartUnknown) and run is not None:
                 self._records.end(
@@ -101,7 +102,7 @@ def no_answer_means_nothing_began() -> Context:
 
         return patched
 
-    return around(Answers, "of_call", make)
+    return around(ReplyHandler, "of_call", make)
 
 
 def refusal_is_waited_for() -> Context:
@@ -118,7 +119,57 @@ def stale_sandbox_end_believed() -> Context:
     return swapped(Observations, "_settled_by_end", lambda self, last, fact: True)
 
 
+def an_end_is_read_behind_an_older_piece() -> Context:
+    """A reader finds an end that was written after it read its piece; the events between are never
+    read.
+    """
+
+    def make(alive: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(world: Any, work: Any, ref: Any) -> Any:
+            piece = alive(world, work, ref)
+            if piece is None or work.end is None:
+                return piece
+            ended = observing._ended(work, ref)
+            return replace(ended, metrics=piece.metrics, checkpoints=piece.checkpoints)
+
+        return patched
+
+    return around(observing, "_piece", make)
+
+
+def a_piece_is_left_to_the_look_that_has_the_rest() -> Context:
+    """What a look reports is dropped where there is more, though its offset is kept."""
+
+    def make(call: Callable[..., bool]) -> Callable[..., bool]:
+        def patched(self: Observations, work: Any, run: Run, seen: Any, observed: Any) -> bool:
+            if isinstance(seen, Alive) and seen.more:
+                seen = replace(seen, metrics=())
+            return call(self, work, run, seen, observed)
+
+        return patched
+
+    return around(Observations, "_run_seen", make)
+
+
+def a_begin_without_a_word_runs_for_ever() -> Context:
+    """A run whose begin got a reply counts as running, though no event of it was ever seen."""
+
+    def make(outcome: Callable[..., Run | None]) -> Callable[..., Run | None]:
+        def patched(run: Run, seen: Any, **options: Any) -> Run | None:
+            unheard = run.handle and run.sandbox == run.name and run.started_at_s is None
+            if isinstance(seen, Gone) and unheard:
+                return None
+            return outcome(run, seen, **options)
+
+        return patched
+
+    return around(observations, "conclude_run", make)
+
+
 PLANTS: tuple[Plant, ...] = (
+    an_end_is_read_behind_an_older_piece,
+    a_piece_is_left_to_the_look_that_has_the_rest,
+    a_begin_without_a_word_runs_for_ever,
     gone_believed_at_once,
     lost_recorded_as_failed,
     failed_recorded_as_lost,

@@ -9,22 +9,24 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.common.tasks import cancel
+from fleetctl.common.tasks import cancel_tasks
 from fleetctl.kubernetes import informer
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.kubernetes.connection.client import Link
-from fleetctl.providers.kubernetes.connection.settings import Settings
-from fleetctl.providers.kubernetes.provider import CONTRACT
-from fleetctl.providers.kubernetes.runs.creates import Creating, Parts
-from fleetctl.providers.kubernetes.runs.handles import parts
-from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes
+from fleetctl.providers.kubernetes.connection.kubernetes_connection import ClusterLink
+from fleetctl.providers.kubernetes.connection.kubernetes_settings import KubernetesSettings
+from fleetctl.providers.kubernetes.kubernetes_provider import CONTRACT
+from fleetctl.providers.kubernetes.runs.job_creator import JobCreator, JobParts
+from fleetctl.providers.kubernetes.runs.job_handles import split_handle
+from fleetctl.providers.kubernetes.runs.job_sandboxes import JobSandboxes
 from fleetctl.providers.remote.runs.follower import SandboxOver
-from fleetctl.providers.remote.sandboxes.base import At
 from fleetctl.providers.remote.sandboxes.fates import Cause
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import StreamOffsets
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Template
 from tests.simulation.loop import Timeline, VirtualLoop
@@ -35,7 +37,7 @@ STORM_S, LIVES_S = 200.0, 700.0
 UNITS = 3
 SWEEP_S = 20.0
 TEMPLATE = Template.model_validate({"script": "true"})
-PACE = Settings(patience_s=5.0, call_s=10.0)
+PACE = KubernetesSettings(patience_s=5.0, call_s=10.0)
 
 
 class Fenced(Exception):
@@ -58,6 +60,7 @@ class Life:
 
     server: Server
     fenced: bool
+    place: Path
     epoch: int = 0
     records: dict[str, Record] = field(default_factory=dict)
 
@@ -74,10 +77,17 @@ class Connected:
     """Stands in for the provider's Connection."""
 
     def __init__(self, server: Server) -> None:
-        self._link = Link(server, "x", ClusterSettings())  # type: ignore[arg-type]
+        self._link = ClusterLink(server, "x", ClusterSettings())  # type: ignore[arg-type]
+        self.tenants = False
 
-    async def link(self) -> Link:
+    async def link(self, namespace: str = "") -> ClusterLink:
         return self._link
+
+    async def link_for(self, namespace: str) -> ClusterLink:
+        return self._link
+
+    def is_current(self, link: ClusterLink) -> bool:
+        return link is self._link
 
 
 class Replica:
@@ -87,8 +97,8 @@ class Replica:
         self.life, self.server = life, life.server
         life.epoch += 1
         self.epoch = life.epoch
-        self.sandboxes = JobSandboxes(Connected(life.server), "store", PACE)  # type: ignore[arg-type]
-        self.creating = Creating(
+        self.sandboxes = JobSandboxes(Connected(life.server), "store", PACE, life.place)  # type: ignore[arg-type]
+        self.creating = JobCreator(
             self.sandboxes,
             PACE,
             parts=_nothing,
@@ -105,7 +115,7 @@ class Replica:
         except Fenced:
             return
         finally:
-            await cancel(works)
+            await cancel_tasks(works)
             await self.creating.makings.close()
             await self.sandboxes.close()
 
@@ -133,7 +143,7 @@ class Replica:
         if not record.handle:
             record.handle = await self.creating.make(_request(run, record.attempt))
             self._write(unit, record)
-        pod = parts(record.handle)[1]
+        pod = split_handle(record.handle)[1]
         if not record.begun:
             with suppress(ConnectionError):
                 await self.server.begin(pod, run)
@@ -144,7 +154,7 @@ class Replica:
             self._write(unit, record)
             return 0.0
         with suppress(SandboxOver, ConnectionError):
-            async for _ in self.sandboxes.stream(record.handle, run, None, At(0, 0)):
+            async for _ in self.sandboxes.stream(record.handle, run, None, StreamOffsets(0, 0)):
                 pass
         fate = await self.sandboxes.fate(record.handle)
         now_s = self.server.timeline.now_s
@@ -164,7 +174,7 @@ class Replica:
 
     async def _end(self, handle: str) -> None:
         """The Job that was there when it was asked is gone when it returns, and the run's pod."""
-        name, pod = parts(handle)
+        name, pod = split_handle(handle)
         job = self.server.objects.get(("jobs", name))
         await self.sandboxes.end(handle)
         now = self.server.objects.get(("jobs", name))
@@ -191,7 +201,13 @@ def live(seed: int, *, fenced: bool = True) -> Life:
     """A storm, then quiet in which all must come to its end."""
     rng, timeline = Random(seed), Timeline()
     server = Server(rng, timeline, STORM_S)
-    life = Life(server, fenced, records={f"u{number}": Record() for number in range(UNITS)})
+    place = TemporaryDirectory(prefix="fleetctl-")
+    life = Life(
+        server,
+        fenced,
+        Path(place.name),
+        records={f"u{number}": Record() for number in range(UNITS)},
+    )
     loop = VirtualLoop(timeline, on_step=lambda: None)
 
     async def weather() -> None:
@@ -215,17 +231,18 @@ def live(seed: int, *, fenced: bool = True) -> Life:
         for _ in range(3):
             await asyncio.sleep(rng.uniform(5, STORM_S / 3))
             if rng.random() < 0.5:  # it is killed; else it goes on until a write is refused
-                await cancel(tasks[-1:] if len(tasks) > 2 else tasks[:1])
+                await cancel_tasks(tasks[-1:] if len(tasks) > 2 else tasks[:1])
             tasks.append(_task(Replica(life).run()))
         await asyncio.sleep(max(0.0, LIVES_S - timeline.now_s))
         for task in tasks:
             if task.done() and not task.cancelled():
                 task.result()
-        await cancel(tasks)
+        await cancel_tasks(tasks)
 
     with swapped(informer, "Random", lambda: Random(seed)):
         loop.run_until_complete(world())
     loop.close()
+    place.cleanup()
     return life
 
 
@@ -239,8 +256,8 @@ def _request(run: str, attempt: int) -> RunRequest:
     )
 
 
-async def _nothing(*_: Any) -> Parts:
-    return Parts({})
+async def _nothing(*_: Any) -> JobParts:
+    return JobParts({})
 
 
 async def _nowhere(*_: Any) -> None:

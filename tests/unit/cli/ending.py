@@ -8,15 +8,15 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fleetctl.daemon.reach.client import NotRunning, ask
-from fleetctl.daemon.reach.patience import Unanswered
-from fleetctl.daemon.reach.spawn import holder
+from fleetctl.daemon.client.socket_client import NotRunning, send_request
+from fleetctl.daemon.client.spawn import find_holder_pid
+from fleetctl.daemon.client.timeouts import ControllerUnanswered
 from tests.contracts.local_worlds import stop_supervisors
 
 
 def end(home: Path) -> None:
-    while holder(home) is not None:
-        with suppress(NotRunning, Unanswered):  # it is coming up, or leaving
-            ask(home, {"verb": "shutdown"})
+    while find_holder_pid(home) is not None:
+        with suppress(NotRunning, ControllerUnanswered):  # it is coming up, or leaving
+            send_request(home, {"verb": "shutdown"})
         time.sleep(0.05)
     stop_supervisors(home)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.sqlite.store import open_store
@@ -31,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -152,7 +152,7 @@ def on_a_terminal(answer: str, monkeypatch: pytest.MonkeyPatch, *words: str) -> 
     """Exit code and talk of a command whose terminal answers so."""
     monkeypatch.setattr("sys.stdin", Typed(answer))
     talk = io.StringIO()
-    code = guarded(list(words), Screen(io.StringIO(), talk, talk_is_terminal=True))
+    code = run_guarded(list(words), Screen(io.StringIO(), talk, talk_is_terminal=True))
     return code, talk.getvalue()
 
 
@@ -185,7 +185,7 @@ def test_nobody_is_asked_where_stdin_is_the_manifest(
     monkeypatch.setattr("sys.stdin", Typed("x"))
     talk = io.StringIO()
     with controller(home, replies(LOSS, OK)):
-        code = guarded(["apply", "-f", "-"], Screen(io.StringIO(), talk, talk_is_terminal=True))
+        code = run_guarded(["apply", "-f", "-"], Screen(io.StringIO(), talk, talk_is_terminal=True))
     assert (code, "go on?" in talk.getvalue()) == (3, False)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError
-from fleetctl.daemon.backing_up import backed_up
+from fleetctl.daemon.backup_process import backed_up
 from fleetctl.stores import backup
 from fleetctl.stores.damage import way_back
 from fleetctl.stores.sqlite.store import open_store
@@ -22,7 +22,7 @@ def test_a_backup_is_made_while_a_controller_holds_the_store(tmp_path: Path) -> 
         made = await backed_up(home, str(to), 2, {"SECRET": "hunter2"})
         store.close()
         assert Path(made.url).parent == to and made.bytes == Path(made.url).stat().st_size
-        assert backup.read(Path(made.url)).store_id == store.store_id
+        assert backup.read_manifest(Path(made.url)).store_id == store.store_id
         assert f"fleetctl restore {made.url}" in way_back(home)
 
     asyncio.run(story())

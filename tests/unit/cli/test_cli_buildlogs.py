@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.follow import logs_build
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.show import describe
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.providers.rundir.builds import BuildLog, link
+from fleetctl.providers.rundir.build_logs import BuildLog, link_log
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
-from fleetctl.views.kinds import target
-from fleetctl.views.reading import must_find, open_reading
+from fleetctl.views.kinds import parse_target
+from fleetctl.views.store_reading import must_find, open_reading
 
 FOLLOW = Namespace(follow=True, failed=False, index=None, attempt=None, previous=False, tail=None)
 
@@ -65,7 +65,7 @@ class Spoken(io.StringIO):
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
     """One job that has begun its first run."""
-    monkeypatch.setattr(logs_build, "Supervisor", Silent)
+    monkeypatch.setattr(logs_build, "WaitSupervisor", Silent)
     made = open_store(tmp_path, FixedClock())
     with made.transaction():
         row = Resource("u", "BatchJob", "x", 1, 0, "{}", "{}", {}, {}, 5.0)
@@ -81,13 +81,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteSto
 
 def followed(home: Path, out: io.StringIO) -> int:
     with open_reading(home) as reading:
-        seen = must_find(target("job/x"), reading)
-        return logs_build.show(home, seen, FOLLOW, reading, Screen(out, io.StringIO()))
+        seen = must_find(parse_target("job/x"), reading)
+        return logs_build.show_build_logs(home, seen, FOLLOW, reading, Screen(out, io.StringIO()))
 
 
 def test_lines_are_shown_while_the_image_is_built(store: SqliteStore, tmp_path: Path) -> None:
     log = tmp_path / "modal" / "builds" / "k.log"
-    link(tmp_path / "modal" / "jobs" / "u", log)
+    link_log(tmp_path / "modal" / "jobs" / "u", log)
     out, codes = Spoken(), []
     with BuildLog(log) as written:
         written.write("=> RUN make\nhalf a ")
@@ -108,7 +108,7 @@ def test_a_log_that_is_not_there_yet_is_waited_for(store: SqliteStore, tmp_path:
     thread = threading.Thread(target=lambda: codes.append(followed(tmp_path, out)))
     thread.start()
     log = tmp_path / "modal" / "builds" / "k.log"
-    link(tmp_path / "modal" / "jobs" / "u", log)
+    link_log(tmp_path / "modal" / "jobs" / "u", log)
     with BuildLog(log) as written:
         written.write("here\n")
         assert out.says("here\n")
@@ -126,7 +126,7 @@ def test_describe_says_that_the_image_is_being_built_until_it_is(
         assert row is not None
         store.resources.put_status("u", json.dumps(status), expected_version=row.version)
     log = tmp_path / "local" / "envs" / "k.log"
-    link(tmp_path / "local" / "jobs" / "u", log)
+    link_log(tmp_path / "local" / "jobs" / "u", log)
     with BuildLog(log):
         shown = described()
         assert "Why:         the image is being built" in shown

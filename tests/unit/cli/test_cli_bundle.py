@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
-from fleetctl.common.home import LOG
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.state_paths import LOG
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
 
@@ -25,7 +25,7 @@ class FixedClock:
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
@@ -41,7 +41,7 @@ def asked(home: Path, *words: str) -> tuple[int, list[dict[str, Any]], str]:
     """The exit code, what the controller is asked, and what is said."""
     out, talk = io.StringIO(), io.StringIO()
     with controller(home, lambda _: b'{"ok": true, "results": []}\n') as lines:
-        code = guarded(list(words), Screen(out, talk))
+        code = run_guarded(list(words), Screen(out, talk))
     return code, [json.loads(line) for line in lines], talk.getvalue()
 
 
@@ -70,7 +70,7 @@ def test_labels_are_set_and_taken_away(home: Path) -> None:
         ("label job/b job/a team=x", 5, "batchjob/a has team=rlm already"),
         ("label job/a", 2, "say what to change, and how"),
         ("label team=x", 2, "say what to change, and how"),
-        ("label job/a x=1 x=2", 2, "`x` is said twice"),
+        ("label job/a x=1 x=2", 2, "`x` is given twice"),
         ("label job/a x=1 job/b", 2, "`job/b` is neither KEY=VALUE nor KEY-"),
         ("label job/a job/n job/m x=1", 4, "no BatchJob `n`\nerror: there is no BatchJob `m`"),
         ("label jobs -l team=none x=1", 4, "there is no such object"),
@@ -130,7 +130,7 @@ def test_an_edit_that_changes_nothing_stores_nothing(
         ('echo "spec: [" > "$1"', 2, ".yaml:1:7: "),
         ('sed -i s/BatchJob/Sweep/ "$1"', 2, "is no longer of batchjob/a"),
         (': > "$1"', 2, "must hold one document"),
-        ('echo x >> "$1"; exit 3', 1, "ended with 3"),
+        ('echo x >> "$1"; exit 3', 1, "exited with code 3"),
     ],
 )
 def test_what_cannot_be_stored_is_kept(
@@ -141,7 +141,7 @@ def test_what_cannot_be_stored_is_kept(
     assert (found, requests) == (code, [])
     assert said in talk
     (name,) = kept(home)
-    assert f"what you wrote is kept in {home.parent}/tmp/{name}" in talk
+    assert f"your text is kept in {home.parent}/tmp/{name}" in talk
 
 
 def test_an_editor_that_is_not_there_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.common.home import SOCKET
-from fleetctl.daemon.reach.client import NotRunning, ask, ping, raise_refusal
+from fleetctl.common.state_paths import SOCKET
+from fleetctl.daemon.client.socket_client import (
+    NotRunning,
+    ping_controller,
+    raise_refusal,
+    send_request,
+)
 from tests.cli_controller import controller
 
 
 def test_a_request_is_one_line_and_so_is_the_reply(tmp_path: Path) -> None:
     with controller(tmp_path, lambda _: b'{"ok":true,"pid":7}\n') as asked:
-        assert ask(tmp_path, {"verb": "ping", "text": "a\nb"}) == {"ok": True, "pid": 7}
+        assert send_request(tmp_path, {"verb": "ping", "text": "a\nb"}) == {"ok": True, "pid": 7}
     assert json.loads(asked[0]) == {"verb": "ping", "text": "a\nb"}
     assert asked[0].count(b"\n") == 1
 
@@ -25,20 +30,20 @@ def test_a_request_is_one_line_and_so_is_the_reply(tmp_path: Path) -> None:
 def test_a_large_request_and_a_large_reply_arrive_whole(tmp_path: Path) -> None:
     text = "x" * 3_000_000
     with controller(tmp_path, lambda line: line):
-        assert ask(tmp_path, {"text": text}) == {"text": text}
+        assert send_request(tmp_path, {"text": text}) == {"text": text}
 
 
 def test_a_home_with_a_path_too_long_for_a_socket_is_reached(tmp_path: Path) -> None:
     home = tmp_path / ("d" * 120) / "e"
     with controller(home, lambda _: b'{"ok":true}\n'):
-        assert ask(home, {"verb": "ping"}) == {"ok": True}
+        assert send_request(home, {"verb": "ping"}) == {"ok": True}
 
 
 @pytest.mark.parametrize("folder", ["", "missing", "m" * 150])
 def test_no_socket_means_that_no_controller_runs(tmp_path: Path, folder: str) -> None:
     with pytest.raises(NotRunning):
-        ask(tmp_path / folder, {"verb": "ping"})
-    assert ping(tmp_path / folder) is None
+        send_request(tmp_path / folder, {"verb": "ping"})
+    assert ping_controller(tmp_path / folder) is None
 
 
 def test_a_socket_that_a_dead_controller_left_means_that_none_runs(tmp_path: Path) -> None:
@@ -46,12 +51,12 @@ def test_a_socket_that_a_dead_controller_left_means_that_none_runs(tmp_path: Pat
     listener.bind(str(tmp_path / SOCKET))
     listener.close()
     with pytest.raises(NotRunning):
-        ask(tmp_path, {"verb": "ping"})
+        send_request(tmp_path, {"verb": "ping"})
 
 
 def test_a_controller_that_hangs_up_leaves_the_outcome_open_and_says_so(tmp_path: Path) -> None:
     with controller(tmp_path, lambda _: b""), pytest.raises(FleetctlError, match="may or may not"):
-        ask(tmp_path, {"verb": "apply"})
+        send_request(tmp_path, {"verb": "apply"})
 
 
 def test_half_a_reply_is_no_reply(tmp_path: Path) -> None:
@@ -59,7 +64,7 @@ def test_half_a_reply_is_no_reply(tmp_path: Path) -> None:
         controller(tmp_path, lambda _: b'{"ok":tr'),
         pytest.raises(FleetctlError, match="ended before it answered"),
     ):
-        ask(tmp_path, {"verb": "apply"})
+        send_request(tmp_path, {"verb": "apply"})
 
 
 def test_a_controller_that_never_answers_is_given_up(tmp_path: Path) -> None:
@@ -71,7 +76,7 @@ def test_a_controller_that_never_answers_is_given_up(tmp_path: Path) -> None:
 
     with controller(tmp_path, respond):
         with pytest.raises(FleetctlError, match=r"did not answer within 0\.1 s"):
-            ask(tmp_path, {"verb": "apply"}, wait_s=0.1)
+            send_request(tmp_path, {"verb": "apply"}, wait_s=0.1)
         release.set()
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.command.verbs import VERBS
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
 from tests.unit.cli.terminals import Terminal
@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def words(*line: str) -> list[str]:
     out, talk = io.StringIO(), io.StringIO()
-    assert guarded(["__complete", *line], Screen(out, talk)) == 0
+    assert run_guarded(["__complete", *line], Screen(out, talk)) == 0
     assert talk.getvalue() == ""
     return [text.partition("\t")[0] for text in out.getvalue().splitlines()]
 
@@ -110,7 +110,7 @@ def test_a_store_that_is_not_there_completes_nothing(
 
 def script(shell: str) -> str:
     out = io.StringIO()
-    assert guarded(["completion", shell], Screen(out, io.StringIO())) == 0
+    assert run_guarded(["completion", shell], Screen(out, io.StringIO())) == 0
     return out.getvalue()
 
 

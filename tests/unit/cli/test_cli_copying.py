@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
 
@@ -48,7 +48,7 @@ class Shell:
 
     def answer(self, *words: str) -> tuple[int, str, str]:
         out, talk = io.StringIO(), io.StringIO()
-        return guarded(list(words), Screen(out, talk)), out.getvalue(), talk.getvalue()
+        return run_guarded(list(words), Screen(out, talk)), out.getvalue(), talk.getvalue()
 
     def write(self, name: str, text: str = "") -> Path:
         path = self.here / name
@@ -241,3 +241,42 @@ def test_rm_removes_a_link_and_not_what_it_leads_to(shell: Shell, tmp_path: Path
     shell.run("rm", "volume/data:/link", "-r")
     assert (tmp_path / "kept").is_dir()
     assert not (shell.volume / "link").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "target"),
+    [
+        ("d", "volume/data:/d", "."),
+        ("sub", "volume/data:/d/.", "."),
+        ("fresh/sub", "volume/data:/d/.", "fresh"),
+        ("fresh/d/sub", "volume/data:/d", "fresh"),
+    ],
+)
+def test_nothing_is_copied_through_a_link_of_the_users_own(
+    shell: Shell, tmp_path: Path, link: str, source: str, target: str
+) -> None:
+    shell.put("d/a", "theirs")
+    shell.put("d/sub/b", "theirs")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "a").write_text("mine")
+    (shell.here / link).parent.mkdir(parents=True, exist_ok=True)
+    (shell.here / link).symlink_to(mine)
+    code, _, said = shell.answer("cp", source, target)
+    assert (code, "nothing is copied through links" in said) == (3, True), said
+    assert [it.name for it in mine.iterdir()] == ["a"]
+    assert (mine / "a").read_text() == "mine"
+
+
+def test_a_target_that_is_named_may_be_a_link_and_a_link_to_a_file_is_replaced(
+    shell: Shell, tmp_path: Path
+) -> None:
+    shell.put("d/a", "theirs")
+    mine, elsewhere = tmp_path / "mine", shell.write("secret", "mine")
+    mine.mkdir()
+    (mine / "a").symlink_to(elsewhere)
+    (shell.here / "named").symlink_to(mine)
+    shell.run("cp", "volume/data:/d/.", "named")
+    assert (mine / "a").read_text() == "theirs"
+    assert not (mine / "a").is_symlink()
+    assert elsewhere.read_text() == "mine"

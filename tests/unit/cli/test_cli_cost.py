@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
-from fleetctl.common.home import STATE_DB
+from fleetctl.common.state_paths import STATE_DB
 from fleetctl.controllers.model import CACHED, Resource, Run, RunState
-from fleetctl.stores.base import Remembered
+from fleetctl.stores.base import CachedSuccess
 from fleetctl.stores.sqlite.store import open_store
 from tests.golden.cli.cli_world import NOW_S
 from tests.unit.stores.asking_world import build_costs
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def answer(*words: str) -> tuple[str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    assert guarded(list(words), Screen(out, talk)) == 0
+    assert run_guarded(list(words), Screen(out, talk)) == 0
     return out.getvalue(), talk.getvalue()
 
 
@@ -96,7 +96,7 @@ def test_nothing_spent_is_said(home: Path, tmp_path: Path, monkeypatch: pytest.M
 
 def test_top_jobs_adds_what_live_attempts_cost_an_hour(home: Path) -> None:
     row = only("top")
-    assert (row["active"], row["starting"], row["usd_per_h"], row["usd"]) == (2, 1, 7.2, 0.35)
+    assert (row["active"], row["starting"], row["usd_per_h"], row["usd"]) == (1, 1, 7.2, 0.35)
 
 
 def test_top_tells_how_busy_gpus_are_where_any_has_samples(home: Path) -> None:
@@ -167,7 +167,7 @@ def test_what_the_cache_saved_is_a_column_where_there_is_any(home: Path) -> None
     assert "saved_usd" not in only("cost")
     assert "CACHE SAVED" not in answer("cost")[0]
     store = open_store(home, SystemClock())
-    known = Remembered("t", "u", "{}", "{}", "run-a", "batchjob/a", 7, 5.0, 0.25, NOW_S, "u")
+    known = CachedSuccess("t", "u", "{}", "{}", "run-a", "batchjob/a", 7, 5.0, 0.25, NOW_S, "u")
     unit = partial(Run, uid="u", state=RunState.STARTING, provider="", attempt=1, params="{}",
                    template_hash="t", params_hash="p", created_at_s=NOW_S)  # fmt: skip
     with store.transaction():

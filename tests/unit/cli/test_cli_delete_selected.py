@@ -12,8 +12,8 @@ from unittest.mock import Mock
 import pytest
 
 from fleetctl.cli.change import delete
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.sqlite.store import open_store
@@ -45,11 +45,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def deleted(home: Path, *words: str) -> tuple[int, list[str], str]:
+def deleted(home: Path, *words: str, talk_is_terminal: bool = False) -> tuple[int, list[str], str]:
     """The exit code, what the controller is asked to delete, and what is said."""
     out, talk = io.StringIO(), io.StringIO()
     with controller(home, lambda _: b'{"ok": true, "results": []}\n') as asked:
-        code = guarded(["delete", *words, "--no-wait"], Screen(out, talk))
+        screen = Screen(out, talk, talk_is_terminal=talk_is_terminal)
+        code = run_guarded(["delete", *words, "--no-wait"], screen)
     return code, [key for line in asked for key in json.loads(line)["keys"]], talk.getvalue()
 
 
@@ -62,9 +63,32 @@ def test_those_of_a_kind_with_the_labels_go_and_no_others(home: Path) -> None:
     assert (code, keys) == (0, ["batchjob/a", "batchjob/b", "sweep/e", "volume/f"])
 
 
-def test_data_is_asked_about_as_always(home: Path) -> None:
+def test_data_that_nobody_agrees_to_lose_stays_and_holds_nothing_else_up(home: Path) -> None:
     code, keys, said = deleted(home, "all", "-l", "team=rlm")
-    assert (code, keys) == (3, []) and "volume/f" in said and "--yes" in said
+    assert (code, keys) == (3, ["batchjob/a", "batchjob/b", "sweep/e"])
+    assert "deletes its data (deletionPolicy is Delete); volume/f stays" in said
+    assert deleted(home, "volume/f")[:2] == (3, [])
+
+
+def test_each_object_with_a_loss_is_asked_about_by_itself(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(home, SystemClock())
+    spec = '{"deletionPolicy": "Delete"}'
+    with store.transaction():
+        for name in "gh":
+            row = Resource(f"u-{name}", "Volume", name, 1, 0, spec, "", {}, {}, 5.0)
+            store.resources.put(row, expected_version=None)
+    store.close()
+    answers = io.StringIO("y\nn\ny\n")
+    monkeypatch.setattr(answers, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdin", answers)
+    code, keys, said = deleted(
+        home, "volume/f", "volume/g", "volume/h", "job/a", talk_is_terminal=True
+    )
+    assert (code, sorted(keys)) == (3, ["batchjob/a", "volume/f", "volume/h"])
+    assert [said.count(f"delete volume/{it}?") for it in "fgh"] == [1, 1, 1]
+    assert "volume/g stays" in said
 
 
 def test_labels_that_nothing_has_delete_nothing(home: Path) -> None:
@@ -115,7 +139,7 @@ def test_what_cannot_be_meant_deletes_nothing(
 def test_deleted_is_said_once_the_object_is_gone_and_not_when_nothing_runs(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delete, "Supervisor", lambda place, screen: nullcontext(Mock()))
+    monkeypatch.setattr(delete, "WaitSupervisor", lambda place, screen: nullcontext(Mock()))
     store = open_store(home, SystemClock())
     [row] = [it for it in store.resources.list() if it.name == "a"]
     idle = {"phase": "Deleting", "active": 0, "waitingOn": ["the end of 1 run is not confirmed"]}
@@ -124,12 +148,12 @@ def test_deleted_is_said_once_the_object_is_gone_and_not_when_nothing_runs(
         store.resources.put_status(row.uid, json.dumps(idle), expected_version=row.version)
     out, talk = io.StringIO(), io.StringIO()
     words = ["delete", "job/a", "--timeout", "0.2"]
-    assert guarded(words, Screen(out, talk)) == 124
+    assert run_guarded(words, Screen(out, talk)) == 124
     assert out.getvalue() == ""
     with store.transaction():
         store.resources.delete(row.uid)
     store.close()
-    assert guarded([*words, "--ignore-not-found"], Screen(out, talk)) == 0
+    assert run_guarded([*words, "--ignore-not-found"], Screen(out, talk)) == 0
 
 
 def test_what_runs_of_a_schedule_is_asked_about_unless_it_stays(home: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource, Run, RunState
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def answer(*words: str, code: int = 0) -> str:
     out, talk = io.StringIO(), io.StringIO()
-    assert guarded(list(words), Screen(out, talk)) == code, talk.getvalue()
+    assert run_guarded(list(words), Screen(out, talk)) == code, talk.getvalue()
     return out.getvalue()
 
 

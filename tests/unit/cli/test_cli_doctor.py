@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.common.home import LOCK
 from fleetctl.common.install import install_hint
+from fleetctl.common.state_paths import LOCK
 from fleetctl.common.version import VERSION
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
 from tests.cli_controller import controller
+from tests.servers.forked_program import make_program_directory
 
 WITHOUT_MODAL = (
     "import sys; sys.modules['modal'] = None\n"
@@ -49,9 +50,10 @@ class Machine:
         store.close()
 
     def doctor(self, *words: str, program: str = "", **env: str) -> tuple[int, str]:
-        start = ["-c", program] if program else ["-m", "fleetctl.cli.main"]
+        own = [sys.executable, "-c", program]
+        start = own if program else [str(make_program_directory() / "fleetctl")]
         done = subprocess.run(
-            [sys.executable, *start, "doctor", *words],
+            [*start, "doctor", *words],
             env=self.env | env,
             capture_output=True,
             text=True,
@@ -97,21 +99,21 @@ def test_what_a_declared_object_needs_is_bad_when_it_is_missing(
     machine.declare(kind, spec)
     code, said = machine.doctor()
     assert code == 1
-    assert "bad     modal       token: there is none\n" in said
+    assert "bad         modal       token: there is none\n" in said
     assert "fix: modal token new\n" in said
 
 
 def test_an_object_that_is_over_needs_nothing(machine: Machine) -> None:
     machine.declare("BatchJob", ON_MODAL, phase="Succeeded")
     code, said = machine.doctor()
-    assert (code, "absent  modal       token" in said) == (0, True)
+    assert (code, "absent      modal       token" in said) == (0, True)
 
 
 def test_a_missing_package_comes_with_the_command_that_installs_it(machine: Machine) -> None:
     machine.declare("BatchJob", ON_MODAL)
     code, said = machine.doctor(program=WITHOUT_MODAL)
     assert code == 1
-    assert "bad     modal       package: `modal` is not installed\n" in said
+    assert "bad         modal       package: `modal` is not installed\n" in said
     assert f"fix: {install_hint('modal')}\n" in said
 
 
@@ -122,9 +124,8 @@ def test_a_server_that_does_not_answer_is_told_and_a_token_never(machine: Machin
     code, said = machine.doctor(**env)
     assert code == 1
     assert "modal       token: from the environment\n" in said
-    assert (
-        "bad     modal       access: unreachable: cannot use Modal at `http://127.0.0.1:1`" in said
-    )
+    unreachable = "access: unreachable: cannot use Modal at `http://127.0.0.1:1`"
+    assert f"bad         modal       {unreachable}" in said
     assert "fix: curl -sS http://127.0.0.1:1\n" in said
     assert "hush" not in said
 

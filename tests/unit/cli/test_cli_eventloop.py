@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import ask
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import send_request
 from tests.living import alive
 
 # What a controller does, and then Modal's SDK: a loop for itself, in a thread, by `asyncio.run`.
@@ -113,10 +113,10 @@ def _background(home: Path, env: Mapping[str, str]) -> Iterator[Mapping[str, obj
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
             patch.setenv(name, value)
-        told = spawn.start(home, idle_exit_s=60.0)
+        told = spawn.start_controller(home, idle_exit_s=60.0)
     try:
         yield told
     finally:
-        ask(home, {"verb": "shutdown"})
+        send_request(home, {"verb": "shutdown"})
         while alive(int(str(told["pid"]))):
             time.sleep(0.01)

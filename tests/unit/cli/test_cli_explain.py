@@ -7,16 +7,16 @@ import json
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
-from fleetctl.manifest.hints.fields import Field, manifest_field
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from fleetctl.manifest.hints.fields import SchemaField, manifest_field
 from fleetctl.manifest.schemas import schema_of
 from fleetctl.specs.kinds.registry import KINDS
 
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -95,7 +95,7 @@ def test_every_field_that_a_person_writes_says_what_it_means() -> None:
     assert silent == []
 
 
-def below(field: Field, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Field]]:
+def below(field: SchemaField, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], SchemaField]]:
     found = []
     for child in field.children():
         here = (*path, child.name)

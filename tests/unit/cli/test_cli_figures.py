@@ -16,10 +16,10 @@ from fleetctl.cli.show.description.figures import (
     usage_line,
     where_line,
 )
-from fleetctl.stores.read.rows import LivePrices, ResourceRow
-from fleetctl.views.objects import View, view
+from fleetctl.stores.read.rows import LiveRunPrices, ResourceRow
+from fleetctl.views.objects import View, build_view
 
-NOTHING_LIVE = LivePrices(0, 0.0, 0.0, 0)
+NOTHING_LIVE = LiveRunPrices(0, 0.0, 0.0, 0)
 
 
 class Took:
@@ -34,14 +34,14 @@ class Took:
 
 def job(**status: object) -> View:
     row = ResourceRow("u", "BatchJob", "x", 1, 1, 100.0, None, {}, {}, json.dumps(status))
-    return view(row, lambda: "{}")
+    return build_view(row, lambda: "{}")
 
 
 @pytest.mark.parametrize(
     ("status", "live", "line"),
     [
         ({}, NOTHING_LIVE, ""),
-        ({"cost": {"actual": 4.0, "unpricedRuns": 0}}, LivePrices(2, 0.02, 5.1, 0),
+        ({"cost": {"actual": 4.0, "unpricedRuns": 0}}, LiveRunPrices(2, 0.02, 5.1, 0),
          "$4.02 so far, burn $5.10/h"),
         ({"phase": "Succeeded", "cost": {"actual": 4.0}}, NOTHING_LIVE, "$4.00 so far"),
         ({"phase": "Succeeded", "observedGeneration": 1, "cost": {"actual": 4.0}}, NOTHING_LIVE,
@@ -49,17 +49,17 @@ def job(**status: object) -> View:
         ({"cost": {"actual": 1.0, "reserved": 2.0}, "budget": {"maxCost": 25.0, "left": 22.0}},
          NOTHING_LIVE, "$1.00 so far, $25.00 cap, $22.00 left, $2.00 set aside for what runs"),
         ({"cost": {"actual": 4.0, "estimated": 6.1, "estimatedHigh": 8.9}},
-         LivePrices(2, 0.02, 5.1, 0), "$4.02 so far, $6.10 estimated, burn $5.10/h"),
+         LiveRunPrices(2, 0.02, 5.1, 0), "$4.02 so far, $6.10 estimated, burn $5.10/h"),
         ({"cost": {"actual": 0.0, "estimatedHigh": 16.0}}, NOTHING_LIVE,
          "at most $16.00 estimated"),
-        ({"cost": {"actual": 1.0, "unpricedRuns": 1}}, LivePrices(1, 0.0, 0.0, 1),
+        ({"cost": {"actual": 1.0, "unpricedRuns": 1}}, LiveRunPrices(1, 0.0, 0.0, 1),
          "$1.00 so far and 2 runs without a known price"),
         ({"cost": {"actual": 0.0, "unpricedRuns": 1, "reserved": None}}, NOTHING_LIVE,
          "1 run without a known price"),
     ],
 )  # fmt: skip
 def test_the_cost_is_of_what_ended_and_of_what_runs(
-    status: dict[str, object], live: LivePrices, line: str
+    status: dict[str, object], live: LiveRunPrices, line: str
 ) -> None:
     assert cost_line(job(**status), live) == line
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
@@ -27,7 +27,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 

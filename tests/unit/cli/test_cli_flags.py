@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.command.flags import Parser, joined
-from fleetctl.cli.command.values import count, duration_s, indexes
+from fleetctl.cli.command.flags import Parser, join_kind_names
+from fleetctl.cli.command.values import duration_s, parse_count, parse_indexes
 from fleetctl.cli.command.verbs import VERBS
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean
-from fleetctl.views.selectors import matches, selector
+from fleetctl.views.selectors import matches_labels, parse_selector
 
 
 @pytest.mark.parametrize(
@@ -48,29 +48,29 @@ def test_any_text_is_a_time_or_a_refusal(text: str) -> None:
 
 
 def test_indexes_are_single_numbers_and_ranges() -> None:
-    chosen = indexes("3,7-9, 12")
+    chosen = parse_indexes("3,7-9, 12")
     assert [index for index in range(20) if index in chosen] == [3, 7, 8, 9, 12]
 
 
 def test_a_huge_range_of_indexes_costs_nothing() -> None:
-    assert 99_999 in indexes("0-2147483647")
+    assert 99_999 in parse_indexes("0-2147483647")
 
 
 @pytest.mark.parametrize("text", ["", "a", "3,", "-3", "3-", "9-7", "1-2-3", "3;4", "99999999999"])
 def test_what_is_no_list_of_indexes_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
-        indexes(text)
+        parse_indexes(text)
 
 
 def test_a_backward_range_is_turned_round_in_the_answer() -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="write 7-9"):
-        indexes("9-7")
+        parse_indexes("9-7")
 
 
 def test_a_count_is_a_whole_number_from_zero() -> None:
-    assert count("0") == 0
+    assert parse_count("0") == 0
     with pytest.raises(argparse.ArgumentTypeError):
-        count("-1")
+        parse_count("-1")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_count_is_a_whole_number_from_zero() -> None:
 def test_a_label_selector_means_what_kubectl_means(
     text: str, labels: dict[str, str], taken: bool
 ) -> None:
-    assert matches(labels, selector(text)) is taken
+    assert matches_labels(labels, parse_selector(text)) is taken
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_label_selector_means_what_kubectl_means(
 )  # fmt: skip
 def test_what_is_no_selector_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
-        selector(text)
+        parse_selector(text)
 
 
 def _parser() -> Parser:
@@ -152,7 +152,7 @@ def test_far_words_are_not_suggested() -> None:
     ],
 )  # fmt: skip
 def test_a_kind_and_names_are_objects(written: list[str], meant: list[str]) -> None:
-    assert list(joined(written, many=True)) == meant
+    assert list(join_kind_names(written, many=True)) == meant
 
 
 @pytest.mark.parametrize(

@@ -10,23 +10,24 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.cli.follow.logs_follow import Follower
-from fleetctl.cli.follow.logs_select import Pick
+from fleetctl.cli.follow.logs_follow import RunLogFollower
+from fleetctl.cli.follow.logs_select import LogSelection
 from fleetctl.cli.follow.progress import PlainProgress
-from fleetctl.cli.follow.supervise import Supervisor
+from fleetctl.cli.follow.wait_supervisor import WaitSupervisor
 from fleetctl.cli.output.live import LiveProgress
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.show.description.figures import where_line
 from fleetctl.cli.show.description.spec_lines import spec_lines
 from fleetctl.common.clock import SystemClock
-from fleetctl.common.home import LOCK
-from fleetctl.daemon.reach import spawn
+from fleetctl.common.state_paths import LOCK
+from fleetctl.daemon.client import spawn
 from fleetctl.stores.read.rows import ResourceRow, RunRow, TaskRow
-from fleetctl.views.goals import Goal, Outcome, answer, tally
-from fleetctl.views.objects import View, view
-from fleetctl.views.tasks import Task, in_order, in_ranges, task
-from fleetctl.views.tasks import attempt as one_attempt
+from fleetctl.views.goals import GoalOutcome, WaitGoal, check_goal, format_tally
+from fleetctl.views.objects import View, build_view
+from fleetctl.views.tasks import Task, build_task, in_order, in_ranges
+from fleetctl.views.tasks import build_attempt as one_attempt
 
-ALL = Pick(None, failed=False, attempt=None, tail=None, prefixed=True)
+ALL = LogSelection(None, failed=False, attempt=None, tail=None, prefixed=True)
 
 
 def seen(**status: object) -> View:
@@ -35,7 +36,7 @@ def seen(**status: object) -> View:
         deleted_at_s=None, labels={}, annotations={},
         status=json.dumps({"observedGeneration": 1, "phase": "Running", **status}),
     )  # fmt: skip
-    return view(row, lambda: "{}")
+    return build_view(row, lambda: "{}")
 
 
 def attempt(number: int, state: str, *, index: int = 0) -> Task:
@@ -44,7 +45,7 @@ def attempt(number: int, state: str, *, index: int = 0) -> Task:
         sandbox="", handle="", created_at_s=0.0, started_at_s=1.0, ended_at_s=3.0, exit_code=None,
         reason="", message="", sandbox_open=False, params="{}",
     )  # fmt: skip
-    return task(TaskRow(run, number, None), seen())
+    return build_task(TaskRow(run, number, None), seen())
 
 
 class Clock:
@@ -69,7 +70,7 @@ def test_the_output_of_an_attempt_that_ended_between_two_looks_is_not_lost(tmp_p
     screen, out, talk = pair()
     logs = tmp_path / "local" / "jobs" / "u" / "runs"
     logs.mkdir(parents=True)
-    follower = Follower(tmp_path, ALL, screen)
+    follower = RunLogFollower(tmp_path, ALL, screen)
     follower.show_new(seen(), attempt(1, "Running"))
     (logs / "r0-1.log").write_text("from one\n")
     (logs / "r0-2.log").write_text("from two\n")
@@ -85,7 +86,7 @@ def test_the_output_of_an_attempt_that_ended_between_two_looks_is_not_lost(tmp_p
 
 def test_attempts_known_from_before_are_left_out(tmp_path: Path) -> None:
     screen, out, talk = pair()
-    follower = Follower(tmp_path, ALL, screen)
+    follower = RunLogFollower(tmp_path, ALL, screen)
     follower.known(attempt(1, "Failed"))
     follower.show_new(seen(), attempt(1, "Failed"))
     assert (follower.drain(), out(), talk()) == (0, "", "")
@@ -138,10 +139,10 @@ def test_the_elapsed_time_stays_whole_on_a_narrow_terminal(
 def test_what_only_tries_to_start_is_not_active_while_nothing_runs() -> None:
     pending = seen(phase="Pending", active=3, starting=3)
     assert (pending.active, pending.starting) == (0, 3)
-    assert "active" not in tally(pending)
+    assert "active" not in format_tally(pending)
     running = seen(active=3, starting=2)
     assert (running.active, running.starting) == (3, 0)
-    assert "3 active" in tally(running)
+    assert "3 active" in format_tally(running)
 
 
 def test_describe_quotes_what_would_be_read_as_something_else() -> None:
@@ -157,8 +158,8 @@ class Controllers:
         self.started = 0
         self.pid: int | None = None
         (home / LOCK).parent.mkdir(parents=True)
-        monkeypatch.setattr(spawn, "holder", lambda _: self.pid)
-        monkeypatch.setattr(spawn, "start", self._start)
+        monkeypatch.setattr(spawn, "find_holder_pid", lambda _: self.pid)
+        monkeypatch.setattr(spawn, "start_controller", self._start)
 
     def _start(self, _home: Path) -> None:
         self.started += 1
@@ -184,7 +185,7 @@ def test_waiting_restarts_a_killed_controller_but_not_one_that_was_told_to_stop(
         supervisor.check()
         return controllers.started
 
-    with Supervisor(tmp_path, screen) as supervisor:
+    with WaitSupervisor(tmp_path, screen) as supervisor:
         assert controllers.started == 0
         assert look() == 1
         assert look() == 1
@@ -219,7 +220,7 @@ def test_a_task_that_goes_on_is_queued_whatever_its_last_attempt_came_to(
     state: str, status: dict[str, object], word: str
 ) -> None:
     row = TaskRow(attempt(1, state).run, 1, None)
-    assert task(row, seen(**status)).state == word
+    assert build_task(row, seen(**status)).state == word
 
 
 @pytest.mark.parametrize(
@@ -237,4 +238,21 @@ def test_sets_of_indexes_are_read_as_the_status_writes_them() -> None:
 
 def test_a_succeeded_object_whose_spec_changed_is_waited_for() -> None:
     changed = seen(phase="Succeeded", observedGeneration=0)
-    assert answer(Goal("complete"), changed).outcome is Outcome.WAITING
+    assert check_goal(WaitGoal("complete"), changed).outcome is GoalOutcome.WAITING
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [
+        ({"active": 2, "where": {"modal": 2}}, "modal 2 active of 5 runs"),
+        ({}, "modal, local"),
+        (
+            {"phase": "Pending", "active": 1, "starting": 1, "where": {"local": 1}},
+            "local 1 starting",
+        ),
+    ],
+)
+def test_describe_has_where_the_work_is_or_may_be(status: dict[str, object], shown: str) -> None:
+    total = 5 if "modal" in str(status) else 0
+    places = [{"provider": "modal", "total": total}, {"provider": "local", "total": 0}]
+    assert where_line(seen(placement=places, **status)) == shown

@@ -6,29 +6,29 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fleetctl.apply.cost.forecast import forecast
-from fleetctl.apply.forecast import Forecast, may_cost, noted
-from fleetctl.apply.propose import propose
-from fleetctl.apply.request.options import Order, digests_of
+from fleetctl.apply.cost.forecast import forecast_costs
+from fleetctl.apply.forecast import CostForecast, may_cost, note_estimates
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.request.options import ApplyOptions, digests_of
 from fleetctl.cli.apply.screens.cost_lines import cost_lines
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
 from fleetctl.stores.read.read_only import open_readonly
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.wiring.account_registry import AccountRegistry
 from tests.unit.engine.test_engine_desired import manifest
 from tests.unit.planning.test_planning_report import job, stored
 
 PRICED = manifest("Provider", "modal", {"prices": {"perHour": 3.6}, "limits": {"maxConcurrent": 3}})
 
 
-def told(home: Path, *manifests: Manifest) -> dict[str, Forecast]:
-    providers = Accounts(home, store_id="", notify=lambda run: None).backends
+def told(home: Path, *manifests: Manifest) -> dict[str, CostForecast]:
+    providers = AccountRegistry(home, store_id="", notify=lambda run: None).backends
     with open_readonly(home) as seen:
-        changes = propose(seen, manifests, Order(), 0.0)
-    return forecast(home, providers, changes)
+        changes = propose_changes(seen, manifests, ApplyOptions(), 0.0)
+    return forecast_costs(home, providers, changes)
 
 
-def lines(found: Forecast) -> tuple[str, ...]:
+def lines(found: CostForecast) -> tuple[str, ...]:
     """As they cross the socket."""
     return tuple(cost_lines(json.loads(json.dumps(found.planned))))
 
@@ -81,9 +81,9 @@ def test_another_estimate_does_not_move_the_world_under_a_saved_plan(tmp_path: P
     home = tmp_path / "home"
     stored(home, [job(3)])
     with open_readonly(home) as seen:
-        changes = propose(seen, [job(5, timeout_s=100)], Order(), 0.0)
+        changes = propose_changes(seen, [job(5, timeout_s=100)], ApplyOptions(), 0.0)
     found = told(home, PRICED, job(5, timeout_s=100))
-    estimated = noted(changes, found)
+    estimated = note_estimates(changes, found)
     assert estimated != changes
     assert digests_of(estimated) == digests_of(changes)
 
@@ -100,7 +100,7 @@ def test_a_function_that_keeps_containers_warm_says_what_they_cost_an_hour(tmp_p
         manifest("Function", "warm", desired),
         manifest("Budget", "team", {"maxCost": 9}),
     )
-    providers = Accounts(tmp_path / "home", store_id="", notify=lambda run: None).backends
+    providers = AccountRegistry(tmp_path / "home", store_id="", notify=lambda run: None).backends
     assert may_cost([function], providers, {})
     found = told(tmp_path / "home", team, function)["function/warm"]
     assert lines(found) == (
@@ -111,6 +111,6 @@ def test_a_function_that_keeps_containers_warm_says_what_they_cost_an_hour(tmp_p
 
 
 def test_a_function_that_keeps_none_is_not_reckoned(tmp_path: Path) -> None:
-    providers = Accounts(tmp_path / "home", store_id="", notify=lambda run: None).backends
+    providers = AccountRegistry(tmp_path / "home", store_id="", notify=lambda run: None).backends
     for desired in ({"provider": "modal"}, {"provider": "local", "minContainers": 2}):
         assert not may_cost([manifest("Function", "cold", desired)], providers, {})

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.command.verbs import VERBS
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
-from fleetctl.common.home import STATE_DB
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.state_paths import STATE_DB
 from tests.cli_controller import controller
 from tests.golden.cli.cli_world import build
 from tests.unit.cli.test_cli_help import parser_of
@@ -56,7 +56,9 @@ def told(words: list[str], *, terminal: bool = False) -> str:
     """What a person sees of it. Fails when it is a bug."""
     raw, talk = io.BytesIO(), io.StringIO()
     out = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="")
-    code = guarded(words, Screen(out, talk, out_is_terminal=terminal, talk_is_terminal=terminal))
+    code = run_guarded(
+        words, Screen(out, talk, out_is_terminal=terminal, talk_is_terminal=terminal)
+    )
     out.flush()
     message = talk.getvalue() + raw.getvalue().decode("utf-8", "replace")
     assert "has a bug" not in message, f"{words} said {message}{_traceback(message)}"
@@ -104,7 +106,7 @@ def blocks(words: list[str]) -> bool:
     """Whether these words would wait for something that does not come."""
     verb = words[0]
     short = {"get": {"-w"}, "logs": {"-f"}, "exec": {"-i", "-t", "-it"}, "query": {"-w"}}
-    return verb in ("up", "wait") or bool(short.get(verb, set()) & set(words))
+    return verb in ("up", "wait", "mcp", "serve") or bool(short.get(verb, set()) & set(words))
 
 
 @pytest.fixture(scope="module")

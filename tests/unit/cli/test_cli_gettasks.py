@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.sqlite.store import open_store
 
@@ -47,7 +47,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def tasks(*words: str) -> list[dict[str, Any]]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(["get", "tasks", *words, "-o", "json"], Screen(out, talk))
+    code = run_guarded(["get", "tasks", *words, "-o", "json"], Screen(out, talk))
     assert code == 0, talk.getvalue()
     found: list[dict[str, Any]] = json.loads(out.getvalue())["items"]
     return found
@@ -86,7 +86,7 @@ def test_a_task_that_is_no_longer_wanted_says_so(place: Path) -> None:
     left = tasks("job/x", "--field-selector", "wanted=false")
     assert [it["metadata"]["index"] for it in left] == [2]
     out = io.StringIO()
-    guarded(["get", "tasks", "job/x"], Screen(out, io.StringIO()))
+    run_guarded(["get", "tasks", "job/x"], Screen(out, io.StringIO()))
     assert "NoLongerWanted" in out.getvalue().splitlines()[3]
 
 

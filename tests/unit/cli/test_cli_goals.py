@@ -8,8 +8,8 @@ import pytest
 
 from fleetctl.common.errors import UsageError
 from fleetctl.stores.read.rows import ResourceRow
-from fleetctl.views.goals import Answer, Goal, Outcome, answer, goal
-from fleetctl.views.objects import View, view
+from fleetctl.views.goals import GoalOutcome, GoalStatus, WaitGoal, check_goal, parse_goal
+from fleetctl.views.objects import View, build_view
 
 
 def seen(*, deleted: bool = False, generation: int = 1, **status: object) -> View:
@@ -18,73 +18,75 @@ def seen(*, deleted: bool = False, generation: int = 1, **status: object) -> Vie
         deleted_at_s=1.0 if deleted else None, labels={}, annotations={},
         status=json.dumps({"observedGeneration": 1, **status}),
     )  # fmt: skip
-    return view(row, lambda: "{}")
+    return build_view(row, lambda: "{}")
 
 
-def outcome(word: str, now: View | None) -> Outcome:
-    return answer(goal(word), now).outcome
+def outcome(word: str, now: View | None) -> GoalOutcome:
+    return check_goal(parse_goal(word), now).outcome
 
 
 @pytest.mark.parametrize(
     ("word", "phase", "expected"),
     [
-        ("complete", "Succeeded", Outcome.MET),
-        ("complete", "Failed", Outcome.IMPOSSIBLE),
-        ("succeeded", "Succeeded", Outcome.MET),
-        ("succeeded", "Failed", Outcome.IMPOSSIBLE),
-        ("failed", "Failed", Outcome.MET),
-        ("failed", "Succeeded", Outcome.IMPOSSIBLE),
-        ("finished", "Succeeded", Outcome.MET),
-        ("finished", "Failed", Outcome.MET),
-        ("first-result", "Failed", Outcome.IMPOSSIBLE),
-        ("complete", "Running", Outcome.WAITING),
-        ("failed", "Suspended", Outcome.WAITING),
-        ("delete", "Succeeded", Outcome.WAITING),
+        ("complete", "Succeeded", GoalOutcome.MET),
+        ("complete", "Failed", GoalOutcome.IMPOSSIBLE),
+        ("succeeded", "Succeeded", GoalOutcome.MET),
+        ("succeeded", "Failed", GoalOutcome.IMPOSSIBLE),
+        ("failed", "Failed", GoalOutcome.MET),
+        ("failed", "Succeeded", GoalOutcome.IMPOSSIBLE),
+        ("finished", "Succeeded", GoalOutcome.MET),
+        ("finished", "Failed", GoalOutcome.MET),
+        ("first-result", "Failed", GoalOutcome.IMPOSSIBLE),
+        ("complete", "Running", GoalOutcome.WAITING),
+        ("failed", "Suspended", GoalOutcome.WAITING),
+        ("delete", "Succeeded", GoalOutcome.WAITING),
     ],
 )
-def test_a_goal_is_met_impossible_or_waited_for(word: str, phase: str, expected: Outcome) -> None:
+def test_a_goal_is_met_impossible_or_waited_for(
+    word: str, phase: str, expected: GoalOutcome
+) -> None:
     assert outcome(word, seen(phase=phase)) is expected
 
 
 def test_a_first_result_is_enough_while_the_rest_still_runs() -> None:
-    assert outcome("first-result", seen(phase="Running", succeeded=1)) is Outcome.MET
+    assert outcome("first-result", seen(phase="Running", succeeded=1)) is GoalOutcome.MET
 
 
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
-        ("complete", Outcome.IMPOSSIBLE),
-        ("succeeded", Outcome.IMPOSSIBLE),
-        ("failed", Outcome.WAITING),
-        ("finished", Outcome.WAITING),
-        ("first-result", Outcome.WAITING),
+        ("complete", GoalOutcome.IMPOSSIBLE),
+        ("succeeded", GoalOutcome.IMPOSSIBLE),
+        ("failed", GoalOutcome.WAITING),
+        ("finished", GoalOutcome.WAITING),
+        ("first-result", GoalOutcome.WAITING),
     ],
 )
-def test_success_is_given_up_while_the_rest_still_runs(word: str, expected: Outcome) -> None:
+def test_success_is_given_up_while_the_rest_still_runs(word: str, expected: GoalOutcome) -> None:
     now = seen(phase="Running", failed=1, cannotSucceed="1 of 2 tasks failed")
     assert outcome(word, now) is expected
 
 
 def test_gone_meets_a_deletion_and_ends_every_other_goal() -> None:
-    assert outcome("delete", None) is Outcome.MET
-    assert outcome("succeeded", None) is Outcome.IMPOSSIBLE
-    assert outcome("succeeded", seen(deleted=True, phase="Running")) is Outcome.IMPOSSIBLE
+    assert outcome("delete", None) is GoalOutcome.MET
+    assert outcome("succeeded", None) is GoalOutcome.IMPOSSIBLE
+    assert outcome("succeeded", seen(deleted=True, phase="Running")) is GoalOutcome.IMPOSSIBLE
 
 
 def test_the_status_of_an_older_spec_answers_nothing() -> None:
-    assert outcome("succeeded", seen(generation=2, phase="Succeeded")) is Outcome.WAITING
-    assert outcome("succeeded", seen(generation=2, phase="Failed")) is Outcome.WAITING
+    assert outcome("succeeded", seen(generation=2, phase="Succeeded")) is GoalOutcome.WAITING
+    assert outcome("succeeded", seen(generation=2, phase="Failed")) is GoalOutcome.WAITING
 
 
 def test_an_object_that_nobody_has_looked_at_is_waited_for() -> None:
     row = seen().resource._replace(status="")
-    assert outcome("complete", view(row, lambda: "{}")) is Outcome.WAITING
+    assert outcome("complete", build_view(row, lambda: "{}")) is GoalOutcome.WAITING
 
 
 def test_the_reason_of_a_failure_is_part_of_the_answer() -> None:
     failed = seen(phase="Failed", reason="MaxFailedIndexesExceeded", message="4 tasks failed")
-    told = answer(Goal("succeeded"), failed)
-    assert told == Answer(Outcome.IMPOSSIBLE, "MaxFailedIndexesExceeded: 4 tasks failed")
+    told = check_goal(WaitGoal("succeeded"), failed)
+    assert told == GoalStatus(GoalOutcome.IMPOSSIBLE, "MaxFailedIndexesExceeded: 4 tasks failed")
 
 
 def condition(status: str) -> dict[str, object]:
@@ -94,18 +96,18 @@ def condition(status: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("word", "status", "phase", "expected"),
     [
-        ("condition=Complete", "True", "Succeeded", Outcome.MET),
-        ("condition=complete", "True", "Succeeded", Outcome.MET),
-        ("condition=Complete=False", "False", "Running", Outcome.MET),
-        ("condition=Complete", "False", "Running", Outcome.WAITING),
-        ("condition=Complete", "False", "Failed", Outcome.IMPOSSIBLE),
-        ("condition=Other", "True", "Running", Outcome.WAITING),
-        ("condition=Other", "True", "Failed", Outcome.IMPOSSIBLE),
-        ("condition=Other=False", "True", "Failed", Outcome.MET),
+        ("condition=Complete", "True", "Succeeded", GoalOutcome.MET),
+        ("condition=complete", "True", "Succeeded", GoalOutcome.MET),
+        ("condition=Complete=False", "False", "Running", GoalOutcome.MET),
+        ("condition=Complete", "False", "Running", GoalOutcome.WAITING),
+        ("condition=Complete", "False", "Failed", GoalOutcome.IMPOSSIBLE),
+        ("condition=Other", "True", "Running", GoalOutcome.WAITING),
+        ("condition=Other", "True", "Failed", GoalOutcome.IMPOSSIBLE),
+        ("condition=Other=False", "True", "Failed", GoalOutcome.MET),
     ],
 )
 def test_a_condition_is_compared_with_its_wished_status(
-    word: str, status: str, phase: str, expected: Outcome
+    word: str, status: str, phase: str, expected: GoalOutcome
 ) -> None:
     assert outcome(word, seen(phase=phase, conditions=[condition(status)])) is expected
 
@@ -113,5 +115,5 @@ def test_a_condition_is_compared_with_its_wished_status(
 @pytest.mark.parametrize("text", ["", "condition=", "succeded", "Complete", "for ever"])
 def test_what_is_no_goal_is_refused_with_the_nearest(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        goal(text)
+        parse_goal(text)
     assert caught.value.hint

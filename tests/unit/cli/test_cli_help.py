@@ -13,8 +13,8 @@ import pytest
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.verbs import GROUPS, VERBS
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.specs.kinds.registry import KINDS
 
 SUMMARY_CHARS_MAX = 80
@@ -29,7 +29,7 @@ def parser_of(verb: str) -> Parser:
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -120,7 +120,7 @@ def test_each_verb_is_under_one_heading() -> None:
 
 def test_all_kinds_are_named() -> None:
     out = io.StringIO()
-    guarded(["--help"], Screen(out, io.StringIO()))
+    run_guarded(["--help"], Screen(out, io.StringIO()))
     listed = out.getvalue().partition("kinds:\n")[2].partition("\n\n")[0]
     for kind in KINDS.values():
         assert kind.plural in listed

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cli.cli_world import build
+from tests.servers.forked_program import make_program_directory
 from tests.unit.cli.ending import end
 
 # What we ourselves may send: colours, the clearing of a line, and line ends.
@@ -67,7 +68,7 @@ def seen(words: list[str], home: Path) -> str:
     """What reaches a terminal, of both streams."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "fleetctl.cli.main", *words],
+        [str(make_program_directory() / "fleetctl"), *words],
         env=environment(home), cwd=home.parent, stdin=subprocess.DEVNULL, stdout=theirs,
         stderr=theirs,
     ):  # fmt: skip

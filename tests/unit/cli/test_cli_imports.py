@@ -16,7 +16,7 @@ from tests.cli_controller import controller
 HEAVY = {
     "pydantic", "yaml", "rich", "asyncio", "uvloop", "dataclasses", "inspect", "subprocess",
     "importlib.metadata",
-    "fleetctl.engine", "fleetctl.providers.local.provider", "fleetctl.manifest.loader",
+    "fleetctl.engine", "fleetctl.providers.local.local_provider", "fleetctl.manifest.loader",
     "fleetctl.stores.sqlite.store", "fleetctl.controllers.model", "fleetctl.specs.kinds.batchjob",
 }  # fmt: skip
 PROGRAM = """

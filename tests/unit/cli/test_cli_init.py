@@ -8,32 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.learn.init import examples
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
-from fleetctl.manifest import load, read_documents
+from fleetctl.cli.learn.init import list_examples
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from fleetctl.manifest import load_manifests, read_documents
 
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
 def test_the_examples_are_listed_with_a_line_each() -> None:
     code, out, said = fleetctl("init", "--example")
     assert (code, said) == (0, "hint: fleetctl init DIR --example NAME\n")
-    assert [line.split()[0] for line in out.splitlines()[1:]] == examples()
+    assert [line.split()[0] for line in out.splitlines()[1:]] == list_examples()
     assert all(len(line.split()) > 3 for line in out.splitlines()[1:])
 
 
-@pytest.mark.parametrize("name", examples())
+@pytest.mark.parametrize("name", list_examples())
 def test_an_example_is_written_with_all_that_it_needs(name: str, tmp_path: Path) -> None:
     code, out, _ = fleetctl("init", str(tmp_path / "new"), "--example", name)
     assert code == 0
     manifest = tmp_path / "new" / f"{name}.yaml"
     assert out.splitlines()[0] == f"{manifest} written"
-    assert load(read_documents([str(manifest)]))
+    assert load_manifests(read_documents([str(manifest)]))
     text = manifest.read_text()
     assert "specs/examples" not in text
     text = re.sub(r"^ +git:\n(?: {4}.*\n)*", "", text, flags=re.MULTILINE)  # there, not here

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.cli.output.jsonpath import find, parse_path, parse_template, render
+from fleetctl.cli.output.jsonpath import (
+    VisitLimit,
+    find_values,
+    parse_path,
+    parse_template,
+    render_template,
+)
+from fleetctl.cli.output.select import in_order_of
 from fleetctl.common.errors import UsageError
 
 # The document of kubernetes.io/docs/reference/kubectl/jsonpath/.
@@ -129,12 +136,12 @@ CORNERS = [
 
 @pytest.mark.parametrize(("template", "text"), FROM_THE_DOCUMENTATION)
 def test_the_documentations_examples_print_what_it_says(template: str, text: str) -> None:
-    assert render(parse_template(template), DOCUMENT) == text
+    assert render_template(parse_template(template), DOCUMENT) == text
 
 
 @pytest.mark.parametrize(("template", "text"), CORNERS)
 def test_templates_mean_what_kubectl_means_by_them(template: str, text: str) -> None:
-    assert render(parse_template(template), DOCUMENT) == text
+    assert render_template(parse_template(template), DOCUMENT) == text
 
 
 @pytest.mark.parametrize(
@@ -171,10 +178,10 @@ def test_templates_mean_what_kubectl_means_by_them(template: str, text: str) -> 
 )
 def test_a_wrong_template_says_where_and_what(template: str, says: str) -> None:
     if not says:
-        assert render(parse_template(template), DOCUMENT) == ""
+        assert render_template(parse_template(template), DOCUMENT) == ""
         return
     with pytest.raises(UsageError) as caught:
-        render(parse_template(template), DOCUMENT)
+        render_template(parse_template(template), DOCUMENT)
     assert says in str(caught.value)
 
 
@@ -182,10 +189,39 @@ def test_a_wrong_template_says_where_and_what(template: str, says: str) -> None:
     "text", [".metadata.name", "metadata.name", "{.metadata.name}", " {metadata.name} "]
 )
 def test_a_path_alone_may_be_written_in_four_ways(text: str) -> None:
-    assert find(parse_path(text), {"metadata": {"name": "x"}}) == ["x"]
+    assert find_values(parse_path(text), {"metadata": {"name": "x"}}, VisitLimit()) == ["x"]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "{.a}{.b}", "a}"])
 def test_what_is_no_path_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_path(text)
+
+
+DEEP: dict[str, object] = {"a": {"b": {"c": {"d": {"e": {"f": [{"g": 1}, {"g": 2}]}}}}}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "." * 200 + "g",
+        "{" + "." * 200 + "g}",
+        "{range ..}" * 40 + "{.g}" + "{end}" * 40,
+        "{..[?(" + "@" + "." * 200 + "g==1)]}",
+    ],
+)
+def test_a_path_with_many_descents_is_refused_in_time(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VisitLimit.__init__, "__defaults__", (100_000,))
+    with pytest.raises(UsageError, match="comes past more than"):
+        render_template(parse_template(text), DEEP)
+    if text.startswith("."):
+        objects = [{"metadata": DEEP}] * 100
+        with pytest.raises(UsageError, match="comes past more than"):
+            in_order_of(objects, lambda it, _: it, text)
+
+
+def test_one_descent_through_many_objects_is_found() -> None:
+    objects = {"items": [{"spec": {"n": n, "rest": list(range(50))}} for n in range(5000)]}
+    assert render_template(parse_template("{..n}"), objects) == " ".join(map(str, range(5000)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.common.errors import UsageError
-from fleetctl.views.kinds import kind_named, kind_of, target
+from fleetctl.views.kinds import kind_named, kind_of, parse_target
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_a_far_word_is_answered_with_all_kinds() -> None:
 @pytest.mark.parametrize("text", ["job", "job/", "/x", "", "job/x/y", "a"])
 def test_half_a_target_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        target(text)
+        parse_target(text)
 
 
 def test_a_target_becomes_the_key_that_the_store_uses() -> None:
-    assert target("job/chunks").key == "batchjob/chunks"
+    assert parse_target("job/chunks").key == "batchjob/chunks"
 
 
 def test_a_kind_of_a_newer_store_still_has_a_name() -> None:

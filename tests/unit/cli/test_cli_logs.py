@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import re
+import signal
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.command.values import moment
+from fleetctl.cli.command.values import parse_moment
 from fleetctl.cli.follow.logs_stream import (
     LINE_BYTES_MAX,
     UNDATED,
-    Dating,
     LogStream,
     NodeStreams,
+    TimestampOptions,
 )
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import UsageError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.read.rows import RunRow
 from fleetctl.stores.sqlite.store import open_store
@@ -50,7 +52,7 @@ class World:
         *,
         tail: int | None = None,
         prefixed: bool = True,
-        dating: Dating = UNDATED,
+        dating: TimestampOptions = UNDATED,
         grep: re.Pattern[str] | None = None,
     ) -> LogStream:
         how: dict[str, Any] = {"prefixed": prefixed, "dating": dating, "grep": grep}
@@ -225,6 +227,18 @@ def test_grep_shows_the_lines_that_have_the_expression(tmp_path: Path) -> None:
     assert world.printed() == b"epoch 1 loss=0.5\nepoch 2 loss=nan\n"
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_expression_that_would_try_for_ever_is_refused(tmp_path: Path, ends: bool) -> None:
+    world = World(tmp_path)
+    world.append(b"loss=0.5 a\n" + b"a" * 60 + b"!" + b"\n" * ends)
+    stream = world.stream(prefixed=False, grep=re.compile(r"(a+)+$"))
+    with pytest.raises(UsageError, match="takes too long for a line of 61 characters"):
+        stream.drain()
+        stream.finish()
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+    assert world.printed() == b"loss=0.5 a\n"
+
+
 @pytest.mark.parametrize(
     ("text", "at"),
     [
@@ -238,20 +252,20 @@ def test_grep_shows_the_lines_that_have_the_expression(tmp_path: Path) -> None:
 )
 def test_since_takes_a_time_ago_or_a_date(text: str, at: str) -> None:
     now_s = datetime.fromisoformat("2026-11-28T10:00:00+00:00").timestamp()
-    assert moment(text)(now_s) == datetime.fromisoformat(at).timestamp()
+    assert parse_moment(text)(now_s) == datetime.fromisoformat(at).timestamp()
 
 
 @pytest.mark.parametrize("text", ["2026-13-01", "2026-1", "noon", "5x"])
 def test_since_refuses_what_is_no_time(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):
-        moment(text)
+        parse_moment(text)
 
 
 def test_lines_are_dated_by_the_marks_beside_the_log(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.append(b"at once\nlater\n")
     world.log.with_suffix(".times").write_bytes(b"8 60.250\n14 3600.000\n20 99")
-    dated = world.stream(prefixed=False, dating=Dating(timestamps=True))
+    dated = world.stream(prefixed=False, dating=TimestampOptions(timestamps=True))
     dated.drain()
     world.append(b"last\n")  # byte 14
     dated.drain()
@@ -266,7 +280,7 @@ def test_since_leaves_out_what_came_before(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.append(b"at once\nlater\nlast\n")
     world.log.with_suffix(".times").write_bytes(b"8 60.250\n14 3600.000\n")
-    stream = world.stream(prefixed=False, tail=2, dating=Dating(since_s=60.0))
+    stream = world.stream(prefixed=False, tail=2, dating=TimestampOptions(since_s=60.0))
     stream.drain()
     assert world.printed() == b"later\nlast\n"
 
@@ -329,7 +343,7 @@ def test_a_cached_task_has_no_log_and_is_no_error(
         store.runs.begin([ran, reused])
         for run in (ran, reused):
             store.runs.advance(replace(run, state=RunState.SUCCEEDED))
-    assert guarded(["logs", "job/x", *flags], world.screen) == 0
+    assert run_guarded(["logs", "job/x", *flags], world.screen) == 0
     store.close()
     assert world.printed() == (b"" if "1" in flags else b"[0/1] ran here\n")
     talk = world.screen.talk_stream

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.system import machine
-from fleetctl.cli.system.machine import fits, look
+from fleetctl.cli.system.machine import check_machine, fits_limits
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
 
@@ -49,14 +49,14 @@ def server(*, off_s: float) -> Iterator[str]:
 
 
 def found(place: Path) -> dict[str, tuple[bool, str, str]]:
-    return {f"{one.topic} {one.what}": (one.ok, one.says, one.fix) for one in look(place)}
+    return {f"{one.topic} {one.what}": (one.ok, one.says, one.fix) for one in check_machine(place)}
 
 
 def test_this_machine_is_told_with_a_command_for_what_is_not_well(tmp_path: Path) -> None:
     told = found(tmp_path / "not" / "there")
     assert {
         "python version", "sqlite version", "disk room", "disk filesystem", "clock store",
-        "clock monotonic", "kernel namespaces", "kernel landlock", "kernel cgroups",
+        "files limit", "clock monotonic", "kernel namespaces", "kernel landlock", "kernel cgroups",
     } <= set(told)  # fmt: skip
     assert told["python version"][0] and told["sqlite version"][0]
     assert [name for name, (ok, _, fix) in told.items() if not ok and not fix] == []
@@ -107,7 +107,7 @@ def test_a_server_that_is_away_says_nothing_of_the_clock(
 def test_a_package_is_held_to_what_fleetctl_was_made_for(
     version: str, limits: str, fine: bool
 ) -> None:
-    assert fits(version, limits) is fine
+    assert fits_limits(version, limits) is fine
 
 
 @pytest.mark.parametrize(
@@ -123,3 +123,10 @@ def test_what_the_kernel_is_to_boot_with_is_said_with_the_tool_that_is_there(
         (tmp_path / tool).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine._boot_with("x=1") == fix
+
+
+def test_a_low_limit_of_open_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 1024))
+    fine, says, fix = found(tmp_path)["files limit"]
+    assert (fine, says.partition(",")[0]) == (False, "at most 1024 open at once")
+    assert "--nofile=65536" in fix

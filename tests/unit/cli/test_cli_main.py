@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli import main as entry
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.system.version import VERSION
 from fleetctl.common.errors import Conflict, FleetctlError, NotFound, Refused, UsageError
-from fleetctl.common.home import STATE_DB
+from fleetctl.common.state_paths import STATE_DB
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
@@ -37,7 +37,7 @@ class FixedClock:
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -90,7 +90,7 @@ def test_every_sort_of_error_has_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, error: FleetctlError, code: int
 ) -> None:
     error.hint = "do this"
-    monkeypatch.setattr(entry, "dispatch", failing(error))
+    monkeypatch.setattr(entry, "dispatch_verb", failing(error))
     assert fleetctl("get") == (code, "", "error: it failed\nhint: do this\n")
 
 
@@ -98,7 +98,7 @@ def test_a_bug_of_ours_is_a_line_and_a_hint_and_its_traceback_a_private_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(entry, "dispatch", failing(ZeroDivisionError("boom")))
+    monkeypatch.setattr(entry, "dispatch_verb", failing(ZeroDivisionError("boom")))
     code, out, talk = fleetctl("get")
     assert (code, out) == (1, "")
     assert talk.count("error: ") == 1 and talk.count("\n") == 2  # and how to report it
@@ -115,7 +115,7 @@ def test_a_home_that_cannot_be_written_sends_the_traceback_to_the_temp_directory
     (tmp_path / "home").write_text("a file is in the way")
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(entry, "dispatch", failing(KeyError("x")))
+    monkeypatch.setattr(entry, "dispatch_verb", failing(KeyError("x")))
     _, _, talk = fleetctl("get")
     (log,) = tmp_path.glob("crash-*.log")
     assert str(log) in talk
@@ -207,7 +207,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 def test_words_of_other_tools_lead_to_verbs_that_there_are() -> None:
-    for word, hint in entry.SAID_ELSEWHERE.items():
+    for word, hint in entry.OTHER_TOOL_VERBS.items():
         assert word not in entry.VERBS
         assert fleetctl(word) == (2, "", f"error: fleetctl has no verb `{word}`\nhint: {hint}\n")
         named = re.findall(r"fleetctl ([a-z-]+)", hint)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Metric, Resource, Run, RunState
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
@@ -58,7 +58,7 @@ def reported(
 
 def told(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.parquet import uniform
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.report.query import unique
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.parquet import unify_column
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.report.query import make_unique
 from fleetctl.common.install import install_hint
 
 
@@ -33,11 +33,11 @@ from fleetctl.common.install import install_hint
     ],
 )
 def test_a_column_has_one_type(values: list[object], column: list[object]) -> None:
-    assert uniform(values) == column
+    assert unify_column(values) == column
 
 
 def test_columns_of_one_name_are_told_apart() -> None:
-    assert unique(("n", "n", "m", "n")) == ["n", "n_2", "m", "n_3"]
+    assert make_unique(("n", "n", "m", "n")) == ["n", "n_2", "m", "n_3"]
 
 
 def test_without_pyarrow_the_command_that_installs_it_is_said(
@@ -46,7 +46,7 @@ def test_without_pyarrow_the_command_that_installs_it_is_said(
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     out, talk = io.StringIO(), io.StringIO()
-    assert guarded(["query", "select 1 n", "-o", "parquet"], Screen(out, talk)) == 3
+    assert run_guarded(["query", "select 1 n", "-o", "parquet"], Screen(out, talk)) == 3
     assert talk.getvalue() == (
         "error: `-o parquet` needs pyarrow, which is not installed\n"
         f"hint: {install_hint('parquet')}, or take `-o csv`\n"

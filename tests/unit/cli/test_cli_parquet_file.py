@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.sqlite.store import open_store
@@ -37,7 +37,7 @@ def test_a_notebook_reads_what_was_written(
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     raw = io.BytesIO()
     screen = Screen(io.TextIOWrapper(raw, encoding="utf-8"), io.StringIO())
-    assert guarded([*words, "-o", "parquet"], screen) == 0
+    assert run_guarded([*words, "-o", "parquet"], screen) == 0
     table = parquet.read_table(io.BytesIO(raw.getvalue()))
     assert table.schema.names == names
     assert (list(table.to_pylist()[0].values()) if first else table.num_rows) == (first or 0)
@@ -62,7 +62,7 @@ def test_nested_results_are_columns_and_large_numbers_are_text(
     store.close()
     raw = io.BytesIO()
     screen = Screen(io.TextIOWrapper(raw, encoding="utf-8"), io.StringIO())
-    assert guarded(["results", "job/x", "-o", "parquet"], screen) == 0
+    assert run_guarded(["results", "job/x", "-o", "parquet"], screen) == 0
     first, second = parquet.read_table(io.BytesIO(raw.getvalue())).to_pylist()
     assert first["result.n"] == str(10**25)
     assert (first["result.usage.tokens"], first["result.usage.by.a"]) == (7, "[1]")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.output.select import field_terms, holds, picked
+from fleetctl.cli.output.jsonpath.evaluate import VisitLimit
+from fleetctl.cli.output.select import field_terms, matches_terms, select_items
 from fleetctl.common.errors import UsageError
 
 JOB: dict[str, Any] = {
@@ -27,7 +28,7 @@ JOB: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_all_parts_of_a_field_selector_must_hold(fields: str, taken: bool) -> None:
-    assert holds(field_terms(fields), JOB) is taken
+    assert matches_terms(field_terms(fields), JOB, VisitLimit()) is taken
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_what_is_no_field_selector_is_refused(fields: str) -> None:
     ],
 )  # fmt: skip
 def test_a_list_is_sorted_as_people_sort(values: list[Any], ascending: list[Any]) -> None:
-    things = picked(values, lambda value, _: {"x": {"y": value}}, fields="", sort_by="{.x.y}")
+    things = select_items(values, lambda value, _: {"x": {"y": value}}, fields="", sort_by="{.x.y}")
     assert things == ascending
 
 
@@ -62,13 +63,13 @@ def test_only_the_parts_that_a_path_names_are_asked_for() -> None:
         asked.update(parts)
         return JOB
 
-    picked(["a"], document, fields="status=Running", sort_by=".metadata.name")
+    select_items(["a"], document, fields="status=Running", sort_by=".metadata.name")
     assert asked == {"status", "metadata"}
-    picked(["a"], document, fields="..name=x", sort_by="")
+    select_items(["a"], document, fields="..name=x", sort_by="")
     assert asked == {"status", "metadata", "spec"}
 
 
 def test_equal_things_keep_their_order() -> None:
     things = [("b", 1), ("a", 1), ("c", 0)]
-    found = picked(things, lambda one, _: {"n": one[1]}, fields="", sort_by="n")
+    found = select_items(things, lambda one, _: {"n": one[1]}, fields="", sort_by="n")
     assert [name for name, _ in found] == ["c", "b", "a"]

@@ -7,27 +7,29 @@ import json
 from fleetctl.cli.show.lists.task_columns import TaskColumns, task_row
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.rows import ResourceRow, RunRow
-from fleetctl.views.columns import columns, filled
-from fleetctl.views.objects import View, view
-from fleetctl.views.tasks import attempt
+from fleetctl.views.columns import choose_columns, drop_empty_columns
+from fleetctl.views.objects import View, build_view
+from fleetctl.views.tasks import build_attempt
 
 NOW_S = 1_000.0
 
 
 def seen(kind: str, status: dict[str, object], spec: dict[str, object] | None = None) -> View:
     row = ResourceRow("u", kind, "x", 1, 1, NOW_S - 60, None, {}, {}, json.dumps(status))
-    return view(row, lambda: json.dumps(spec or {}))
+    return build_view(row, lambda: json.dumps(spec or {}))
 
 
 def cells(of: View, *, wide: bool = False) -> dict[str, str]:
-    shown = columns(KINDS[of.resource.kind], wide=wide)
+    shown = choose_columns(KINDS[of.resource.kind], wide=wide)
     return {column.title: column.cell(of, NOW_S) for column in shown}
 
 
 def titles(*found: View) -> list[str]:
     """The header of a plain table of them."""
-    shown = columns(KINDS[found[0].resource.kind], wide=False)
-    return filled(shown, [[column.cell(it, NOW_S) for column in shown] for it in found])[0]
+    shown = choose_columns(KINDS[found[0].resource.kind], wide=False)
+    return drop_empty_columns(
+        shown, [[column.cell(it, NOW_S) for column in shown] for it in found]
+    )[0]
 
 
 def test_a_provider_shows_its_slots_its_spend_and_why_it_is_full() -> None:
@@ -92,5 +94,5 @@ def test_a_task_tells_why_it_is_where_it_is() -> None:
         0, 1, "Running", "r", "modal", "r", "", NOW_S, None, None, None, "", "", False, "{}",
         placed="first in order with room; `daytona`: it answered QuotaExceeded",
     )  # fmt: skip
-    row = task_row(attempt(run), NOW_S, TaskColumns(wide=True, cost=True))
+    row = task_row(build_attempt(run), NOW_S, TaskColumns(wide=True, cost=True))
     assert row[-1] == "first in order with room; `daytona`: it answered QuotaExceeded"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
-from fleetctl.tracking.written import WrittenFiles
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from fleetctl.tracking.written_files import WrittenFiles
 from tests.unit.providers.test_pip_index import Index
 
 JOB = """\
@@ -46,7 +46,7 @@ def index(tmp_path: Path) -> Iterator[Index]:
 def said(*words: str) -> tuple[int, str]:
     """(exit code, what is written to both streams)."""
     out, err = io.StringIO(), io.StringIO()
-    code = guarded([*words], Screen(out, err))
+    code = run_guarded([*words], Screen(out, err))
     return code, out.getvalue() + err.getvalue()
 
 

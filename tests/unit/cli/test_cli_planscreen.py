@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
@@ -39,6 +39,6 @@ def test_a_program_that_changed_leads_to_the_verb_that_shows_its_lines(
     file = tmp_path / "x.yaml"
     file.write_text(MANIFEST + "".join(f"      {line} now\n" for line in lines))
     out = io.StringIO()
-    assert guarded(["plan", "-f", str(file)], Screen(out, io.StringIO())) == 0
+    assert run_guarded(["plan", "-f", str(file)], Screen(out, io.StringIO())) == 0
     [changed] = [line for line in out.getvalue().splitlines() if "template.script" in line]
     assert changed.split(maxsplit=1)[1] == "changed; `fleetctl diff` shows its lines"

@@ -6,36 +6,36 @@ import math
 
 import pytest
 
-from fleetctl.cli.report.plot import plain
-from fleetctl.cli.report.plotting.charts import (
-    Nothing,
-    Parallel,
-    Plane,
-    axis,
+from fleetctl.cli.report.plot import needs_ascii
+from fleetctl.views.plotting.charts import (
+    EmptyChart,
+    ParallelChart,
+    PlaneChart,
     best_so_far,
-    front,
-    importance,
-    parallel,
+    build_axis,
+    build_front,
+    build_importance,
+    build_parallel,
 )
-from fleetctl.cli.report.plotting.curves import (
+from fleetctl.views.plotting.curves import (
     POINTS_MAX,
-    Curve,
+    EarlyStop,
     Rung,
-    Stop,
+    TaskCurve,
     metric_chart,
     rungs_chart,
-    thinned,
+    thin_points,
 )
-from fleetctl.cli.report.plotting.scales import LINEAR, LOG, WORDS, of_numbers, of_words
-from fleetctl.cli.report.plotting.trials import Study, columns, constants, trial
-from fleetctl.cli.report.plotting.writers.svg import svg_file
-from fleetctl.cli.report.plotting.writers.terminal import draw, look
+from fleetctl.views.plotting.scales import LINEAR, LOG, WORDS, of_numbers, of_words
+from fleetctl.views.plotting.trials import Study, build_trial, collect_columns, list_constants
+from fleetctl.views.plotting.writers.svg import svg_file
+from fleetctl.views.plotting.writers.terminal import draw_charts, make_style
 
 
 def study(*scores: float | None, goal: str = "minimize", **params: list[object]) -> Study:
     """Trials that ended in the order of their indexes."""
     trials = tuple(
-        trial(n, n, {name: values[n] for name, values in params.items()}, score)
+        build_trial(n, n, {name: values[n] for name, values in params.items()}, score)
         for n, score in enumerate(scores)
     )
     return Study("loss", goal, trials)
@@ -43,32 +43,32 @@ def study(*scores: float | None, goal: str = "minimize", **params: list[object])
 
 def test_the_best_so_far_only_gets_better_and_the_best_is_marked() -> None:
     chart = best_so_far(study(3.0, 2.0, 4.0, 1.0, 1.0, None))
-    assert isinstance(chart, Plane)
+    assert isinstance(chart, PlaneChart)
     assert [y for _, y in chart.lines[0].points] == [3.0, 2.0, 2.0, 1.0, 1.0]
     assert [dot.trial for dot in chart.dots if dot.best] == [3]  # the earliest of equals
     assert chart.note == "best loss 1 (trial 3); 1 finished trial without a score"
 
 
 def test_trials_come_in_the_order_in_which_they_ended() -> None:
-    ended = tuple(trial(n, -n, {}, float(n)) for n in range(3))
+    ended = tuple(build_trial(n, -n, {}, float(n)) for n in range(3))
     chart = best_so_far(Study("loss", "maximize", ended))
-    assert isinstance(chart, Plane) and [dot.trial for dot in chart.dots] == [2, 1, 0]
+    assert isinstance(chart, PlaneChart) and [dot.trial for dot in chart.dots] == [2, 1, 0]
 
 
 def test_what_is_the_same_in_all_trials_has_no_axis_and_is_told() -> None:
     found = study(2.0, 1.0, lr=[0.1, 0.2], batch=[64, 64], net=[{"d": 1}, {"d": 2}])
-    chart = parallel(found)
-    assert isinstance(chart, Parallel)
+    chart = build_parallel(found)
+    assert isinstance(chart, ParallelChart)
     assert [scale.name for scale in chart.axes] == ["lr", "net.d", "loss"]
     assert chart.note == "best loss 1 (trial 1); the same in all: batch=64"
-    assert constants(found.trials) == ["batch=64"]
+    assert list_constants(found.trials) == ["batch=64"]
 
 
 def test_a_trial_without_a_parameter_has_no_place_on_its_axis() -> None:
-    trials = (trial(0, 0, {"a": 1}, 1.0), trial(1, 1, {"a": 2, "b": 5}, 2.0),
-              trial(2, 2, {"a": 3, "b": 6}, 3.0))  # fmt: skip
-    chart = parallel(Study("loss", "minimize", trials))
-    assert isinstance(chart, Parallel)
+    trials = (build_trial(0, 0, {"a": 1}, 1.0), build_trial(1, 1, {"a": 2, "b": 5}, 2.0),
+              build_trial(2, 2, {"a": 3, "b": 6}, 3.0))  # fmt: skip
+    chart = build_parallel(Study("loss", "minimize", trials))
+    assert isinstance(chart, ParallelChart)
     assert [row.places for row in chart.rows] == [(0.0, None, 0.0), (0.5, 0.0, 0.5), (1, 1, 1)]
 
 
@@ -89,18 +89,18 @@ def test_a_trial_without_a_parameter_has_no_place_on_its_axis() -> None:
 )
 def test_an_axis_fits_the_values_that_a_search_lists(values: list[object], kind: str) -> None:
     found = study(*map(float, range(len(values))), p=values)
-    assert axis(found, "p", columns(found.trials)["p"]).kind == kind
+    assert build_axis(found, "p", collect_columns(found.trials)["p"]).kind == kind
 
 
 def test_an_axis_is_as_the_search_draws_the_parameter() -> None:
     numbers = [n / 10 for n in range(1, 9)]
     found = study(*numbers, p=list(numbers))
-    values = columns(found.trials)["p"]
-    assert axis(found._replace(logs=frozenset({"p"})), "p", values).kind == LOG
+    values = collect_columns(found.trials)["p"]
+    assert build_axis(found._replace(logs=frozenset({"p"})), "p", values).kind == LOG
     skewed = study(*numbers, p=[1e-4 * 10 ** (n / 2) for n in range(8)])
-    assert axis(skewed, "p", columns(skewed.trials)["p"]).kind == LOG
+    assert build_axis(skewed, "p", collect_columns(skewed.trials)["p"]).kind == LOG
     evenly = skewed._replace(evens=frozenset({"p"}))
-    assert axis(evenly, "p", columns(skewed.trials)["p"]).kind == LINEAR
+    assert build_axis(evenly, "p", collect_columns(skewed.trials)["p"]).kind == LINEAR
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_ticks_are_round_and_told_apart(
 
 def test_a_parameter_of_whole_numbers_has_whole_ticks() -> None:
     found = study(1.0, 2.0, 3.0, depth=[2, 3, 5], rate=[0.1, 0.2, 0.3])
-    depths = axis(found, "depth", columns(found.trials)["depth"]).ticks(7)
+    depths = build_axis(found, "depth", collect_columns(found.trials)["depth"]).ticks(7)
     assert [tick.text for tick in depths] == ["2", "3", "4", "5"]
-    rates = axis(found, "rate", columns(found.trials)["rate"]).ticks(7)
+    rates = build_axis(found, "rate", collect_columns(found.trials)["rate"]).ticks(7)
     assert any("." in tick.text for tick in rates)
 
 
@@ -146,12 +146,12 @@ def test_words_keep_equal_distances() -> None:
     ],
 )  # fmt: skip
 def test_where_nothing_can_be_drawn_it_says_why(found: Study, why: str) -> None:
-    for make in (best_so_far, parallel, importance):
-        assert make(found) == Nothing(make(found).title, why)
+    for make in (best_so_far, build_parallel, build_importance):
+        assert make(found) == EmptyChart(make(found).title, why)
 
 
 def test_an_attempt_takes_over_from_the_step_at_which_it_goes_on() -> None:
-    curve = Curve()
+    curve = TaskCurve()
     curve.add([(0, 9.0, 1.0), (10, 8.0, 2.0), (20, 7.0, 3.0)])
     curve.add([(10, 5.0, 62.0), (15, None, 62.5), (20, 4.0, 63.0)])
     assert curve.points == [(0, 9.0), (10, 5.0), (20, 4.0)]
@@ -161,32 +161,32 @@ def test_an_attempt_takes_over_from_the_step_at_which_it_goes_on() -> None:
 
 
 def test_a_curve_breaks_where_there_was_no_number_until_a_later_attempt_has_one() -> None:
-    curve = Curve()
+    curve = TaskCurve()
     curve.add([(0, 9.0, 1.0), (1, 8.0, 2.0), (2, float("nan"), 3.0), (3, 7.0, 4.0), (4, 6.0, 5.0)])
     chart = metric_chart("loss", {"train": curve}, "")
-    assert isinstance(chart, Plane)
+    assert isinstance(chart, PlaneChart)
     assert chart.lines[0].pieces() == [[(0, 9.0), (1, 8.0)], [(3, 7.0), (4, 6.0)]]
     _, _, drawn = svg_file([chart], "x").partition('<path class="line s0" d="')
     assert drawn.partition('"')[0].count("M") == 2
     curve.add([(1, 8.0, 11.0), (2, 7.5, 12.0), (3, 7.0, 13.0)])
     chart = metric_chart("loss", {"train": curve}, "")
-    assert isinstance(chart, Plane) and len(chart.lines[0].pieces()) == 1
+    assert isinstance(chart, PlaneChart) and len(chart.lines[0].pieces()) == 1
 
 
 def test_a_curve_over_time_goes_on_after_a_restart() -> None:
-    curve = Curve("time", 1.0)
+    curve = TaskCurve("time", 1.0)
     curve.add([(0, 9.0, 1.0), (10, 8.0, 2.0), (20, 7.0, 3.0)])
     curve.add([(10, 5.0, 62.0), (20, 4.0, 63.0)])
     assert curve.points == [(0, 9.0), (61, 5.0), (62, 4.0)]
     chart = metric_chart("loss", {"train": curve}, "", over="time")
-    assert isinstance(chart, Plane)
+    assert isinstance(chart, PlaneChart)
     assert (chart.title, chart.x.name) == ("loss over time", "seconds")
     assert chart.note == "last loss 4 after 1m02s"
 
 
 def test_a_long_curve_keeps_its_spikes_and_its_ends() -> None:
     points = [(float(n), 100.0 if n == 77_777 else 1.0) for n in range(100_000)]
-    few = thinned(points)
+    few = thin_points(points)
     assert len(few) <= POINTS_MAX and (77_777.0, 100.0) in few
     assert (few[0], few[-1]) == (points[0], points[-1])
 
@@ -205,39 +205,41 @@ def test_a_long_curve_keeps_its_spikes_and_its_ends() -> None:
 def test_ascii_where_braille_would_not_be_read(
     environ: dict[str, str], encoding: str, colour: bool, ascii_only: bool
 ) -> None:
-    assert plain(environ, encoding, colour=colour) is ascii_only
+    assert needs_ascii(environ, encoding, colour=colour) is ascii_only
 
 
 def test_the_front_is_marked_among_all_trials() -> None:
     loss, speed = (1.0, 2.0, 3.0, None), (1.0, 5.0, 4.0, 9.0)
     found = [study(*loss), study(*speed, goal="maximize")._replace(metric="speed")]
-    chart = front(found)
-    assert isinstance(chart, Plane)
+    chart = build_front(found)
+    assert isinstance(chart, PlaneChart)
     assert [dot.trial for dot in chart.dots if dot.best] == [0, 1]
     assert [dot.trial for dot in chart.dots] == [0, 1, 2]
     assert chart.lines[0].points == ((1.0, 1.0), (2.0, 5.0))
     assert chart.note.startswith(
         "2 trials of 3 that no other one beats: 0, 1; better is lower loss"
     )
-    assert "on the front" in "\n".join(draw([chart], look(80, fine=False, colour=False)))
+    assert "on the front" in "\n".join(
+        draw_charts([chart], make_style(80, fine=False, colour=False))
+    )
     assert 'class="dot best" data-trial="1"' in svg_file([chart], "x")
 
 
 def test_a_front_needs_several_metrics_and_numbers_for_all() -> None:
-    assert isinstance(front([study(1.0)]), Nothing)
-    missing = front([study(None, 1.0), study(2.0, None)])
-    assert isinstance(missing, Nothing) and "loss and loss" in missing.why
+    assert isinstance(build_front([study(1.0)]), EmptyChart)
+    missing = build_front([study(None, 1.0), study(2.0, None)])
+    assert isinstance(missing, EmptyChart) and "loss and loss" in missing.why
 
 
 def test_who_was_stopped_stands_at_the_value_that_stopped_it() -> None:
     rungs = [Rung(3, 12, 0.6), Rung(9, 4, 0.25)]
-    chart = rungs_chart("loss", rungs, [Stop(7, 3, 0.9, "trial 7: value 0.9 at iteration 3")])
-    assert isinstance(chart, Plane)
+    chart = rungs_chart("loss", rungs, [EarlyStop(7, 3, 0.9, "trial 7: value 0.9 at iteration 3")])
+    assert isinstance(chart, PlaneChart)
     assert chart.lines[0].points == ((3.0, 0.6), (9.0, 0.25))
     assert [(dot.x, dot.y, dot.trial) for dot in chart.dots] == [(3.0, 0.9, 7)]
     assert chart.note == "came so far: 12 trials at 3, 4 trials at 9; stopped: trial 7 by 0.9 at 3"
-    drawn = "\n".join(draw([chart], look(80, fine=True, colour=False)))
+    drawn = "\n".join(draw_charts([chart], make_style(80, fine=True, colour=False)))
     assert "what it takes to go on" in drawn and "best" not in drawn
     nobody = rungs_chart("loss", rungs[:1], [])
-    assert isinstance(nobody, Plane) and nobody.note.endswith("nobody is stopped")
-    assert isinstance(rungs_chart("loss", [], []), Nothing)
+    assert isinstance(nobody, PlaneChart) and nobody.note.endswith("none is stopped")
+    assert isinstance(rungs_chart("loss", [], []), EmptyChart)

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from fleetctl.cli.report.plotting.importance import TRIALS_MIN, importances, ranked
-from fleetctl.cli.report.plotting.trials import Study, trial
+from fleetctl.views.plotting.importance import TRIALS_MIN, compute_importances, compute_ranks
+from fleetctl.views.plotting.trials import Study, build_trial
 
 STUDIES = 200
 
@@ -20,7 +20,8 @@ def study(
     random = Random(seed)
     points = [(random.random(), random.random()) for _ in range(count)]
     trials = tuple(
-        trial(at, at, {"a": a, "b": b}, score(a, b, random)) for at, (a, b) in enumerate(points)
+        build_trial(at, at, {"a": a, "b": b}, score(a, b, random))
+        for at, (a, b) in enumerate(points)
     )
     return Study("score", f"{goal}imize", trials)
 
@@ -37,14 +38,14 @@ def study(
 def test_the_parameter_that_matters_comes_first(
     score: Callable[[float, float, Random], float], trend: str
 ) -> None:
-    first, second = importances(study(60, score))
+    first, second = compute_importances(study(60, score))
     assert (first.name, first.remark) == ("a", trend)
     assert first.share is not None and first.share > 0.5
     assert second.share is not None and second.share < 0.2
 
 
 def test_lower_is_better_means_better_for_the_goal() -> None:
-    (first, _) = importances(study(40, lambda a, b, r: a, goal="min"))
+    (first, _) = compute_importances(study(40, lambda a, b, r: a, goal="min"))
     assert (first.name, first.remark) == ("a", "lower is better")
 
 
@@ -53,21 +54,21 @@ def test_noise_is_called_chance_nineteen_times_in_twenty(count: int) -> None:
     claims = [
         not one.chance
         for seed in range(STUDIES)
-        for one in importances(study(count, lambda a, b, r: r.random(), seed=seed))
+        for one in compute_importances(study(count, lambda a, b, r: r.random(), seed=seed))
     ]
     assert len(claims) == 2 * STUDIES
     assert sum(claims) / len(claims) < 0.08
 
 
 def test_below_eight_trials_nobody_can_tell() -> None:
-    assert importances(study(TRIALS_MIN - 1, lambda a, b, r: a)) == []
+    assert compute_importances(study(TRIALS_MIN - 1, lambda a, b, r: a)) == []
 
 
 def test_a_parameter_with_a_value_of_its_own_for_each_trial_is_not_judged() -> None:
-    trials = tuple(trial(n, n, {"id": f"run-{n}", "k": n % 2}, n % 2) for n in range(10))
-    shares = {one.name: one.share for one in importances(Study("s", "minimize", trials))}
+    trials = tuple(build_trial(n, n, {"id": f"run-{n}", "k": n % 2}, n % 2) for n in range(20))
+    shares = {one.name: one.share for one in compute_importances(Study("s", "minimize", trials))}
     assert shares["id"] is None and shares["k"] == 1.0
 
 
 def test_equals_share_a_rank() -> None:
-    assert ranked([3.0, 1.0, 3.0, 2.0]) == [3.5, 1.0, 3.5, 2.0]
+    assert compute_ranks([3.0, 1.0, 3.0, 2.0]) == [3.5, 1.0, 3.5, 2.0]

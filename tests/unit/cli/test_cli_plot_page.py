@@ -6,11 +6,11 @@ import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-from fleetctl.cli.report.plotting.charts import KINDS, Nothing, charts_of
-from fleetctl.cli.report.plotting.curves import metric_chart
-from fleetctl.cli.report.plotting.trials import Study, trial
-from fleetctl.cli.report.plotting.writers.page import html_page
-from fleetctl.cli.report.plotting.writers.svg import svg_file
+from fleetctl.views.plotting.charts import KINDS, EmptyChart, charts_of
+from fleetctl.views.plotting.curves import metric_chart
+from fleetctl.views.plotting.trials import Study, build_trial
+from fleetctl.views.plotting.writers.page import html_page
+from fleetctl.views.plotting.writers.svg import svg_file
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -50,7 +50,9 @@ class Page(HTMLParser):
 
 
 def hostile() -> Study:
-    trials = tuple(trial(n, n, {EVIL: EVIL + str(n % 2), "lr": n + 1}, n * 0.5) for n in range(9))
+    trials = tuple(
+        build_trial(n, n, {EVIL: EVIL + str(n % 2), "lr": n + 1}, n * 0.5) for n in range(9)
+    )
     return Study("loss", "minimize", trials)
 
 
@@ -109,5 +111,5 @@ def test_curves_have_a_legend_and_a_chart_without_data_says_why() -> None:
     page = Page(html_page([metric_chart("loss", curves(("a", "b")), "")], "job/x", ""))
     lines = [a["class"] for a in page.with_tag("path") if str(a.get("class")).startswith("line")]
     assert sorted(str(one) for one in lines) == ["line s0", "line s0", "line s1", "line s1"]
-    empty = Page(html_page([Nothing("best so far", "no trial has finished yet")], "x", ""))
+    empty = Page(html_page([EmptyChart("best so far", "no trial has finished yet")], "x", ""))
     assert "no trial has finished yet" in empty.words and not empty.with_tag("figure")

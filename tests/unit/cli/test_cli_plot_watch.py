@@ -63,9 +63,9 @@ def test_each_trial_redraws_the_picture_and_the_end_leaves_it(tmp_path: Path) ->
 def test_without_a_terminal_it_is_refused(tmp_path: Path) -> None:
     import io
 
-    from fleetctl.cli.main import guarded
-    from fleetctl.cli.output.render import Screen
+    from fleetctl.cli.main import run_guarded
+    from fleetctl.cli.output.screen import Screen
 
     talk = io.StringIO()
-    assert guarded(["plot", "sweep/x", "-w"], Screen(io.StringIO(), talk)) == 2
+    assert run_guarded(["plot", "sweep/x", "-w"], Screen(io.StringIO(), talk)) == 2
     assert "redraws on a terminal" in talk.getvalue()

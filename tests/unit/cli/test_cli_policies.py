@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.apply.policies.expressions import (
+    ExpressionData,
+    compile_expression,
+    evaluate_expression,
+)
 from fleetctl.apply.write import commit
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.install import install_hint
-from fleetctl.manifest import Document, load
+from fleetctl.manifest import Document, load_manifests
 from fleetctl.stores.sqlite.store import open_store
 from tests.unit.planning.repositories import job, repository
 
@@ -47,7 +52,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -96,7 +101,7 @@ def test_a_policy_of_the_pull_request_itself_holds_and_a_change_of_it_is_told(
 def test_what_is_stored_is_checked_without_a_file(place: Path, tmp_path: Path) -> None:
     store = open_store(tmp_path / "home", SystemClock())
     text = job("small") + "---\n" + job("large", tasks=11)
-    commit.apply(store, load([Document("x", text, "/")]), 1.0)
+    commit.apply_manifests(store, load_manifests([Document("x", text, "/")]), 1.0)
     store.close()
     code, out, said = fleetctl("validate", "--policy", "policies")
     assert (code, out) == (3, "batchjob/small valid\n")
@@ -123,3 +128,21 @@ def test_without_the_library_a_policy_denies_and_says_what_to_install(
     (place / "p.yaml").write_text(POLICY.replace("<= 10", "<= 123456"))
     code, _, said = fleetctl("validate", "-f", "jobs", "--policy", "p.yaml")
     assert code == 3 and f"hint: {install_hint('policies')}" in said
+
+
+def test_the_hint_of_a_denial_names_the_policy(place: Path) -> None:
+    (place / "b.yaml").write_text(job("b", tasks=11))
+    code, _, said = fleetctl(
+        "validate", "-f", "b.yaml", "--policy", "policies/deep", "--allow-missing"
+    )
+    assert code == 3
+    assert "`fleetctl describe policy/limits` shows the rule" in said
+
+
+def test_optional_values_are_part_of_the_language() -> None:
+    data = ExpressionData({"object": {"spec": {"n": 3}}})
+    for text, value in (
+        ("optional.of(object.spec.n).orValue(1) == 3", True),
+        ("optional.none().hasValue()", False),
+    ):
+        assert evaluate_expression(compile_expression(text), data) is value

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
@@ -69,7 +69,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def shown(*words: str) -> str:
     out, talk = io.StringIO(), io.StringIO()
     screen = Screen(out, talk, out_is_terminal=False, talk_is_terminal=False)
-    assert guarded(list(words), screen) == 0, talk.getvalue()
+    assert run_guarded(list(words), screen) == 0, talk.getvalue()
     return out.getvalue()
 
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from fleetctl.cli.output.render import GROUP_ROWS, Screen, system_screen
+from fleetctl.cli.output.screen import GROUP_ROWS, Screen, system_screen
 
 
 def screen(*, terminal: bool = False, colour: bool = True) -> Screen:

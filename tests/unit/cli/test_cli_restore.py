@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
-from fleetctl.common.home import LAST_BACKUP, RESTORED
-from fleetctl.daemon.reach import spawn
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.state_paths import LAST_BACKUP, RESTORED
+from fleetctl.daemon.client import spawn
 from tests.unit.cli.ending import end
 
 DEADLINE_S = 90.0
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def run(*words: str, code: int = 0) -> str:
     out, talk = io.StringIO(), io.StringIO()
-    assert guarded(list(words), Screen(out, talk)) == code, talk.getvalue()
+    assert run_guarded(list(words), Screen(out, talk)) == code, talk.getvalue()
     return out.getvalue() + talk.getvalue()
 
 
@@ -71,14 +71,14 @@ def test_work_that_went_on_after_the_backup_is_not_begun_again(home: Path, tmp_p
     (tmp_path / "go-0").touch()
     until(lambda: len(begun(tmp_path)) == 3)  # the next one has begun: the copy does not know it
     assert "no backup" not in run("restore", str(tmp_path / "copy"), "--yes", code=1)
-    pid = spawn.holder(home)
+    pid = spawn.find_holder_pid(home)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    until(lambda: spawn.holder(home) is None)
+    until(lambda: spawn.find_holder_pid(home) is None)
     (tmp_path / "go-1").touch()  # it ends while nobody looks
     run("restore", str(tmp_path / "copy"), code=3)
     assert "is back: 1 object" in run("restore", str(tmp_path / "copy"), "--yes")
-    spawn.start(home)
+    spawn.start_controller(home)
     for number in (2, 3):
         (tmp_path / f"go-{number}").touch()
     run("wait", "job/job", "--for", "succeeded", "--timeout", f"{DEADLINE_S:.0f}s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -11,16 +12,17 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.main import guarded
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.csv_text import write_csv
 from fleetctl.cli.output.live import progress_text
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.report.results import STATES, _fitted
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.report.results import STATES, _fit_rows
 from fleetctl.common.clock import SystemClock
-from fleetctl.common.text import width
+from fleetctl.common.text import cell_width
 from fleetctl.controllers.model import Metric, Resource, Run, RunState
 from fleetctl.stores.read.rows import ResourceRow
 from fleetctl.stores.sqlite.store import open_store
-from fleetctl.views.objects import view
+from fleetctl.views.objects import build_view
 
 LOSSES = {0: 0.5, 1: None, 2: 0.25, 3: 3.0, 5: 0.125}
 
@@ -43,7 +45,7 @@ def test_a_metric_that_is_spelled_otherwise_is_found_in_describe(
 ) -> None:
     stored(tmp_path, monkeypatch, metric={"name": "val/los"}, succeeded=4)
     out = io.StringIO()
-    assert guarded(["describe", "sweep/x"], Screen(out, io.StringIO())) == 0
+    assert run_guarded(["describe", "sweep/x"], Screen(out, io.StringIO())) == 0
     assert "Reported:    epoch, val/loss (trial 0); did you mean `val/loss`?" in out.getvalue()
 
 
@@ -79,7 +81,7 @@ def stored(
 
 def results(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(["results", "sweep/x", *words], Screen(out, talk))
+    code = run_guarded(["results", "sweep/x", *words], Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -128,7 +130,7 @@ def test_of_several_metrics_the_best_are_those_that_none_beats(several: None) ->
 
 def test_a_plot_of_several_metrics_draws_the_same_front(several: None) -> None:
     out = io.StringIO()
-    assert guarded(["plot", "sweep/x", "--kind", "front"], Screen(out, io.StringIO())) == 0
+    assert run_guarded(["plot", "sweep/x", "--kind", "front"], Screen(out, io.StringIO())) == 0
     assert "2 trials of 3 that no other one beats: 2, 5" in out.getvalue()
 
 
@@ -177,9 +179,9 @@ def test_a_table_cuts_long_cells_with_a_mark_and_other_formats_do_not(sweep: Non
 def test_a_row_is_one_line_of_a_terminal() -> None:
     header = ["INDEX", "STATE", "PARAMS", "RESULT"]
     for params, result in (("a" * 90, "b" * 90), ("a" * 90, "b"), ("a", "b" * 90), ("a", "b")):
-        (row,) = _fitted(header, [["0", "Succeeded", params, result]], 80)
+        (row,) = _fit_rows(header, [["0", "Succeeded", params, result]], 80)
         line = Screen(io.StringIO(), io.StringIO()).table_lines(header, [row])[1]
-        assert width(line) <= 80
+        assert cell_width(line) <= 80
         assert min(len(row[2]), len(row[3])) >= min(len(params), len(result), 16)
     assert row == ["0", "Succeeded", "a", "b"]
 
@@ -187,7 +189,7 @@ def test_a_row_is_one_line_of_a_terminal() -> None:
 def seen(**status: Any) -> Any:
     filled = {"observedGeneration": 1, "phase": "Running", "total": 2000, **status}
     row = ResourceRow("u", "BatchJob", "x", 1, 1, 0.0, None, {}, {}, json.dumps(filled))
-    return view(row, lambda: "{}")
+    return build_view(row, lambda: "{}")
 
 
 def test_beside_a_bar_the_counts_stay_and_the_reason_gives_way() -> None:
@@ -196,3 +198,15 @@ def test_beside_a_bar_the_counts_stay_and_the_reason_gives_way() -> None:
     assert progress_text(waits, 20) == progress_text(waits, 29) == counts
     assert progress_text(waits, 40) == f"{counts}  task 0: needs 8 G…"
     assert progress_text(waits, 200).endswith("of any kind, and so on")
+
+
+def test_a_cell_of_csv_is_no_formula_and_numbers_stay_numbers() -> None:
+    out = io.StringIO()
+    row = ["=1+1", "+a", "-a", "@a", "\ta", "\ra", "-5", "+1e3", -5, "a=b", None, "'=", "-"]
+    write_csv(["=head", "x"], [row], Screen(out, io.StringIO()))
+    header, cells = csv.reader(io.StringIO(out.getvalue(), newline=""))
+    assert header == ["'=head", "x"]
+    assert cells == [
+        *("'=1+1", "'+a", "'-a", "'@a", "'\ta", "'\ra"),
+        *("-5", "+1e3", "-5", "a=b", "", "'=", "'-"),
+    ]

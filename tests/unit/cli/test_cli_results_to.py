@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from tests.golden.cli.cli_world import build
 
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    return guarded(list(words), Screen(out, talk)), out.getvalue(), talk.getvalue()
+    return run_guarded(list(words), Screen(out, talk)), out.getvalue(), talk.getvalue()
 
 
 @pytest.fixture(autouse=True)

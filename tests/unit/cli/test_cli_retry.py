@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.change import retry
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
 from tests.cli_controller import controller
 
@@ -38,7 +38,7 @@ def test_what_runs_nothing_has_nothing_to_retry() -> None:
 )
 def test_it_says_how_many_are_wanted_again(units: int, live: int, said: str) -> None:
     result = {"key": "batchjob/a", "units": units, "live": live, "unit": "task"}
-    assert retry._line(result) == said
+    assert retry._format_result(result) == said
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_where_nothing_is_requeued_it_says_why(
     reply = json.dumps({"ok": True, "results": [result]}).encode() + b"\n"
     out, talk = io.StringIO(), io.StringIO()
     with controller(tmp_path, lambda _: reply):
-        assert guarded(["retry", "job/a", *flags], Screen(out, talk)) == 0
+        assert run_guarded(["retry", "job/a", *flags], Screen(out, talk)) == 0
     assert talk.getvalue() == why

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.apply.plans.markdown import cell
+from fleetctl.cli.apply.plans.plan_markdown import escape_cell
 from fleetctl.cli.apply.plans.review_markdown import CHARS_MAX
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
-from tests.unit.planning.repositories import job, repository, volume
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from tests.unit.planning.repositories import commit, job, repository, volume
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def plan(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(["plan", "-f", "jobs", *words], Screen(out, talk))
+    code = run_guarded(["plan", "-f", "jobs", *words], Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -61,11 +61,77 @@ def test_equal_revisions_give_equal_bytes_with_the_risks_first(
     assert str(tmp_path) not in texts[0]
 
 
+def rows(*numbers: int, program: str = "1", more: str = "") -> str:
+    items = ", ".join(f"{{a: {it}}}" for it in numbers)
+    text = job("a", program=program).replace("completions: 10", f"tasks: {{items: [{items}]}}")
+    return text + more
+
+
+@pytest.mark.parametrize("more", ["", "  cache: {policy: Never}\n"], ids=["own", "never"])
+@pytest.mark.parametrize(
+    ("after", "fresh", "again"),
+    [
+        (rows(9, 1, 2, 3), 1, 0),  # inserted in front
+        (rows(3, 1, 2), 0, 0),  # moved
+        (rows(1, 3), 0, 0),  # removed
+        (rows(1, 1, 2, 3), 1, 0),  # repeated
+        (rows(1, 7, 3), 1, 0),  # edited: that row alone is new
+        (rows(1, 2, 3, program="2"), 0, 3),
+        (rows(9, 3, 1, program="2"), 1, 2),
+    ],
+)
+def test_work_that_runs_again_is_counted_by_rows_and_not_by_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, fresh: int, again: int, more: str
+) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
+    trees = {"jobs/a.yaml": rows(1, 2, 3) + more}, {"jobs/a.yaml": after + more}
+    monkeypatch.chdir(repository(tmp_path / "repository", *trees))
+    pair = ("--diff-from", "v0", "--diff-to", "v1")
+    code, out, _ = plan(*pair, "-o", "json")
+    [found] = json.loads(out)["objects"]
+    assert code == 0 and (found["units"]["new"], found["units"]["again"]) == (fresh, again)
+    risky = [it["risk"] for it in json.loads(out)["risks"]]
+    assert ("reruns" in risky) == bool(again)
+    # An attempt of a row that is not there any more, or has other content, may be running.
+    assert ("destroys-work" in risky) == (bool(again) or "{a: 2}" not in after)
+    assert plan(*pair, "--fail-on", "reruns")[0] == (3 if again else 0)
+
+
 def test_conditions_that_hold_end_with_3_and_are_named(pull: Path) -> None:
     pair = ("--diff-from", "v0~0", "--diff-to", "v0")
     assert plan(*pair, "--fail-on", "changes,deletes,destroys-data,cost-increase>0")[0] == 0
     code, _, said = plan(*pair, "--fail-on", "cost>2")
     assert code == 3 and "--fail-on cost>2: it may cost $" in said
+
+
+TRAINING = """\
+apiVersion: fleetctl.dev/v1alpha1
+kind: TrainingRun
+metadata: {name: train}
+spec:
+  placement: {provider: modal}
+  checkpoint: {path: /ckpt}
+  template:
+    command: [python, train.py]
+    resources: {gpu: "H100:8"}
+    timeoutSeconds: 6h
+    volumes: [{name: ckpt, mountPath: /ckpt}]
+"""
+
+
+@pytest.mark.parametrize(("provider", "code"), [("local", 2), ("modal", 0)])
+def test_what_an_apply_refuses_is_refused_before_the_merge(
+    pull: Path, provider: str, code: int
+) -> None:
+    """A volume that is kept where the work never runs, and that the same commit brings."""
+    kept = volume("ckpt", "Delete").replace("{", f"{{provider: {provider}, ", 2)
+    kept = kept.replace(f"metadata: {{provider: {provider}, ", "metadata: {")
+    commit(pull, {"jobs/train.yaml": f"{TRAINING}---\n{kept}"}, "v2")
+    ended, _, said = plan("--diff-from", "v0")
+    assert ended == code, said
+    if code:
+        assert "jobs/train.yaml:11:" in said
+        assert "volume/ckpt" in said
 
 
 def test_a_condition_that_there_is_not_is_refused_before_anything_is_read(pull: Path) -> None:
@@ -125,7 +191,7 @@ def test_what_people_wrote_ends_no_cell_and_no_block_and_a_comment_has_room(
 
 def test_what_people_wrote_is_no_link_and_calls_nobody() -> None:
     evil = "[ok](https://e.org) ![x](y) @org <!-- &#64;you `a` `b \\| c"
-    assert cell(evil) == (
+    assert escape_cell(evil) == (
         "\\[ok\\](https://e.org) !\\[x\\](y) @&#8203;org &lt;!-- &amp;#64;you `a` \\`b \\\\\\| c"
     )
-    assert cell("`cost.usd < 5 && x[0]` holds") == "`cost.usd < 5 && x[0]` holds"
+    assert escape_cell("`cost.usd < 5 && x[0]` holds") == "`cost.usd < 5 && x[0]` holds"

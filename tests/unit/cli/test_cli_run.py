@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.cli.apply.runs.from_flags import in_flags, name_of
-from fleetctl.cli.apply.runs.travelling import files_named
-from fleetctl.cli.follow import patience
-from fleetctl.cli.follow.logs_follow import Output
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.apply.runs.from_flags import name_of
+from fleetctl.cli.apply.runs.run_source import files_named
+from fleetctl.cli.apply.runs.work_flags import in_flags
+from fleetctl.cli.follow import stuck_policy
+from fleetctl.cli.follow.logs_follow import TaskOutput
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.daemon.reach.supervision import Supervision
+from fleetctl.daemon.client.supervision import ControllerSupervision
 from fleetctl.stores.sqlite.store import open_store
 from tests.cli_controller import controller
 
@@ -36,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -153,8 +154,8 @@ def waiting(home: Path, status: dict[str, object]) -> Callable[[bytes], bytes]:
 def test_what_nothing_can_get_on_ends_with_what_would_help(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "STUCK_S", 0.0)
-    monkeypatch.setattr(Supervision, "check", lambda _: None)
+    monkeypatch.setattr(stuck_policy, "STUCK_S", 0.0)
+    monkeypatch.setattr(ControllerSupervision, "check", lambda _: None)
     stuck = {"lack": "capacity", "reason": "NoCapacity", "message": "no A100", "hint": "rent one"}
     with controller(home, waiting(home, {"stuck": stuck})):
         code, out, talk = fleetctl("run", "--name", "mine", "--", "python", "train.py")
@@ -168,8 +169,8 @@ def test_ctrl_c_leaves_it_running_and_says_how_to_come_back(
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Output, "show", interrupted)
-    monkeypatch.setattr(Supervision, "check", lambda _: None)
+    monkeypatch.setattr(TaskOutput, "show", interrupted)
+    monkeypatch.setattr(ControllerSupervision, "check", lambda _: None)
     with controller(home, waiting(home, {})):
         code, _, talk = fleetctl("run", "-n", "team", "--name", "mine", "--", "python", "train.py")
     assert code == 130
@@ -192,6 +193,19 @@ def test_an_object_that_is_there_is_not_changed(home: Path) -> None:
     assert (code, len(asked)) == (3, 1)
     assert "batchjob/mine is there already" in talk
     assert "fleetctl rerun batchjob/mine" in talk
+
+
+def test_a_run_of_a_file_has_the_name_that_a_person_gives(home: Path, tmp_path: Path) -> None:
+    manifest = {"kind": "BatchJob", "name": "nightly", "command": ["python", "train.py"]}
+    (tmp_path / "job.yaml").write_text(json.dumps(manifest))
+    words = ["run", str(tmp_path / "job.yaml"), "--name", "mine", "-o", "json", "--", "ls"]
+    code, out, _ = fleetctl(*words)
+    made = json.loads(out)
+    assert (code, made["kind"], made["metadata"]["name"]) == (0, "TrainingRun", "mine")
+    assert made["spec"]["template"]["command"] == ["ls"]
+    words[3] = "A_b"
+    code, _, talk = fleetctl(*words)
+    assert code == 2 and "--name is 'A_b'; a name must be" in talk, talk
 
 
 def test_errors_name_flags_and_not_a_manifest_that_nobody_wrote(home: Path) -> None:
@@ -258,10 +272,10 @@ def test_names_are_new_and_after_the_program(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train.py"], "hint: it stands behind `--`: fleetctl run -- python train.py"),
-        (["python", "a b.py"], "hint: it stands behind `--`: fleetctl run -- python 'a b.py'"),
-        (["job.yaml"], "hint: fleetctl run job.yaml -- COMMAND"),
-        (["job.yaml", "--gpu", "A100", "--", "ls"], "--gpu stands for a file"),
+        (["python", "a b.py"], "hint: write it after `--`: fleetctl run -- python 'a b.py'"),
+        (["job.yaml"], "hint: to run what it declares: fleetctl apply -f job.yaml --wait; "),
+        (["job.yaml"], "to run another command as its work runs: fleetctl run job.yaml -- COMMAND"),
+        (["job.yaml", "--gpu", "A100", "--", "ls"], "--gpu replaces a file"),
         (["--stage", "a", "--", "ls"], "--stage is about a file, and there is none"),
         (["a.yaml", "b.yaml", "--", "ls"], "unexpected argument `b.yaml`"),
         (["--volume", "data", "--", "ls"], "`data` is not NAME:/PATH"),
@@ -272,3 +286,27 @@ def test_names_are_new_and_after_the_program(home: Path) -> None:
 def test_words_that_do_not_go_together(home: Path, words: list[str], said: str) -> None:
     code, _, talk = fleetctl("run", *words)
     assert (code, said in talk) == (2, True), talk
+
+
+def test_nodes_make_a_training_run(home: Path) -> None:
+    words = ("--nodes", "2", "--retries", "1", "--name", "x", "-o", "json", "--", "torchrun", "a")
+    code, out, _ = fleetctl("run", *words)
+    made = json.loads(out)
+    assert (code, made["kind"]) == (0, "TrainingRun")
+    assert made["spec"] == {
+        "nodes": 2,
+        "maxRestarts": 1,
+        "template": {"command": ["torchrun", "a"]},
+    }
+    code, _, talk = fleetctl("run", "--nodes", "0", "--dry-run", "--", "true")
+    assert code == 2 and "error: --nodes is `0`" in talk
+    code, _, talk = fleetctl("run", "--nodes", "2", "--each", "-", "--", "true")
+    assert code == 2 and "`--nodes` and `--each` do not go together" in talk
+
+
+def test_a_secret_is_an_object_or_a_variable(home: Path) -> None:
+    words = ("--secret", "hf", "--secret", "HF_TOKEN", "--name", "x", "-o", "json", "--", "true")
+    _, out, _ = fleetctl("run", *words)
+    job, secret = json.loads(out)["items"]
+    assert job["spec"]["template"]["secrets"] == ["hf", "env-hf-token"]
+    assert secret["spec"] == {"fromEnv": ["HF_TOKEN"]}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
-from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from fleetctl.controllers.model import Resource, Run, RunState, SavedCheckpoint
 from fleetctl.stores.sqlite.store import open_store
 
 SPEC = {"template": {"script": "x"}, "nodes": 3, "checkpoint": {"path": "/ckpt/run"}}
@@ -52,7 +52,7 @@ def put(home: Path, name: str, state: RunState) -> None:
 
 def shown(*words: str) -> str:
     out, talk = io.StringIO(), io.StringIO()
-    guarded(list(words), Screen(out, talk))
+    run_guarded(list(words), Screen(out, talk))
     return out.getvalue() + talk.getvalue()
 
 
@@ -71,6 +71,24 @@ def test_a_directory_in_which_no_checkpoint_appears_is_named() -> None:
     ]
 
 
+def test_checkpoints_that_keep_has_removed_are_counted_and_not_listed(tmp_path: Path) -> None:
+    spec = {**SPEC, "checkpoint": {"path": "/ckpt/run", "keep": {"last": 2, "every": 4}}}
+    store = open_store(tmp_path, FixedClock())
+    with store.transaction():
+        row = Resource("k", "TrainingRun", "kept", 1, 0, json.dumps(spec), "", {}, {}, 5.0)
+        store.resources.put(row, expected_version=None)
+        run = Run("r-k", "k", 1, 1, RunState.STARTING, "local", "s", "t", "{}", "p", 6.0)
+        store.runs.begin([run])
+        saved = [SavedCheckpoint(step, f"/ckpt/run/{step}", 7.0, 10, 0.1) for step in range(1, 8)]
+        store.runs.advance(replace(run, state=RunState.RUNNING, started_at_s=6.0), saved=saved)
+    store.close()
+    lines = shown("get", "checkpoints", "tr/kept").splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == ["4", "6", "7"]
+    assert lines[-1] == "4 more were removed by `keep`"
+    bare = shown("get", "checkpoints", "tr/kept", "--no-headers").splitlines()
+    assert [line.split() for line in bare] == [line.split() for line in lines[1:]]
+
+
 def test_no_stage_is_a_dash_in_a_list() -> None:
     assert shown("get", "tr/failed", "--no-headers").split()[:4] == ["failed", "Failed", "1/2", "-"]
 
@@ -82,7 +100,10 @@ def test_a_node_that_there_is_not_is_told_with_those_there_are() -> None:
             "error: stage train of trainingrun/running has no node 7",
             "hint: it has nodes 0 to 2",
         ]
-    assert guarded(["logs", "tr/running", "--node", "7"], Screen(io.StringIO(), io.StringIO())) == 4
+    assert (
+        run_guarded(["logs", "tr/running", "--node", "7"], Screen(io.StringIO(), io.StringIO()))
+        == 4
+    )
 
 
 def test_a_node_that_has_not_begun_is_no_mistake() -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import StoreError
-from fleetctl.common.home import LAST_BACKUP, STATE_DB
-from fleetctl.daemon.reach.client import ask
+from fleetctl.common.state_paths import LAST_BACKUP, STATE_DB
+from fleetctl.daemon.client.socket_client import send_request
 from tests.unit.stores.asking_world import build_costs
 from tests.unit.stores.stores_disks import on_a_small_disk
 
@@ -30,7 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*words: str) -> tuple[int, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue() + talk.getvalue()
 
 
@@ -83,10 +83,10 @@ def test_a_home_that_is_not_ours_is_said_by_who_asks_the_controller(tmp_path: Pa
     if os.geteuid() == 0:
         program = (
             "import os, sys; from pathlib import Path\n"
-            "from fleetctl.daemon.reach.client import ask\n"
-            "import fleetctl.daemon.reach.holder, encodings.idna\n"
+            "from fleetctl.daemon.client.socket_client import send_request\n"
+            "import fleetctl.daemon.client.lock_holder, encodings.idna\n"
             "who = (65534,) * 3; os.setgroups([]); os.setresgid(*who); os.setresuid(*who)\n"
-            "ask(Path(sys.argv[1]), {'verb': 'ping'})\n"
+            "send_request(Path(sys.argv[1]), {'verb': 'ping'})\n"
         )
         import subprocess
 
@@ -98,7 +98,7 @@ def test_a_home_that_is_not_ours_is_said_by_who_asks_the_controller(tmp_path: Pa
     tmp_path.chmod(0)
     try:
         with pytest.raises(StoreError, match="is not yours to use: permission denied"):
-            ask(tmp_path / "home", {"verb": "ping"})
+            send_request(tmp_path / "home", {"verb": "ping"})
     finally:
         tmp_path.chmod(0o700)
 

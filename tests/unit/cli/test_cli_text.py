@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.common.text import (
-    age,
-    assignments,
-    duration,
-    pad,
-    safe,
-    safe_lines,
-    shorten,
-    timestamp,
-    usd,
-    width,
+    cell_width,
+    escape_line,
+    escape_lines,
+    format_age,
+    format_assignments,
+    format_duration,
+    format_money,
+    format_timestamp,
+    pad_cells,
+    shorten_text,
 )
 
 HOSTILE = {
@@ -38,31 +38,31 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("text", "shown"), HOSTILE.items())
 def test_what_drives_a_terminal_is_shown_as_an_escape(text: str, shown: str) -> None:
-    assert safe(text) == shown
+    assert escape_line(text) == shown
 
 
 @given(st.text(alphabet=st.characters(codec=None)))
 def test_no_text_leaves_a_control_behind(text: str) -> None:
-    for char in safe(text):
+    for char in escape_line(text):
         assert unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 @given(st.text(alphabet=st.characters(codec=None)))
 def test_lines_are_split_at_line_feeds_alone_and_each_is_safe(text: str) -> None:
-    lines = safe_lines(text)
+    lines = escape_lines(text)
     assert len(lines) == text.rstrip("\n").count("\n") + 1
-    assert all(line == safe(line) for line in lines)
+    assert all(line == escape_line(line) for line in lines)
 
 
 @pytest.mark.parametrize("text", ["plain", "größer", "数据", "no\u00a0break", "a\u3000b"])
 def test_ordinary_text_of_any_language_is_left_alone(text: str) -> None:
-    assert safe(text) == text
+    assert escape_line(text) == text
 
 
 def test_wide_characters_take_two_cells_and_marks_none() -> None:
-    assert width("数据") == 4
-    assert width("e\u0301") == 1
-    assert pad("数据", 6) == "数据  "
+    assert cell_width("数据") == 4
+    assert cell_width("e\u0301") == 1
+    assert pad_cells("数据", 6) == "数据  "
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_wide_characters_take_two_cells_and_marks_none() -> None:
      (2 * 86400, "2d"), (3 * 86400 + 4 * 3600, "3d4h"), (40 * 86400, "40d")],
 )  # fmt: skip
 def test_ages_are_short(span_s: float, shown: str) -> None:
-    assert age(span_s) == shown
+    assert format_age(span_s) == shown
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_ages_are_short(span_s: float, shown: str) -> None:
      (182, "3m02s"), (3599.7, "1h00m"), (5400, "1h30m"), (49 * 3600, "2d1h")],
 )  # fmt: skip
 def test_durations_are_as_exact_as_a_person_cares_for(span_s: float, shown: str) -> None:
-    assert duration(span_s) == shown
+    assert format_duration(span_s) == shown
 
 
 def test_times_are_written_as_kubernetes_writes_them() -> None:
-    assert timestamp(1_700_000_000.9) == "2023-11-14T22:13:20Z"
+    assert format_timestamp(1_700_000_000.9) == "2023-11-14T22:13:20Z"
 
 
 def test_parameters_read_as_assignments_with_numbers_in_full() -> None:
@@ -96,12 +96,15 @@ def test_parameters_read_as_assignments_with_numbers_in_full() -> None:
         "none": None,
         "list": [1],
     }
-    assert assignments(values) == 'lr=0.01 batch_size=64 name="adam w" flag=true none=null list=[1]'
+    assert (
+        format_assignments(values)
+        == 'lr=0.01 batch_size=64 name="adam w" flag=true none=null list=[1]'
+    )
 
 
 def test_a_long_text_is_cut_and_says_so() -> None:
-    assert shorten("abcdef", 4) == "abc…"
-    assert shorten("abcd", 4) == "abcd"
+    assert shorten_text("abcdef", 4) == "abc…"
+    assert shorten_text("abcd", 4) == "abcd"
 
 
 @pytest.mark.parametrize(
@@ -115,4 +118,4 @@ def test_a_long_text_is_cut_and_says_so() -> None:
     ],
 )
 def test_money_has_the_digits_that_matter(amount: float, shown: str) -> None:
-    assert usd(amount) == shown
+    assert format_money(amount) == shown

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.apply.overrides import with_fields
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from fleetctl.manifest import Document, load_manifests
+from fleetctl.specs.kinds.registry import dump_spec
 from tests.docs.fleet import EXAMPLES
 from tests.docs.screens import ROOT
 
@@ -40,7 +43,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 
@@ -78,6 +81,13 @@ def test_a_changed_field_reaches_what_an_overlay_is_made_of(files: Path) -> None
     assert spec["template"] == {"script": "echo ${{ HOME }}", "resources": {"cpu": 2}}
 
 
+@pytest.mark.parametrize(("value", "text"), [("200", "200"), ('"1e3"', "1e3"), ("on", "on")])
+@pytest.mark.usefixtures("files")
+def test_a_variable_of_the_program_is_a_text_whatever_it_looks_like(value: str, text: str) -> None:
+    spec = rendered("-f", ".", "--set", f"template.env.N={value}")
+    assert spec["template"]["env"] == {"N": text}
+
+
 def test_what_is_rendered_is_the_same_when_it_is_applied(files: Path) -> None:
     (files / "y.yaml").write_text(fleetctl("render", "-f", "x.yaml")[1])
     plans = [
@@ -88,21 +98,21 @@ def test_what_is_rendered_is_the_same_when_it_is_applied(files: Path) -> None:
 
 
 def test_a_saved_plan_keeps_the_values_it_was_made_with_and_their_file(files: Path) -> None:
-    from fleetctl.cli.apply.plans.file import load
+    from fleetctl.cli.apply.plans.plan_file import load_plan
     from fleetctl.common.errors import Conflict
-    from fleetctl.manifest import load as manifests
+    from fleetctl.manifest import load_manifests as manifests
 
     (files / "prod.yaml").write_text("width: 5\n")
     words = ("--values", "prod.yaml", "--out", "p.plan")
     assert fleetctl("plan", "-f", "x.yaml", *words)[0] == 0
-    (found,) = manifests(load("p.plan").documents)
+    (found,) = manifests(load_plan("p.plan").documents)
     assert found.spec.model_dump()["parallelism"] == 5
     assert fleetctl("plan", "-f", "x.yaml", "--set", "width=7", "--out", "q.plan")[0] == 0
-    (found,) = manifests(load("q.plan").documents)
+    (found,) = manifests(load_plan("q.plan").documents)
     assert found.spec.model_dump()["parallelism"] == 7
     (files / "prod.yaml").write_text("width: 6\n")
     with pytest.raises(Conflict, match=r"`prod.yaml` has changed"):
-        load("p.plan")
+        load_plan("p.plan")
     code, _, said = fleetctl("apply", "q.plan", "--values", "prod.yaml")
     assert (code, "a saved plan is applied as it was made" in said) == (2, True)
 
@@ -128,3 +138,24 @@ def test_the_page_shows_the_example_files_as_they_are() -> None:
     page = (ROOT / "docs/how-to/one-file-for-many-environments.md").read_text()
     for name in ("base/greet.yaml", "prod/overlay.yaml"):
         assert (EXAMPLES / "environments" / name).read_text() in page
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ("200", "200"),
+        ("true", "true"),
+        ("0o17", "0o17"),
+        ('"200"', "200"),
+        ("", ""),
+        ("a=b", "a=b"),
+    ],
+)
+def test_a_variable_of_the_process_is_the_text_that_was_typed(given: str, value: str) -> None:
+    text = (
+        "apiVersion: fleetctl.dev/v1alpha1\nkind: BatchJob\nmetadata: {name: x}\n"
+        "spec: {template: {script: x, env: {A: b}}}\n"
+    )
+    documents = with_fields([Document("x.yaml", text, "/")], [f"template.env.STEPS={given}"])
+    (manifest,) = load_manifests(documents)
+    assert json.loads(dump_spec(manifest.spec))["template"]["env"] == {"A": "b", "STEPS": value}

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource
-from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.client import spawn
 from fleetctl.stores.sqlite.store import open_store
 from tests.unit.cli.ending import end
 
@@ -31,14 +31,14 @@ spec: {{completions: 1, suspend: {suspend}, template: {{script: "true"}}}}
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     made = tmp_path / "home"
     monkeypatch.setenv("FLEETCTL_HOME", str(made))
-    spawn.start(made)
+    spawn.start_controller(made)
     yield made
     end(made)
 
 
 def run(*words: str) -> tuple[int, str, str]:
     out, talk = io.StringIO(), io.StringIO()
-    code = guarded(list(words), Screen(out, talk))
+    code = run_guarded(list(words), Screen(out, talk))
     return code, out.getvalue(), talk.getvalue()
 
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.replay import Replayed, replay
+from fleetctl.controllers.history.replay import ReplayedRun, replay_runs
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.planning.kind import KindController, outdated, superseded
-from fleetctl.controllers.planning.lint import lint
+from fleetctl.controllers.planning.kind_controller import KindController, is_outdated, is_superseded
+from fleetctl.controllers.planning.lint import lint_plan
 from fleetctl.controllers.planning.plan import (
     CloseSandbox,
     Drop,
@@ -25,8 +25,8 @@ from fleetctl.controllers.planning.plan import (
     Start,
     Stop,
 )
-from fleetctl.controllers.reconcile import reconcile
-from fleetctl.controllers.schedule.desired import Desired, Prior, Wait
+from fleetctl.controllers.reconcile import reconcile_object
+from fleetctl.controllers.schedule.desired import DesiredObject, PriorStatus, StartWait
 from fleetctl.controllers.status import prior_of, status_of
 from fleetctl.specs.content import NO_PINS, Pins
 from fleetctl.specs.kinds.registry import KINDS
@@ -49,7 +49,7 @@ class Play:
         self.deleted = False
         self.swept = False
         self.status: dict[str, Any] = {}
-        self.waits: dict[str, Wait] = {}
+        self.waits: dict[str, StartWait] = {}
         self.rows: dict[str, tuple[Run, str | None]] = {}
         self.spec = dict(spec)
         self.controller, self.history = self.replayed()
@@ -80,16 +80,16 @@ class Play:
             for run, _ in self._stored():
                 controller.recall(run)
         history = History(controller.limits)
-        replay(history, self._replayed_rows(controller))
+        replay_runs(history, self._replayed_rows(controller))
         return controller, history
 
     # -- passes ------------------------------------------------------------------------------------
 
     def look(self) -> Plan:
         """What a pass would decide now. Nothing happens."""
-        plan = reconcile(self.desired(), self.history, self.now_s)
+        plan = reconcile_object(self.desired(), self.history, self.now_s)
         limit = self.controller.policy.parallelism
-        assert lint(plan, self.history, parallelism=limit) == []
+        assert lint_plan(plan, self.history, parallelism=limit) == []
         return plan
 
     def turn(self) -> Plan:
@@ -108,14 +108,14 @@ class Play:
             self.status = status_of(plan, self.desired(), self.history, self.status, self.now_s)
         return plan
 
-    def desired(self) -> Desired:
-        return Desired(
+    def desired(self) -> DesiredObject:
+        return DesiredObject(
             uid="u1",
             generation=self.generation,
             deleted=self.deleted,
             controller=self.controller,
             providers=LOCAL,
-            prior=prior_of(self.status) if self.status else Prior(),
+            prior=prior_of(self.status) if self.status else PriorStatus(),
             waits=self.waits,
             swept=self.swept,
         )
@@ -215,8 +215,8 @@ class Play:
         self.history.ended(
             run,
             score=self._score(self.controller, run, result),
-            superseded=superseded(self.controller, run),
-            outdated=outdated(self.controller, run),
+            superseded=is_superseded(self.controller, run),
+            outdated=is_outdated(self.controller, run),
             wanted=self.controller.unit(index) is not None,
         )
 
@@ -265,13 +265,13 @@ class Play:
     def _stored(self) -> list[tuple[Run, str | None]]:
         return sorted(self.rows.values(), key=lambda row: (row[0].index, row[0].attempt))
 
-    def _replayed_rows(self, controller: KindController) -> Iterator[Replayed]:
+    def _replayed_rows(self, controller: KindController) -> Iterator[ReplayedRun]:
         for run, result in self._stored():
-            yield Replayed(
+            yield ReplayedRun(
                 run,
                 self._score(controller, run, result),
-                superseded=superseded(controller, run),
-                outdated=outdated(controller, run),
+                superseded=is_superseded(controller, run),
+                outdated=is_outdated(controller, run),
                 wanted=controller.unit(run.index) is not None,
             )
 

@@ -107,7 +107,7 @@ def test_fail_job_ends_everything_at_the_first_match() -> None:
     play.fail(1, reason="ExitCode:42", exit_code=42)
     plan = ended(play)
     assert (plan.phase, plan.reason) == (Phase.FAILED, "FailureRule")
-    assert plan.message == "task 1 ended with ExitCode:42"
+    assert plan.message == "task 1 failed with ExitCode:42"
 
 
 def test_fail_index_gives_up_the_task_without_a_retry() -> None:

@@ -8,24 +8,24 @@ import pytest
 
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.money.budget import (
-    Account,
     Allowance,
-    Cap,
-    Denied,
-    Held,
+    BudgetAccount,
+    BudgetDenial,
+    MoneyCap,
     OnExceeded,
+    ReservedCost,
     UnitPrice,
     accrued_usd,
     charge_usd,
     lasts_s,
+    matches_labels,
     period_of,
     reserved_usd,
-    selects,
     worst_case_usd,
 )
-from fleetctl.controllers.planning.placement import Offer
+from fleetctl.controllers.planning.placement import ProviderOffer
 from fleetctl.controllers.planning.plan import Shortage
-from fleetctl.controllers.reconcile import reconcile
+from fleetctl.controllers.reconcile import reconcile_object
 from tests.unit.controllers.play import Play
 
 HOUR_S = 3600.0
@@ -35,24 +35,24 @@ RUN = Run(
 )  # fmt: skip
 
 
-def account(max_usd: float = 10.0, **changes: float) -> Account:
-    return Account(Cap("budget/team", "budget/team maxCost", max_usd), **changes)  # type: ignore[arg-type]
+def account(max_usd: float = 10.0, **changes: float) -> BudgetAccount:
+    return BudgetAccount(MoneyCap("budget/team", "budget/team maxCost", max_usd), **changes)  # type: ignore[arg-type]
 
 
 def take(
-    *accounts: Account, usd_per_s: float | None = 0.01, seconds: float = 300.0
-) -> Held | Denied:
+    *accounts: BudgetAccount, usd_per_s: float | None = 0.01, seconds: float = 300.0
+) -> ReservedCost | BudgetDenial:
     return Allowance(accounts).take(UnitPrice(usd_per_s, seconds), "cloud")
 
 
-def denied(it: Held | Denied) -> Denied:
-    assert isinstance(it, Denied)
+def denied(it: ReservedCost | BudgetDenial) -> BudgetDenial:
+    assert isinstance(it, BudgetDenial)
     return it
 
 
 def test_starts_are_paid_for_until_the_cap_is_reserved() -> None:
     team = account(10.0)
-    assert [isinstance(take(team), Held) for _ in range(5)] == [True] * 3 + [False] * 2
+    assert [isinstance(take(team), ReservedCost) for _ in range(5)] == [True] * 3 + [False] * 2
     assert team.reserved_usd == pytest.approx(9.0)
 
 
@@ -88,26 +88,26 @@ def test_what_can_never_be_paid_says_which_of_the_three_it_is(
 
 
 def test_without_a_budget_nothing_is_denied_and_a_known_worst_case_is_still_kept() -> None:
-    assert take(usd_per_s=0.1, seconds=10.0) == Held(1.0)
-    assert take(usd_per_s=None) == Held(None)
-    assert take(seconds=inf) == Held(None)
+    assert take(usd_per_s=0.1, seconds=10.0) == ReservedCost(1.0)
+    assert take(usd_per_s=None) == ReservedCost(None)
+    assert take(seconds=inf) == ReservedCost(None)
 
 
 def test_what_is_free_stays_free_however_long_it_runs() -> None:
     assert worst_case_usd(0.0, inf) == 0.0
-    assert take(account(1.0), usd_per_s=0.0, seconds=inf) == Held(0.0)
+    assert take(account(1.0), usd_per_s=0.0, seconds=inf) == ReservedCost(0.0)
 
 
 def test_cancel_waits_for_live_runs_that_may_still_make_room() -> None:
-    cap = Cap("its budget", "job/x budget.maxCost", 10.0, OnExceeded.CANCEL)
-    waits = take(Account(cap, charged_usd=1.0, reserved_usd=9.0))
-    over = take(Account(cap, charged_usd=9.0))
+    cap = MoneyCap("its budget", "job/x budget.maxCost", 10.0, OnExceeded.CANCEL)
+    waits = take(BudgetAccount(cap, charged_usd=1.0, reserved_usd=9.0))
+    over = take(BudgetAccount(cap, charged_usd=9.0))
     assert (denied(waits).cancel, denied(over).cancel) == (False, True)
 
 
 def test_warn_lets_everything_start_and_remembers_that_it_went_over() -> None:
-    team = Account(Cap("budget/team", "", 1.0, OnExceeded.WARN))
-    assert take(team, usd_per_s=None) == Held(None)
+    team = BudgetAccount(MoneyCap("budget/team", "", 1.0, OnExceeded.WARN))
+    assert take(team, usd_per_s=None) == ReservedCost(None)
     assert team.over[0] == "PriceUnknown"
     take(team)
     assert team.over == (
@@ -119,7 +119,7 @@ def test_warn_lets_everything_start_and_remembers_that_it_went_over() -> None:
 def test_runs_whose_price_nobody_knew_count_like_the_one_that_would_start() -> None:
     assert denied(take(account(10.0, unpriced_s=800.0))).for_good
     assert denied(take(account(10.0, unpriced_live=3))).reason == "BudgetExhausted"
-    assert isinstance(take(account(10.0, unpriced_live=2)), Held)
+    assert isinstance(take(account(10.0, unpriced_live=2)), ReservedCost)
 
 
 def test_a_sandbox_lasts_as_long_as_its_nearest_limit_and_what_its_end_takes() -> None:
@@ -166,15 +166,15 @@ def test_periods_are_days_weeks_from_monday_and_months_in_utc(
 
 
 def test_an_empty_selector_selects_every_object() -> None:
-    assert selects({}, {}) and selects({"team": "a"}, {"team": "a", "x": "y"})
-    assert not selects({"team": "a"}, {"team": "b"})
+    assert matches_labels({}, {}) and matches_labels({"team": "a"}, {"team": "a", "x": "y"})
+    assert not matches_labels({"team": "a"}, {"team": "b"})
 
 
 def test_a_warning_level_counts_what_is_used_and_not_what_is_reserved() -> None:
-    cap = Cap("budget/team", "", 10.0, warn_at=(50, 80))
-    assert Account(cap, reserved_usd=10.0).warned == 0
-    assert Account(cap, charged_usd=4.0, reserved_usd=6.0, accrued_usd=1.0).warned == 50
-    assert Account(cap, charged_usd=9.0).warned == 80
+    cap = MoneyCap("budget/team", "", 10.0, warn_at=(50, 80))
+    assert BudgetAccount(cap, reserved_usd=10.0).warned == 0
+    assert BudgetAccount(cap, charged_usd=4.0, reserved_usd=6.0, accrued_usd=1.0).warned == 50
+    assert BudgetAccount(cap, charged_usd=9.0).warned == 80
 
 
 def test_an_object_waits_for_room_and_not_for_money_where_a_full_place_would_be_paid_for() -> None:
@@ -191,13 +191,13 @@ def test_an_object_waits_for_room_and_not_for_money_where_a_full_place_would_be_
     desired = replace(
         play.desired(),
         providers=dict.fromkeys(prices, 4),
-        offers={digest: {name: Offer(price) for name, price in prices.items()}},
+        offers={digest: {name: ProviderOffer(price) for name, price in prices.items()}},
         allowance=Allowance((account(0.5),)),
         shortages={"cheap": Shortage(0, play.now_s + 30.0, "it answered NoRoom")},
     )
-    plan = reconcile(desired, play.history, play.now_s)
+    plan = reconcile_object(desired, play.history, play.now_s)
     assert (plan.reason, plan.actions) == ("Crowded", ())
     assert plan.message.startswith("provider `cheap`, which is paid for: it answered NoRoom; ")
     assert plan.wake_at_s == play.now_s + 30.0
     poor = replace(desired, allowance=Allowance((account(0.01),)))
-    assert reconcile(poor, play.history, play.now_s).reason != "Crowded"
+    assert reconcile_object(poor, play.history, play.now_s).reason != "Crowded"

@@ -10,8 +10,15 @@ import pytest
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.reuse.cache import Content, Facts, Key, content, found, key_of
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.controllers.reuse.content_keys import (
+    ContentFacts,
+    ReuseKey,
+    WorkContent,
+    compute_content,
+    find_hits,
+    key_of,
+)
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.registry import KINDS
 
 COMMIT = "0123456789" * 4
@@ -25,12 +32,12 @@ def job(**template: Any) -> dict[str, Any]:
 
 def shared(
     spec: dict[str, Any], *, kind: str = "BatchJob", revision: str = "", **volumes: str
-) -> Content:
+) -> WorkContent:
     checked = KINDS[kind].spec.model_validate(spec)
-    assert isinstance(checked, Execution)
+    assert isinstance(checked, WorkSpec)
     controller = CONTROLLERS[kind](checked, {})
-    facts = Facts(controller.content(0), volumes, revision)  # type: ignore[attr-defined]
-    return content(checked, controller, 0, facts)
+    facts = ContentFacts(controller.content(0), volumes, revision)  # type: ignore[attr-defined]
+    return compute_content(checked, controller, 0, facts)
 
 
 def test_equal_work_has_an_equal_key_whatever_it_runs_on() -> None:
@@ -101,6 +108,12 @@ def test_work_with_a_volume_is_reused_when_that_is_stated_and_known_by_its_versi
     assert shared(spec, v="u1.1").key != shared(spec, v="u2.1").key
 
 
+def test_work_with_outputs_is_reused_when_that_is_stated_and_known_by_its_patterns() -> None:
+    spec = job(outputs=["out/**"]) | {"cache": STATED}
+    assert shared(spec).key
+    assert shared(spec).key != shared(job(outputs=["out"]) | {"cache": STATED}).key
+
+
 def test_stages_are_reused_when_that_is_stated() -> None:
     spec = {"template": {"script": "make"}}
     assert "stages" in shared(spec, kind="TrainingRun").why
@@ -111,9 +124,9 @@ def test_a_function_that_is_not_declared_makes_nothing_known() -> None:
     spec = KINDS["BatchJob"].spec.model_validate(
         {"template": {"python": "SUBMIT()", "function": "encode"}}
     )
-    assert isinstance(spec, Execution)
-    answer = content(spec, CONTROLLERS["BatchJob"](spec, {}), 0, Facts(None))
-    assert answer == Content(why="function/encode is not declared yet")
+    assert isinstance(spec, WorkSpec)
+    answer = compute_content(spec, CONTROLLERS["BatchJob"](spec, {}), 0, ContentFacts(None))
+    assert answer == WorkContent(why="function/encode is not declared yet")
 
 
 @pytest.mark.parametrize(
@@ -156,11 +169,13 @@ def test_units_that_have_succeeded_elsewhere_are_found_and_forced_ones_are_not()
     history = History(controller.limits)
     units = [controller.unit(index) for index in (0, 1)]
     all_known = {unit.params_hash for unit in units if unit is not None}
-    answer = Content("k")
-    assert found(controller, history, lambda _: answer, lambda _: all_known) == {
-        index: Key("k", unit.params_hash) for index, unit in enumerate(units) if unit is not None
+    answer = WorkContent("k")
+    assert find_hits(controller, history, lambda _: answer, lambda _: all_known) == {
+        index: ReuseKey("k", unit.params_hash)
+        for index, unit in enumerate(units)
+        if unit is not None
     }
-    assert found(controller, history, lambda _: answer, lambda _: {"another"}) == {}
+    assert find_hits(controller, history, lambda _: answer, lambda _: {"another"}) == {}
     assert units[0] is not None
     unit = units[0]
     run = Run(
@@ -168,7 +183,7 @@ def test_units_that_have_succeeded_elsewhere_are_found_and_forced_ones_are_not()
         unit.params_hash, 1.0,
     )  # fmt: skip
     history.began(run)
-    assert list(found(controller, history, lambda _: answer, lambda _: all_known)) == [1]
+    assert list(find_hits(controller, history, lambda _: answer, lambda _: all_known)) == [1]
 
 
 def test_a_unit_whose_older_work_is_being_stopped_is_found() -> None:
@@ -179,5 +194,5 @@ def test_a_unit_whose_older_work_is_being_stopped_is_found() -> None:
     assert unit is not None
     run = Run("r", "u", 0, 1, RunState.STOPPING, "local", "r", "older", "{}", "older", 1.0)
     history.began(run)
-    known = found(controller, history, lambda _: Content("k"), lambda _: {unit.params_hash})
-    assert known == {0: Key("k", unit.params_hash)}
+    known = find_hits(controller, history, lambda _: WorkContent("k"), lambda _: {unit.params_hash})
+    assert known == {0: ReuseKey("k", unit.params_hash)}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.history.checkpoints import STEPS_BACK_MAX, Saves
-from fleetctl.controllers.model import CheckpointOrder, Saved
+from fleetctl.controllers.history.checkpoints import STEPS_BACK_MAX, NewestCheckpoints
+from fleetctl.controllers.model import CheckpointOrder, SavedCheckpoint
 from fleetctl.controllers.planning.plan import Phase
 from tests.unit.controllers.play import Play
 
@@ -194,7 +194,7 @@ def test_a_stage_with_arguments_of_its_own_has_those() -> None:
 
 
 def put_aside(play: Play) -> None:
-    """Somebody asks for another attempt, as apply/write/retry.py does."""
+    """Somebody asks for another attempt, as apply/write/requeue.py does."""
     name, (run, result) = list(play.rows.items())[-1]
     play.rows[name] = (replace(run, put_aside=True), result)
     play.restart()
@@ -267,9 +267,52 @@ def test_sandboxes_that_end_of_age_without_a_checkpoint_follow_ever_more_slowly(
 
 
 def test_how_often_is_told_once_there_are_three() -> None:
-    saves = Saves()
+    saves = NewestCheckpoints()
     for number, at_s in enumerate((0.0, 540.0, 1090.0, 1600.0)):
-        saves.take(Saved(number, f"/ckpt/{number}", at_s, 7))
+        saves.take(SavedCheckpoint(number, f"/ckpt/{number}", at_s, 7))
         assert (saves.every_s is None) is (number < 2)
     assert saves.every_s == 540.0
     assert saves.newest is not None and saves.newest.step == 3
+
+
+def test_a_step_that_keep_has_removed_is_refused_before_an_attempt() -> None:
+    kept = {**CHECKPOINT, "keep": {"last": 2}}
+    play = training(checkpoint=kept)
+    begin(play, None)
+    for step in (10, 20, 30, 40):
+        play.saves(0, step)
+        play.history.saved(SavedCheckpoint(step, f"/ckpt/{step}", play.now_s, 1))
+    play.succeed(0)
+    for resume, active in (("step:30", True), ("step:20", False), ("step:7", True)):
+        again = training(checkpoint={**kept, "resume": resume})
+        again.history.saves = play.history.saves
+        plan = again.turn()
+        assert bool(again.active) is active, resume
+        if not active:
+            assert (plan.phase, plan.reason) == (Phase.FAILED, "StageFailed")
+            assert (
+                "stage main cannot begin: `keep` has removed the checkpoint of step 20; there are"
+                " those of 30, 40" in plan.message
+            )
+
+
+def test_what_an_attempt_began_from_and_what_a_mirror_has_may_be_there() -> None:
+    kept = {**CHECKPOINT, "keep": {"last": 1}, "resume": "step:10"}
+    for more, began in (({}, 10), ({"mirror": "s3://bucket/run"}, None)):
+        play = training(checkpoint={**kept, **more})
+        begin(play, began)
+        for step in (10, 20):
+            play.history.saved(SavedCheckpoint(step, f"/ckpt/{step}", play.now_s, 1))
+        play.lose(0)
+        play.now_s += 1_000
+        assert play.turn().phase is Phase.PENDING and play.active
+
+
+def test_a_program_that_is_not_there_is_looked_for_once() -> None:
+    play = training(maxRestarts=40)
+    begin(play, None)
+    play.fail(0, reason="CommandNotFound", exit_code=127)
+    play.now_s += 1_000
+    plan = play.turn()
+    assert (plan.phase, plan.reason, play.active) == (Phase.FAILED, "StageFailed", [])
+    assert "CommandNotFound" in plan.message

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.replay import Replayed, replay
-from fleetctl.controllers.history.retries.retry import Limits
+from fleetctl.controllers.history.replay import ReplayedRun, replay_runs
+from fleetctl.controllers.history.retries.retry_limits import RetryLimits
 from fleetctl.controllers.model import Run, RunState
 
 RUN = Run("r0", "u", 0, 1, RunState.RUNNING, "local", "r0", "t", "{}", "p", 10.0, started_at_s=20.0)
@@ -35,7 +35,7 @@ def test_a_run_costs_its_price_times_its_duration(
 
 
 def test_every_attempt_counts_also_those_of_an_older_wish() -> None:
-    history = History(Limits())
+    history = History(RetryLimits())
     first = replace(RUN, usd_per_s=0.5)
     history.began(first)
     history.ended(ended(first), superseded=True)
@@ -47,10 +47,10 @@ def test_every_attempt_counts_also_those_of_an_older_wish() -> None:
 
 def test_reading_the_rows_back_gives_the_same_sum() -> None:
     rows = [
-        Replayed(ended(replace(RUN, usd_per_s=0.5)), superseded=True),
-        Replayed(ended(replace(RUN, name="r1", attempt=2, usd_per_s=2.0))),
-        Replayed(ended(replace(RUN, name="r2", index=1, usd_per_s=None)), wanted=False),
+        ReplayedRun(ended(replace(RUN, usd_per_s=0.5)), superseded=True),
+        ReplayedRun(ended(replace(RUN, name="r1", attempt=2, usd_per_s=2.0))),
+        ReplayedRun(ended(replace(RUN, name="r2", index=1, usd_per_s=None)), wanted=False),
     ]
-    history = History(Limits())
-    replay(history, rows)
+    history = History(RetryLimits())
+    replay_runs(history, rows)
     assert (history.spent_usd, history.unpriced) == (75.0, 1)

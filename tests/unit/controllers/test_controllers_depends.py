@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.report.graphs.text import rows
+from fleetctl.cli.report.graphs.text_tree import draw_rows
+from fleetctl.controllers.depends.dependency_status import DependencyState, get_dependency_status
 from fleetctl.controllers.depends.edges import Node, circle_from, edges_in, edges_of
-from fleetctl.controllers.depends.results import Rows, rows_in
-from fleetctl.controllers.depends.standing import State, standing
+from fleetctl.controllers.depends.results import ResultParameters, rows_in
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.depends import Dependency
 from fleetctl.specs.kinds.registry import KINDS, dump_spec
-from fleetctl.views.graph import Graph, graph, layers
-from fleetctl.views.graph import Node as Drawn
+from fleetctl.views.graph import DependencyGraph, build_graph, split_layers
+from fleetctl.views.graph import GraphNode as Drawn
 
 TEMPLATE = {"script": "x"}
 SEARCH = {
@@ -84,41 +84,41 @@ def test_a_chain_of_ten_thousand_is_walked() -> None:
 @pytest.mark.parametrize(
     ("generation", "phase", "state"),
     [
-        (2, "Succeeded", State.MET),
-        (1, "Succeeded", State.WAITING),  # of the spec before
-        (1, "Failed", State.WAITING),
-        (2, "Running", State.WAITING),
-        (2, "Failed", State.FAILED),
-        (2, "Skipped", State.SKIPPED),
+        (2, "Succeeded", DependencyState.MET),
+        (1, "Succeeded", DependencyState.WAITING),  # of the spec before
+        (1, "Failed", DependencyState.WAITING),
+        (2, "Running", DependencyState.WAITING),
+        (2, "Failed", DependencyState.FAILED),
+        (2, "Skipped", DependencyState.SKIPPED),
     ],
 )
 def test_a_dependency_stands_as_it_came_out_under_its_present_spec(
-    generation: int, phase: str, state: State
+    generation: int, phase: str, state: DependencyState
 ) -> None:
     status = json.dumps({"observedGeneration": generation, "phase": phase})
     row = Resource("u", "BatchJob", "a", 2, 1, "{}", status, {}, {}, 1.0)
-    found = standing(Dependency(job="a"), "default", row)
+    found = get_dependency_status(Dependency(job="a"), "default", row)
     assert found.state is state
 
 
 def test_what_was_taken_is_read_back() -> None:
-    taken = Rows({7: {"a": 1}, 9: {"b": [2]}}, "uid", 3, "said", stale=True)
+    taken = ResultParameters({7: {"a": 1}, 9: {"b": [2]}}, "uid", 3, "said", stale=True)
     assert rows_in(taken.text()) == taken
     assert rows_in("") is None
 
 
-def drawn(**depends: str) -> Graph:
+def drawn(**depends: str) -> DependencyGraph:
     specs = {
         f"batchjob/{name}": ("default", {"dependsOn": [{"job": it} for it in on]})
         for name, on in depends.items()
     }
-    return graph([Drawn(key, "Pending", "0/1") for key in specs], specs)
+    return build_graph([Drawn(key, "Pending", "0/1") for key in specs], specs)
 
 
 def test_an_object_that_depends_on_several_stands_below_the_first_and_is_named_below_the_rest() -> (
     None
 ):
-    found = [(cells[0], cells[1]) for cells in rows(drawn(d="bc", b="a", c="a", a=""))]
+    found = [(cells[0], cells[1]) for cells in draw_rows(drawn(d="bc", b="a", c="a", a=""))]
     assert found == [
         ("batchjob/a", "Pending"),
         ("|-- batchjob/b", "Pending"),
@@ -137,12 +137,12 @@ def test_what_is_missing_is_drawn_and_what_stands_alone_is_not() -> None:
 
 
 def test_a_layer_depends_on_earlier_layers_alone() -> None:
-    found = layers(drawn(d="ab", c="a", b="a", a=""))
+    found = split_layers(drawn(d="ab", c="a", b="a", a=""))
     assert [[it.key[-1] for it in layer] for layer in found] == [["a"], ["c", "b"], ["d"]]
 
 
 def test_a_circle_is_drawn_all_the_same() -> None:
-    assert {cells[0].lstrip("|`- ") for cells in rows(drawn(a="b", b="a"))} == {
+    assert {cells[0].lstrip("|`- ") for cells in draw_rows(drawn(a="b", b="a"))} == {
         "batchjob/a",
         "batchjob/b",
     }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.controllers.money.estimate import Estimate, estimate_of
+from fleetctl.controllers.money.estimate import CostEstimate, estimate_of
 
 
 @pytest.mark.parametrize(
-    "estimate", [Estimate(6.1, 4.8, 8.9), Estimate(None, 0.0, 16.0), Estimate(2.0, 1.0, None)]
+    "estimate",
+    [CostEstimate(6.1, 4.8, 8.9), CostEstimate(None, 0.0, 16.0), CostEstimate(2.0, 1.0, None)],
 )
-def test_a_note_is_read_back_as_it_was_written(estimate: Estimate) -> None:
+def test_a_note_is_read_back_as_it_was_written(estimate: CostEstimate) -> None:
     assert estimate_of(estimate.note) == estimate
 
 
@@ -23,6 +24,6 @@ def test_what_somebody_else_wrote_there_says_nothing(note: str) -> None:
 
 
 def test_a_status_has_only_what_is_known() -> None:
-    assert Estimate(None, 0.0, 16.0).status() == {"estimatedHigh": 16.0}
+    assert CostEstimate(None, 0.0, 16.0).status() == {"estimatedHigh": 16.0}
     known = {"estimated": 2.0, "estimatedLow": 1.0}
-    assert Estimate(2.0, 1.0, None).status() == known
+    assert CostEstimate(2.0, 1.0, None).status() == known

@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.front import Front, Values
-from fleetctl.controllers.kinds.sweep import Sweep
-from fleetctl.controllers.trials.telling import FRONT_SHOWN_MAX, front_status
+from fleetctl.controllers.history.metrics.front import ParetoFront, Values
+from fleetctl.controllers.kinds.sweep import SweepController
+from fleetctl.controllers.trials.trial_warnings import FRONT_SHOWN_MAX, front_status
 from fleetctl.specs.kinds.sweep import SweepSpec
 
 
@@ -19,8 +19,8 @@ def beaten(values: Values, by: Values) -> bool:
     return values != by and all(a <= b for a, b in zip(by, values, strict=True))
 
 
-def front_of(units: list[Values]) -> Front:
-    front = Front()
+def front_of(units: list[Values]) -> ParetoFront:
+    front = ParetoFront()
     for index, values in enumerate(units):
         front.add(index, values)
     return front
@@ -50,8 +50,8 @@ def spec(**changes: Any) -> dict[str, Any]:
     return {"search": search, "metrics": metrics, "template": template, **changes}
 
 
-def sweep() -> Sweep:
-    return Sweep(SweepSpec.model_validate(spec()), {})
+def sweep() -> SweepController:
+    return SweepController(SweepSpec.model_validate(spec()), {})
 
 
 def test_a_trial_needs_all_metrics_wherever_it_told_them() -> None:
@@ -91,7 +91,7 @@ BANDS = {"type": "hyperband", "min_iter": 3}
         ({"metrics": [{"name": "a"}, {"name": "b", "target": 1}]}, "and not `target`"),
         ({"search": GRID | {"method": "bayes"}}, "a bayes search follows one `metric`"),
         ({"search": GRID | {"early_terminate": BANDS}}, "`early_terminate` compares trials by one"),
-        ({"search": GRID | {"metric": {"name": "y"}}}, "`metrics` take the place of"),
+        ({"search": GRID | {"metric": {"name": "y"}}}, "`metrics` replace"),
     ],
 )
 def test_what_goes_with_one_metric_alone_is_refused_in_a_sentence(

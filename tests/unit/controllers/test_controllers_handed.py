@@ -1,4 +1,4 @@
-"""A sweep whose trials W&B hands out: what begins, what stops, and when it is over."""
+"""A sweep whose trials W&B hands out: what begins, what stops, and when it has ended."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kinds.sweep import Sweep
+from fleetctl.controllers.kinds.sweep import SweepController
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.planning.kind import Keep, StopNow
-from fleetctl.controllers.trials.served import lacking_of
-from fleetctl.controllers.wandb.handed import Home, SweepReport
+from fleetctl.controllers.planning.kind_controller import KeepRunning, StopNow
+from fleetctl.controllers.trials.wandb_backend import lacking_of
+from fleetctl.controllers.wandb.assigned_runs import SweepLocation, SweepReport
 from fleetctl.specs.content import Pins
 from fleetctl.specs.kinds.sweep import SweepSpec
 
-HOME = Home("abc", "key", "acme", "digits", "https://wandb.ai/acme/digits/sweeps/abc", made=True)
+HOME = SweepLocation(
+    "abc", "key", "acme", "digits", "https://wandb.ai/acme/digits/sweeps/abc", made=True
+)
 RUNNING = SweepReport(home=HOME, state="RUNNING", sure=True)
 SPEC = {
     "backend": "wandb",
@@ -35,7 +37,7 @@ class World:
     """A controller with its history, as the engine keeps them."""
 
     def __init__(self, **spec: Any) -> None:
-        self.sweep = Sweep(SweepSpec.model_validate({**SPEC, **spec}), {})
+        self.sweep = SweepController(SweepSpec.model_validate({**SPEC, **spec}), {})
         assert self.sweep.handed is not None
         self.handed = self.sweep.handed
         self.history = History(self.sweep.limits)
@@ -107,7 +109,7 @@ def test_what_w_and_b_says_decides_what_begins(said: SweepReport, begin: int) ->
 def test_a_run_that_is_stopped_there_ends_for_good() -> None:
     world = World(backoffLimitPerIndex=3).hears("a")
     run = world.begins()
-    assert isinstance(world.sweep.keep(world.history, run), Keep)
+    assert isinstance(world.sweep.keep(world.history, run), KeepRunning)
     world.hears("a", said=replace(RUNNING, stopped=frozenset({"a"})))
     stop = world.sweep.keep(world.history, run)
     assert isinstance(stop, StopNow) and stop.reason == "StoppedByWandb"
@@ -211,7 +213,7 @@ def test_an_attached_one_has_the_command_and_the_metric_that_it_has_there() -> N
     config = '{"command": ["run", "${args}"], "metric": {"name": "acc", "goal": "maximize"}}'
     own = {"backend": "wandb", "wandb": {"sweepId": "abc", "project": "digits"}}
     made = SweepSpec.model_validate(own)
-    sweep = Sweep(made, {}, Pins(wandb=config))
+    sweep = SweepController(made, {}, Pins(wandb=config))
     assert sweep.handed is not None
     sweep.handed.hear(replace(RUNNING, handed={"a": {"lr": 0.5}}))
     assert sweep.template(0).command == ("run", "--lr=0.5")

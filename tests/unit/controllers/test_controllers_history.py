@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.replay import Replayed, replay
-from fleetctl.controllers.history.retries.retry import MAX_LIFETIME, Limits
+from fleetctl.controllers.history.replay import ReplayedRun, replay_runs
+from fleetctl.controllers.history.retries.retry_limits import MAX_LIFETIME, RetryLimits
 from fleetctl.controllers.model import Run, RunState
 
 RUN = Run("r0", "u", 0, 1, RunState.STARTING, "local", "r0", "t", "{}", "p", 10.0)
@@ -24,8 +24,8 @@ def ended(index: int, state: RunState, attempt: int = 1, at_s: float = 20.0) -> 
     return run(index, attempt, state, ended_at_s=at_s, reason="x")
 
 
-def history(*, backoff_limit_per_index: int = 0) -> History:
-    return History(Limits(backoff_limit_per_index=backoff_limit_per_index))
+def history(*, backoff_limit_per_index: int = 0, max_infra_retries: int = 5) -> History:
+    return History(RetryLimits(backoff_limit_per_index, max_infra_retries))
 
 
 def test_two_live_runs_of_one_unit_are_a_bug_that_shows_itself() -> None:
@@ -37,7 +37,7 @@ def test_two_live_runs_of_one_unit_are_a_bug_that_shows_itself() -> None:
 
 def test_a_unit_that_succeeds_twice_is_a_bug_that_shows_itself() -> None:
     found = history()
-    replay(found, [Replayed(ended(0, RunState.SUCCEEDED))])
+    replay_runs(found, [ReplayedRun(ended(0, RunState.SUCCEEDED))])
     found.began(run(0, 2))
     with pytest.raises(AssertionError, match="succeeded twice"):
         found.ended(ended(0, RunState.SUCCEEDED, 2))
@@ -47,7 +47,7 @@ def test_a_run_that_its_sandboxs_age_ended_goes_on_however_often_and_counts_as_n
     found = history()
     aged = replace(ended(0, RunState.LOST), reason=MAX_LIFETIME, started_at_s=10.0)
     old = [replace(aged, attempt=attempt, name=f"r{attempt}") for attempt in range(1, 40)]
-    replay(found, [Replayed(run, step=run.attempt) for run in old])
+    replay_runs(found, [ReplayedRun(run, step=run.attempt) for run in old])
     assert (list(found.waiting.due(20.0)), found.infra_failures, found.next_attempt(0)) == (
         [0],
         0,
@@ -79,11 +79,11 @@ def test_attempts_that_hardly_begin_before_their_sandbox_is_too_old_wait_ever_lo
         found = replace(ended(0, RunState.LOST, attempt, at_s=at_s), reason=MAX_LIFETIME)
         return replace(found, started_at_s=at_s - lasted_s)
 
-    short = [Replayed(rolled(attempt, 100.0 * attempt, 1.3)) for attempt in range(1, 10)]
+    short = [ReplayedRun(rolled(attempt, 100.0 * attempt, 1.3)) for attempt in range(1, 10)]
     waits = []
     for count in range(1, 10):
-        found = history()
-        replay(found, short[:count])
+        found = history(max_infra_retries=20)
+        replay_runs(found, short[:count])
         waits.append(found.unfinished[0].due_at_s - 100.0 * count)
     assert 0.5 <= waits[0] < waits[2] < waits[5] < waits[8] <= 300.0
     assert found.infra_failures == 0
@@ -92,14 +92,33 @@ def test_attempts_that_hardly_begin_before_their_sandbox_is_too_old_wait_ever_lo
     assert found.unfinished[0].due_at_s == 1000.0
 
 
+def test_lives_that_bring_nothing_are_bounded_and_those_between_progress_are_not() -> None:
+    def aged(attempt: int) -> Run:
+        lost = ended(0, RunState.LOST, attempt, at_s=400.0 * attempt)
+        return replace(lost, reason=MAX_LIFETIME, started_at_s=400.0 * attempt - 310)
+
+    rows = [ReplayedRun(aged(attempt), step=attempt // 3 * 3) for attempt in range(3, 40)]
+    found = history(max_infra_retries=2)
+    replay_runs(found, rows)
+    assert (len(found.failed), found.infra_failures) == (0, 0)
+    for attempt in (40, 41, 42):
+        found.began(run(0, attempt))
+        found.ended(aged(attempt), step=39)
+    assert (list(found.failed), found.infra_failures, found.retries) == ([0], 1, 0)
+    assert found.last_failure == aged(42)
+    again = history(max_infra_retries=2)
+    replay_runs(again, [*rows, *(ReplayedRun(aged(attempt), step=39) for attempt in (40, 41, 42))])
+    assert (list(again.failed), again.infra_failures) == ([0], 1)
+
+
 def test_units_are_due_the_longest_waiting_first() -> None:
     found = history(backoff_limit_per_index=3)
-    replay(
+    replay_runs(
         found,
         [
-            Replayed(ended(0, RunState.LOST, at_s=30.0)),
-            Replayed(ended(1, RunState.LOST, at_s=10.0)),
-            Replayed(ended(2, RunState.LOST, at_s=50.0)),
+            ReplayedRun(ended(0, RunState.LOST, at_s=30.0)),
+            ReplayedRun(ended(1, RunState.LOST, at_s=10.0)),
+            ReplayedRun(ended(2, RunState.LOST, at_s=50.0)),
         ],
     )
     assert list(found.waiting.due(40.0)) == [1, 0]
@@ -109,7 +128,7 @@ def test_units_are_due_the_longest_waiting_first() -> None:
 
 def test_a_unit_that_starts_again_is_due_no_more() -> None:
     found = history()
-    replay(found, [Replayed(ended(0, RunState.LOST))])
+    replay_runs(found, [ReplayedRun(ended(0, RunState.LOST))])
     found.began(run(0, 2))
     assert list(found.waiting.due(1e9)) == []
     assert found.next_attempt(0) == 3
@@ -118,18 +137,18 @@ def test_a_unit_that_starts_again_is_due_no_more() -> None:
 def test_the_last_failure_is_the_latest_in_time_whatever_the_order_of_rows() -> None:
     late, early = ended(0, RunState.FAILED, at_s=90.0), ended(1, RunState.FAILED, at_s=20.0)
     found = history()
-    replay(found, [Replayed(late), Replayed(early)])
+    replay_runs(found, [ReplayedRun(late), ReplayedRun(early)])
     assert found.last_failure == late
 
 
 def test_the_first_result_is_the_earliest_success() -> None:
     found = history()
-    replay(
+    replay_runs(
         found,
         [
-            Replayed(ended(0, RunState.SUCCEEDED, at_s=90.0)),
-            Replayed(ended(1, RunState.FAILED, at_s=5.0)),
-            Replayed(ended(2, RunState.SUCCEEDED, at_s=20.0)),
+            ReplayedRun(ended(0, RunState.SUCCEEDED, at_s=90.0)),
+            ReplayedRun(ended(1, RunState.FAILED, at_s=5.0)),
+            ReplayedRun(ended(2, RunState.SUCCEEDED, at_s=20.0)),
         ],
     )
     assert found.first_result_at_s == 20.0
@@ -138,9 +157,12 @@ def test_the_first_result_is_the_earliest_success() -> None:
 def test_scores_know_their_least_and_greatest_and_the_earliest_of_equals() -> None:
     found = history()
     scores = (0.5, 0.1, 0.9, 0.1, 0.9)
-    replay(
+    replay_runs(
         found,
-        [Replayed(ended(index, RunState.SUCCEEDED), score) for index, score in enumerate(scores)],
+        [
+            ReplayedRun(ended(index, RunState.SUCCEEDED), score)
+            for index, score in enumerate(scores)
+        ],
     )
     assert found.lowest == (0.1, 1)
     assert found.highest == (-0.9, 2)
@@ -148,12 +170,12 @@ def test_scores_know_their_least_and_greatest_and_the_earliest_of_equals() -> No
 
 def test_an_attempt_under_an_older_wish_cuts_off_what_came_before_it() -> None:
     found = history(backoff_limit_per_index=1)
-    replay(
+    replay_runs(
         found,
         [
-            Replayed(ended(0, RunState.FAILED, 1)),
-            Replayed(ended(0, RunState.FAILED, 2), superseded=True),
-            Replayed(ended(0, RunState.FAILED, 3)),
+            ReplayedRun(ended(0, RunState.FAILED, 1)),
+            ReplayedRun(ended(0, RunState.FAILED, 2), superseded=True),
+            ReplayedRun(ended(0, RunState.FAILED, 3)),
         ],
     )
     assert 0 not in found.failed
@@ -164,7 +186,7 @@ def test_an_attempt_under_an_older_wish_cuts_off_what_came_before_it() -> None:
 def test_rows_of_units_that_are_not_wanted_tell_of_open_sandboxes_and_no_more() -> None:
     found = history()
     box = replace(ended(7, RunState.SUCCEEDED), sandbox_open=True)
-    replay(found, [Replayed(box, wanted=False)])
+    replay_runs(found, [ReplayedRun(box, wanted=False)])
     assert len(found.succeeded) == 0
     assert list(found.fresh(7, 8)) == [7]
     assert list(found.sandboxes) == [box.sandbox]

@@ -17,9 +17,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleetctl.controllers.history.metrics.curves import Curves
+from fleetctl.controllers.history.metrics.curves import MetricCurves
 from fleetctl.controllers.model import Metric
-from fleetctl.controllers.trials.early_terminate import early_end, rungs, stopped_at, threshold
+from fleetctl.controllers.trials.early_terminate import (
+    early_end,
+    find_threshold,
+    list_rungs,
+    stopped_at,
+)
 from fleetctl.specs.search.early_terminate import EarlyTerminate
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("hyperband.jsonl").open()]
@@ -31,9 +36,11 @@ def reports(values: Sequence[float | str | None], name: str = "loss") -> list[Me
     return [Metric(seq, 0, name, value, 0.0) for seq, value in found]
 
 
-def played(case: dict[str, Any], early: EarlyTerminate, *, shuffled: int | None = None) -> Curves:
+def played(
+    case: dict[str, Any], early: EarlyTerminate, *, shuffled: int | None = None
+) -> MetricCurves:
     """All reports of all runs; shuffled: one at a time, in a random order between the runs."""
-    curves = Curves("loss", maximize=case["goal"] == "maximize", bands=early.bands)
+    curves = MetricCurves("loss", maximize=case["goal"] == "maximize", bands=early.bands)
     parts = [(index, it) for index, (_, run) in enumerate(case["runs"]) for it in reports(run)]
     if shuffled is not None:
         order = [index for index, _ in parts]
@@ -56,7 +63,7 @@ def test_who_stops_is_who_stops_at_wandb(number: int) -> None:
         if case["bands"]:
             assert list(early.bands[: len(case["bands"])]) == case["bands"]
             passed = [curves.passed(band) for band in range(len(case["bands"]))]
-            found = [threshold(it, early.eta) if it else math.inf for it in passed]
+            found = [find_threshold(it, early.eta) if it else math.inf for it in passed]
             assert found == [float(it) for it in case["thresholds"]]
 
 
@@ -88,7 +95,7 @@ def test_a_huge_eta_has_the_bands_that_numbers_can_count() -> None:
 
 def test_why_a_trial_stops_names_value_band_and_threshold() -> None:
     early = EarlyTerminate(**HYPERBAND, min_iter=2, eta=2)
-    curves = Curves("loss", maximize=False, bands=early.bands)
+    curves = MetricCurves("loss", maximize=False, bands=early.bands)
     curves.take(0, "a", reports([5, 2.4]))
     curves.take(1, "b", reports([5, 3.1]))
     assert early_end(curves, "a", early) is None
@@ -99,17 +106,17 @@ def test_why_a_trial_stops_names_value_band_and_threshold() -> None:
     found = early_end(curves, "b", early)
     assert found is not None
     assert found.message == "value 3.1 at iteration 2 is above 2.4"
-    upwards = Curves("acc", maximize=True, bands=early.bands)
+    upwards = MetricCurves("acc", maximize=True, bands=early.bands)
     for index, value in enumerate((0.9, 0.8, 0.1)):
         upwards.take(index, str(index), reports([0, value], "acc"))
     found = early_end(upwards, "2", early)
     assert found is not None
     assert found.message == "value 0.1 at iteration 2 is below 0.8"
-    assert rungs(upwards, early)[0] == {"iteration": 2, "trials": 3, "threshold": 0.8}
+    assert list_rungs(upwards, early)[0] == {"iteration": 2, "trials": 3, "threshold": 0.8}
 
 
 def test_another_attempt_begins_anew_and_what_is_told_again_counts_once() -> None:
-    curves = Curves("loss", maximize=False, bands=(1, 3))
+    curves = MetricCurves("loss", maximize=False, bands=(1, 3))
     assert curves.take(0, "first", reports([1.0]))
     assert not curves.take(0, "first", reports([1.0, 2.0]))
     assert not curves.take(0, "second", reports([None, None]))
@@ -127,7 +134,7 @@ def stepped(steps: Sequence[int], values: Sequence[float]) -> list[Metric]:
 
 
 def test_an_attempt_that_resumes_goes_on_with_the_history_before_its_first_step() -> None:
-    curves = Curves("loss", maximize=False, bands=(1, 3, 5))
+    curves = MetricCurves("loss", maximize=False, bands=(1, 3, 5))
     curves.take(0, "first", stepped([10, 20, 30, 40, 50], [9.0, 8.0, 7.0, 1.0, 5.0]))
     # From the checkpoint of step 30: steps 40 and 50 are reported once more.
     assert curves.take(0, "second", stepped([40], [6.0]))
@@ -145,7 +152,7 @@ def test_an_attempt_that_resumes_goes_on_with_the_history_before_its_first_step(
 
 @pytest.mark.parametrize("steps", [[0, 1, 2, 0, 1, 2], [it * it for it in range(200)]])
 def test_steps_that_go_back_or_follow_no_rule_say_nothing_of_a_checkpoint(steps: list[int]) -> None:
-    curves = Curves("loss", maximize=False, bands=(1,))
+    curves = MetricCurves("loss", maximize=False, bands=(1,))
     curves.take(0, "first", stepped(steps, [1.0] * len(steps)))
     curves.take(0, "second", stepped([max(steps) + 1], [2.0]))
     assert curves.passed(0) == [2.0]
@@ -161,7 +168,7 @@ def test_the_steps_below_a_checkpoint_are_counted(seed: int) -> None:
             steps.append(at)
             at += by
     resumed = rng.randint(0, at)
-    curves = Curves("loss", maximize=False, bands=())
+    curves = MetricCurves("loss", maximize=False, bands=())
     curves.take(0, "first", stepped(steps, [1.0] * len(steps)))
     curves.take(0, "second", stepped([resumed], [1.0]))
     curve = curves.of("second")
@@ -169,7 +176,7 @@ def test_the_steps_below_a_checkpoint_are_counted(seed: int) -> None:
 
 
 def test_a_target_is_reached_by_any_report_and_no_other_is_a_reason_to_look() -> None:
-    curves = Curves("acc", maximize=True, bands=(), target=0.9)
+    curves = MetricCurves("acc", maximize=True, bands=(), target=0.9)
     assert not curves.take(0, "a", reports([0.5, 0.6, math.nan], "acc"))
     assert not curves.reached
     assert curves.take(1, "b", reports([0.95, 0.1], "acc"))
@@ -179,7 +186,7 @@ def test_a_target_is_reached_by_any_report_and_no_other_is_a_reason_to_look() ->
 @pytest.mark.parametrize("strict", [True, False])
 def test_what_a_stop_says_is_read_back(strict: bool) -> None:
     early = EarlyTerminate.model_validate({**HYPERBAND, "min_iter": 1000, "strict": strict})
-    curves = Curves("loss", maximize=False, bands=early.bands)
+    curves = MetricCurves("loss", maximize=False, bands=early.bands)
     for index, value in enumerate((1e-7, 2.5)):
         curves.take(index, f"{index}", reports([value] * 1001))
     found = early_end(curves, "1", early)

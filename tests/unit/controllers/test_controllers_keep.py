@@ -8,32 +8,32 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kinds.batchjob import BatchJob
+from fleetctl.controllers.kinds.batchjob import BatchJobController
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run
-from fleetctl.controllers.planning.kind import Keep, StopNow, Verdict
-from fleetctl.controllers.reuse.impact import impact
-from fleetctl.controllers.schedule.adoption import NotTaken, taking
+from fleetctl.controllers.planning.kind_controller import KeepRunning, ObjectVerdict, StopNow
+from fleetctl.controllers.reuse.impact import estimate_impact
+from fleetctl.controllers.schedule.adoption import AdoptionRefused, match_adoption
 from tests.unit.controllers.play import Play, job
 
 PRUNED = "Pruned"
 
 
-class Pruning(BatchJob):
+class Pruning(BatchJobController):
     """Ends the second task when the first has succeeded."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.limits = replace(self.limits, final=frozenset({PRUNED}))
 
-    def keep(self, history: History, run: Run) -> Keep | StopNow:
+    def keep(self, history: History, run: Run) -> KeepRunning | StopNow:
         if run.index == 1 and 0 in history.succeeded:
             return StopNow(PRUNED)
         return super().keep(history, run)
 
-    def verdict(self, history: History) -> Verdict | None:
+    def verdict(self, history: History) -> ObjectVerdict | None:
         over = len(history.succeeded) + len(history.pruned) == self.total
-        return Verdict(True, "Completed", "") if over else None
+        return ObjectVerdict(True, "Completed", "") if over else None
 
 
 @pytest.fixture
@@ -64,10 +64,10 @@ def test_a_run_that_its_kind_ended_is_final(play: Play, restarts: bool) -> None:
 def test_what_its_kind_ended_is_kept_and_not_to_run(play: Play) -> None:
     play.settle()
     play.change(completions=5)
-    told = impact(play.controller, play.history)
+    told = estimate_impact(play.controller, play.history)
     assert (told.kept, told.to_run) == (2, 2)  # beside the one that runs
-    found = taking(play.controller, play.history, 1, what="task")
-    assert isinstance(found, NotTaken) and "was stopped early" in found.why
+    found = match_adoption(play.controller, play.history, 1, what="task")
+    assert isinstance(found, AdoptionRefused) and "was stopped early" in found.why
 
 
 def test_another_program_starts_it_again(play: Play) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.planning.lint import lint
+from fleetctl.controllers.planning.lint import lint_plan
 from fleetctl.controllers.planning.plan import Action, CloseSandbox, Drop, Phase, Plan, Start, Stop
 from tests.unit.controllers.play import Play, job
 
@@ -37,7 +37,7 @@ def lived() -> History:
 
 
 def found(*actions: Action, parallelism: int | None = 9) -> list[str]:
-    return lint(Plan(actions, Phase.RUNNING, "x"), lived(), parallelism=parallelism)
+    return lint_plan(Plan(actions, Phase.RUNNING, "x"), lived(), parallelism=parallelism)
 
 
 def test_a_sound_plan_is_found_sound() -> None:

@@ -7,16 +7,22 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.notices.happened import Happened, happened
 from fleetctl.controllers.kinds.notices.message import (
     body_of,
     id_of,
     key_bytes,
     message_of,
-    signature,
+    sign_message,
 )
 from fleetctl.controllers.kinds.notices.notice import Notice, sink_of
-from fleetctl.controllers.kinds.notices.pace import BURST, EVERY_S, RETRY_MAX_S, Pace, retry_after_s
+from fleetctl.controllers.kinds.notices.notice_events import NoticeEvent, find_notice_events
+from fleetctl.controllers.kinds.notices.sink_pace import (
+    BURST,
+    EVERY_S,
+    RETRY_MAX_S,
+    SinkPace,
+    retry_after_s,
+)
 from fleetctl.controllers.model import Resource
 
 JOB = Resource("u1", "BatchJob", "a", 2, 1, "{}", "{}", {}, {}, 0.0, None, "team")
@@ -24,7 +30,7 @@ ENDED = {"phase": "Failed", "completionTime": 7.0, "contents": ["x"], "reason": 
 
 
 def told(kind: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    return [it.event for it in happened(kind, before, after, runs=kind == "BatchJob")]
+    return [it.event for it in find_notice_events(kind, before, after, runs=kind == "BatchJob")]
 
 
 @pytest.mark.parametrize(
@@ -74,13 +80,13 @@ def test_a_source_tells_each_revision_that_fails_once_and_no_gap_of_a_network() 
 
 
 def test_an_id_is_of_what_happened_and_nothing_else() -> None:
-    what = Happened("Failed", "7.0")
+    what = NoticeEvent("Failed", "7.0")
     one = id_of("store", JOB, what)
-    assert one == id_of("store", JOB, Happened("Failed", "7.0"))
+    assert one == id_of("store", JOB, NoticeEvent("Failed", "7.0"))
     others = {
         id_of("other", JOB, what),
-        id_of("store", JOB, Happened("Failed", "8.0")),
-        id_of("store", JOB, Happened("Skipped", "7.0")),
+        id_of("store", JOB, NoticeEvent("Failed", "8.0")),
+        id_of("store", JOB, NoticeEvent("Skipped", "7.0")),
     }
     assert one not in others and len(others) == 3
 
@@ -127,7 +133,7 @@ def test_many_notices_go_as_one_message_that_tells_every_id() -> None:
 def test_a_signature_is_that_of_standard_webhooks() -> None:
     # By the library `standardwebhooks` of the specification's authors.
     key = key_bytes("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    found = signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, '{"test": 2432232314}')
+    found = sign_message(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, '{"test": 2432232314}')
     assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
@@ -147,7 +153,7 @@ def test_tries_come_ever_later_and_as_late_as_the_sink_asks() -> None:
 
 
 def test_a_sink_gets_a_few_at_once_and_then_one_at_a_time() -> None:
-    pace, now_s = Pace(0.0), 0.0
+    pace, now_s = SinkPace(0.0), 0.0
     for _ in range(BURST):
         assert pace.room(now_s) >= 1
         pace.take()

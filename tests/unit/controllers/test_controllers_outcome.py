@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.controllers.history.outcome import FENCED, MESSAGE_BYTES_MAX, outcome
+from fleetctl.controllers.history.outcome import FENCED, MESSAGE_BYTES_MAX, conclude_run
 from fleetctl.controllers.model import Alive, Ended, Gone, Run, RunState
 
 STARTING = Run("r", "u", 0, 1, RunState.STARTING, "local", "r", "t", "{}", "p", 0.0)
@@ -17,7 +17,7 @@ FAILED = replace(ENDED, ok=False, reason="ExitCode:2", message="boom", exit_code
 
 
 def after(run: Run, seen: Alive | Ended | Gone, *, settled: bool = True) -> Run:
-    found = outcome(run, seen, settled=settled)
+    found = conclude_run(run, seen, settled=settled)
     assert found is not None
     return found
 
@@ -28,12 +28,12 @@ def test_a_run_that_is_seen_alive_is_running() -> None:
 
 
 def test_nothing_new_is_no_record() -> None:
-    assert outcome(RUNNING, Alive("r", "h", 1.0, 0), settled=True) is None
+    assert conclude_run(RUNNING, Alive("r", "h", 1.0, 0), settled=True) is None
 
 
 def test_a_late_look_never_moves_the_journal_back() -> None:
     run = replace(RUNNING, journal_offset=100)
-    assert outcome(run, Alive("r", "h", 1.0, 50), settled=True) is None
+    assert conclude_run(run, Alive("r", "h", 1.0, 50), settled=True) is None
     assert after(run, replace(ENDED, journal_offset=50)).journal_offset == 100
 
 
@@ -72,11 +72,11 @@ def test_the_result_of_a_wish_that_is_no_longer_there_is_fenced_off(reason: str)
 
 def test_gone_means_nothing_before_the_look_is_settled() -> None:
     for run in (STARTING, RUNNING, STOPPING):
-        assert outcome(run, Gone("r", 5.0), settled=False) is None
+        assert conclude_run(run, Gone("r", 5.0), settled=False) is None
 
 
 def test_a_start_that_nobody_confirmed_is_not_lost_when_it_is_not_there() -> None:
-    assert outcome(STARTING, Gone("r", 5.0), settled=True) is None
+    assert conclude_run(STARTING, Gone("r", 5.0), settled=True) is None
 
 
 def test_a_running_run_that_is_gone_is_lost() -> None:

@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.sweep import Sweep
-from fleetctl.controllers.trials.prior import KEPT_MAX, Taken, circle, prior_trials, taken_trials
+from fleetctl.controllers.kinds.sweep import SweepController
+from fleetctl.controllers.trials.prior import (
+    KEPT_MAX,
+    WarmTrials,
+    choose_warm_trials,
+    find_circle,
+    prior_trials,
+)
 from fleetctl.specs.search.config import Search
 from tests.unit.controllers.play import Play
 
@@ -21,18 +27,18 @@ def search(parameters: dict[str, Any], method: str, goal: str) -> dict[str, Any]
     return {"method": method, "metric": metric, "parameters": parameters}
 
 
-def taken(there: dict[str, Any], here: dict[str, Any], *goals: str) -> Taken:
+def taken(there: dict[str, Any], here: dict[str, Any], *goals: str) -> WarmTrials:
     """Of a grid whose trials all came to their index."""
     goal_there, goal_here = goals or ("minimize", "minimize")
     spec = {"template": {"python": "pass"}, "search": search(there, "grid", goal_there)}
     play = Play({**spec, "parallelism": 1000}, "Sweep")
-    assert isinstance(play.controller, Sweep)
+    assert isinstance(play.controller, SweepController)
     while play.turn().actions:
         pass
     for index in range(play.controller.total or 0):
         play.succeed(index, result=json.dumps({"loss": index}))
     own = Search.model_validate(search(here, "bayes", goal_here))
-    return taken_trials(play.controller, play.controller.spec.search, play.history, own)
+    return choose_warm_trials(play.controller, play.controller.spec.search, play.history, own)
 
 
 @pytest.mark.parametrize(
@@ -105,4 +111,4 @@ def test_what_is_stored_is_read_with_lower_values_better(goal: str, sign: float)
     ],
 )
 def test_sweeps_that_wait_for_each_other_are_found(waits: dict[str, str], found: list[str]) -> None:
-    assert circle("a", lambda name: waits.get(name, "")) == found
+    assert find_circle("a", lambda name: waits.get(name, "")) == found

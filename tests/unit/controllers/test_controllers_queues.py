@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.controllers.queues.lines import Ask, Lines, Rules
-from fleetctl.controllers.queues.takes import Quota, Takes
+from fleetctl.controllers.queues.queue_state import QueueAsk, QueueRules, QueueStates
+from fleetctl.controllers.queues.queue_usage import QueueUsage, Quota
 
 
-def ask(gpus: int) -> Ask:
-    return Ask("local", Takes(1, 1.0, (("A100", gpus),)), 0.0)
+def ask(gpus: int) -> QueueAsk:
+    return QueueAsk("local", QueueUsage(1, 1.0, (("A100", gpus),)), 0.0)
 
 
-def cohort(*, lending: float | None, used: int = 0) -> Lines:
+def cohort(*, lending: float | None, used: int = 0) -> QueueStates:
     """Queue `lender` and queue `borrower`, of four GPUs each; the borrower uses some."""
-    lines = Lines()
-    lender = Rules("lender", (Quota("gpus", 4.0, lending=lending),), cohort="lab")
-    lines.declare([lender, Rules("borrower", (Quota("gpus", 4.0),), cohort="lab")])
+    lines = QueueStates()
+    lender = QueueRules("lender", (Quota("gpus", 4.0, lending=lending),), cohort="lab")
+    lines.declare([lender, QueueRules("borrower", (Quota("gpus", 4.0),), cohort="lab")])
     lines.use("borrower", "a", ask(used))
     return lines
 
 
-def may_start(lines: Lines, queue: str, gpus: int) -> bool:
+def may_start(lines: QueueStates, queue: str, gpus: int) -> bool:
     line = lines.lines[queue]
     vector = line.vector(ask(gpus))
     assert vector is not None

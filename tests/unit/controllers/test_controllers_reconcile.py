@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.controllers.history.retries.retry import MAX_LIFETIME
+from fleetctl.controllers.history.retries.retry_limits import MAX_LIFETIME
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.plan import CloseSandbox, Drop, FreeScratch, Phase, Start, Stop
-from fleetctl.controllers.schedule.desired import Wait
+from fleetctl.controllers.schedule.desired import StartWait
 from fleetctl.controllers.schedule.starts import STARTS_PER_PASS_MAX
 from tests.unit.controllers.play import START_S, Play, job
 
@@ -90,7 +90,7 @@ def test_a_start_that_waits_tells_the_providers_own_words() -> None:
     play = Play(job(completions=1))
     play.turn()
     name = play.live(0).name
-    play.waits[name] = Wait("NoCapacity", "no A100 is free", play.now_s + 30)
+    play.waits[name] = StartWait("NoCapacity", "no A100 is free", play.now_s + 30)
     plan = play.turn()
     assert (plan.phase, plan.reason, plan.message) == (
         Phase.PENDING,
@@ -104,7 +104,7 @@ def test_a_start_that_waits_tells_the_providers_own_words() -> None:
 def test_a_wait_does_not_hide_that_other_tasks_run() -> None:
     play = Play(job(completions=2))
     play.turn()
-    play.waits[play.live(1).name] = Wait("NoCapacity", "no A100 is free", play.now_s + 30)
+    play.waits[play.live(1).name] = StartWait("NoCapacity", "no A100 is free", play.now_s + 30)
     plan = play.turn()
     assert plan.reason == "InProgress"
     assert plan.waiting_on == ("task 1: no A100 is free",)
@@ -113,7 +113,7 @@ def test_a_wait_does_not_hide_that_other_tasks_run() -> None:
 def test_a_wait_whose_time_has_come_wakes_nobody_again() -> None:
     play = Play(job(completions=1))
     play.turn()
-    play.waits[play.live(0).name] = Wait("NoCapacity", "no A100 is free", play.now_s)
+    play.waits[play.live(0).name] = StartWait("NoCapacity", "no A100 is free", play.now_s)
     assert play.turn().wake_at_s is None
 
 
@@ -147,6 +147,18 @@ def test_case_10_sandboxes_that_grow_too_old_without_progress_are_said_to_be_wai
     )
     play.now_s += 1
     assert [one.attempt for one in play.turn().actions if isinstance(one, Start)] == [4]
+    warned = play.turn()
+    assert str(warned.extra["warning"]).startswith(
+        "task 0: 3 of at most 6 sandboxes grew too old without a new step"
+    )
+    for _ in range(3):
+        play.confirm_starts()
+        play.now_s += 310
+        play.end(0, RunState.LOST, MAX_LIFETIME)
+        play.now_s += 60
+        plan = play.turn()
+    assert (plan.phase, plan.reason) == (Phase.FAILED, "FailedIndexes")
+    assert play.status["lastFailure"]["reason"] == MAX_LIFETIME
 
 
 def test_a_due_attempt_comes_before_a_fresh_task() -> None:

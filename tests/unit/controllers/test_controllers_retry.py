@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetctl.controllers.history.retries.retry import (
+from fleetctl.controllers.history.retries.retry_limits import (
     FailureAction,
     FailureRule,
-    Limits,
+    RetryLimits,
+    are_retries_spent,
     due_at_s,
     failure_action,
-    spent,
 )
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.planning.kind import limits_of
+from fleetctl.controllers.planning.kind_controller import limits_of
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 
 FAILED = Run(
@@ -34,28 +34,28 @@ FAILED = Run(
 )
 
 
-def wait_s(limits: Limits, app_failures: int, run: Run = FAILED) -> float:
+def wait_s(limits: RetryLimits, app_failures: int, run: Run = FAILED) -> float:
     return due_at_s(limits, run, failures=app_failures) - 100.0
 
 
 def test_the_wait_doubles_with_every_failure_within_its_jitter() -> None:
-    limits = Limits(backoff_initial_s=8.0, backoff_max_s=1e9)
+    limits = RetryLimits(backoff_initial_s=8.0, backoff_max_s=1e9)
     for failures in range(1, 10):
         assert 4.0 * 2 ** (failures - 1) <= wait_s(limits, failures) < 8.0 * 2 ** (failures - 1)
 
 
 def test_the_wait_never_exceeds_its_maximum() -> None:
-    limits = Limits(backoff_initial_s=1.0, backoff_max_s=30.0)
+    limits = RetryLimits(backoff_initial_s=1.0, backoff_max_s=30.0)
     assert 15.0 <= wait_s(limits, 500) < 30.0
 
 
 def test_the_same_seed_gives_the_same_wait_and_another_seed_another() -> None:
-    waits = {wait_s(Limits(seed=seed), 1) for seed in (1, 1, 2)}
+    waits = {wait_s(RetryLimits(seed=seed), 1) for seed in (1, 1, 2)}
     assert len(waits) == 2
 
 
 def test_tasks_that_fail_together_do_not_return_together() -> None:
-    waits = {wait_s(Limits(), 1, replace(FAILED, index=index)) for index in range(20)}
+    waits = {wait_s(RetryLimits(), 1, replace(FAILED, index=index)) for index in range(20)}
     assert len(waits) == 20
 
 
@@ -72,26 +72,27 @@ def test_a_result_that_cannot_be_kept_is_not_tried_again_unless_a_rule_says_so()
 
 
 def test_a_lost_run_restarts_without_backoff() -> None:
-    assert wait_s(Limits(), 3, replace(FAILED, state=RunState.LOST)) == 0.0
+    assert wait_s(RetryLimits(), 3, replace(FAILED, state=RunState.LOST)) == 0.0
 
 
 def test_an_ignored_first_failure_restarts_without_backoff() -> None:
-    assert wait_s(Limits(), 0) == 0.0
+    assert wait_s(RetryLimits(), 0) == 0.0
 
 
 def test_attempts_end_one_after_the_limit() -> None:
-    limits = Limits(backoff_limit_per_index=2, max_infra_retries=1)
-    assert not spent(limits, app_failures=2, infra_failures=1)
-    assert spent(limits, app_failures=3, infra_failures=0)
-    assert spent(limits, app_failures=0, infra_failures=2)
+    limits = RetryLimits(backoff_limit_per_index=2, max_infra_retries=1)
+    assert not are_retries_spent(limits, app_failures=2, infra_failures=1, idle_lives=1)
+    assert are_retries_spent(limits, app_failures=3, infra_failures=0, idle_lives=0)
+    assert are_retries_spent(limits, app_failures=0, infra_failures=2, idle_lives=0)
+    assert are_retries_spent(limits, app_failures=0, infra_failures=0, idle_lives=2)
 
 
-def rules(*found: FailureRule) -> Limits:
-    return Limits(rules=found)
+def rules(*found: FailureRule) -> RetryLimits:
+    return RetryLimits(rules=found)
 
 
 def test_without_a_rule_a_failure_counts() -> None:
-    assert failure_action(Limits(), FAILED) is FailureAction.COUNT
+    assert failure_action(RetryLimits(), FAILED) is FailureAction.COUNT
 
 
 def test_the_first_rule_that_matches_decides() -> None:

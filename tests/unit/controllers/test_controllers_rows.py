@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.reuse.rows import RowHolder, RowIndexes, assigned, holder
+from fleetctl.controllers.reuse.row_matching import (
+    RowHolder,
+    RowIndexes,
+    assign_indexes,
+    make_holder,
+)
 
 
 def run(state: RunState, params_hash: str = "a", **fields: Any) -> Run:
@@ -23,12 +28,12 @@ def held(*rows: str, **states: RunState) -> list[RowHolder]:
     found = []
     for index, row in enumerate(rows):
         attempt = run(states.get(f"i{index}", RunState.SUCCEEDED), row)
-        found.append(holder(index, row, attempt, "c"))
+        found.append(make_holder(index, row, attempt, "c"))
     return found
 
 
 def indexes(rows: str, before: list[RowHolder]) -> list[int]:
-    return assigned(list(enumerate(rows)), before)
+    return assign_indexes(list(enumerate(rows)), before)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +76,9 @@ def test_what_another_row_came_to_says_nothing_of_a_row_that_never_began() -> No
 
 
 def test_a_success_that_was_put_aside_is_worth_no_more_than_a_failure() -> None:
-    aside = holder(0, "a", run(RunState.SUCCEEDED, put_aside=True), "c")
-    older = holder(1, "a", run(RunState.SUCCEEDED), "another")
-    assert aside.worth > older.worth > holder(2, "a", run(RunState.RUNNING), "c").worth
+    aside = make_holder(0, "a", run(RunState.SUCCEEDED, put_aside=True), "c")
+    older = make_holder(1, "a", run(RunState.SUCCEEDED), "another")
+    assert aside.worth > older.worth > make_holder(2, "a", run(RunState.RUNNING), "c").worth
 
 
 ROWS = st.text("abcd", max_size=8)

@@ -23,6 +23,8 @@ def test_counts_come_from_the_history() -> None:
     assert found == {"total": 6, "active": 3, "succeeded": 2, "failed": 1}
     assert (play.status["completedIndexes"], play.status["failedIndexes"]) == ("0-1", "2")
     assert play.status["lastFailure"] == {"index": 2, "attempt": 1, "reason": "ExitCode:1"}
+    [failure] = play.status["failures"]
+    assert failure["index"] == 2 and failure["exitCode"] == 1
     assert play.status["where"] == {"local": 3}
 
 

@@ -6,16 +6,16 @@ import re
 from importlib.resources import files
 from typing import get_args
 
-from fleetctl.controllers.vocabulary.status_keys import Count, Map, Text, Time, sentences
+from fleetctl.controllers.vocabulary.status_keys import Count, Map, Text, Time, describe_keys
 
 
 def test_each_key_has_a_sentence() -> None:
-    assert all(sentences().values())
+    assert all(describe_keys().values())
 
 
 def test_a_name_that_a_screen_asks_for_is_a_key() -> None:
     asked = [name for kind in (Text, Count, Map, Time) for name in get_args(kind)]
-    assert set(asked) <= sentences().keys()
+    assert set(asked) <= describe_keys().keys()
     assert len(set(asked)) == len(asked)  # a key has one type
 
 
@@ -27,4 +27,4 @@ def test_what_sql_reads_of_a_status_is_a_key() -> None:
     )
     found = set(re.findall(r"json_extract\((?:nullif\()?status\b[^$]*\$\.(\w+)", sql))
     assert found
-    assert found <= sentences().keys()
+    assert found <= describe_keys().keys()

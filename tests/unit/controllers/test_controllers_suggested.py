@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kinds.sweep import Sweep
+from fleetctl.controllers.kinds.sweep import SweepController
 from fleetctl.controllers.model import Metric
 from tests.unit.controllers.play import Play
 
@@ -23,7 +23,7 @@ def values(goal: str = "minimize", **metric: Any) -> list[float | None]:
         "parameters": {name: {"min": 0.0, "max": 1.0} for name in "abcd"},
     }
     play = Play({"template": {"python": "pass"}, "search": search, "trials": 5}, "Sweep")
-    assert isinstance(play.controller, Sweep)
+    assert isinstance(play.controller, SweepController)
     play.history = History(play.controller.limits, play.controller.curves())
     while len(play.active) < 5 and play.turn().actions:
         pass  # four start, as many as there is room for

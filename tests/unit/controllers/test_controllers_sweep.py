@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.controllers.kinds.sweep import Sweep
+from fleetctl.controllers.kinds.sweep import SweepController
 from fleetctl.controllers.planning.plan import Phase, Start
 from fleetctl.specs.kinds.registry import KINDS
 from tests.unit.controllers.play import Play
@@ -228,7 +228,7 @@ def test_a_restart_gives_every_point_the_index_it_had() -> None:
 def test_a_trial_gets_the_command_line_of_its_point() -> None:
     search = {**grid(5), "program": "train.py"}
     found = KINDS["Sweep"].spec.model_validate({"search": search})
-    template = Sweep(found, {}).template(0)  # type: ignore[arg-type]
+    template = SweepController(found, {}).template(0)  # type: ignore[arg-type]
     assert template.command == ("/usr/bin/env", "python", "train.py", "--x=5")
 
 
@@ -244,7 +244,7 @@ def test_a_metric_is_read_from_the_result_or_else_from_what_was_reported() -> No
     found = KINDS["Sweep"].spec.model_validate(
         spec(search=grid(1, metric={"name": "val.loss", "goal": "minimize"}))
     )
-    score = Sweep(found, {}).score  # type: ignore[arg-type]
+    score = SweepController(found, {}).score  # type: ignore[arg-type]
     assert score('{"val.loss":1,"val":{"loss":2}}', {"val.loss": 3.0}) == 1
     assert score('{"val":{"loss":2}}', {"val.loss": 3.0}) == 2
     assert score('{"other":2}', {"val.loss": 3.0}) == 3

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.trials import tpe
-from fleetctl.controllers.trials.axes import Trial, fits
+from fleetctl.controllers.trials.axes import SearchTrial, is_inside
 from fleetctl.controllers.trials.points import Point, random_point
 from fleetctl.specs.search.config import Sampler, Search
 
@@ -27,15 +27,15 @@ MIXED: dict[str, Any] = {
 
 
 def suggest(
-    parameters: dict[str, Any], seed: int, trials: list[Trial], sampler: Sampler = TPE
+    parameters: dict[str, Any], seed: int, trials: list[SearchTrial], sampler: Sampler = TPE
 ) -> Point | None:
-    return tpe.suggest(parameters, seed, len(trials), trials, sampler)
+    return tpe.suggest_point(parameters, seed, len(trials), trials, sampler)
 
 
-def seen(count: int, parameters: dict[str, Any], value: Any) -> list[Trial]:
+def seen(count: int, parameters: dict[str, Any], value: Any) -> list[SearchTrial]:
     search = Search(method="bayes", metric={"name": "loss"}, parameters=parameters)
     points = [random_point(search, 0, index) for index in range(count)]
-    return [Trial(point, value(point)) for point in points]
+    return [SearchTrial(point, value(point)) for point in points]
 
 
 def test_the_same_question_has_the_same_answer_whoever_asks() -> None:
@@ -43,7 +43,7 @@ def test_the_same_question_has_the_same_answer_whoever_asks() -> None:
     first = suggest(UNIT, 5, trials)
     assert first == suggest(UNIT, 5, trials)
     assert first != suggest(UNIT, 6, trials)
-    assert first != tpe.suggest(UNIT, 5, 16, trials, TPE)
+    assert first != tpe.suggest_point(UNIT, 5, 16, trials, TPE)
     assert first != suggest(UNIT, 5, trials, Sampler(name="tpe", candidates=1))
 
 
@@ -53,17 +53,17 @@ def test_what_is_suggested_lies_in_the_space_and_is_new() -> None:
     for _ in range(12):
         point = suggest(MIXED, 1, trials)
         assert point is not None
-        assert fits(MIXED, point), point
+        assert is_inside(MIXED, point), point
         assert point["step"] in [0.5 * at for at in range(1, 9)]
-        trials.append(Trial(point, float(point["n"])))
+        trials.append(SearchTrial(point, float(point["n"])))
     assert Counter(json.dumps(it.point) for it in trials[12:]).most_common(1)[0][1] == 1
 
 
 def test_a_small_space_is_searched_whole_each_point_once_and_then_is_over() -> None:
     parameters: dict[str, Any] = {"a": {"values": [1, 2, 3]}, "b": {"min": 0, "max": 3}}
-    trials: list[Trial] = []
+    trials: list[SearchTrial] = []
     while (point := suggest(parameters, 3, trials)) is not None:
-        trials.append(Trial(point, float(point["a"] * point["b"])))
+        trials.append(SearchTrial(point, float(point["a"] * point["b"])))
     assert len(trials) == len({json.dumps(it.point) for it in trials}) == 12
 
 
@@ -84,18 +84,22 @@ def test_it_looks_where_others_were_good_once_enough_have_ended(
     [
         seen(12, UNIT, lambda _: 1.0),
         seen(12, UNIT, lambda point: 1e300 if point["x"] > 0.8 else point["x"]),
-        [Trial({"x": 0.5}, float(n)) for n in range(20)],
+        [SearchTrial({"x": 0.5}, float(n)) for n in range(20)],
         seen(12, UNIT, lambda _: None),
-        [Trial({"other": 1}, 3.0), Trial({"x": "text"}, 1.0), *seen(12, UNIT, lambda p: p["x"])],
-        [Trial({"x": 0.5, "epochs": 3}, 1.0, own=False)] * 20,
+        [
+            SearchTrial({"other": 1}, 3.0),
+            SearchTrial({"x": "text"}, 1.0),
+            *seen(12, UNIT, lambda p: p["x"]),
+        ],
+        [SearchTrial({"x": 0.5, "epochs": 3}, 1.0, own=False)] * 20,
         [],
     ],
     ids=["equal", "1e300", "one point", "all running", "another space", "another sweep's", "none"],
 )
-def test_a_hostile_history_still_has_a_next_point(trials: list[Trial]) -> None:
+def test_a_hostile_history_still_has_a_next_point(trials: list[SearchTrial]) -> None:
     point = suggest(UNIT, 1, trials)
     assert point is not None
-    assert fits(UNIT, point)
+    assert is_inside(UNIT, point)
 
 
 def test_nothing_of_it_is_loaded_before_a_point_is_asked_for() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.controllers.kinds.trainingrun import TrainingRun
+from fleetctl.controllers.kinds.trainingrun import TrainingRunController
 from fleetctl.controllers.planning.plan import Phase, Start, Stop
 from fleetctl.specs.kinds.registry import KINDS
 from tests.unit.controllers.play import Play
@@ -124,7 +124,7 @@ def test_a_stage_learns_where_its_checkpoint_is_unless_it_says_so_itself() -> No
         template={"script": "true", "env": {"FLEETCTL_RESUME": "None", "A": "b"}},
     )
     spec = KINDS["TrainingRun"].spec.model_validate(fields)
-    assert TrainingRun(spec, {}).template(0).env == {  # type: ignore[arg-type]
+    assert TrainingRunController(spec, {}).template(0).env == {  # type: ignore[arg-type]
         "FLEETCTL_CHECKPOINT": "/ckpt",
         "FLEETCTL_RESUME": "None",
         "A": "b",
@@ -152,11 +152,11 @@ def test_a_stage_that_is_lost_too_often_blames_the_limit_on_that() -> None:
 def test_every_end_of_a_stage_leaves_it_the_time_to_save() -> None:
     checkpoint = {"path": "/ckpt", "signalBeforeStopSeconds": 120}
     spec = run("data", checkpoint=checkpoint, template={"script": "true"})
-    made = TrainingRun(KINDS["TrainingRun"].spec.model_validate(spec), {})
+    made = TrainingRunController(KINDS["TrainingRun"].spec.model_validate(spec), {})
     assert made.template(0).termination_grace_period_seconds == made.policy.grace_s == 120.0
     longer = {"script": "true", "terminationGracePeriodSeconds": 300}
     spec = run("data", checkpoint=checkpoint, template=longer)
-    made = TrainingRun(KINDS["TrainingRun"].spec.model_validate(spec), {})
+    made = TrainingRunController(KINDS["TrainingRun"].spec.model_validate(spec), {})
     assert made.template(0).termination_grace_period_seconds == made.policy.grace_s == 300.0
 
 
@@ -237,7 +237,7 @@ def test_a_stage_has_machine_image_and_place_of_its_own() -> None:
             {"name": "train"},
         ],
     )
-    made = TrainingRun(KINDS["TrainingRun"].spec.model_validate(fields), {})
+    made = TrainingRunController(KINDS["TrainingRun"].spec.model_validate(fields), {})
     data, train = made.template(0), made.template(1)
     assert (data.resources.gpu, data.secrets, data.workdir) == (None, (), "prep")
     assert (str(train.resources.gpu), train.secrets, train.image) == ("H100:8", ("wandb",), None)

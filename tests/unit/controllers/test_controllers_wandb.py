@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.batchjob import BatchJob
-from fleetctl.controllers.kinds.sweep import Sweep
-from fleetctl.controllers.kinds.trainingrun import TrainingRun
+from fleetctl.controllers.kinds.batchjob import BatchJobController
+from fleetctl.controllers.kinds.sweep import SweepController
+from fleetctl.controllers.kinds.trainingrun import TrainingRunController
 from fleetctl.controllers.model import RunState, WandbTrial
 from fleetctl.controllers.planning.plan import Phase, Start
-from fleetctl.controllers.wandb.program import observed
+from fleetctl.controllers.wandb.program_params import observe_template
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.kinds.sweep import SweepSpec
@@ -29,7 +29,7 @@ def search(**fields: Any) -> dict[str, Any]:
 
 def told(**fields: Any) -> dict[str, object] | None:
     spec = {"search": search(**fields)}
-    trial = Sweep(SweepSpec.model_validate(spec), {}).wandb("lr", 0)
+    trial = SweepController(SweepSpec.model_validate(spec), {}).wandb("lr", 0)
     return trial.order() if trial is not None else None
 
 
@@ -60,7 +60,7 @@ def test_project_entity_and_metric_are_those_of_the_search() -> None:
 
 def test_work_of_the_template_knows_us_and_is_told_nothing_of_wandb() -> None:
     spec = SweepSpec.model_validate({"search": search(), "template": {"python": "SUBMIT(x=1)"}})
-    assert Sweep(spec, {}).wandb("lr", 0) is None
+    assert SweepController(spec, {}).wandb("lr", 0) is None
 
 
 def test_the_first_trial_that_read_no_parameters_ends_the_sweep() -> None:
@@ -126,16 +126,16 @@ def test_an_image_must_have_python_where_its_program_is_python_or_wandb_alone_ha
     """Else what it tells wandb is read by nobody."""
     made = Template.model_validate({**template, "image": {"registry": "a/b:1"}})
     given, alone = WandbTrial("lr", "", "", only=False), WandbTrial("lr", "", "", only=True)
-    assert observed(made, given).needs_python is needs
-    assert observed(made, alone).needs_python
-    assert not observed(made, None).needs_python
-    assert observed(made, alone).model_dump() == made.model_dump()
+    assert observe_template(made, given).needs_python is needs
+    assert observe_template(made, alone).needs_python
+    assert not observe_template(made, None).needs_python
+    assert observe_template(made, alone).model_dump() == made.model_dump()
 
 
 def test_work_with_a_winners_parameters_tells_them_to_wandb_too() -> None:
     template = {"command": ["python", "train.py"]}
-    for kind in (BatchJob, TrainingRun):
-        spec = KINDS[kind.__name__].spec
+    for kind in (BatchJobController, TrainingRunController):
+        spec = KINDS[kind.__name__.removesuffix("Controller")].spec
         plain = kind(spec.model_validate({"template": template}), {})
         taking = spec.model_validate({"template": template, "paramsFrom": {"sweep": "x"}})
         assert plain.wandb("full", 0) is None

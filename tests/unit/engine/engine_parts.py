@@ -7,32 +7,35 @@ from functools import cached_property
 from typing import Any
 
 from fleetctl.apply.write import commit
-from fleetctl.engine.capacity.admission import Admission
-from fleetctl.engine.capacity.prices import Market
+from fleetctl.engine.capacity.admission import ProviderAdmission
+from fleetctl.engine.capacity.price_book import PriceBook
+from fleetctl.engine.capacity.provider_objects import ProviderObjects
 from fleetctl.engine.decide.dependencies import Dependencies
 from fleetctl.engine.decide.intents import Intents
-from fleetctl.engine.decide.load import Reading
 from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.decide.suggestions import Suggestions
-from fleetctl.engine.execute.executor import Effects
+from fleetctl.engine.decide.work_loader import WorkLoader
+from fleetctl.engine.execute.executor import PlanExecutor
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.rate_limit import RateLimiters
-from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.execute.secrets import ResolvedSecrets
 from fleetctl.engine.kinds.endpoints.endpoints import Endpoints
-from fleetctl.engine.kinds.endpoints.functions import ServedFunctions
-from fleetctl.engine.kinds.gitops.sources import Sources
-from fleetctl.engine.kinds.notices.notices import Notices
+from fleetctl.engine.kinds.endpoints.served_functions import ServedFunctions
+from fleetctl.engine.kinds.gitops.source_pass import SourcePasses
+from fleetctl.engine.kinds.notices.notice_outbox import NoticeOutbox
 from fleetctl.engine.kinds.queues.queues import Queues
 from fleetctl.engine.kinds.schedules.schedules import Schedules
-from fleetctl.engine.kinds.wandb.talks import Talks
+from fleetctl.engine.kinds.wandb.wandb_agents import WandbAgents
 from fleetctl.engine.money.budgets import Budgets
-from fleetctl.engine.money.ledger import Charges
+from fleetctl.engine.money.function_objects import FunctionObjects
+from fleetctl.engine.money.ledger import RunCharges
 from fleetctl.engine.observe.observations import Observations
+from fleetctl.engine.observe.provider_health import ProviderHealth
 from fleetctl.engine.observe.records import Records
-from fleetctl.engine.observe.replies import Answers
-from fleetctl.engine.observe.troubles import Troubles
-from fleetctl.engine.shared.settings import Settings
-from fleetctl.engine.shared.state import State
+from fleetctl.engine.observe.replies import ReplyHandler
+from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.engine.shared.engine_state import EngineState
+from fleetctl.engine.shared.part import EngineParts
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
@@ -44,22 +47,21 @@ from tests.unit.engine.fake_world import FakeProvider, ManualClock
 
 class Parts:
     """Each is made when a test asks for it. looked: runs that somebody wants observed; dropped:
-    runs whose call somebody wants forgotten; provided: how often a Provider object was told of.
+    runs whose call somebody wants forgotten.
     """
 
-    def __init__(self, *names: str, settings: Settings | None = None) -> None:
+    def __init__(self, *names: str, settings: EngineSettings | None = None) -> None:
         self.clock = ManualClock()
         self.store = open_memory_store(self.clock)
         self.providers = {name: FakeProvider(self.clock) for name in names or ("local",)}
-        self.state = State(
+        self.state = EngineState(
             store=self.store,
             providers=self.providers,
             clock=self.clock,
-            settings=settings or Settings(),
+            settings=settings or EngineSettings(),
         )
         self.looked: list[str] = []
         self.dropped: list[str] = []
-        self.provided = 0
 
     @property
     def local(self) -> FakeProvider:
@@ -67,26 +69,26 @@ class Parts:
 
     @cached_property
     def rate_limiters(self) -> RateLimiters:
-        made = RateLimiters(self.store, self.clock)
+        made = RateLimiters(self.store, self.clock, {})
         for name, provider in self.providers.items():
             made.add(name, provider.contract)
         return made
 
     @cached_property
-    def kept(self) -> Sources:
-        return Sources(self.state, None)
+    def kept(self) -> SourcePasses:
+        return SourcePasses(self.state, None)
 
     @cached_property
-    def market(self) -> Market:
-        return Market(self.state, accounts=None, admit=lambda name, backend: None)
+    def market(self) -> PriceBook:
+        return PriceBook(self.state, accounts=None, admit=lambda name, backend: None)
 
     @cached_property
-    def admission(self) -> Admission:
-        return Admission(self.state, market=self.market, rate_limiters=self.rate_limiters)
+    def admission(self) -> ProviderAdmission:
+        return ProviderAdmission(self.state, market=self.market, rate_limiters=self.rate_limiters)
 
     @cached_property
-    def charges(self) -> Charges:
-        return Charges(self.state)
+    def charges(self) -> RunCharges:
+        return RunCharges(self.state)
 
     @cached_property
     def budgets(self) -> Budgets:
@@ -97,13 +99,12 @@ class Parts:
         return Records(self.state, self.charges)
 
     @cached_property
-    def reading(self) -> Reading:
-        return Reading(self.state, look=self.looked.append)
+    def reading(self) -> WorkLoader:
+        return WorkLoader(self.state, look=self.looked.append)
 
     @cached_property
-    def troubles(self) -> Troubles:
-        state = self.state
-        return Troubles(clock=self.clock, tracks=state.tracks, look=state.queue.add)
+    def troubles(self) -> ProviderHealth:
+        return ProviderHealth(self.state)
 
     @cached_property
     def leftovers(self) -> Leftovers:
@@ -114,8 +115,8 @@ class Parts:
         )
 
     @cached_property
-    def answers(self) -> Answers:
-        return Answers(
+    def answers(self) -> ReplyHandler:
+        return ReplyHandler(
             self.state,
             records=self.records,
             market=self.market,
@@ -140,10 +141,9 @@ class Parts:
             records=self.records,
             admission=self.admission,
             market=self.market,
-            budgets=self.budgets,
             leftovers=self.leftovers,
             drop_call=self.dropped.append,
-            gone=lambda row: None,
+            parts=self.parts,
         )
 
     @cached_property
@@ -157,24 +157,47 @@ class Parts:
             reading=self.reading,
             dependencies=Dependencies(self.state, read=self.reading.read),
             intents=self.intents,
-            admission=self.admission,
             market=self.market,
-            budgets=self.budgets,
-            troubles=self.troubles,
             sleepers=self.sleepers,
-            suggestions=Suggestions(self.state, aside=asyncio.to_thread),
-            talks=Talks(self.state, connect=None, secrets=lambda names, within: Found(), beat_s=1),
-            endpoints=self.endpoints,
-            schedules=Schedules(self.state, None),
-            notices=self.notices,
-            queues=self.queues,
-            sources=self.kept,
-            provided=self._provide,
+            parts=self.parts,
         )
 
     @cached_property
-    def notices(self) -> Notices:
-        return Notices(self.state, written=lambda: None)
+    def parts(self) -> EngineParts:
+        """In the order of the product's table, as far as they are here."""
+        suggestions = Suggestions(self.state, aside=asyncio.to_thread)
+        agents = WandbAgents(
+            self.state, connect=None, secrets=lambda names, within: ResolvedSecrets(), beat_s=1
+        )
+        return EngineParts(
+            [
+                self.charges,
+                self.provider_objects,
+                self.budgets,
+                FunctionObjects(self.state, self.budgets),
+                self.queues,
+                self.troubles,
+                suggestions,
+                agents,
+                self.notices,
+                Schedules(self.state, None),
+                self.kept,
+                self.endpoints,
+            ]
+        )
+
+    @cached_property
+    def provider_objects(self) -> ProviderObjects:
+        return ProviderObjects(
+            self.state,
+            market=self.market,
+            admission=self.admission,
+            rate_limiters=self.rate_limiters,
+        )
+
+    @cached_property
+    def notices(self) -> NoticeOutbox:
+        return NoticeOutbox(self.state, written=lambda: None)
 
     @cached_property
     def queues(self) -> Queues:
@@ -183,15 +206,17 @@ class Parts:
     @cached_property
     def endpoints(self) -> Endpoints:
         functions = ServedFunctions(self.state, denied=lambda track: None)
-        return Endpoints(self.state, secrets=lambda names, namespace: Found(), functions=functions)
+        return Endpoints(
+            self.state, secrets=lambda names, namespace: ResolvedSecrets(), functions=functions
+        )
 
     @cached_property
-    def effects(self) -> Effects:
-        return Effects(
+    def effects(self) -> PlanExecutor:
+        return PlanExecutor(
             self.state,
             rate_limiters=self.rate_limiters,
             exceeded=self.admission.exceeded,
-            secrets=lambda names, namespace: Found(),
+            secrets=lambda names, namespace: ResolvedSecrets(),
             join=self.endpoints.join,
         )
 
@@ -202,7 +227,7 @@ class Parts:
         checked = KINDS[kind].spec.model_validate(spec)
         about = Metadata.model_validate({"name": name, "labels": labels})
         manifest = Manifest(kind, name, about, checked, "test.yaml", 1)
-        (done,) = commit.apply(self.store, [manifest], self.clock.now_s())
+        (done,) = commit.apply_manifests(self.store, [manifest], self.clock.now_s())
         return done.uid
 
     def track(self, uid: str) -> Track:
@@ -215,11 +240,7 @@ class Parts:
     def decide(self, uid: str) -> None:
         """One pass over it, durable."""
         with self.store.transaction():
-            self.admission.count(self.clock.now_s())
-            self.budgets.count(self.clock.now_s())
+            for part in self.parts:
+                part.begin_tick(self.clock.now_s())
             self.passes.make(uid, self.clock.now_s())
             self.records.write()
-
-    def _provide(self) -> None:
-        self.provided += 1
-        self.market.refresh()

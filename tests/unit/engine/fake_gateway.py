@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.gateway.reach.gateway import Grant, Served, SharedCap
+from fleetctl.gateway.client.gateway_client import EndpointConfig, EndpointGrant, SharedCap
 
 
 class FakeGateway:
     def __init__(self) -> None:
         self.away = False
         self.begun_anew = True  # since it was last asked whether it is up
-        self.served: list[Served] = []
-        self.grants: dict[str, Grant] = {}
+        self.served: list[EndpointConfig] = []
+        self.grants: dict[str, EndpointGrant] = {}
         self.caps: Sequence[SharedCap] = ()
         self.sick: dict[str, str] = {}  # name of an endpoint -> what is wrong with its server
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}  # the ledger
@@ -85,12 +85,12 @@ class FakeGateway:
         anew, self.begun_anew = self.begun_anew, False
         return anew
 
-    async def serve(self, endpoints: Sequence[Served]) -> None:
+    async def serve(self, endpoints: Sequence[EndpointConfig]) -> None:
         self._must_answer()
         self.served = list(endpoints)
 
     async def grant(
-        self, grants: Sequence[Grant], caps: Sequence[SharedCap]
+        self, grants: Sequence[EndpointGrant], caps: Sequence[SharedCap]
     ) -> Mapping[str, float]:
         self._must_answer()
         self.grants, self.caps = {it.run: it for it in grants}, tuple(caps)

@@ -5,19 +5,27 @@ are loaded, proposed and stored as in life, without git and without a process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from hashlib import sha1
 
-from fleetctl.apply.request.options import Order
-from fleetctl.apply.write.letting_go import let_go
+from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.write.release_owned import let_go
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.kinds.gitops.keeper import Kept, Reading
-from fleetctl.gitops import keeping
-from fleetctl.gitops.proposal import Proposal, claim_of, order_of, proposed, values_of
-from fleetctl.manifest import Document, load
-from fleetctl.manifest.document.namespaces import Chosen
+from fleetctl.engine.kinds.gitops.source_keeper import SourceReading, SourceStoreResult
+from fleetctl.gitops import proposal_store
+from fleetctl.gitops.neighbours import neighbours_of
+from fleetctl.gitops.proposal import (
+    CommitProposal,
+    SourceClaim,
+    claim_of,
+    order_of,
+    propose_commit,
+    values_of,
+)
+from fleetctl.manifest import Document, Manifest, load_manifests
+from fleetctl.manifest.document.namespaces import NamespaceChoice
 from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.stores.base import Store
 
@@ -27,7 +35,7 @@ WHERE = "/nonexistent"
 
 class Remote:
     """branches: name -> commit. away: it does not answer. lost: commits that cannot be fetched
-    whole. hangs: it takes a request and never answers.
+    whole. hangs: it takes a request and never answers. meanwhile: called while it is asked.
     """
 
     def __init__(self) -> None:
@@ -36,6 +44,7 @@ class Remote:
         self.away = self.hangs = False
         self.lost: set[str] = set()
         self.asked = self.fetched = 0
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def push(self, tree: Tree, branch: str = "main") -> str:
         """The commit. Also a force-push: what was before is not asked about."""
@@ -53,6 +62,7 @@ class Remote:
         if self.hangs:
             await asyncio.get_running_loop().create_future()
         await asyncio.sleep(0)
+        self.meanwhile()
         if self.away:
             raise Unavailable("the remote is away", reason="SourceUnreachable")
 
@@ -68,27 +78,40 @@ class RemoteKeeper:
         ref = spec.git.ref or "main"
         if ref not in self._remote.branches:
             raise Refused(f"source.git.ref `{ref}` is not in the repository")
-        return self._remote.branches[ref]
+        commit = self._remote.branches[ref]
+        self._remote.meanwhile()
+        return commit
 
-    async def read(self, source: Resource, spec: SourceSpec, commit: str) -> Reading:
+    async def read(self, source: Resource, spec: SourceSpec, commit: str) -> SourceReading:
         self._remote.fetched += 1
         await self._remote.answers()
         claim, tree = claim_of(source, spec, commit), self._remote.fetch(commit)
-        documents = [Document(path, text, WHERE) for path, text in sorted(tree.items())]
-        manifests = load([*documents, *values_of(claim, WHERE)], Chosen(claim.within))
-        options: Order = replace(order_of(claim), parallelism={"local": 4})
+
+        def manifests_of(claim: SourceClaim) -> list[Manifest]:
+            below = "" if claim.path == "." else f"{claim.path}/"
+            files = sorted(it for it in tree.items() if it[0].startswith(below))
+            documents = [Document(path, text, WHERE) for path, text in files]
+            return load_manifests(
+                [*documents, *values_of(claim, WHERE)], NamespaceChoice(claim.within)
+            )
+
+        manifests = manifests_of(claim)
+        beside = neighbours_of(self._store, claim, manifests_of)
+        options: ApplyOptions = replace(order_of(claim, beside), parallelism={"local": 4})
         now_s = self._store_now_s(source)
-        found, _ = proposed(self._store, manifests, claim, options, now_s)
+        found, _ = propose_commit(self._store, manifests, claim, options, now_s, beside)
         return found
 
     def _store_now_s(self, source: Resource) -> float:
         return source.created_at_s
 
     def keep(
-        self, reading: Reading, live: Collection[str], *, approved: bool, now_s: float
-    ) -> Kept:
-        assert isinstance(reading, Proposal)
-        return keeping.keep(self._store, reading, live, approved=approved, now_s=now_s)
+        self, reading: SourceReading, live: Collection[str], *, approved: bool, now_s: float
+    ) -> SourceStoreResult:
+        assert isinstance(reading, CommitProposal)
+        return proposal_store.store_proposal(
+            self._store, reading, live, approved=approved, now_s=now_s
+        )
 
     def release(self, source: Resource) -> tuple[Resource, ...]:
         return let_go(self._store, source)

@@ -14,28 +14,29 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetctl.apply.write import commit
-from fleetctl.apply.write.scheduled import Scheduled
+from fleetctl.apply.write.scheduled import ScheduleMaker
 from fleetctl.common.errors import StoreError, Unavailable
 from fleetctl.controllers.model import (
     Alive,
     Ended,
     Gone,
+    GpuUsage,
     Metric,
     Node,
     Observation,
     Resource,
     Run,
-    Usage,
 )
-from fleetctl.controllers.planning.kind import Params
+from fleetctl.controllers.planning.kind_controller import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
-from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.kinds.gitops.keeper import Keeper
-from fleetctl.engine.kinds.notices.delivery import Send
-from fleetctl.engine.outside import Outside
-from fleetctl.engine.shared.settings import Settings
-from fleetctl.gateway.reach.gateway import Gateway
+from fleetctl.engine.engine_services import EngineServices
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.engine.kinds.gitops.source_keeper import SourceKeeper
+from fleetctl.engine.kinds.gitops.source_pass import SourcePasses
+from fleetctl.engine.kinds.notices.delivery import NoticeDelivery, SendNotice
+from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.gateway.client.gateway_client import Gateway
 from fleetctl.manifest import Manifest
 from fleetctl.providers.contract.base import (
     FunctionAsset,
@@ -44,13 +45,13 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
-from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
-from fleetctl.tracking.sources import Sources
+from fleetctl.tracking.manifest_sources import ManifestSources
 
 CONTRACT = Contract(
     visibility_bound_s=0.0,
@@ -66,7 +67,7 @@ CONTRACT = Contract(
     poll_s=1e6,
     functions=True,
 )
-SECOND_LOOK_S = Settings().second_look_s  # until what was refused is asked for again
+SECOND_LOOK_S = EngineSettings().second_look_s  # until what was refused is asked for again
 ROUNDS = 30  # of the event loop: more than any chain of calls and messages is long
 
 
@@ -110,7 +111,7 @@ class FakeProvider:
     gpu_prices: dict[str, float] = field(default_factory=dict)  # beside it, by `NAME:COUNT`
     gpus: tuple[str, ...] = ()  # what the driver in each sandbox tells
     nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # of runs that have several
-    usage: Usage | None = None  # of the GPUs of runs
+    usage: GpuUsage | None = None  # of the GPUs of runs
     stragglers: tuple[str, ...] = ()  # sentences about their nodes
     begun_bytes: int = 0  # of a journal that tells nothing but its beginning
     relayed: dict[str, str] = field(default_factory=dict)  # run -> where the gateway listens
@@ -130,13 +131,16 @@ class FakeProvider:
         return sorted(self.orders[box.working].index for box in self.boxes.values() if box.working)
 
     def run(self, index: int, of: str = "") -> str:
-        """The run of this index that was begun last, of a resource such as `batchjob/a` or any."""
+        """The run of this index that was begun last, of a resource such as `batchjob/a` or any; one
+        that works goes before.
+        """
+        works = {box.working for box in self.boxes.values()}
         found = [
             name
             for name, order in self.orders.items()
             if order.index == index and of in ("", order.resource)
         ]
-        return found[-1]
+        return next((name for name in reversed(found) if name in works), found[-1])
 
     def finish(self, index: int, *, of: str = "", ok: bool = True, **changes: Any) -> None:
         """The work of `index` is over."""
@@ -297,11 +301,11 @@ class Fleet:
         names: Sequence[str] = ("local",),
         *,
         contract: Contract = CONTRACT,
-        settings: Settings = Settings(),  # noqa: B008 - frozen
-        secrets: Callable[[tuple[str, ...], str], Found] | None = None,
+        settings: EngineSettings = EngineSettings(),  # noqa: B008 - frozen
+        secrets: Callable[[tuple[str, ...], str], ResolvedSecrets] | None = None,
         gateway: Gateway | None = None,
-        send: Send | None = None,
-        keeper: Callable[[SqliteStore], Keeper] | None = None,
+        send: SendNotice | None = None,
+        keeper: Callable[[SqliteStore], SourceKeeper] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.database = MemoryDatabase()
@@ -333,12 +337,12 @@ class Fleet:
         self.store, self.engine = self._begin()
         self._watch()
 
-    def use_sources(self, sources: Sources) -> None:
+    def use_sources(self, sources: ManifestSources) -> None:
         self.engine.state.sources = self.maker.sources = sources
 
     async def settle(self) -> None:
         """Turns until nothing moves any more at this time."""
-        self.engine.delivery.wake()  # the clock may have moved
+        self.engine.parts.get(NoticeDelivery).wake()  # the clock may have moved
         for _ in range(ROUNDS):
             self.engine.ticks.make()
             for _ in range(3):
@@ -362,11 +366,11 @@ class Fleet:
         checked = KINDS[kind].spec.model_validate(spec)
         about = Metadata.model_validate({"name": name, "labels": labels, "namespace": namespace})
         manifest = Manifest(kind, name, about, checked, "test.yaml", 1)
-        commit.apply(self.store, [manifest], self.clock.now_s())
+        commit.apply_manifests(self.store, [manifest], self.clock.now_s())
         await self.settle()
 
     async def delete(self, kind: str, name: str, *, namespace: str = "default") -> None:
-        commit.delete(self.store, kind, name, self.clock.now_s(), namespace=namespace)
+        commit.delete_object(self.store, kind, name, self.clock.now_s(), namespace=namespace)
         await self.settle()
 
     def spoil(self, name: str, spec: str) -> None:
@@ -395,7 +399,7 @@ class Fleet:
 
     def _begin(self) -> tuple[SqliteStore, Engine]:
         store = open_memory_store(self.clock, self.database, before_commit=self._before_commit)
-        self.maker = Scheduled(store, self.providers)
+        self.maker = ScheduleMaker(store, self.providers)
         engine = Engine(
             store=store,
             providers=self.providers,
@@ -403,7 +407,7 @@ class Fleet:
             settings=self.settings,
             secrets=self.secrets,
             aside=self.aside,
-            outside=Outside(
+            outside=EngineServices(
                 gateway=self.gateway,
                 maker=self.maker,
                 send=self.send,
@@ -434,13 +438,13 @@ class Fleet:
         self.helpers = [
             asyncio.ensure_future(self.engine.watcher.run(name)) for name in self.providers
         ]
-        self.helpers.append(asyncio.ensure_future(self.engine.delivery.run()))
+        self.helpers.append(asyncio.ensure_future(self.engine.parts.get(NoticeDelivery).run()))
 
     async def _end(self) -> None:
         for task in self.helpers:
             task.cancel()
         await self.engine.effects.cancel_all()
-        await self.engine.kept.close()
+        await self.engine.parts.get(SourcePasses).close()
         await asyncio.gather(*self.helpers, return_exceptions=True)
 
 

@@ -12,8 +12,8 @@ import pytest
 from fleetctl.apply.request.fields import orphan_of
 from fleetctl.common.errors import NotFound, Unavailable, UsageError
 from fleetctl.controllers.kinds.registry import CONTROLLERS
-from fleetctl.daemon.adoption.adopt import Adopted, Adopter
-from fleetctl.engine.execute.orphan_sweep import sweep
+from fleetctl.daemon.adoption.adopt import AdoptionResult, OrphanAdopter
+from fleetctl.engine.execute.orphan_sweep import sweep_orphans
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.contract.orphans import SHARED, Orphan, work_mark, work_of
 from fleetctl.specs.blocks.template import Template
@@ -42,7 +42,7 @@ class Claims:
         assert store_id == self.fleet.store.store_id
         # From here on it is ours and has no record: the sweep must not take it for an orphan.
         self.fleet.clock.time_s += 1e6
-        self.swept += await sweep(
+        self.swept += await sweep_orphans(
             self.fleet.engine.state,
             orphan.provider,
             self.fleet.engine.rate_limiters[orphan.provider],
@@ -84,9 +84,11 @@ def lives(fleet: Fleet, it: Orphan) -> None:
     fleet.local.boxes[it.run] = Box(it.run, it.uid, it.created_at_s, working=it.run)
 
 
-async def adopt(fleet: Fleet, *orphans: Orphan, into: str = "") -> tuple[list[Adopted], Claims]:
+async def adopt(
+    fleet: Fleet, *orphans: Orphan, into: str = ""
+) -> tuple[list[AdoptionResult], Claims]:
     claims = Claims(fleet)
-    done = await Adopter(fleet.engine.state, fleet.engine.market, lambda _: claims).adopt(
+    done = await OrphanAdopter(fleet.engine.state, fleet.engine.market, lambda _: claims).adopt(
         orphans, into
     )
     await fleet.settle()
@@ -201,9 +203,9 @@ async def test_asking_again_after_no_answer_does_no_more_than_once() -> None:
 async def test_a_provider_that_does_not_answer_leaves_no_record() -> None:
     async with Fleet() as fleet:
         claims = Claims(fleet, error=Unavailable("no answer"))
-        (done,) = await Adopter(fleet.engine.state, fleet.engine.market, lambda _: claims).adopt(
-            [orphan(1)]
-        )
+        (done,) = await OrphanAdopter(
+            fleet.engine.state, fleet.engine.market, lambda _: claims
+        ).adopt([orphan(1)])
         assert done.why == "no answer"
         assert fleet.names() == [] and not fleet.engine.state.adopting
 

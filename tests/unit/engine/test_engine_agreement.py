@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.predictions.predict import predicted, worth_a_look
+from fleetctl.apply.predictions.predict import make_predictions, worth_a_look
 from fleetctl.apply.predictions.world import world_of
-from fleetctl.apply.propose import propose
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.manifest import Manifest
 from fleetctl.stores.sqlite.store import MemoryDatabase, open_memory_store
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.wiring.account_registry import AccountRegistry
 from tests.unit.engine.fake_world import ManualClock
 from tests.unit.engine.test_engine_desired import manifest
 
@@ -33,14 +33,14 @@ def volume(**spec: Any) -> Manifest:
 
 async def said(tmp_path: Path, *manifests: Manifest) -> list[str]:
     store = open_memory_store(ManualClock(), MemoryDatabase())
-    providers = Accounts(tmp_path, store_id="s", notify=lambda _: None).backends
-    changes = propose(store, manifests, Order(), 1000.0)
+    providers = AccountRegistry(tmp_path, store_id="s", notify=lambda _: None).backends
+    changes = propose_changes(store, manifests, ApplyOptions(), 1000.0)
     world = world_of(store, changes, providers, {}, lambda _: "value", starts_here=False)
-    found = await predicted(manifests, changes, world)
+    found = await make_predictions(manifests, changes, world)
     for provider in providers.values():
         await provider.close()
     store.close()
-    named = ("volumes", "function", "secrets")
+    named = ("volumes", "function", "secrets", "secret")
     return [
         f"{it.finding.problem}; {it.finding.hint}"
         for it in found
@@ -103,3 +103,27 @@ async def test_a_secret_that_its_provider_keeps_and_work_where_none_is_given(
 def test_work_of_this_machine_with_a_volume_is_worth_a_look() -> None:
     assert worth_a_look(job(**MOUNT).spec)
     assert not worth_a_look(job().spec)
+
+
+KEPT, GIVEN = {"fromProvider": "kept"}, {"fromEnv": ["PIP_INDEX_PASSWORD"]}
+
+
+@pytest.mark.parametrize(
+    ("place", "secret", "hint"),
+    [
+        ("kubernetes", GIVEN, "`fromProvider: s` in place of its variables"),
+        ("kubernetes", KEPT, ""),
+        ("modal", KEPT, "use `fromEnv` or `fromFile`"),
+        ("local", KEPT, "use `fromEnv` or `fromFile`"),
+    ],
+)
+async def test_a_password_of_an_index_comes_in_the_way_that_a_place_has(
+    tmp_path: Path, place: str, secret: dict[str, Any], hint: str
+) -> None:
+    index = {"url": "https://a.example.org/simple", "secret": "s"}
+    image = {"pip": ["six"], "pipIndex": index}
+    found = await said(
+        tmp_path, manifest("Secret", "s", secret), job({"provider": place}, image=image)
+    )
+    assert len(found) == bool(hint)
+    assert all(hint in it for it in found)

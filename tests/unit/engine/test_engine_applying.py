@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change
-from fleetctl.apply.consent import NeedsConsent, check
-from fleetctl.apply.propose import commit, propose
-from fleetctl.apply.request.options import Order, expect, order_of, version_of
+from fleetctl.apply.consent import NeedsConsent, check_consent
+from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.request.options import ApplyOptions, check_expected, order_of, version_of
 from fleetctl.common.errors import Conflict, Refused, StoreError, UsageError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest
-from fleetctl.specs.blocks.common import Placement
+from fleetctl.specs.blocks.common import PlacementSpec
 from fleetctl.specs.content import template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.values.hashing import params_hash
@@ -32,8 +32,8 @@ def store() -> SqliteStore:
 
 
 def apply(store: SqliteStore, *manifests: Manifest, **order: Any) -> list[Change]:
-    changes = propose(store, manifests, order_of(order), NOW_S)
-    commit(store, changes, NOW_S)
+    changes = propose_changes(store, manifests, order_of(order), NOW_S)
+    store_changes(store, changes, NOW_S)
     return changes
 
 
@@ -47,7 +47,7 @@ def run_task(store: SqliteStore, key: str, index: int, state: RunState, **more: 
     spec = BatchJobSpec.model_validate_json(row.spec)
     begun = Run(
         f"{key}-{index}", row.uid, index, 1, RunState.STARTING, "local", f"{key}-{index}",
-        template_hash(spec.template, Placement()), "{}", params_hash({}), NOW_S - 100,
+        template_hash(spec.template, PlacementSpec()), "{}", params_hash({}), NOW_S - 100,
     )  # fmt: skip
     done = replace(begun, state=state, started_at_s=NOW_S - 90, **more)
     with store.transaction():
@@ -66,7 +66,7 @@ def test_what_is_done_is_kept_and_what_runs_with_another_template_is_replaced(
     apply(store, job(count=4))
     run_task(store, "batchjob/job", 0, RunState.SUCCEEDED, ended_at_s=NOW_S - 1)
     run_task(store, "batchjob/job", 1, RunState.RUNNING, usd_per_s=0.01)
-    [change] = propose(store, [changed_template()], Order(), NOW_S)
+    [change] = propose_changes(store, [changed_template()], ApplyOptions(), NOW_S)
     assert change.outcome == CONFIGURED
     assert change.message == "template.python; 1 kept, 2 to run, 1 replaced"
     assert change.impact is not None
@@ -76,9 +76,9 @@ def test_what_is_done_is_kept_and_what_runs_with_another_template_is_replaced(
 def test_replacing_running_work_needs_consent_and_says_what_it_cost(store: SqliteStore) -> None:
     apply(store, job(count=4))
     run_task(store, "batchjob/job", 1, RunState.RUNNING, usd_per_s=0.02)
-    changes = propose(store, [changed_template()], Order(), NOW_S)
+    changes = propose_changes(store, [changed_template()], ApplyOptions(), NOW_S)
     with pytest.raises(NeedsConsent) as refused:
-        check(changes, (), NOW_S)
+        check_consent(changes, (), NOW_S)
     assert str(refused.value) == (
         "batchjob/job: template.python changed: 1 running task would be replaced "
         "(90 s of work, about $1.80 already spent on it)"
@@ -86,7 +86,7 @@ def test_replacing_running_work_needs_consent_and_says_what_it_cost(store: Sqlit
     assert refused.value.hint == (
         "add --yes to do it all the same, or --rollout=FinishRunning to let running work end first"
     )
-    check(changes, {"batchjob/job-1"}, NOW_S)  # seen before, in a saved plan
+    check_consent(changes, {"batchjob/job-1"}, NOW_S)  # seen before, in a saved plan
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,15 @@ def test_a_smaller_wish_needs_consent_for_what_it_stops(
     apply(store, job(count=2))
     run_task(store, "batchjob/job", 1, RunState.RUNNING)
     with pytest.raises(NeedsConsent, match=said.partition(" (")[0]):
-        check(propose(store, [after], Order(), NOW_S), (), NOW_S)
+        check_consent(propose_changes(store, [after], ApplyOptions(), NOW_S), (), NOW_S)
 
 
 def test_letting_running_work_end_needs_no_consent(store: SqliteStore) -> None:
     apply(store, job(count=4))
     run_task(store, "batchjob/job", 1, RunState.RUNNING)
     order = order_of({"rollout": "FinishRunning"})
-    changes = propose(store, [changed_template()], order, NOW_S)
-    check(changes, (), NOW_S)
+    changes = propose_changes(store, [changed_template()], order, NOW_S)
+    check_consent(changes, (), NOW_S)
     assert changes[0].impact is not None
     assert [run.index for run in changes[0].impact.going_on] == [1]
 
@@ -118,14 +118,14 @@ def test_letting_running_work_end_needs_no_consent(store: SqliteStore) -> None:
 def test_a_start_that_waits_is_no_work_that_is_lost(store: SqliteStore) -> None:
     apply(store, job(count=4))
     run_task(store, "batchjob/job", 1, RunState.STARTING)
-    check(propose(store, [changed_template()], Order(), NOW_S), (), NOW_S)
+    check_consent(propose_changes(store, [changed_template()], ApplyOptions(), NOW_S), (), NOW_S)
 
 
 def test_more_tasks_and_more_parallelism_need_no_consent(store: SqliteStore) -> None:
     apply(store, job(count=2, parallelism=1))
     run_task(store, "batchjob/job", 0, RunState.RUNNING)
-    changes = propose(store, [job(count=9, parallelism=4)], Order(), NOW_S)
-    check(changes, (), NOW_S)
+    changes = propose_changes(store, [job(count=9, parallelism=4)], ApplyOptions(), NOW_S)
+    check_consent(changes, (), NOW_S)
     assert changes[0].message == ("parallelism 1 -> 4, completions 2 -> 9; 1 running on, 8 to run")
 
 
@@ -188,7 +188,7 @@ def test_pruning_running_work_or_data_needs_consent(store: SqliteStore) -> None:
     run_task(store, "batchjob/b", 0, RunState.RUNNING)
     order = order_of({"applyset": "nightly", "prune": True, "maxPrune": "3"})
     with pytest.raises(NeedsConsent) as refused:
-        check(propose(store, [job("a")], order, NOW_S), (), NOW_S)
+        check_consent(propose_changes(store, [job("a")], order, NOW_S), (), NOW_S)
     assert refused.value.losses == (
         "volume/data: pruning it deletes its data (deletionPolicy is Delete)",
         "batchjob/b: 1 running task would be stopped (90 s of work)",
@@ -205,7 +205,7 @@ def test_a_limit_that_is_none_is_told(limit: str) -> None:
 
 
 def planned(store: SqliteStore, *manifests: Manifest) -> dict[str, object]:
-    changes = propose(store, manifests, Order(), NOW_S)
+    changes = propose_changes(store, manifests, ApplyOptions(), NOW_S)
     objects = {change.key: version_of(change) for change in changes}
     return {"expected": {"store": store.store_id, "objects": objects}}
 
@@ -213,7 +213,9 @@ def planned(store: SqliteStore, *manifests: Manifest) -> dict[str, object]:
 def test_a_plan_holds_while_the_world_stands_still(store: SqliteStore) -> None:
     apply(store, job("a"))
     saved = planned(store, job("a", count=5), job("new"))
-    expect(saved, store, propose(store, [job("a", count=5), job("new")], Order(), NOW_S))
+    check_expected(
+        saved, store, propose_changes(store, [job("a", count=5), job("new")], ApplyOptions(), NOW_S)
+    )
 
 
 def test_a_plan_is_refused_when_an_object_has_moved(store: SqliteStore) -> None:
@@ -221,16 +223,22 @@ def test_a_plan_is_refused_when_an_object_has_moved(store: SqliteStore) -> None:
     saved = planned(store, job("a", count=5), job("new"))
     apply(store, job("a", count=3))
     with pytest.raises(Conflict, match="batchjob/a changed since"):
-        expect(saved, store, propose(store, [job("a", count=5), job("new")], Order(), NOW_S))
+        check_expected(
+            saved,
+            store,
+            propose_changes(store, [job("a", count=5), job("new")], ApplyOptions(), NOW_S),
+        )
 
 
 def test_a_plan_is_refused_for_another_store_or_other_objects(store: SqliteStore) -> None:
     saved = planned(store, job("a"))
     other = open_memory_store(ManualClock())
     with pytest.raises(Conflict, match="another store"):
-        expect(saved, other, propose(other, [job("a")], Order(), NOW_S))
+        check_expected(saved, other, propose_changes(other, [job("a")], ApplyOptions(), NOW_S))
     with pytest.raises(Conflict, match="batchjob/b would be created"):
-        expect(saved, store, propose(store, [job("a"), job("b")], Order(), NOW_S))
+        check_expected(
+            saved, store, propose_changes(store, [job("a"), job("b")], ApplyOptions(), NOW_S)
+        )
 
 
 def test_a_number_and_a_truth_are_two_values(store: SqliteStore) -> None:
@@ -247,7 +255,7 @@ def test_a_number_and_a_truth_are_two_values(store: SqliteStore) -> None:
 
 
 def test_proposing_writes_nothing(store: SqliteStore) -> None:
-    propose(store, [job(), manifest("BatchJob", "b", tasks(1))], Order(), NOW_S)
+    propose_changes(store, [job(), manifest("BatchJob", "b", tasks(1))], ApplyOptions(), NOW_S)
     assert list(store.resources.list()) == []
 
 

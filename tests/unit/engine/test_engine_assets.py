@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.common.errors import Refused
-from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.engine.shared.settings import Settings
+from fleetctl.engine.execute.orphan_sweep import sweep_orphans
+from fleetctl.engine.shared.engine_settings import EngineSettings
 from tests.unit.engine.fake_world import HANG, Box, Fleet, tasks
 
 DOOMED = {"deletionPolicy": "Delete"}
-SETTINGS = Settings(sweep_grace_s=30.0)
+SETTINGS = EngineSettings(sweep_grace_s=30.0)
 
 
 def user(name: str = "data", **fields: Any) -> dict[str, Any]:
@@ -132,10 +132,13 @@ async def test_a_sandbox_without_a_record_is_stopped_after_a_grace_time() -> Non
     async with Fleet(settings=SETTINGS) as fleet:
         await fleet.apply("BatchJob", "job", tasks(1))
         orphan(fleet, "stray")
-        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
+        await sweep_orphans(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert fleet.local.boxes["stray"].alive
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
-        assert await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"]) == 1
+        assert (
+            await sweep_orphans(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
+            == 1
+        )
         assert not fleet.local.boxes["stray"].alive
         assert fleet.local.working() == [0]
 
@@ -146,7 +149,10 @@ async def test_the_sweep_leaves_the_runs_of_an_unreadable_object_alone() -> None
         orphan(fleet, "stray")
         fleet.spoil("job", '{"from":"the future"}')
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
-        assert await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"]) == 1
+        assert (
+            await sweep_orphans(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
+            == 1
+        )
         assert fleet.local.working() == [0]
 
 
@@ -156,15 +162,15 @@ async def test_an_orphan_that_cannot_be_stopped_does_not_shield_the_others() -> 
         orphan(fleet, "second")
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
         fleet.local.script["stop"] = [ConnectionError("reset")]
-        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
+        await sweep_orphans(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert fleet.local.boxes["first"].alive
         assert not fleet.local.boxes["second"].alive
 
 
 async def test_one_sweep_stops_no_more_than_its_cap() -> None:
-    async with Fleet(settings=Settings(sweep_stops_max=2)) as fleet:
+    async with Fleet(settings=EngineSettings(sweep_stops_max=2)) as fleet:
         for number in range(5):
             orphan(fleet, f"stray-{number}")
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
-        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
+        await sweep_orphans(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert sum(box.alive for box in fleet.local.boxes.values()) == 3

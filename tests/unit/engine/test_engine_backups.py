@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.kinds.backups.backups import Backups, Made
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.engine.kinds.backups.backups import BackupResult, Backups
 from tests.unit.engine.fake_world import Fleet
 
 HOUR_S = 3_600.0
@@ -22,17 +22,17 @@ class Target:
     copies: list[str] = field(default_factory=list)
     asked: list[tuple[str, int, Mapping[str, str]]] = field(default_factory=list)
 
-    async def make(self, to: str, keep: int, variables: Mapping[str, str]) -> Made:
+    async def make(self, to: str, keep: int, variables: Mapping[str, str]) -> BackupResult:
         self.asked.append((to, keep, dict(variables)))
         if self.broken:
             raise Unavailable(self.broken, hint="look at it")
         self.copies.append(f"{to}/{len(self.copies)}")
-        return Made(self.copies[-1], 10)
+        return BackupResult(self.copies[-1], 10)
 
 
 def of(world: Fleet, target: Target) -> Backups:
-    def secrets(names: tuple[str, ...], namespace: str) -> Found:
-        return Found({"KEY": f"of {namespace}/{names[0]}"})
+    def secrets(names: tuple[str, ...], namespace: str) -> ResolvedSecrets:
+        return ResolvedSecrets({"KEY": f"of {namespace}/{names[0]}"})
 
     return Backups(world.engine.state, make=target.make, secrets=secrets)
 
@@ -101,11 +101,11 @@ async def test_a_controller_that_ends_before_the_copy_is_whole_makes_another() -
         await world.apply("Settings", "default", SPEC)
         await at(world, target, HOUR_S - 1.0)
 
-        async def killed(to: str, keep: int, variables: Mapping[str, str]) -> Made:
+        async def killed(to: str, keep: int, variables: Mapping[str, str]) -> BackupResult:
             raise KeyboardInterrupt
 
         world.clock.time_s = HOUR_S + 1.0
-        dying = Backups(world.engine.state, make=killed, secrets=lambda *_: Found())
+        dying = Backups(world.engine.state, make=killed, secrets=lambda *_: ResolvedSecrets())
         try:
             await dying.look()
         except KeyboardInterrupt:
@@ -123,7 +123,7 @@ async def test_another_schedule_counts_from_when_it_was_applied_and_none_makes_n
         world.clock.time_s = 5.5 * HOUR_S
         await world.settle()
         await world.apply("Settings", "default", SPEC)
-        assert of(world, target).wanted
+        assert not of(world, target).is_idle()
         kept = await at(world, target, 5.6 * HOUR_S)
         assert target.copies == [] and kept["nextTime"] == 6 * HOUR_S
         half = {"backup": {**SPEC["backup"], "schedule": "30 * * * *"}}
@@ -134,6 +134,6 @@ async def test_another_schedule_counts_from_when_it_was_applied_and_none_makes_n
         await world.apply("Settings", "default", {"backup": {**half["backup"], "suspend": True}})
         kept = await at(world, target, 8 * HOUR_S)
         assert target.copies == [] and kept["nextTime"] is None
-        assert not of(world, target).wanted
+        assert of(world, target).is_idle()
         await world.apply("Settings", "default", {})
         assert "backup" not in world.status("default")

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.apply.propose import commit as commit_changes
-from fleetctl.apply.propose import propose
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.local.change_diff import format_diff
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.propose import store_changes as commit_changes
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.apply.write import commit
-from fleetctl.apply.write.edit import Edits, manifest_with
-from fleetctl.cli.apply.diff import difference
+from fleetctl.apply.write.edit import ObjectEdits, manifest_with
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from fleetctl.tracking.annotations import FIELDS
 from fleetctl.tracking.kept_by import KeptBy
-from fleetctl.tracking.ownership import digest_of, drifted
+from fleetctl.tracking.ownership import digest_of, has_drifted
 from tests.unit.engine.fake_world import ManualClock, tasks
 from tests.unit.engine.test_engine_desired import applied, job, manifest
 
@@ -31,8 +31,8 @@ def store() -> SqliteStore:
 
 
 def edit(store: SqliteStore, *fields: str, **more: Any) -> None:
-    draft = manifest_with(store, *KEY, Edits(fields=fields, **more))
-    commit_changes(store, propose(store, [draft], Order(by_hand=True), 6.0), 6.0)
+    draft = manifest_with(store, *KEY, ObjectEdits(fields=fields, **more))
+    commit_changes(store, propose_changes(store, [draft], ApplyOptions(by_hand=True), 6.0), 6.0)
 
 
 def spec_of(store: SqliteStore) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def words_of(store: SqliteStore) -> dict[str, str]:
 
 def test_a_suspended_job_stays_suspended_by_an_apply_of_its_file(store: SqliteStore) -> None:
     applied(store, job())
-    commit.suspend(store, *KEY, 6.0)
+    commit.suspend_object(store, *KEY, 6.0)
     assert applied(store, job()) == [("batchjob/job", "unchanged", "suspend set by hand stays")]
     assert spec_of(store)["suspend"] is True
     applied(store, job(backoffLimitPerIndex=2))
@@ -60,14 +60,14 @@ def test_a_suspended_job_stays_suspended_by_an_apply_of_its_file(store: SqliteSt
 
 def test_a_resumed_job_is_suspended_again_by_a_file_that_says_so(store: SqliteStore) -> None:
     applied(store, job(suspend=True))
-    commit.suspend(store, *KEY, 6.0, wanted=False)
+    commit.suspend_object(store, *KEY, 6.0, wanted=False)
     applied(store, job(suspend=True))
     assert spec_of(store)["suspend"] is True
 
 
 def test_a_file_that_says_not_suspended_resumes(store: SqliteStore) -> None:
     applied(store, job(suspend=False))
-    commit.suspend(store, *KEY, 6.0)
+    commit.suspend_object(store, *KEY, 6.0)
     applied(store, job(suspend=False))
     assert "suspend" not in spec_of(store)
 
@@ -83,7 +83,7 @@ def test_a_field_that_the_file_had_and_lost_is_unset(store: SqliteStore) -> None
 
 def test_a_default_that_the_file_said_and_lost_is_unset(store: SqliteStore) -> None:
     applied(store, job(suspend=False))
-    commit.suspend(store, *KEY, 6.0)
+    commit.suspend_object(store, *KEY, 6.0)
     applied(store, job())
     assert "suspend" not in spec_of(store)
 
@@ -130,8 +130,8 @@ def test_a_field_that_does_not_go_with_the_file_gives_way(store: SqliteStore) ->
 def test_a_diff_shows_what_an_apply_would_do_to_it(store: SqliteStore) -> None:
     applied(store, job(parallelism=4))
     edit(store, "parallelism=2", "maxFailedIndexes=3")
-    (change,) = propose(store, [job(parallelism=4)], Order(), 7.0)
-    lines = list(difference(change))
+    (change,) = propose_changes(store, [job(parallelism=4)], ApplyOptions(), 7.0)
+    lines = list(format_diff(change))
     assert "-  parallelism: 2" in lines
     assert "+  parallelism: 4" in lines
     assert not any(line[:1] in "+-" and "maxFailedIndexes" in line for line in lines)
@@ -143,15 +143,15 @@ def test_what_the_repository_never_had_is_no_drift(store: SqliteStore) -> None:
     row = store.resources.get(*KEY)
     assert row is not None
     note = KeptBy("source/x", "f.yaml:1", "c" * 40, digest_of(row))
-    commit.suspend(store, *KEY, 6.0)
+    commit.suspend_object(store, *KEY, 6.0)
     row = store.resources.get(*KEY)
     assert row is not None
     assert row.annotations[FIELDS]
-    assert not drifted(row, note)
+    assert not has_drifted(row, note)
     edit(store, "parallelism=2")
     row = store.resources.get(*KEY)
     assert row is not None
-    assert drifted(row, note)
+    assert has_drifted(row, note)
 
 
 FIELD_VALUES = {

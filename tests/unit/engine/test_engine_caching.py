@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.controllers import reconcile
 from fleetctl.controllers.model import Metric
@@ -19,7 +19,7 @@ from fleetctl.manifest import Manifest
 from fleetctl.providers.sources.revision import of_project
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.tracking.looked import Looked
+from fleetctl.tracking.source_state import SourceState
 from tests.unit.engine.fake_world import Fleet
 
 ITEMS = [{"x": 1}, {"x": 2}, {"x": 3}]
@@ -94,7 +94,7 @@ async def end_of_one_and_start_of_its_equal(fleet: Fleet) -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     spec = KINDS["BatchJob"].spec.model_validate(job(ITEMS[0]))
-    commit.apply(fleet.store, [manifest_of(spec, "two")], fleet.clock.now_s())
+    commit.apply_manifests(fleet.store, [manifest_of(spec, "two")], fleet.clock.now_s())
 
 
 async def test_a_success_may_be_taken_over_in_the_commit_that_records_it() -> None:
@@ -245,7 +245,7 @@ async def test_an_apply_tells_how_many_tasks_need_not_run() -> None:
         await finish_all(fleet)
         about = Metadata.model_validate({"name": "two"})
         manifest = Manifest("BatchJob", "two", about, spec, "test.yaml", 1)
-        [outcome] = commit.apply(fleet.store, [manifest], fleet.clock.now_s())
+        [outcome] = commit.apply_manifests(fleet.store, [manifest], fleet.clock.now_s())
         assert outcome.message == "4 tasks: 3 cached, 1 to run"
 
 
@@ -261,8 +261,8 @@ async def test_a_directory_counts_as_what_was_in_it_when_it_was_taken(tmp_path: 
     async def apply(fleet: Fleet, name: str) -> None:
         about = Metadata.model_validate({"name": name})
         manifests = [Manifest("BatchJob", name, about, spec, "test.yaml", 1)]
-        order = Order(looked={manifests[0].key: Looked(held(tmp_path), str(tmp_path))})
-        commit.apply(fleet.store, manifests, fleet.clock.now_s(), order)
+        order = ApplyOptions(looked={manifests[0].key: SourceState(held(tmp_path), str(tmp_path))})
+        commit.apply_manifests(fleet.store, manifests, fleet.clock.now_s(), order)
         await fleet.settle()
 
     async with Fleet() as fleet:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fleetctl.common import tasks
-from fleetctl.common.tasks import cancel
+from fleetctl.common.tasks import cancel_tasks
 
 
 async def test_who_swallows_a_cancellation_is_cancelled_again(
@@ -35,7 +35,7 @@ async def test_who_swallows_a_cancellation_is_cancelled_again(
 
     looking = asyncio.ensure_future(looks_again_and_again())
     await asyncio.sleep(0)
-    await cancel([looking])
+    await cancel_tasks([looking])
     assert looking.cancelled()
     assert swallowed == 3
 
@@ -51,6 +51,6 @@ async def test_tasks_that_are_over_or_fail_on_the_way_are_taken_as_they_are() ->
     await over
     failing = asyncio.ensure_future(fails())
     await asyncio.sleep(0)
-    await cancel([over, failing])
+    await cancel_tasks([over, failing])
     assert isinstance(failing.exception(), ValueError)
-    await cancel([])
+    await cancel_tasks([])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.controllers.model import Checkpoints, Saved
+from fleetctl.controllers.model import CheckpointReport, SavedCheckpoint
 from tests.unit.engine.fake_world import Fleet
 
 TRAINING: dict[str, Any] = {
@@ -15,8 +15,10 @@ TRAINING: dict[str, Any] = {
 }
 
 
-def saved(*steps: int) -> tuple[Saved, ...]:
-    return tuple(Saved(step, f"/ckpt/run/step-{step:08d}", 1_000.0 + step, 7) for step in steps)
+def saved(*steps: int) -> tuple[SavedCheckpoint, ...]:
+    return tuple(
+        SavedCheckpoint(step, f"/ckpt/run/step-{step:08d}", 1_000.0 + step, 7) for step in steps
+    )
 
 
 def events(fleet: Fleet, reason: str) -> list[str]:
@@ -26,7 +28,7 @@ def events(fleet: Fleet, reason: str) -> list[str]:
 
 async def fails(fleet: Fleet, **told: Any) -> None:
     """The attempt of now; the next one begins."""
-    fleet.local.finish(0, ok=False, checkpoints=Checkpoints(**told))
+    fleet.local.finish(0, ok=False, checkpoints=CheckpointReport(**told))
     await fleet.settle()
     await fleet.later(2.0)
 
@@ -47,9 +49,9 @@ async def test_checkpoints_are_kept_and_told_after_a_crash_of_the_controller_too
         first, second, *_ = fleet.runs("train")
         assert (first.resumed_step, first.saved_step) == (None, 15)
         assert (second.resumed_step, second.saved_step) == (15, None)
-        assert events(fleet, "CheckpointSetAside") == [f"stage 0 attempt 1: {aside[0]}"]
-        assert events(fleet, "CheckpointUnknown") == [f"stage 0 attempt 1: {left[0]}"]
-        assert events(fleet, "Resumed") == ["stage 0 attempt 2 goes on from step 15"]
+        assert events(fleet, "CheckpointSetAside") == [f"stage main attempt 1: {aside[0]}"]
+        assert events(fleet, "CheckpointUnknown") == [f"stage main attempt 1: {left[0]}"]
+        assert events(fleet, "Resumed") == ["stage main attempt 2 goes on from step 15"]
 
 
 async def test_case_7_a_step_back_is_told_once_an_attempt_has_made_it() -> None:
@@ -61,10 +63,10 @@ async def test_case_7_a_step_back_is_told_once_an_attempt_has_made_it() -> None:
         order = fleet.local.orders[fleet.local.run(0)]
         assert order.checkpoint is not None and order.checkpoint.below == 15
         assert events(fleet, "SteppedBack") == []
-        fleet.local.finish(0, checkpoints=Checkpoints(resumed=10))
+        fleet.local.finish(0, checkpoints=CheckpointReport(resumed=10))
         await fleet.settle()
         assert fleet.status("train")["phase"] == "Succeeded"
         assert events(fleet, "SteppedBack") == [
-            "stage 0 attempt 4 goes back to step 10:"
+            "stage main attempt 4 goes back to step 10:"
             " attempts from step 15 failed before they saved anything"
         ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.retention.limits import DEFAULTS, Sort
+from fleetctl.controllers.kinds.retention.limits import DEFAULTS, RetentionSort
 from fleetctl.engine.execute.forgetting import forget_some
 from tests.unit.engine.fake_world import Fleet, tasks
 
@@ -60,7 +60,7 @@ async def test_retention_forgets_a_deleted_job_and_no_other() -> None:
         await world.delete("BatchJob", "new")
         assert rows(world, "SELECT count(*) FROM gone") == [(2,)]
         await world.later(2 * DAY_S)
-        while forget_some(world.engine.state, DEFAULTS[Sort.DELETED]):
+        while forget_some(world.engine.state, DEFAULTS[RetentionSort.DELETED]):
             await world.settle()
         assert rows(world, "SELECT name FROM gone") == [("new",)]
         assert rows(world, "SELECT count(*) FROM runs") == [(2,)]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.propose import propose_changes, store_changes
 from fleetctl.apply.request.options import order_of
 from fleetctl.apply.write import commit as writes
-from fleetctl.apply.write.retry import Choice, retry
+from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
@@ -33,8 +33,8 @@ def job(name: str, *depends: Any, **fields: Any) -> Manifest:
 
 
 async def apply(fleet: Fleet, *manifests: Manifest, **said: Any) -> list[Change]:
-    found = propose(fleet.store, manifests, order_of(said), fleet.clock.now_s())
-    commit(fleet.store, found, fleet.clock.now_s())
+    found = propose_changes(fleet.store, manifests, order_of(said), fleet.clock.now_s())
+    store_changes(fleet.store, found, fleet.clock.now_s())
     for change in found:
         fleet.engine.state.poke(change.after.uid)
     await fleet.settle()
@@ -222,7 +222,7 @@ async def test_a_retry_of_the_dependency_and_then_of_it_goes_on() -> None:
         await apply(fleet, job("x"), job("y", "x", onDependencyFailed="Skip"))
         await finish(fleet, "batchjob/x", ok=False)
         for kind, name in (("BatchJob", "x"), ("BatchJob", "y")):
-            retry(fleet.store, kind, name, Choice("failed"), fleet.clock.now_s())
+            requeue_units(fleet.store, kind, name, RetryChoice("failed"), fleet.clock.now_s())
             await fleet.settle()
         assert stands(fleet)[1] == "AwaitsDependency"
         await finish(fleet, "batchjob/x")
@@ -232,7 +232,7 @@ async def test_a_retry_of_the_dependency_and_then_of_it_goes_on() -> None:
 async def test_a_suspended_dependency_holds_it_up() -> None:
     async with Fleet() as fleet:
         await apply(fleet, job("x"), job("y", "x"))
-        writes.suspend(fleet.store, "BatchJob", "x", fleet.clock.now_s())
+        writes.suspend_object(fleet.store, "BatchJob", "x", fleet.clock.now_s())
         await fleet.settle()
         assert fleet.status("y")["message"].endswith("which is Suspended")
 

@@ -34,7 +34,7 @@ def job(name: str = "job", count: int = 2, **fields: Any) -> Manifest:
 
 
 def applied(store: SqliteStore, *found: Manifest) -> list[tuple[str, str, str]]:
-    outcomes = commit.apply(store, found, 5.0)
+    outcomes = commit.apply_manifests(store, found, 5.0)
     return [(outcome.key, outcome.outcome, outcome.message) for outcome in outcomes]
 
 
@@ -106,7 +106,7 @@ def test_all_manifests_are_stored_or_none(store: SqliteStore) -> None:
 
     broken = open_memory_store(ManualClock(), before_commit=breaks)
     with pytest.raises(Broken):
-        commit.apply(broken, [job("a"), job("b")], 5.0)
+        commit.apply_manifests(broken, [job("a"), job("b")], 5.0)
     assert names(broken) == []
 
 
@@ -134,7 +134,7 @@ def test_a_volume_that_is_declared_beside_it_is_the_declared_one(store: SqliteSt
 
 def test_a_deletion_is_a_wish_and_the_name_is_free_at_once(store: SqliteStore) -> None:
     applied(store, job())
-    uid = commit.delete(store, "BatchJob", "job", 9.0)
+    uid = commit.delete_object(store, "BatchJob", "job", 9.0)
     [row] = store.resources.list()
     assert (row.uid, row.deleted_at_s) == (uid, 9.0)
     assert applied(store, job()) == [("batchjob/job", "created", "2 tasks")]
@@ -143,21 +143,21 @@ def test_a_deletion_is_a_wish_and_the_name_is_free_at_once(store: SqliteStore) -
 
 def test_what_is_not_there_cannot_be_deleted_or_suspended(store: SqliteStore) -> None:
     with pytest.raises(NotFound, match="batchjob/job is not there"):
-        commit.delete(store, "BatchJob", "job", 9.0)
+        commit.delete_object(store, "BatchJob", "job", 9.0)
     applied(store, job())
-    commit.delete(store, "BatchJob", "job", 9.0)
+    commit.delete_object(store, "BatchJob", "job", 9.0)
     with pytest.raises(NotFound):
-        commit.suspend(store, "BatchJob", "job", 9.0)
+        commit.suspend_object(store, "BatchJob", "job", 9.0)
 
 
 def test_suspending_and_resuming_change_one_field(store: SqliteStore) -> None:
     applied(store, job(parallelism=3))
     [before] = store.resources.list()
-    assert commit.suspend(store, "BatchJob", "job", 9.0)
-    assert not commit.suspend(store, "BatchJob", "job", 9.0)
+    assert commit.suspend_object(store, "BatchJob", "job", 9.0)
+    assert not commit.suspend_object(store, "BatchJob", "job", 9.0)
     [row] = store.resources.list()
     assert (row.generation, json.loads(row.spec)["suspend"]) == (2, True)
-    assert commit.suspend(store, "BatchJob", "job", 9.0, wanted=False)
+    assert commit.suspend_object(store, "BatchJob", "job", 9.0, wanted=False)
     [row] = store.resources.list()
     assert json.loads(row.spec) == json.loads(before.spec)
 
@@ -165,4 +165,4 @@ def test_suspending_and_resuming_change_one_field(store: SqliteStore) -> None:
 def test_a_volume_has_nothing_to_suspend(store: SqliteStore) -> None:
     applied(store, manifest("Volume", "data", {}))
     with pytest.raises(UsageError, match="nothing to suspend"):
-        commit.suspend(store, "Volume", "data", 9.0)
+        commit.suspend_object(store, "Volume", "data", 9.0)

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from fleetctl.apply.write import commit
-from fleetctl.engine.shared.settings import Settings
+from fleetctl.engine.shared.engine_settings import EngineSettings
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
@@ -40,7 +40,7 @@ async def calls_of_an_end(*, done: int, live: int, over: int = 0) -> int:
 
     over: objects beside it that are over.
     """
-    async with Fleet(settings=Settings(messages_per_tick_max=10_000)) as fleet:
+    async with Fleet(settings=EngineSettings(messages_per_tick_max=10_000)) as fleet:
         for number in range(over):
             await fleet.apply("BatchJob", f"over-{number}", tasks(1, cache={"policy": "Never"}))
             fleet.local.finish(0, of=f"batchjob/over-{number}")
@@ -88,7 +88,7 @@ async def calls_of_a_new_search(trials: int) -> int:
     search = {"method": "random", "parameters": {"x": {"min": 0.0, "max": 1.0}}}
     spec = {"search": search, "trials": trials, "parallelism": 4}
     async with Fleet() as fleet:
-        commit.apply(fleet.store, [sweep(spec)], fleet.clock.now_s())
+        commit.apply_manifests(fleet.store, [sweep(spec)], fleet.clock.now_s())
         with Calls() as calls:
             fleet.engine.ticks.make()
         await fleet.settle()

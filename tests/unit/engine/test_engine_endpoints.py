@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.engine.kinds.endpoints.endpoints import Endpoints
 from fleetctl.providers.contract.base import RunRequest
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.load import work_of
 from tests.unit.engine.fake_gateway import FakeGateway
 from tests.unit.engine.fake_world import Fleet, tasks
@@ -23,7 +25,7 @@ KEY = "sk-canary"
 @asynccontextmanager
 async def fleet(**known: str) -> AsyncIterator[tuple[Fleet, FakeGateway]]:
     gateway = FakeGateway()
-    async with Fleet(secrets=lambda names, within: Found(known), gateway=gateway) as made:
+    async with Fleet(secrets=lambda names, within: ResolvedSecrets(known), gateway=gateway) as made:
         yield made, gateway
 
 
@@ -35,8 +37,8 @@ def asking(count: int = 1, **fields: Any) -> dict[str, Any]:
 
 async def turn(made: Fleet) -> None:
     """What the helpers of a running engine do between two ticks."""
-    await made.engine.endpoints.turn()
-    await made.engine.endpoints.hear(wait_s=0.0)
+    await made.engine.parts.get(Endpoints).turn()
+    await made.engine.parts.get(Endpoints).hear(wait_s=0.0)
     await made.settle()
 
 
@@ -170,7 +172,7 @@ async def test_calls_are_charged_once_whatever_is_heard_twice() -> None:
         assert (sums["calls"], sums["cost"]) == (3, {"actual": 1.25})
 
 
-@pytest.mark.parametrize("kind", ["BatchJob", "Sweep", "TrainingRun"])
+@pytest.mark.parametrize("kind", [it.name for it in KINDS.values() if it.runs])
 @pytest.mark.parametrize("seed", range(8))
 async def test_whatever_is_over_has_its_calls_counted(kind: str, seed: int) -> None:
     dice, truth_usd = random.Random(f"{kind} {seed}"), 0.0
@@ -220,9 +222,46 @@ def asking_kind(kind: str) -> dict[str, Any]:
 
 
 async def over_is_counted(made: Fleet, usd: float) -> None:
+    """I29: whatever is over has its calls booked in every place where they are looked up."""
     status = made.status("ask")
-    if status.get("phase") in ("Succeeded", "Failed"):
-        assert status["cost"].get("calls", 0.0) == pytest.approx(usd), status
+    if status.get("phase") not in ("Succeeded", "Failed"):
+        return
+    endpoint = made.store.resources.get("Endpoint", "small")
+    assert endpoint is not None
+    booked = made.store.calls.sum_of(endpoint.uid)
+    in_the_ledger = sum(it.usd for it in made.store.ledger.entries())
+    for where in (status["cost"].get("calls", 0.0), booked.usd, in_the_ledger):
+        assert where == pytest.approx(usd), status
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_budget_has_left_what_a_finished_object_did_not_use(seed: int) -> None:
+    dice, cap_usd = random.Random(seed), 100.0
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking(2, budget={"maxCost": cap_usd}))
+        for _ in range(20):
+            move = dice.choice(["ask", "ask", "kill", "turn"])
+            if move == "ask":
+                run = dice.choice(orders(made)).run
+                gateway.ask(run, usd=0.25, reserved_usd=dice.choice([0.0, 1.5]))
+            elif move == "kill":
+                gateway.kill()
+            else:
+                await turn(made)
+        for order in orders(made):
+            made.local.finish(order.index)
+        gateway.kill()  # amid the last calls
+        for _ in range(3):
+            await turn(made)
+            await made.later(1)
+        status = made.status("ask")
+        assert status["phase"] == "Succeeded"
+        used_usd = sum(row["usd"] for row in gateway.rows.values())
+        left_usd = cap_usd - used_usd
+        assert status["budget"]["used"] == pytest.approx(used_usd)
+        assert status["budget"]["left"] == pytest.approx(left_usd)
 
 
 async def test_a_gateway_that_never_comes_back_is_not_waited_for() -> None:
@@ -237,11 +276,11 @@ async def test_a_gateway_that_never_comes_back_is_not_waited_for() -> None:
         await made.settle()
         status = made.status("ask")
         assert (status["phase"], status["reason"]) == ("Running", "Finishing")
-        assert "what its calls cost is being counted" in status["message"]
+        assert "the cost of its calls is being counted" in status["message"]
         await made.later(61)
         status = made.status("ask")
         assert status["phase"] == "Succeeded"
-        assert "its last calls cost is counted once it does" in status["message"]
+        assert "the cost of its last calls is counted once it does" in status["message"]
         gateway.away = False
         await turn(made)
         assert made.status("ask")["cost"]["actual"] == 1.25
@@ -335,6 +374,26 @@ async def test_a_deleted_endpoint_goes_after_its_last_user() -> None:
         assert "small" not in made.names()
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_start_waits_until_the_gateway_has_the_present_spec(deleted: bool) -> None:
+    """Else its first calls would go by the former rules, such as none that keeps answers."""
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        if deleted:
+            await made.delete("Endpoint", "small")
+        cached = {**SERVER, "cache": {"policy": "Always"}}
+        await made.apply("Endpoint", "small", cached)
+        await made.apply("BatchJob", "ask", asking())
+        assert not orders(made)
+        why = made.status("ask")
+        assert why["reason"] == "EndpointNotReady", why
+        assert "has not received its present spec" in why["message"]
+        await turn(made)
+        assert len(orders(made)) == 1
+        assert [it.spec["cache"] for it in gateway.served] == [cached["cache"]]
+
+
 async def test_work_runs_again_by_the_model_that_a_name_stands_for_now() -> None:
     async with fleet() as (made, _):
         await made.apply("Endpoint", "small", SERVER)
@@ -379,7 +438,7 @@ async def test_what_a_disk_refused_is_taken_in_once_when_it_is_heard_again() -> 
         (order,) = orders(made)
         assert gateway.ask(order.run, usd=1.25)
         made.fail_commits = 1
-        await made.engine.endpoints.hear(wait_s=0.0)
+        await made.engine.parts.get(Endpoints).hear(wait_s=0.0)
         await turn(made)
         assert made.status("all")["used"] == 1.25
         assert made.status("ask")["budget"]["used"] == 1.25
@@ -400,7 +459,7 @@ async def test_what_plans_read_has_the_cost_of_calls() -> None:
 async def test_a_busy_endpoint_does_not_keep_the_controller_busy() -> None:
     async with fleet() as (made, gateway):
         await made.apply("Endpoint", "small", SERVER)
-        tending = asyncio.ensure_future(made.engine.endpoints.tend())
+        tending = asyncio.ensure_future(made.engine.parts.get(Endpoints).tend())
         for _ in range(20):  # each look finds it busier than the last
             await made.settle()
         tending.cancel()

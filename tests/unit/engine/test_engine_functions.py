@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from fleetctl.common.errors import Refused
-from fleetctl.engine.hurry import hurry
+from fleetctl.engine.start_nudges import nudge_starts
 from fleetctl.providers.contract.base import FunctionAsset
 from tests.unit.engine.fake_world import Fleet, tasks
 
@@ -52,7 +52,7 @@ async def test_a_start_waits_for_a_function_that_is_not_there_and_says_what_to_d
         assert (status["phase"], status["reason"]) == ("Pending", "FunctionMissing")
         assert "apply a manifest of kind Function with the name `embedder`" in status["hint"]
         await fleet.apply("Function", "embedder", {})
-        hurry(fleet.engine.state, "FunctionMissing")
+        nudge_starts(fleet.engine.state, "FunctionMissing")
         await fleet.settle()
         assert fleet.status("job")["phase"] == "Running"
 

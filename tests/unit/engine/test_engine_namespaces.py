@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.prune import Pruning
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.prune import PruneLimit
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.common.errors import NotFound
-from fleetctl.engine.execute.secrets import Found
-from fleetctl.manifest import Document, load
-from fleetctl.manifest.document.namespaces import Chosen
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.manifest import Document, load_manifests
+from fleetctl.manifest.document.namespaces import NamespaceChoice
 from tests.unit.engine.fake_world import Fleet, tasks
 
 MOUNTS = {"python": "pass", "volumes": [{"name": "data", "mountPath": "/data"}]}
@@ -31,10 +31,12 @@ def keys(fleet: Fleet) -> list[str]:
 
 def apply(fleet: Fleet, names: list[str], within: str, *, prune: bool = False) -> list[str]:
     text = "".join(JOB % name for name in names)
-    manifests = load([Document("jobs.yaml", text, ".")], Chosen(within, binding=True))
-    pruning = Pruning(most=9) if prune else None
-    order = Order(applyset="nightly", pruning=pruning, namespace=within)
-    return [it.outcome for it in commit.apply(fleet.store, manifests, 1.0, order)]
+    manifests = load_manifests(
+        [Document("jobs.yaml", text, ".")], NamespaceChoice(within, binding=True)
+    )
+    pruning = PruneLimit(most=9) if prune else None
+    order = ApplyOptions(applyset="nightly", pruning=pruning, namespace=within)
+    return [it.outcome for it in commit.apply_manifests(fleet.store, manifests, 1.0, order)]
 
 
 async def test_a_job_and_the_volume_that_it_names_are_the_namespaces_own() -> None:
@@ -78,9 +80,9 @@ async def test_what_is_not_there_is_named_with_its_namespace() -> None:
 async def test_a_secret_is_that_of_the_objects_namespace() -> None:
     asked: list[tuple[tuple[str, ...], str]] = []
 
-    def resolve(names: tuple[str, ...], namespace: str) -> Found:
+    def resolve(names: tuple[str, ...], namespace: str) -> ResolvedSecrets:
         asked.append((names, namespace))
-        return Found({"KEY": namespace})
+        return ResolvedSecrets({"KEY": namespace})
 
     template = {"python": "pass", "secrets": ["keys"]}
     async with Fleet(secrets=resolve) as fleet:
@@ -103,8 +105,8 @@ async def test_a_function_is_that_of_the_objects_namespace() -> None:
 
 
 async def test_a_success_with_a_secret_is_no_success_of_another_namespace() -> None:
-    def resolve(_names: tuple[str, ...], _namespace: str) -> Found:
-        return Found({"KEY": "value"})
+    def resolve(_names: tuple[str, ...], _namespace: str) -> ResolvedSecrets:
+        return ResolvedSecrets({"KEY": "value"})
 
     async def cached(fleet: Fleet, name: str, namespace: str, spec: dict[str, Any]) -> object:
         await fleet.apply("BatchJob", name, spec, namespace=namespace)

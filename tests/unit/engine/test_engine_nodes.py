@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.model import Node, RunState, Usage
+from fleetctl.controllers.model import GpuUsage, Node, RunState
 from fleetctl.specs.blocks.nodes import nodes_of
 from tests.unit.engine.fake_world import CONTRACT, Fleet
 
@@ -139,7 +139,7 @@ async def test_how_busy_the_gpus_are_is_told_while_it_runs_and_no_longer() -> No
     async with Fleet() as fleet:
         await fleet.apply("TrainingRun", "t", {"template": {"script": "train"}})
         name = fleet.local.run(0)
-        fleet.local.usage, fleet.local.begun_bytes = Usage(2, 80.4, 60_000, 163_840, 2.5), 10
+        fleet.local.usage, fleet.local.begun_bytes = GpuUsage(2, 80.4, 60_000, 163_840, 2.5), 10
         fleet.engine.watcher.look(name)
         await fleet.settle()
         memory = {"memoryMib": 60_000, "memoryTotalMib": 163_840}

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.notices.message import Message
-from fleetctl.controllers.kinds.notices.notice import Sink as To
-from fleetctl.notices import program
-from fleetctl.notices.outcome import TAKEN, Outcome
-from fleetctl.notices.send import send
+from fleetctl.controllers.kinds.notices.message import NoticeMessage
+from fleetctl.controllers.kinds.notices.notice import NoticeSink as To
+from fleetctl.notices import notice_program
+from fleetctl.notices.request import keeps_credentials
+from fleetctl.notices.send import send_notice
+from fleetctl.notices.sink_outcome import TAKEN, SinkOutcome
 from tests.emulators.sink import Sink
 
 BODY = {
@@ -26,19 +27,21 @@ BODY = {
     "name": "a", "namespace": "default", "reason": "FailedIndexes",
     "counts": {"total": 3, "succeeded": 2, "failed": 1}, "costUsd": {"actual": 1.5},
 }  # fmt: skip
-MESSAGE = Message("msg_1", (BODY,))
+MESSAGE = NoticeMessage("msg_1", (BODY,))
 LINE = "batchjob/a has failed: FailedIndexes, 2 of 3 succeeded, 1 failed, $1.50"
 
 
 async def tell(
     how: str, fields: Mapping[str, Any], values: Mapping[str, str] | None = None
-) -> Outcome:
+) -> SinkOutcome:
     to = To("default", how, fields)
-    return await send(to, values or {}, MESSAGE, now_s=1_700_000_000.5)
+    return await send_notice(to, values or {}, MESSAGE, now_s=1_700_000_000.5)
 
 
-async def run(*argv: str, programs: bool = True) -> Outcome:
-    return await send(To("default", "command", {}, argv), {}, MESSAGE, now_s=0.0, programs=programs)
+async def run(*argv: str, programs: bool = True) -> SinkOutcome:
+    return await send_notice(
+        To("default", "command", {}, argv), {}, MESSAGE, now_s=0.0, programs=programs
+    )
 
 
 # Slack
@@ -163,7 +166,7 @@ async def test_a_recipient_that_is_refused_does_not_have_the_others_told_again()
         url = f"smtp://127.0.0.1:{server.server_address[1]}"
         some = {"secret": "s", "to": ["a@x.org", "nobody@x.org"]}
         found = await tell("email", some, {"SMTP_URL": url})
-        assert found == Outcome(remark="its server refused 1 of 2 recipients")
+        assert found == SinkOutcome(remark="its server refused 1 of 2 recipients")
         nobody = {"secret": "s", "to": ["nobody@x.org"]}
         found = await tell("email", nobody, {"SMTP_URL": url})
         assert found.problem == "its server refuses every recipient"
@@ -189,9 +192,9 @@ async def test_a_program_gets_the_notice_and_nothing_of_the_controllers_environm
 async def test_a_program_that_fails_or_does_not_end_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert (await run("sh", "-c", "exit 3")).problem == "`sh` ended with exit code 3"
+    assert (await run("sh", "-c", "exit 3")).problem == "`sh` exited with code 3"
     assert (await run("/no/such")).problem.startswith("`/no/such` cannot be started: No such file")
-    monkeypatch.setattr(program, "PROGRAM_S", 0.2)
+    monkeypatch.setattr(notice_program, "PROGRAM_S", 0.2)
     found = await run("sleep", "1000")
     assert found.problem == "`sleep` was killed: it took longer than 0.2 s"
 
@@ -199,3 +202,95 @@ async def test_a_program_that_fails_or_does_not_end_is_tried_again(
 async def test_a_controller_in_a_cluster_starts_no_program(tmp_path: Path) -> None:
     found = await run("touch", str(tmp_path / "made"), programs=False)
     assert found.gone and not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "kept"),
+    [
+        ("169.254.169.254", True), ("fe80::1%eth0", True), ("::ffff:169.254.169.254", True),
+        ("64:ff9b::a9fe:a9fe", True), ("64:ff9b:1::a9fe:a9fe", True), ("2002:a9fe:a9fe::1", True),
+        ("::a9fe:a9fe", True), ("2001:0:a9fe:a9fe::1", True), ("2001::5601:5601", True),
+        ("fd00:ec2::254", True), ("100.100.100.200", True), ("::ffff:100.100.100.200", True),
+        ("127.0.0.1", False), ("::1", False), ("10.0.0.1", False), ("::ffff:10.0.0.1", False),
+        ("2606:4700::1111", False), ("64:ff9b::a00:1", False),
+    ],
+)  # fmt: skip
+def test_addresses_at_which_clouds_keep_credentials_are_known(address: str, kept: bool) -> None:
+    assert keeps_credentials(address) is kept
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("169.254.169.254", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518"),
+        *("[::ffff:169.254.169.254]", "[64:ff9b::169.254.169.254]"),
+    ],
+)
+async def test_no_proxy_is_asked_for_them(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    heard = await tell("webhook", {"url": f"https://{host}/x"})
+    assert "link-local address, where clouds keep credentials" in heard.problem
+
+
+# States of commits
+
+COMMIT = {
+    "id": "msg_2",
+    "event": "SourceApplied",
+    "kind": "Source",
+    "name": "fleet",
+    "namespace": "default",
+    "reason": "Ready",
+    "at": "2026-01-01T00:00:00.000Z",
+    "repository": "git@forge.example.org:acme/jobs.git",
+    "revision": "4be1f9a",
+}
+REFUSED = {**COMMIT, "event": "SourceFailed", "reason": "RevisionRefused"}
+
+
+async def tell_commits(
+    fields: Mapping[str, Any], values: Mapping[str, str], *bodies: Mapping[str, Any]
+) -> SinkOutcome:
+    to = To("default", "commitStatus", {"secret": "s", **fields})
+    return await send_notice(to, values, NoticeMessage("msg_2", bodies), now_s=0.0)
+
+
+async def test_a_commit_that_is_applied_or_refused_is_marked_at_github() -> None:
+    with Sink() as sink:
+        base, values = sink.url.removesuffix("/hook"), {"GITHUB_TOKEN": "canary"}
+        assert await tell_commits({"url": base}, values, COMMIT, REFUSED) == TAKEN
+        first, second = sink.requests
+        assert first.path == second.path == "/repos/acme/jobs/statuses/4be1f9a"
+        assert first.headers["authorization"] == "Bearer canary"
+        named = {"context": "fleetctl/default/fleet"}
+        assert first.json == {"state": "success", "description": "Ready", **named}
+        assert second.json == {"state": "failure", "description": "RevisionRefused", **named}
+
+
+async def test_and_at_gitlab() -> None:
+    with Sink() as sink:
+        base, values = sink.url.removesuffix("/hook"), {"GITLAB_TOKEN": "canary"}
+        assert await tell_commits({"url": base}, values, REFUSED) == TAKEN
+        (request,) = sink.requests
+        assert request.path == "/projects/acme%2Fjobs/statuses/4be1f9a"
+        assert request.headers["private-token"] == "canary"
+        assert (request.json["state"], request.json["name"]) == ("failed", "fleetctl/default/fleet")
+
+
+@pytest.mark.parametrize(
+    ("fields", "values", "body", "problem"),
+    [
+        ({}, {}, COMMIT, "secret/s must have one of GITHUB_TOKEN and GITLAB_TOKEN"),
+        (
+            {"url": "http://example.invalid"},
+            {"GITHUB_TOKEN": "x"},
+            COMMIT,
+            "its `url` must begin with https://",
+        ),
+        ({}, {"GITHUB_TOKEN": "x"}, BODY, "it reports commits of a Source alone"),
+    ],
+)
+async def test_a_commit_that_cannot_be_marked_says_why(
+    fields: Mapping[str, Any], values: Mapping[str, str], body: Mapping[str, Any], problem: str
+) -> None:
+    assert (await tell_commits(fields, values, body)).problem == problem

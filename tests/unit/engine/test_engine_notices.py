@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import json
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,13 +15,13 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.kinds.notices.message import Message
-from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.kinds.notices.delivery import Send
+from fleetctl.controllers.kinds.notices.message import NoticeMessage
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.engine.kinds.notices.delivery import NoticeDelivery, SendNotice
 from fleetctl.notices import request
 from fleetctl.notices import send as sending
-from fleetctl.notices.outcome import TAKEN, Outcome
-from fleetctl.notices.send import send
+from fleetctl.notices.send import send_notice
+from fleetctl.notices.sink_outcome import TAKEN, SinkOutcome
 from tests.emulators.sink import CUT, HANG, Sink
 from tests.unit.engine.fake_remote import Remote, RemoteKeeper, job
 from tests.unit.engine.fake_world import Fleet, tasks
@@ -44,9 +45,9 @@ def sink() -> Iterator[Sink]:
         yield made
 
 
-def fleet(sink: Sink, by: Send | None = send) -> Fleet:
+def fleet(sink: Sink, by: SendNotice | None = send_notice) -> Fleet:
     values = {"WEBHOOK_URL": sink.url, "WEBHOOK_SECRET": f"whsec_{KEY}"}
-    return Fleet(secrets=lambda names, namespace: Found(values), send=by)
+    return Fleet(secrets=lambda names, namespace: ResolvedSecrets(values), send=by)
 
 
 def told(*events: str, **sinks: Any) -> dict[str, Any]:
@@ -70,6 +71,11 @@ async def until(world: Fleet, what: Callable[[], bool], *, step_s: float = 0.0) 
 
 def rows(world: Fleet) -> list[tuple[Any, ...]]:
     query = "SELECT object, event, state, tries FROM notices ORDER BY nid"
+    return world.database.state.execute(query).fetchall()
+
+
+def bodies(world: Fleet) -> list[tuple[str, str]]:
+    query = "SELECT event, body FROM notices ORDER BY nid"
     return world.database.state.execute(query).fetchall()
 
 
@@ -127,7 +133,7 @@ async def test_a_crash_between_the_end_and_its_notice_loses_nothing_and_makes_no
         world.local.finish(0)
         await world.settle()
         assert [it[2] for it in rows(world)] == ["Waiting"]
-        world.send = send
+        world.send = send_notice
         await world.crash()
         await until(world, lambda: delivered(world) == 1)
         await world.crash()
@@ -155,7 +161,7 @@ def events(world: Fleet, reason: str = "NoticeUndelivered") -> list[str]:
 
 
 async def tried(world: Fleet, times: int) -> None:
-    """Until so many answers are written down, or it is over."""
+    """Until so many answers are written down, or it has ended."""
     await until(world, lambda: any(it[3] >= times for it in rows(world)))
 
 
@@ -228,7 +234,7 @@ async def test_gone_is_believed_when_it_is_said_twice_and_is_seen(sink: Sink) ->
         assert states(world) == ["Waiting"]
         await world.later(60)
         await until(world, lambda: states(world) == ["Undelivered"])
-        assert events(world) == ["Succeeded was not told by webhook of secret/hook: it answers 410"]
+        assert events(world) == ["Succeeded was not sent by webhook of secret/hook: it answers 410"]
         await world.later(DAY_S)
         assert len(sink.requests) == 2
 
@@ -244,20 +250,20 @@ async def test_after_a_day_it_is_given_up_and_seen(sink: Sink) -> None:
         await tried(world, 2)
         await world.later(20)
         await until(world, lambda: states(world) == ["Undelivered"])
-        assert events(world) == ["Succeeded was not told by webhook of secret/hook: it answers 503"]
+        assert events(world) == ["Succeeded was not sent by webhook of secret/hook: it answers 503"]
         assert world.engine.idle()
 
 
 async def test_a_secret_that_is_not_there_is_waited_for(sink: Sink) -> None:
     missing = Unavailable("secret/hook is not declared")
 
-    def secrets(names: tuple[str, ...], namespace: str) -> Found:
+    def secrets(names: tuple[str, ...], namespace: str) -> ResolvedSecrets:
         if missing is not None:
             raise missing
-        return Found({"WEBHOOK_URL": sink.url})
+        return ResolvedSecrets({"WEBHOOK_URL": sink.url})
 
     world = fleet(sink)
-    world.secrets = world.engine.delivery._secrets = secrets
+    world.secrets = world.engine.parts.get(NoticeDelivery)._secrets = secrets
     async with world:
         await end(world, "a")
         await tried(world, 1)
@@ -295,13 +301,15 @@ async def test_many_ends_at_once_come_as_few_messages_and_none_is_missing(sink: 
 
 
 async def test_many_that_were_not_taken_together_come_again_together_under_their_id() -> None:
-    messages: list[Message] = []
+    messages: list[NoticeMessage] = []
 
-    async def send_late(sink: object, values: object, message: Message, *, now_s: float) -> Outcome:
+    async def send_late(
+        sink: object, values: object, message: NoticeMessage, *, now_s: float
+    ) -> SinkOutcome:
         """As a sink that answers nothing to a message of many, until it has come twice."""
         messages.append(message)
         tries = [it for it in messages if it.id == message.id]
-        return Outcome("no answer") if len(message.bodies) > 1 and len(tries) < 2 else TAKEN
+        return SinkOutcome("no answer") if len(message.bodies) > 1 and len(tries) < 2 else TAKEN
 
     names = [f"j{number}" for number in range(30)]
     async with Fleet(send=send_late) as world:
@@ -408,3 +416,24 @@ async def test_a_source_tells_a_commit_that_is_refused_once_and_the_next_one_aga
         remote.push({"a.yaml": job("a", parallelism=-2)})
         await world.later(60)
         assert len(rows(world)) == 2
+
+
+async def test_a_source_tells_each_commit_that_it_applies_with_its_repository() -> None:
+    remote = Remote()
+    remote.push({"a.yaml": job("a")})
+    rule = {"when": ["SourceApplied", "SourceFailed"], "commitStatus": {"secret": "forge"}}
+    spec = {"git": {"url": "https://example.org/fleet.git"}}
+    async with Fleet(keeper=partial(RemoteKeeper, remote=remote)) as world:
+        await world.apply("Notifier", "all", {"notify": [rule]})
+        await world.apply("Source", "fleet", spec)
+        await world.settle()
+        remote.push({"a.yaml": job("a", parallelism=-1)})
+        await world.later(60)
+        remote.push({"a.yaml": job("a", parallelism=2)})
+        for _ in range(3):
+            await world.later(60)
+        told = [(event, json.loads(body)) for event, body in bodies(world)]
+        assert [it[0] for it in told] == ["SourceApplied", "SourceFailed", "SourceApplied"]
+        assert {it[1]["repository"] for it in told} == {"https://example.org/fleet.git"}
+        revisions = [it[1]["revision"] for it in told]
+        assert len(set(revisions)) == 3

@@ -10,9 +10,10 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Observation, RunState
-from fleetctl.daemon.verbs import Verbs
-from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.engine.observe.reach import watch_reach
+from fleetctl.daemon.verbs import RequestVerbs
+from fleetctl.engine.execute.orphan_sweep import sweep_orphans
+from fleetctl.engine.observe.provider_health import ProviderHealth
+from fleetctl.engine.observe.reachability import watch_reach
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from tests.unit.engine.fake_world import CONTRACT, HANG, SECOND_LOOK_S, Box, Fleet, tasks
 
@@ -183,7 +184,7 @@ async def test_a_stop_that_cannot_be_asked_for_says_why_while_the_object_waits()
         fleet.local.script["stop"] = [KEY] * 9
         await fleet.delete("BatchJob", "job")
         [first, *_] = fleet.status("job")["waitingOn"]
-        assert first.startswith("1 runs are being stopped: its stop failed: Daytona does not")
+        assert first.startswith("1 run is being stopped: its stop failed: Daytona does not")
 
 
 async def seen_later(fleet: Fleet, seconds: float, run: str) -> None:
@@ -198,7 +199,7 @@ async def test_an_abandoned_object_is_gone_at_once_and_says_what_it_leaves() -> 
         await fleet.apply("BatchJob", "job", tasks(2, parallelism=1))
         fleet.local.script["stop"] = [Unavailable("nobody there", reason="Unreachable")] * 3
         uid = fleet.row("job").uid
-        verbs = Verbs(fleet.engine.state)
+        verbs = RequestVerbs(fleet.engine.state)
         assert (await verbs.abandon({"uids": [uid]}))["results"] == []  # it was not deleted
         await fleet.delete("BatchJob", "job")
         handle = fleet.runs("job")[0].handle
@@ -212,7 +213,7 @@ async def test_an_abandoned_object_is_gone_at_once_and_says_what_it_leaves() -> 
         assert fleet.names() == []
         # The controller stays until what is left is ended.
         assert not fleet.engine.idle()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while any(box.alive for box in fleet.local.boxes.values()):
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0)
@@ -361,14 +362,14 @@ async def test_a_sandbox_without_a_record_keeps_the_controller_until_the_sweep_e
         assert fleet.engine.idle()
         box = next(iter(fleet.local.boxes.values()))
         fleet.local.boxes["orphan"] = replace(box, sandbox="orphan", alive=True, created_at_s=1000)
-        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
+        await sweep_orphans(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert not fleet.engine.idle()
         # Two minutes: the bound, the grace and one interval of the sweep.
         assert BOUND_S + fleet.settings.sweep_grace_s + fleet.settings.sweep_s < 120
         await fleet.later(BOUND_S + fleet.settings.sweep_grace_s + 1)
-        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
+        await sweep_orphans(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert not fleet.local.boxes["orphan"].alive
-        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
+        await sweep_orphans(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert fleet.engine.idle()
 
 
@@ -417,7 +418,7 @@ async def test_the_end_of_one_object_wakes_a_start_of_another() -> None:
 async def test_a_service_that_is_away_is_told_by_what_runs_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from fleetctl.engine.observe import reach as module
+    from fleetctl.engine.observe import reachability as module
 
     monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)
     monkeypatch.setattr(module, "AGAIN_S", 0.0)
@@ -435,7 +436,7 @@ async def test_a_service_that_is_away_is_told_by_what_runs_there(
                 "local",
                 lambda: fleet.local,
                 tracks=lambda: list(fleet.engine.state.tracks.values()),
-                troubles=fleet.engine.troubles,
+                troubles=fleet.engine.parts.get(ProviderHealth),
                 changed=lambda: None,
             )
         )
@@ -445,7 +446,7 @@ async def test_a_service_that_is_away_is_told_by_what_runs_there(
             (OSError(), "Unreachable"),
         ):
             away[0] = wrong
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while fleet.status("a")["reason"] != reason:
                     await asyncio.sleep(0.002)
                     fleet.engine.ticks.make()

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.engine.shared.settings import Settings
+from fleetctl.engine.execute.orphan_sweep import sweep_orphans
+from fleetctl.engine.shared.engine_settings import EngineSettings
 from tests.unit.engine.fake_world import CONTRACT, Box, Fleet, tasks
 
 BOUND_S = 10.0
-GRACE_S = BOUND_S + Settings().sweep_grace_s
+GRACE_S = BOUND_S + EngineSettings().sweep_grace_s
 
 
 async def sweep_once(fleet: Fleet) -> int:
-    found = await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
+    found = await sweep_orphans(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
     await fleet.settle()
     return found
 

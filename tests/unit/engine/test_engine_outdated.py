@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.consent import NeedsConsent, approvable, check
-from fleetctl.apply.propose import commit, propose
-from fleetctl.apply.request.options import Order, order_of
+from fleetctl.apply.consent import NeedsConsent, check_consent, list_approvable
+from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.request.options import ApplyOptions, order_of
 from fleetctl.apply.write import commit as writing
-from fleetctl.apply.write.retry import Choice, retry
+from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.common.errors import Unavailable, UsageError
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
@@ -22,8 +22,8 @@ from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.annotations import KEPT, RERUN, ROLLOUT
-from fleetctl.tracking.looked import Looked
-from fleetctl.tracking.sources import Sources
+from fleetctl.tracking.manifest_sources import ManifestSources
+from fleetctl.tracking.source_state import SourceState
 from tests.unit.engine.fake_world import Fleet
 
 ONE, TWO = {"python": "SUBMIT(y=x)"}, {"python": "SUBMIT(y=-x)"}
@@ -41,12 +41,12 @@ def job(**fields: Any) -> Manifest:
 
 
 def changes(fleet: Fleet, *manifests: Manifest, **said: Any) -> list[Change]:
-    return propose(fleet.store, manifests, order_of(said), fleet.clock.now_s())
+    return propose_changes(fleet.store, manifests, order_of(said), fleet.clock.now_s())
 
 
 async def apply(fleet: Fleet, *manifests: Manifest, **said: Any) -> list[Change]:
     found = changes(fleet, *manifests, **said)
-    commit(fleet.store, found, fleet.clock.now_s())
+    store_changes(fleet.store, found, fleet.clock.now_s())
     await fleet.settle()
     return found
 
@@ -104,14 +104,16 @@ async def test_finished_work_that_took_time_is_asked_about_before_it_is_stored()
         await finish(fleet, after_s=240)
         found = changes(fleet, job(template=TWO))
         with pytest.raises(NeedsConsent) as refused:
-            check(found, (), fleet.clock.now_s())
+            check_consent(found, (), fleet.clock.now_s())
         assert str(refused.value) == (
             "batchjob/job: template.python changed: "
             "3 finished tasks, 12 min and $7.20, would run again"
         )
         assert "--keep-finished" in refused.value.hint and "--yes" in refused.value.hint
-        check(found, approvable(found), fleet.clock.now_s())  # a saved plan has shown it
-        check(changes(fleet, job(template=TWO), keepFinished=True), (), fleet.clock.now_s())
+        check_consent(
+            found, list_approvable(found), fleet.clock.now_s()
+        )  # a saved plan has shown it
+        check_consent(changes(fleet, job(template=TWO), keepFinished=True), (), fleet.clock.now_s())
         # A planted bug: consent that is asked for after the write.
         assert fleet.row("job").generation == 1
 
@@ -120,10 +122,10 @@ async def test_work_of_seconds_and_cached_work_is_not_asked_about() -> None:
     async with Fleet() as fleet:
         await apply(fleet, job())
         await finish(fleet, after_s=1)
-        check(changes(fleet, job(template=TWO)), (), fleet.clock.now_s())
+        check_consent(changes(fleet, job(template=TWO)), (), fleet.clock.now_s())
         await apply(fleet, job(template=TWO))
         await finish(fleet, after_s=240)
-        check(changes(fleet, job()), (), fleet.clock.now_s())
+        check_consent(changes(fleet, job()), (), fleet.clock.now_s())
 
 
 async def test_kept_work_counts_until_the_work_changes_again() -> None:
@@ -170,7 +172,7 @@ async def test_a_rerun_takes_nothing_that_is_known() -> None:
         assert fleet.status("job")["cached"] == 3
         await apply(fleet, job(completions=5, parallelism=5, **shared), rerun=True)
         assert await finish(fleet) == [0, 1, 2, 3, 4]
-        retry(fleet.store, "BatchJob", "job", Choice("rerun"), fleet.clock.now_s())
+        requeue_units(fleet.store, "BatchJob", "job", RetryChoice("rerun"), fleet.clock.now_s())
         await fleet.settle()
         assert await finish(fleet) == [0, 1, 2, 3, 4]
         assert RERUN in fleet.row("job").annotations
@@ -213,29 +215,33 @@ async def test_a_branch_that_moved_runs_again_and_a_silent_remote_leaves_what_is
     source = {"git": {"url": "https://example.org/a", "ref": "main"}}
     wanted = job(template={**ONE, "source": source})
 
-    def at(commit: str) -> Order:
-        return Order(looked={wanted.key: Looked(commit)}, sources=Sources(Path("nowhere")))
+    def at(commit: str) -> ApplyOptions:
+        return ApplyOptions(
+            looked={wanted.key: SourceState(commit)}, sources=ManifestSources(Path("nowhere"))
+        )
 
     async with Fleet() as fleet:
-        fleet.engine.state.sources = Sources(Path("nowhere"))
+        fleet.engine.state.sources = ManifestSources(Path("nowhere"))
         for order in (at(one), at(two)):
-            writing.apply(fleet.store, [wanted], fleet.clock.now_s(), order)
+            writing.apply_manifests(fleet.store, [wanted], fleet.clock.now_s(), order)
             await fleet.settle()
             assert await finish(fleet) == [0, 1, 2]
         given = [fleet.local.orders[run.name].template.source for run in fleet.runs("job")]
         assert [it.git.ref for it in given if it and it.git] == [one, two] * 3
-        [silent] = propose(fleet.store, [wanted], at(""), 0.0)
+        [silent] = propose_changes(fleet.store, [wanted], at(""), 0.0)
         assert silent.outcome == "unchanged"
-        [moved] = propose(fleet.store, [wanted], at(one), 0.0)
+        [moved] = propose_changes(fleet.store, [wanted], at(one), 0.0)
         assert moved.message == "source 2222222 -> 1111111; 3 cached"
 
 
-def looked_at(sources: Sources, wanted: Manifest, seen: dict[str, Looked]) -> Order:
-    return Order(looked=sources.keep([wanted], seen), sources=sources)
+def looked_at(
+    sources: ManifestSources, wanted: Manifest, seen: dict[str, SourceState]
+) -> ApplyOptions:
+    return ApplyOptions(looked=sources.keep([wanted], seen), sources=sources)
 
 
 async def test_two_checkouts_of_one_directory_agree(tmp_path: Path) -> None:
-    sources = Sources(tmp_path / "home")
+    sources = ManifestSources(tmp_path / "home")
     outcomes: list[str] = []
     async with Fleet() as fleet:
         for checkout in ("one", "two", "one"):
@@ -244,8 +250,8 @@ async def test_two_checkouts_of_one_directory_agree(tmp_path: Path) -> None:
             (code / "a.py").write_text("same")
             wanted = replace(job(template={**ONE, "source": {"path": "src"}}), origin=str(code))
             order = looked_at(sources, wanted, await sources.look([wanted]))
-            [change] = propose(fleet.store, [wanted], order, 0.0)
-            commit(fleet.store, [change], 0.0)
+            [change] = propose_changes(fleet.store, [wanted], order, 0.0)
+            store_changes(fleet.store, [change], 0.0)
             outcomes.append(change.outcome)
         assert outcomes == ["created", "unchanged", "unchanged"]
 
@@ -254,7 +260,7 @@ async def test_a_copy_that_is_gone_is_waited_for_with_what_helps(tmp_path: Path)
     template = Template.model_validate({**ONE, "source": {"path": "src"}})
     fields = {"fleetctl.dev/source-revision": "sha256:1", "fleetctl.dev/source-origin": "/a/src"}
     with pytest.raises(Unavailable, match="no longer in the state directory") as said:
-        Sources(tmp_path).pinned(template, fields)
+        ManifestSources(tmp_path).pinned(template, fields)
     assert said.value.hint == "apply the manifest again"
 
 
@@ -264,7 +270,7 @@ async def test_what_is_too_large_to_compare_is_said(
     monkeypatch.setattr("fleetctl.providers.sources.revision.BYTES_MAX", 3)
     (tmp_path / "a.py").write_text("large")
     wanted = replace(job(template={**ONE, "source": {"path": "."}}), origin=str(tmp_path))
-    looked = await Sources(tmp_path / "home").look([wanted])
+    looked = await ManifestSources(tmp_path / "home").look([wanted])
     assert "an edit of it is not noticed" in looked[wanted.key].warnings[0]
 
 
@@ -286,7 +292,9 @@ async def test_a_program_that_the_source_lacks_is_said(
     for name in ("train.py", "lib/run.py"):
         (tmp_path / name).write_text("pass")
     wanted = replace(job(template={**template, "source": {"path": "."}}), origin=str(tmp_path))
-    warning = "".join((await Sources(tmp_path / "home").look([wanted]))[wanted.key].warnings)
+    warning = "".join(
+        (await ManifestSources(tmp_path / "home").look([wanted]))[wanted.key].warnings
+    )
     assert bool(warning) == bool(said)
     assert said in warning
     assert ("did you mean `train.py`" in warning) == ("trian" in said)

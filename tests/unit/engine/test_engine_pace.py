@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 from fleetctl.controllers.model import Metric
+from fleetctl.engine.shared.engine_settings import EngineSettings
 from fleetctl.engine.shared.messages import StartReplied
-from fleetctl.engine.shared.settings import Settings
 from tests.unit.engine.fake_world import Fleet, tasks
 
 EVENT_LOOP_TURNS = 50
@@ -20,7 +20,7 @@ EVENT_LOOP_TURNS = 50
 @pytest.mark.parametrize(("few", "answered"), [(2, True), (1, False)])
 def test_an_event_waits_for_others_only_while_many_runs_live(few: int, answered: bool) -> None:
     async def scene() -> None:
-        pace = Settings(few_live=few, tick_gap_each_s=3600.0, tick_gap_max_s=3600.0)
+        pace = EngineSettings(few_live=few, tick_gap_each_s=3600.0, tick_gap_max_s=3600.0)
         async with Fleet(settings=pace) as fleet:
             await fleet.apply("BatchJob", "job", tasks(2, parallelism=2))
             assert fleet.local.working() == [0, 1]
@@ -43,13 +43,13 @@ def test_an_event_waits_for_others_only_while_many_runs_live(few: int, answered:
 @pytest.mark.parametrize(
     ("few", "wait_s", "alone"),
     [(2, 3600.0, True), (1, 3600.0, False), (1, 0.0, True)],
-    ids=["few live", "many live", "many live, and the wait is over"],
+    ids=["few live", "many live", "many live, and the wait has ended"],
 )
 def test_that_a_run_has_begun_is_written_with_other_news_or_a_little_later(
     few: int, wait_s: float, alone: bool
 ) -> None:
     async def scene() -> None:
-        pace = Settings(few_live=few, tick_gap_max_s=0.0, news_wait_s=wait_s)
+        pace = EngineSettings(few_live=few, tick_gap_max_s=0.0, news_wait_s=wait_s)
         async with Fleet(settings=pace) as fleet:
             await fleet.apply("BatchJob", "job", tasks(2, parallelism=2))
             running = asyncio.ensure_future(fleet.engine.run())
@@ -73,7 +73,7 @@ def test_that_a_run_has_begun_is_written_with_other_news_or_a_little_later(
 
 async def test_a_run_that_reports_all_the_time_is_looked_at_in_steps_and_nothing_is_lost() -> None:
     few, gap_s = 2, 64.0
-    async with Fleet(settings=Settings(few_reports=few, report_gap_s=gap_s)) as fleet:
+    async with Fleet(settings=EngineSettings(few_reports=few, report_gap_s=gap_s)) as fleet:
         await fleet.apply("BatchJob", "job", tasks(2, parallelism=2))
         name = fleet.local.run(0)
 

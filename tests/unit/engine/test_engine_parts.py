@@ -7,18 +7,18 @@ import json
 
 import pytest
 
-from fleetctl.controllers.kinds.retention.limits import Limits
+from fleetctl.controllers.kinds.retention.limits import RetentionLimits
 from fleetctl.controllers.model import Alive, Ended, RunState
 from fleetctl.engine.decide.assets import asset_plan
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.forgetting import forget_some
-from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.engine.hurry import freed, hurry
+from fleetctl.engine.execute.orphan_sweep import sweep_orphans
 from fleetctl.engine.money.budget_status import budget_status
 from fleetctl.engine.observe.intake import Intake
-from fleetctl.engine.observe.watcher import Watcher
+from fleetctl.engine.observe.watcher import RunWatcher
 from fleetctl.engine.shared.inbox import Inbox
 from fleetctl.engine.shared.messages import Observed, StartReplied, StartWaits
+from fleetctl.engine.start_nudges import nudge_freed, nudge_starts
 from fleetctl.engine.tick import Ticks
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.budget import BudgetSpec
@@ -99,7 +99,7 @@ def test_a_budget_counts_what_the_ledger_has() -> None:
     with parts.store.transaction():
         parts.charges.add(track, 4.0, 0.0)
         parts.charges.write()
-    parts.budgets.count(parts.clock.now_s())
+    parts.budgets.begin_tick(parts.clock.now_s())
     account = parts.budgets.account(track, track.spec, parts.clock.now_s())
     status = budget_status(parts.state, track, account, parts.clock.now_s())
     assert (status["used"], status["left"], status["state"]) == (4.0, 6.0, "OK")
@@ -134,7 +134,7 @@ async def test_effects_call_the_provider_for_what_is_written_and_tell_the_answer
     parts = Parts()
     uid = started(parts)
     parts.effects.drive(parts.state.tracks[uid], parts.clock.now_s())
-    await parts.state.inbox.wait(10.0)
+    await parts.state.inbox.wait(300.0)
     (fact,) = parts.state.inbox.facts
     assert isinstance(fact, StartReplied)
     assert parts.local.asked == 1
@@ -184,10 +184,10 @@ def test_the_end_of_a_sandbox_hurries_the_start_that_waits_longest() -> None:
     name, track = run_of(parts, uid), parts.state.tracks[uid]
     parts.answers.of_call(track, StartWaits(name, "Quota", "full", 8_999.0, account=True), 1_000.0)
     assert track.calls[name].retry_at_s == 9_999.0
-    freed(parts.state, "elsewhere")
-    hurry(parts.state, "SecretMissing")
+    nudge_freed(parts.state, "elsewhere")
+    nudge_starts(parts.state, "SecretMissing")
     assert track.calls[name].retry_at_s == 9_999.0
-    freed(parts.state, "local")
+    nudge_freed(parts.state, "local")
     assert track.calls[name].retry_at_s == 0.0
 
 
@@ -195,13 +195,13 @@ async def test_the_watcher_tells_what_a_provider_says_of_a_run() -> None:
     parts = Parts()
     uid = started(parts)
     parts.effects.drive(parts.state.tracks[uid], parts.clock.now_s())
-    await parts.state.inbox.wait(10.0)
+    await parts.state.inbox.wait(300.0)
     parts.answers.of_call(parts.state.tracks[uid], parts.state.inbox.facts.pop(), 1_000.0)  # type: ignore[arg-type]
     parts.state.inbox.rest()
-    watcher = Watcher(parts.state, parts.rate_limiters)
+    watcher = RunWatcher(parts.state, parts.rate_limiters)
     watching = asyncio.ensure_future(watcher.run("local"))
     watcher.look(run_of(parts, uid))
-    await parts.state.inbox.wait(10.0)
+    await parts.state.inbox.wait(300.0)
     watching.cancel()
     assert [type(fact) for fact in parts.state.inbox.facts] == [Observed]
     await parts.effects.cancel_all()
@@ -211,10 +211,10 @@ async def test_the_sweep_ends_what_has_no_record() -> None:
     parts = Parts()
     uid = started(parts)
     parts.effects.drive(parts.state.tracks[uid], parts.clock.now_s())
-    await parts.state.inbox.wait(10.0)
+    await parts.state.inbox.wait(300.0)
     parts.state.tracks.forget()
     parts.clock.time_s += 1e6
-    assert await sweep(parts.state, "local", parts.rate_limiters["local"]) == 1
+    assert await sweep_orphans(parts.state, "local", parts.rate_limiters["local"]) == 1
     assert [box.alive for box in parts.local.boxes.values()] == [False]
     await parts.effects.cancel_all()
 
@@ -237,13 +237,13 @@ def test_what_is_over_sleeps_and_is_awake_when_it_is_wished_anew() -> None:
 
 def test_retention_takes_what_is_old() -> None:
     parts = Parts()
-    assert not forget_some(parts.state, Limits(max_age_s=0.0))
+    assert not forget_some(parts.state, RetentionLimits(max_age_s=0.0))
 
 
 def test_an_asset_is_made_where_it_is_declared() -> None:
     parts = Parts()
     track = parts.track(parts.desired("Volume", "v", {}))
-    plan = asset_plan(parts.state, parts.market, parts.budgets, track)
+    plan = asset_plan(parts.state, parts.market, track)
     assert [type(action).__name__ for action in plan.actions] == ["EnsureVolume"]
 
 
@@ -251,7 +251,7 @@ def test_a_function_that_is_not_declared_is_waited_for() -> None:
     parts = Parts()
     template = Template(python="pass", runtime="function", function="warm")
     with pytest.raises(Exception, match="function/warm is not declared"):
-        functions.resolved(parts.state, template, "default")
+        functions.resolve_template(parts.state, template, "default")
 
 
 def test_a_turn_drives_what_it_made_durable() -> None:
@@ -276,13 +276,8 @@ def test_a_turn_drives_what_it_made_durable() -> None:
         intake=Intake(parts.answers, parts.observations),
         records=parts.records,
         admission=parts.admission,
-        charges=parts.charges,
-        budgets=parts.budgets,
-        notices=parts.notices,
-        queues=parts.queues,
         effects=Silent(),  # type: ignore[arg-type]
-        sources=parts.kept,
-        provided=parts._provide,
+        parts=parts.parts,
     )
     ticks.load()
     ticks.make()

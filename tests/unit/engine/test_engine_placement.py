@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import RunState
-from fleetctl.engine.hurry import hurry_object
+from fleetctl.engine.start_nudges import nudge_object
 from tests.unit.engine.fake_world import SECOND_LOOK_S, Fleet, tasks
 
 NAMES = ("daytona", "modal", "local")
@@ -372,7 +372,7 @@ async def test_a_place_that_refused_is_asked_again_when_the_object_is_applied_ag
         await world.apply("BatchJob", "a", tasks(3, parallelism=1, placement=ORDERED))
         await world.later(SECOND_LOOK_S)
         assert working(world) == {"modal": 1}
-        hurry_object(world.engine.state, world.row("a").uid)
+        nudge_object(world.engine.state, world.row("a").uid)
         world.providers["modal"].finish(0)
         await world.settle()
         assert working(world) == {"daytona": 1}
@@ -395,8 +395,8 @@ async def test_running_over_is_told_once_for_each_place_that_it_runs_over_to(
         await world.settle()
         texts = [text for reason, text in parts if reason == "SpillOver"]
         assert [text.partition(":")[0] for text in texts] == [
-            "work runs over to `modal`",
-            "work runs over to `local`",
+            "work moves on to `modal`",
+            "work moves on to `local`",
         ]
         assert "`daytona`: its limit of 1 sandboxes is reached" in texts[0]
 

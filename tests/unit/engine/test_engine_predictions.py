@@ -9,11 +9,11 @@ import pytest
 
 from fleetctl.common.errors import Conflict
 from fleetctl.common.install import install_hint
-from fleetctl.controllers.wandb.handed import Home
-from fleetctl.engine.kinds.wandb.ties import Ties, keep
+from fleetctl.controllers.wandb.assigned_runs import SweepLocation
+from fleetctl.engine.kinds.wandb.sweep_link import SweepLink, store_link
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Foreseen
-from fleetctl.providers.modal.foreseen import no_line
+from fleetctl.providers.modal.modal_preflight import no_line
 from fleetctl.specs.blocks.template import Template
 from tests.unit.engine.test_engine_api import Served, served
 
@@ -98,7 +98,7 @@ async def test_a_controller_that_lost_a_variable_asks_for_it_again(tmp_path: Pat
         (
             "{script: x}",
             "  placement: {ordered: [{provider: local, maxPricePerHour: 1}, {provider: mars}]}\n",
-            "no place can run this: `local`: $36.00/h is above its maxPricePerHour of $1.00/h",
+            "no provider can run this: `local`: $36.00/h is above its maxPricePerHour of $1.00/h",
         ),
     ],
 )
@@ -108,6 +108,20 @@ async def test_what_no_place_can_run_is_refused(
     async with served(tmp_path) as api:
         api.fleet.local.price = 0.01
         assert told in await refused(api, job(template, rest=rest))
+
+
+async def test_a_place_that_is_not_there_is_told_beside_mistakes_of_other_manifests(
+    tmp_path: Path,
+) -> None:
+    """Not so what the wrong ones may have been meant to be."""
+    wrong = HEAD.format(kind="Provider", name="mine") + "spec: {typ: local}\n"
+    lost = job("{script: x}", name="lost", rest="  placement: {provider: modl}\n")
+    meant = job("{script: x, secrets: [k]}", name="own", rest="  placement: {provider: mine}\n")
+    async with served(tmp_path) as api:
+        found = (await refused(api, "---\n".join((wrong, lost, meant)))).splitlines()
+        told = [it for it in found if "hint" not in it]
+        assert [any(w in it for it in told) for w in ("spec.typ", "`modl`")] == [True, True]
+        assert not any("`mine`" in it for it in told)
 
 
 async def test_one_wrong_name_among_places_is_a_warning(tmp_path: Path) -> None:
@@ -179,7 +193,7 @@ async def test_data_that_stays_behind_is_asked_about(tmp_path: Path) -> None:
 async def test_a_bayes_search_without_numpy_is_refused_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.apply.predictions.needs.find_spec", lambda name: None)
+    monkeypatch.setattr("fleetctl.apply.predictions.missing_objects.find_spec", lambda name: None)
     search = "{method: bayes, run_cap: 3, metric: {name: loss}, parameters: {x: {min: 0, max: 9}}}"
     text = HEAD.format(kind="Sweep", name="by")
     text += f"spec: {{template: {{script: x}}, parallelism: 0, search: {search}}}"
@@ -222,6 +236,18 @@ async def test_a_sweep_that_gives_no_parameters_is_told(
     async with served(tmp_path) as api:
         reply = await refused(api, f"{sweep}---\n{WINNER}" if sweep else WINNER)
         assert "spec.paramsFrom.sweep " in reply and said in reply
+
+
+async def test_a_parameter_of_a_sweep_that_is_the_variable_of_a_tasks_own_is_told(
+    tmp_path: Path,
+) -> None:
+    job = HEAD.format(kind="BatchJob", name="full") + (
+        "spec:\n  paramsFrom: {sweep: x}\n  template: {script: train}\n"
+        "  tasks: {items: [{l_r: 1}]}\n"
+    )
+    async with served(tmp_path) as api:
+        reply = await refused(api, f"{METRIC.replace('lr', 'l-r')}---\n{job}")
+        assert "is `x`, whose `l-r` is the variable `TASK_L_R`, and so is `l_r`" in reply
 
 
 def warmed(name: str, by: str) -> str:
@@ -309,7 +335,11 @@ async def test_what_wandb_has_of_a_sweep_does_not_change_and_is_not_run_again(
         # While W&B has made none, as when it refuses the search, that may be mended.
         await api.apply(at_wandb("[1, 2]"), env={"WANDB_API_KEY": "k"})
         row = api.fleet.store.resources.get("Sweep", "lr")
-        keep(api.fleet.store, row.uid, Ties(home=Home("abc", "k", "acme", "p", "url", made=True)))
+        store_link(
+            api.fleet.store,
+            row.uid,
+            SweepLink(home=SweepLocation("abc", "k", "acme", "p", "url", made=True)),
+        )
         for text, more, word in (
             (at_wandb("[1, 2, 3]"), {}, "never changes"),
             (at_wandb("[1, 2]").replace("  backend: wandb\n", ""), {}, "never changes"),

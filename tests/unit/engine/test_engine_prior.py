@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.propose import propose_changes, store_changes
 from fleetctl.apply.request.options import order_of
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
@@ -39,8 +39,8 @@ def suspended(it: Manifest) -> Manifest:
 
 
 async def apply(fleet: Fleet, *manifests: Manifest) -> list[Change]:
-    found = propose(fleet.store, manifests, order_of({}), fleet.clock.now_s())
-    commit(fleet.store, found, fleet.clock.now_s())
+    found = propose_changes(fleet.store, manifests, order_of({}), fleet.clock.now_s())
+    store_changes(fleet.store, found, fleet.clock.now_s())
     await fleet.settle()
     return found
 

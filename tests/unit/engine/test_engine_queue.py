@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fleetctl.engine.shared.queue import Queue
+from fleetctl.engine.shared.due_queue import DueQueue
 
 
 def test_repeats_collapse() -> None:
-    queue = Queue()
+    queue = DueQueue()
     for _ in range(3):
         queue.add("a")
     assert queue.take(0.0, keys_max=9) == ["a"]
@@ -14,14 +14,14 @@ def test_repeats_collapse() -> None:
 
 
 def test_keys_that_are_due_come_first_come_first_served() -> None:
-    queue = Queue()
+    queue = DueQueue()
     for key in ("c", "a", "b", "a"):
         queue.add(key)
     assert queue.take(0.0, keys_max=9) == ["c", "a", "b"]
 
 
 def test_a_key_waits_for_its_time() -> None:
-    queue = Queue()
+    queue = DueQueue()
     queue.add("a", 10.0)
     assert queue.take(9.9, keys_max=9) == []
     assert queue.next_due_at_s() == 10.0
@@ -30,7 +30,7 @@ def test_a_key_waits_for_its_time() -> None:
 
 
 def test_the_earliest_time_of_a_key_counts() -> None:
-    queue = Queue()
+    queue = DueQueue()
     queue.add("a", 10.0)
     queue.add("a", 5.0)
     queue.add("a", 7.0)
@@ -40,7 +40,7 @@ def test_the_earliest_time_of_a_key_counts() -> None:
 
 
 def test_a_key_that_is_due_now_is_not_put_off() -> None:
-    queue = Queue()
+    queue = DueQueue()
     queue.add("a")
     queue.add("a", 50.0)
     assert queue.next_due_at_s() == 0.0
@@ -49,7 +49,7 @@ def test_a_key_that_is_due_now_is_not_put_off() -> None:
 
 
 def test_a_discarded_key_is_gone_at_any_time() -> None:
-    queue = Queue()
+    queue = DueQueue()
     queue.add("a")
     queue.add("b", 10.0)
     queue.discard("a")
@@ -59,7 +59,7 @@ def test_a_discarded_key_is_gone_at_any_time() -> None:
 
 
 def test_no_more_than_asked_for_are_taken() -> None:
-    queue = Queue()
+    queue = DueQueue()
     for key in "abc":
         queue.add(key)
     assert queue.take(0.0, keys_max=2) == ["a", "b"]
@@ -67,7 +67,7 @@ def test_no_more_than_asked_for_are_taken() -> None:
 
 
 def test_keys_that_are_always_busy_cannot_keep_a_timed_one_from_its_turn() -> None:
-    queue = Queue()
+    queue = DueQueue()
     queue.add("timed", 1.0)
     busy = [f"busy-{number}" for number in range(10)]
     for key in busy:

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from fleetctl.apply.write import commit
-from fleetctl.controllers.model import Checkpoints, Saved
+from fleetctl.controllers.model import CheckpointReport, SavedCheckpoint
 from fleetctl.engine.decide.dependencies import Dependencies
 from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.kinds.queues.queues import Queues
@@ -238,9 +238,9 @@ async def test_preempted_training_has_its_signal_time_and_goes_on_from_its_check
         fleet.local.deaf = True
         await fleet.apply("BatchJob", "high", job(1, priority="high"))
         assert fleet.local.graces[victim] == 77
-        saved = (Saved(40, "/ckpt/run/step-40", 1_000.0, 7),)
+        saved = (SavedCheckpoint(40, "/ckpt/run/step-40", 1_000.0, 7),)
         fleet.local.deaf = False
-        fleet.local.finish(0, ok=False, checkpoints=Checkpoints(saved=saved))
+        fleet.local.finish(0, ok=False, checkpoints=CheckpointReport(saved=saved))
         await fleet.settle()
         assert (live(fleet, "train"), live(fleet, "high")) == (0, 1)
         fleet.local.finish(0, of="batchjob/high")
@@ -249,7 +249,7 @@ async def test_preempted_training_has_its_signal_time_and_goes_on_from_its_check
         assert (first.state.value, first.reason, first.saved_step) == ("Stopped", "Preempted", 40)
         assert second.state.value == "Running"
         assert fleet.status("train")["restarts"] == 0
-        fleet.local.finish(0, checkpoints=Checkpoints(resumed=40))
+        fleet.local.finish(0, checkpoints=CheckpointReport(resumed=40))
         await fleet.settle()
         assert fleet.status("train")["phase"] == "Succeeded"
 
@@ -371,7 +371,7 @@ async def test_of_objects_that_come_together_the_higher_priority_starts_first() 
             (name, KINDS["BatchJob"].spec.model_validate(job(priority=priority)))
             for name, priority in (("low", "low"), ("first", 0), ("second", 0), ("high", "high"))
         ]
-        commit.apply(
+        commit.apply_manifests(
             fleet.store,
             [Manifest("BatchJob", it, Metadata(name=it), spec, "f", 1) for it, spec in manifests],
             fleet.clock.now_s(),

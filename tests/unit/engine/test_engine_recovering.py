@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import RunState
-from fleetctl.daemon.adoption.recover import Recovery
+from fleetctl.daemon.adoption.recover import RestoreRecovery
 from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER
 from fleetctl.providers.contract.orphans import Orphan, work_mark
 from fleetctl.specs.values.hashing import params_hash
@@ -64,12 +64,12 @@ def copy_of(database: MemoryDatabase) -> MemoryDatabase:
 
 async def restored(
     world: Fleet, copy: MemoryDatabase, trouble: Exception | None = None
-) -> tuple[Listing, Recovery, list[bool]]:
+) -> tuple[Listing, RestoreRecovery, list[bool]]:
     """The controller dies, its store becomes the copy, and a new one begins on it."""
     world.database = copy
     await world.crash()
     listing, done = Listing(world, trouble), [False]
-    recovery = Recovery(
+    recovery = RestoreRecovery(
         world.engine.state,
         world.engine.market,
         lambda _: listing,
@@ -156,6 +156,8 @@ async def test_where_a_provider_does_not_answer_nothing_starts_until_it_does() -
         assert recovery.unasked == {"local"} and done == [False]
         await world.later(5.0)
         assert begun(world) == [0, 1]
+        status = world.status("job")
+        assert status["reason"] == "AfterRestore" and "put back from a backup" in status["message"]
         listing._trouble = None
         await recovery._round()
         await world.later(2.0)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.engine.fake_world import Fleet, tasks
 
-OLD = "wandb 0.22.3 tells values a block at a time"
+OLD = "wandb 0.22.3 writes values a block at a time"
 SWEEP: dict[str, Any] = {
     "search": {
         "method": "grid",

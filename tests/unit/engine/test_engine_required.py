@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest import Document, Manifest, load
-from fleetctl.tracking.sources import Sources
+from fleetctl.manifest import Document, Manifest, load_manifests
+from fleetctl.stores.read.read_only import open_scratch
+from fleetctl.tracking.manifest_sources import ManifestSources
 from tests.unit.engine.test_engine_api import JOB, served
 from tests.unit.providers.test_gitsource import Repository
 
@@ -34,9 +35,10 @@ def text(origin: Repository, file: str = "deps/all.txt") -> str:
     return JOB.replace('python: "SUBMIT(ok=True)"', f"script: ls, {source}, {image}")
 
 
-async def pip(sources: Sources, written: str) -> list[str]:
-    manifests = load([Document("job.yaml", written, "")])
-    [found] = await sources.required(manifests, await sources.look(manifests))
+async def pip(sources: ManifestSources, written: str) -> list[str]:
+    _, stored = open_scratch()
+    manifests = load_manifests([Document("job.yaml", written, "")])
+    [found] = await sources.required(manifests, await sources.look(manifests), stored)
     return list(_image(found)["pip"])
 
 
@@ -50,7 +52,7 @@ async def test_what_a_repository_requires_is_stored_in_place_of_the_file(
     tmp_path: Path, origin: Repository
 ) -> None:
     async with served(tmp_path) as api:
-        api.fleet.engine.state.sources = Sources(tmp_path / "home")
+        api.fleet.engine.state.sources = ManifestSources(tmp_path / "home")
         assert (await api.apply(text(origin)))["ok"] is True
         stored = json.loads(api.fleet.row("job").spec)["template"]["image"]
         assert stored == {"pip": LISTED}
@@ -64,7 +66,7 @@ async def test_what_a_repository_requires_is_stored_in_place_of_the_file(
 async def test_the_same_list_by_another_name_is_the_same(
     tmp_path: Path, origin: Repository
 ) -> None:
-    sources = Sources(tmp_path / "home")
+    sources = ManifestSources(tmp_path / "home")
     assert await pip(sources, text(origin)) == LISTED
     origin.commit("requirements.txt", "scipy>=1 # of base\nnumpy<2\n")
     assert await pip(sources, text(origin, "requirements.txt")) == LISTED
@@ -73,8 +75,8 @@ async def test_the_same_list_by_another_name_is_the_same(
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
-        ("-r /etc/passwd\n", "`/etc/passwd`: it lies outside of the repository"),
-        ("-r ../../a.txt\n", "`../../a.txt`: it lies outside of the repository"),
+        ("-r /etc/passwd\n", "`/etc/passwd`: it is outside of the repository"),
+        ("-r ../../a.txt\n", "`../../a.txt`: it is outside of the repository"),
         ("numpy\n-e .\n", "`deps/all.txt`, line 2: `-e .` installs a directory, and an image is"),
         ("mine @ file:///a/b.whl\n", "`mine @ file:///a/b.whl` is a path of this machine"),
         ("numpy=1.0\n", "is `numpy=1.0`; pip writes a version with `==`"),
@@ -85,7 +87,7 @@ async def test_mistakes_of_a_repositorys_file_say_where(
 ) -> None:
     origin.commit("deps/all.txt", listed)
     with pytest.raises(UsageError) as found:
-        await pip(Sources(tmp_path / "home"), text(origin))
+        await pip(ManifestSources(tmp_path / "home"), text(origin))
     assert str(found.value).startswith("job.yaml:2: batchjob/job: image.requirements: ")
     assert said in str(found.value)
 
@@ -93,7 +95,7 @@ async def test_mistakes_of_a_repositorys_file_say_where(
 async def test_a_file_that_is_not_there_and_a_link_out_of_the_repository(
     tmp_path: Path, origin: Repository
 ) -> None:
-    sources = Sources(tmp_path / "home")
+    sources = ManifestSources(tmp_path / "home")
     with pytest.raises(UsageError, match=r"has no `deps/al\.txt` at [0-9a-f]{7}") as found:
         await pip(sources, text(origin, "deps/al.txt"))
     assert found.value.hint == "did you mean `deps/all.txt`?"
@@ -108,5 +110,5 @@ async def test_a_repository_that_cannot_be_asked_is_said(
 ) -> None:
     written = text(origin).replace(origin.url, "file:///nowhere/at/all")
     with pytest.raises(UsageError, match="cannot be read from here") as found:
-        await pip(Sources(tmp_path / "home"), written)
+        await pip(ManifestSources(tmp_path / "home"), written)
     assert "list them in `image.pip`" in found.value.hint

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.propose import propose_changes, store_changes
 from fleetctl.apply.request.options import order_of
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
@@ -35,8 +35,8 @@ def y(*, where: str = "", types: dict[str, str] | None = None, **fields: Any) ->
 
 
 async def apply(fleet: Fleet, *manifests: Manifest) -> list[Change]:
-    found = propose(fleet.store, manifests, order_of({}), fleet.clock.now_s())
-    commit(fleet.store, found, fleet.clock.now_s())
+    found = propose_changes(fleet.store, manifests, order_of({}), fleet.clock.now_s())
+    store_changes(fleet.store, found, fleet.clock.now_s())
     await fleet.settle()
     return found
 
@@ -57,7 +57,7 @@ def given(fleet: Fleet, of: str = Y) -> list[tuple[int, dict[str, Any]]]:
 async def test_each_result_is_a_task_with_its_index_once_the_other_job_is_over() -> None:
     async with Fleet() as fleet:
         [created, _] = await apply(fleet, y(), x(1, 2))
-        assert created.message == "its tasks are known when batchjob/x is over"
+        assert created.message == "its tasks are known when batchjob/x has ended"
         assert created.impact is not None
         assert created.impact.to_run is None
         status = fleet.status("y")
@@ -99,7 +99,7 @@ async def test_a_changed_result_runs_its_own_task_again_and_a_new_one_runs() -> 
         await fleet.settle()
         before = len(given(fleet))
         [_, told] = await apply(fleet, x(1, 2, 3, program="other"), chosen)
-        assert "tasks.fromResults known when batchjob/x is over" in told.message
+        assert "tasks.fromResults known when batchjob/x has ended" in told.message
         assert told.message.endswith("2 kept")
         status = fleet.status("y")
         assert (status["reason"], status["succeeded"]) == ("AwaitsDependency", 2)

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.write.retry import Choice, retry
+from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.controllers.model import RunState
 from tests.unit.engine.fake_world import SECOND_LOOK_S, Fleet, tasks
 
-FAILED, ALL = Choice("failed"), Choice("all")
+FAILED, ALL = RetryChoice("failed"), RetryChoice("all")
 
 
-def only(*ranges: range) -> Choice:
-    return Choice("index", ranges)
+def only(*ranges: range) -> RetryChoice:
+    return RetryChoice("index", ranges)
 
 
-async def ask(fleet: Fleet, choice: Choice, kind: str = "BatchJob") -> tuple[int, int]:
-    done = retry(fleet.store, kind, "job", choice, fleet.clock.now_s())
+async def ask(fleet: Fleet, choice: RetryChoice, kind: str = "BatchJob") -> tuple[int, int]:
+    done = requeue_units(fleet.store, kind, "job", choice, fleet.clock.now_s())
     await fleet.settle()
     return done.units, done.live
 
@@ -94,7 +94,7 @@ async def test_asking_twice_does_no_more_than_once() -> None:
         await half_failed(fleet)
         first = replace(ALL, request="a")
         results = [
-            retry(fleet.store, "BatchJob", "job", choice, 1.0).units
+            requeue_units(fleet.store, "BatchJob", "job", choice, 1.0).units
             for choice in (first, first, replace(ALL, request="b"), FAILED)
         ]
         assert results == [4, 0, 0, 0]
@@ -104,7 +104,9 @@ async def test_asking_twice_does_no_more_than_once() -> None:
         for index in range(4):
             fleet.local.finish(index)
         await fleet.settle()
-        assert retry(fleet.store, "BatchJob", "job", replace(ALL, request="b"), 1.0).units == 4
+        assert (
+            requeue_units(fleet.store, "BatchJob", "job", replace(ALL, request="b"), 1.0).units == 4
+        )
         assert fleet.row("job").generation == generation + 1
 
 
@@ -123,7 +125,7 @@ async def test_a_request_that_got_no_answer_may_be_repeated_later() -> None:
 async def test_a_crash_after_the_answer_forgets_nothing() -> None:
     async with Fleet() as fleet:
         await half_failed(fleet)
-        retry(fleet.store, "BatchJob", "job", ALL, 1.0)
+        requeue_units(fleet.store, "BatchJob", "job", ALL, 1.0)
         await fleet.crash()
         await fleet.settle()
         assert fleet.local.working() == [0, 1, 2, 3]
@@ -137,11 +139,11 @@ async def test_an_idle_sandbox_that_closes_at_that_moment_loses_no_wish() -> Non
         await fleet.apply("BatchJob", "job", tasks(2, parallelism=1, sandbox={"reuse": "all"}))
         fleet.local.finish(0)
         # The messages of the end are taken in in the turn that takes the spec in.
-        retry(fleet.store, "BatchJob", "job", only(range(1)), 1.0)
+        requeue_units(fleet.store, "BatchJob", "job", only(range(1)), 1.0)
         await fleet.settle()
         fleet.local.finish(1)
         await fleet.settle()
-        retry(fleet.store, "BatchJob", "job", only(range(1)), 1.0)
+        requeue_units(fleet.store, "BatchJob", "job", only(range(1)), 1.0)
         for box in fleet.local.boxes.values():
             box.alive = False
         await fleet.later(60)
@@ -197,10 +199,10 @@ async def test_what_is_not_there_cannot_be_retried() -> None:
         with pytest.raises(NotFound, match="has no task 7"):
             await ask(fleet, only(range(8)))
         with pytest.raises(NotFound):
-            retry(fleet.store, "Sweep", "job", FAILED, 1.0)
+            requeue_units(fleet.store, "Sweep", "job", FAILED, 1.0)
         await fleet.apply("Volume", "job", {"provider": "local"})
         with pytest.raises(UsageError, match="runs nothing"):
-            retry(fleet.store, "Volume", "job", FAILED, 1.0)
+            requeue_units(fleet.store, "Volume", "job", FAILED, 1.0)
         assert not any(run.put_aside for run in fleet.runs("job"))
 
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.propose import propose
-from fleetctl.apply.prune import Pruning
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.change import Change
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.prune import PruneLimit
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.apply.write import commit
-from fleetctl.apply.write.retry import Choice, retry
+from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.tracking.result_cache import contents_of
 from tests.unit.engine.fake_world import Fleet
 
 VOLUME = {"name": "v", "mountPath": "/v"}
@@ -24,6 +26,8 @@ NEVER = {"cache": {"policy": "Never"}}
 
 def job(*values: object, python: str = "SUBMIT(a=a)", **fields: Any) -> dict[str, Any]:
     mounts = {"volumes": [VOLUME]} if fields.pop("volume", False) else {}
+    if outputs := fields.pop("outputs", None):
+        mounts["outputs"] = outputs
     items = [{"a": value} for value in values]
     return {"template": {"python": python, **mounts}, "tasks": {"items": items}, **fields}
 
@@ -50,7 +54,9 @@ class Shop:
 
     async def rerun(self, name: str = "job") -> None:
         self.fleet.clock.time_s += 1
-        retry(self.fleet.store, "BatchJob", name, Choice("rerun"), self.fleet.clock.now_s())
+        requeue_units(
+            self.fleet.store, "BatchJob", name, RetryChoice("rerun"), self.fleet.clock.now_s()
+        )
         await self.fleet.settle()
         await self.finish()
 
@@ -136,14 +142,28 @@ async def test_an_object_keeps_its_own_results_beside_an_older_equal_one() -> No
         assert {**shop.results("second"), '{"a":1}': own['{"a":1}']} == own
 
 
-async def test_an_undo_has_the_results_from_before() -> None:
+@pytest.mark.parametrize("fields", [{}, {"outputs": ["o"]}], ids=["plain", "outputs"])
+async def test_an_undo_has_the_results_from_before(fields: dict[str, Any]) -> None:
     async with Fleet() as fleet:
         shop = Shop(fleet)
-        await shop.apply(job(1, 2, 2))
+        await shop.apply(job(1, 2, 2, **fields))
         first = shop.results()
-        assert await shop.apply(job(1, 2, 2, python="other")) == 3
-        assert await shop.apply(job(1, 2, 2)) == 0
+        assert await shop.apply(job(1, 2, 2, python="other", **fields)) == 3
+        assert await shop.apply(job(1, 2, 2, **fields)) == 0
         assert shop.results() == first
+
+
+@pytest.mark.parametrize(("fields", "others"), [({}, ["gone"]), ({"outputs": ["o"]}, [])])
+async def test_files_of_an_object_that_goes_are_not_taken_for_those_of_the_next(
+    fields: dict[str, Any], others: list[str]
+) -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", job(1, **fields))
+        uid = fleet.row("job").uid
+        work = fleet.engine.state.tracks[uid].work
+        assert work is not None
+        found = contents_of(fleet.store, work, replaced=["gone"])
+        assert found is not None and list(found.among.owners) == [uid, *others]
 
 
 async def test_of_equal_rows_the_one_that_succeeded_stays() -> None:
@@ -205,7 +225,7 @@ def proposed(fleet: Fleet, spec: dict[str, Any]) -> Any:
     checked = KINDS["BatchJob"].spec.model_validate(spec)
     about = Metadata.model_validate({"name": "job"})
     manifest = Manifest("BatchJob", "job", about, checked, "job.yaml", 1)
-    (change,) = propose(fleet.store, [manifest], Order(), fleet.clock.now_s())
+    (change,) = propose_changes(fleet.store, [manifest], ApplyOptions(), fleet.clock.now_s())
     assert change.impact is not None
     return change.impact.again
 
@@ -213,13 +233,7 @@ def proposed(fleet: Fleet, spec: dict[str, Any]) -> Any:
 async def renamed(fleet: Fleet, spec: dict[str, Any], name: str) -> int:
     """An apply of one file with `--prune`, in which the object has another name. How many ran."""
     began = len(fleet.local.orders)
-    checked = KINDS["BatchJob"].spec.model_validate(spec)
-    manifest = Manifest(
-        "BatchJob", name, Metadata.model_validate({"name": name}), checked, "job.yaml", 1
-    )
-    options = Order(applyset="set", pruning=Pruning())
-    commit.apply(fleet.store, [manifest], fleet.clock.now_s(), options)
-    await fleet.settle()
+    await applied_as(fleet, spec, name)
     await Shop(fleet).finish()
     return len(fleet.local.orders) - began
 
@@ -238,16 +252,67 @@ async def test_an_object_that_takes_the_place_of_another_has_its_results() -> No
         assert Shop(fleet).results("two") == after
 
 
-async def test_a_rename_that_cannot_take_results_along_says_what_runs_again() -> None:
+@pytest.mark.parametrize("fields", [{}, {"volume": True}, NEVER], ids=["own", "volume", "never"])
+async def test_a_rename_takes_along_what_runs_and_what_is_done(fields: dict[str, Any]) -> None:
     async with Fleet() as fleet:
-        await renamed(fleet, job(1, 2, **NEVER), "one")
-        checked = KINDS["BatchJob"].spec.model_validate(job(1, 2, **NEVER))
-        about = Metadata.model_validate({"name": "two"})
-        manifest = Manifest("BatchJob", "two", about, checked, "job.yaml", 1)
-        options = Order(applyset="set", pruning=Pruning())
-        changes = propose(fleet.store, [manifest], options, fleet.clock.now_s())
-        assert changes[0].impact is not None
-        assert changes[0].impact.again.units == 2
+        await applied_as(fleet, job(1, 2, 3, parallelism=2, **fields), "one")
+        fleet.local.finish(0)
+        await fleet.settle()
+        before = fleet.row("one").uid, [run.name for run in fleet.runs("one")]
+        assert fleet.local.working() == [1, 2]
+        changes = await applied_as(fleet, job(2, 3, 1, parallelism=2, **fields), "two")
+        [change] = [it for it in changes if it.after.kind == "BatchJob"]
+        assert change.message.startswith('metadata.name "one" -> "two", ')
+        assert change.message.endswith("; 1 kept, 2 running on")
+        assert change.impact is not None
+        assert (change.impact.kept, len(change.impact.going_on), change.impact.to_run) == (1, 2, 0)
+        assert "one" not in fleet.names() and fleet.local.working() == [1, 2]
+        assert (fleet.row("two").uid, [run.name for run in fleet.runs("two")]) == before
+        for index in (1, 2):
+            fleet.local.finish(index)
+        await fleet.settle()
+        assert fleet.status("two")["phase"] == "Succeeded" and len(fleet.local.orders) == 3
+
+
+async def test_what_waits_for_the_new_name_goes_on() -> None:
+    async with Fleet() as fleet:
+        await renamed(fleet, job(1), "one")
+        await fleet.apply("BatchJob", "after", job(7, dependsOn=[{"job": "two"}]))
+        assert fleet.local.working() == []
+        await applied_as(fleet, job(1), "two")
+        assert fleet.local.working() == [0]
+
+
+async def test_an_object_of_other_content_goes_and_the_other_one_is_new() -> None:
+    async with Fleet() as fleet:
+        await applied_as(fleet, job(1, parallelism=1), "one")
+        before = fleet.row("one").uid
+        changes = await applied_as(fleet, job(1, python="other"), "two")
+        assert [it.outcome for it in changes] == ["created", "pruned"]
+        assert fleet.row("two").uid != before
+
+
+async def test_of_two_new_names_one_has_the_object_and_the_other_its_results() -> None:
+    async with Fleet() as fleet:
+        await renamed(fleet, job(1, 2, 3), "one")
+        options = ApplyOptions(applyset="set", pruning=PruneLimit())
+        manifests = [named(job(3), "few"), named(job(1, 2), "most")]
+        changes = propose_changes(fleet.store, manifests, options, fleet.clock.now_s())
+        assert [it.outcome for it in changes] == ["configured", "created"]
+        assert [it.impact.to_run for it in changes if it.impact is not None] == [0, 2]
+
+
+def named(spec: dict[str, Any], name: str) -> Manifest:
+    checked = KINDS["BatchJob"].spec.model_validate(spec)
+    return Manifest("BatchJob", name, Metadata.model_validate({"name": name}), checked, "a", 1)
+
+
+async def applied_as(fleet: Fleet, spec: dict[str, Any], name: str) -> list[Change]:
+    options = ApplyOptions(applyset="set", pruning=PruneLimit())
+    changes = propose_changes(fleet.store, [named(spec, name)], options, fleet.clock.now_s())
+    commit.apply_manifests(fleet.store, [named(spec, name)], fleet.clock.now_s(), options)
+    await fleet.settle()
+    return changes
 
 
 async def test_a_new_object_that_takes_no_place_runs_whatever_others_did() -> None:

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fleetctl.engine.kinds.schedules.schedules import Schedules
 from fleetctl.tracking.annotations import REVISION, SCHEDULED_BY
-from fleetctl.tracking.sources import Sources
+from fleetctl.tracking.manifest_sources import ManifestSources
 from tests.unit.engine.test_engine_api import Served, served
 from tests.unit.providers.test_gitsource import Repository
 
@@ -110,13 +111,13 @@ async def test_a_repository_is_asked_for_each_run(tmp_path: Path) -> None:
     first = origin.commit("train.py", "1")
     source = f"source: {{git: {{url: '{origin.url}', ref: main}}}}, script: ls"
     async with served(tmp_path) as api:
-        sources = Sources(tmp_path / "home")
+        sources = ManifestSources(tmp_path / "home")
         api.fleet.use_sources(sources)
         await api.apply(SCHEDULE.replace('python: "SUBMIT(ok=True)"', source))
         assert api.fleet.row("tick").annotations[REVISION] == first
         second = origin.commit("train.py", "2")
         await api.fleet.later(HOUR_S)
-        await api.fleet.engine.schedules.looked()
+        await api.fleet.engine.parts.get(Schedules).looked()
         await api.fleet.settle()
         (job,) = jobs(api).values()
         assert job.annotations[REVISION] == second
@@ -128,7 +129,7 @@ async def test_a_directory_is_the_copy_of_the_last_apply(tmp_path: Path) -> None
     (code / "run.sh").write_text("echo 1")
     source = f"source: {{path: '{code}'}}, script: ls"
     async with served(tmp_path) as api:
-        api.fleet.use_sources(Sources(tmp_path / "home"))
+        api.fleet.use_sources(ManifestSources(tmp_path / "home"))
         await api.apply(SCHEDULE.replace('python: "SUBMIT(ok=True)"', source))
         applied = api.fleet.row("tick").annotations[REVISION]
         (code / "run.sh").write_text("echo half of an ed")

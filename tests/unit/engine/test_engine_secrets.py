@@ -10,10 +10,16 @@ from typing import Any
 
 import pytest
 
-from fleetctl.common.errors import Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.execute.secrets import SECRET_BYTES_MAX, Found, SecretValues
-from fleetctl.engine.hurry import hurry
+from fleetctl.engine.execute.secrets import (
+    ANY_NAMESPACE,
+    SECRET_BYTES_MAX,
+    AllowList,
+    ResolvedSecrets,
+    SecretValues,
+)
+from fleetctl.engine.start_nudges import nudge_starts
 from fleetctl.specs.kinds.registry import KINDS, dump_spec
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from tests.unit.engine.fake_world import Fleet, ManualClock, tasks
@@ -31,6 +37,24 @@ def declare(store: SqliteStore, **spec: Any) -> None:
     row = Resource("u1", "Secret", "keys", 1, 0, text, "", {}, {}, 1.0)
     with store.transaction():
         store.resources.put(row, expected_version=None)
+
+
+@pytest.mark.parametrize(
+    ("make", "hint"),
+    [
+        (lambda at: None, "make the file, or fix the path"),
+        (lambda at: at.symlink_to(at.parent / "other"), "a link is not followed"),
+        (lambda at: at.mkdir(), "copy it to a file of your own"),
+        (lambda at: at.write_bytes(b"\xff"), "encode it"),
+    ],
+    ids=["missing", "link", "directory", "bytes"],
+)
+def test_a_file_that_cannot_be_read_says_what_would_be_right(
+    store: SqliteStore, tmp_path: Path, make: Callable[[Path], None], hint: str
+) -> None:
+    make(tmp_path / "key")
+    declare(store, fromFile={"KEY": str(tmp_path / "key")})
+    assert hint in str(why(SecretValues(store, {})).hint)
 
 
 def why(values: SecretValues) -> Unavailable:
@@ -57,6 +81,49 @@ def test_a_secret_is_that_of_the_namespace_that_asks(store: SqliteStore) -> None
     assert values.resolve(("keys",), "team").values == {"KEY": VALUE}
     with pytest.raises(Unavailable, match="secret/keys -n other is not declared"):
         values.resolve(("keys",), "other")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "variable", "may"),
+    [
+        ("team-a", "KEY", True),
+        ("team-b", "KEY", False),
+        ("team-b", "PROXY", True),
+        ("team-a", "OTHER", False),
+        ("team-a", "CLOUD", False),
+    ],
+)
+def test_a_namespace_reads_what_is_listed_for_it_and_no_key_of_an_account(
+    store: SqliteStore, namespace: str, variable: str, may: bool
+) -> None:
+    listed = {"team-a": frozenset({"KEY", "CLOUD"}), ANY_NAMESPACE: frozenset({"PROXY"})}
+    allowed = AllowList(listed, {}, lambda: frozenset({"CLOUD"}))
+    text = dump_spec(KINDS["Secret"].spec.model_validate({"fromEnv": [variable]}))
+    row = Resource("u", "Secret", "keys", 1, 0, text, "", {}, {}, 1.0, namespace=namespace)
+    with store.transaction():
+        store.resources.put(row, expected_version=None)
+    environ = dict.fromkeys(("KEY", "PROXY", "OTHER", "CLOUD"), VALUE)
+    values = SecretValues(store, environ, allowed=allowed)
+    values.learn(environ)  # what one person's shell brought is for that list, too
+    if may:
+        assert values.resolve(("keys",), namespace).values == {variable: VALUE}
+        return
+    with pytest.raises(Unavailable) as caught:
+        values.resolve(("keys",), namespace)
+    assert f"`{variable}`" in str(caught.value) and VALUE not in str(caught.value)
+
+
+def test_a_secret_that_an_account_keeps_is_for_whom_it_is_listed(store: SqliteStore) -> None:
+    declare(store, fromProvider="team-key")
+    for listed, refused in (({}, True), ({"default": frozenset({"team-key"})}, False)):
+        values = SecretValues(store, {}, allowed=AllowList({}, listed, frozenset))
+        found = values.resolve(("keys",))
+        assert found.refs_at("kubernetes", guards_secrets=True) == ("team-key",)
+        if refused:
+            with pytest.raises(Refused, match="none that this namespace may have"):
+                found.refs_at("modal", guards_secrets=False)
+        else:
+            assert found.refs_at("modal", guards_secrets=False) == ("team-key",)
 
 
 def test_what_an_apply_brought_is_preferred(store: SqliteStore) -> None:
@@ -124,7 +191,7 @@ def test_no_text_of_the_object_shows_a_value(store: SqliteStore) -> None:
 
 async def test_a_run_gets_the_values_and_no_record_does() -> None:
     found = {"KEY": VALUE}
-    async with Fleet(secrets=lambda names, _namespace: Found(found, ("kept",))) as fleet:
+    async with Fleet(secrets=lambda names, _namespace: ResolvedSecrets(found, ("kept",))) as fleet:
         await fleet.apply("BatchJob", "job", job_with_secret())
         order = fleet.local.orders[fleet.local.run(0)]
         assert (order.secrets, order.secret_refs) == (found, ("kept",))
@@ -137,7 +204,7 @@ async def test_a_run_gets_the_values_and_no_record_does() -> None:
 
 async def test_env_goes_before_a_secret_of_the_same_name() -> None:
     found = {"KEY": VALUE, "OTHER": "other"}
-    async with Fleet(secrets=lambda _names, _namespace: Found(found)) as fleet:
+    async with Fleet(secrets=lambda _names, _namespace: ResolvedSecrets(found)) as fleet:
         job = job_with_secret()
         job["template"] |= {"env": {"KEY": "of-env"}}
         await fleet.apply("BatchJob", "job", job)
@@ -148,10 +215,10 @@ async def test_env_goes_before_a_secret_of_the_same_name() -> None:
 async def test_a_run_waits_for_its_secret_and_starts_once_there_is_word_of_it() -> None:
     found: dict[str, str] = {}
 
-    def resolve(names: tuple[str, ...], _namespace: str) -> Found:
+    def resolve(names: tuple[str, ...], _namespace: str) -> ResolvedSecrets:
         if not found:
             raise Unavailable("secret/keys needs KEY", reason="SecretMissing")
-        return Found(found)
+        return ResolvedSecrets(found)
 
     async with Fleet(secrets=resolve) as fleet:
         await fleet.apply("BatchJob", "job", job_with_secret())
@@ -159,13 +226,13 @@ async def test_a_run_waits_for_its_secret_and_starts_once_there_is_word_of_it() 
         found["KEY"] = VALUE
         await fleet.settle()
         assert fleet.local.orders == {}
-        hurry(fleet.engine.state, "SecretMissing")
+        nudge_starts(fleet.engine.state, "SecretMissing")
         await fleet.settle()
         assert fleet.local.working() == [0]
 
 
 async def test_a_bug_in_finding_secrets_holds_up_this_start_only() -> None:
-    def resolve(names: tuple[str, ...], _namespace: str) -> Found:
+    def resolve(names: tuple[str, ...], _namespace: str) -> ResolvedSecrets:
         raise KeyError("a bug")
 
     async with Fleet(secrets=resolve) as fleet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.apply.write.retry import Choice, retry
+from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from tests.unit.engine.fake_world import Fleet, tasks
 from tests.unit.engine.test_engine_effort import Calls
 
@@ -138,7 +138,7 @@ async def test_a_deletion_that_a_crash_overtakes_is_found_by_the_next_controller
 async def test_a_retry_wakes_it() -> None:
     async with Fleet() as fleet:
         await finish(fleet, "job")
-        retry(fleet.store, "BatchJob", "job", Choice("all"), fleet.clock.now_s())
+        requeue_units(fleet.store, "BatchJob", "job", RetryChoice("all"), fleet.clock.now_s())
         await fleet.settle()
         assert (fleet.local.working(), kept(fleet)) == ([0], ["job"])
 

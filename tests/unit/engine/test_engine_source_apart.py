@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import commit, propose
-from fleetctl.apply.request.options import Order
-from fleetctl.apply.write.edit import Edits, manifest_with
-from fleetctl.manifest import load, read_documents
+from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.write.edit import ObjectEdits, manifest_with
+from fleetctl.manifest import load_manifests, read_documents
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.providers.sources.revision import of_project
 from fleetctl.tracking.annotations import COPY, REVISION
-from fleetctl.tracking.sources import Sources
-from fleetctl.tracking.written import WrittenFiles
+from fleetctl.tracking.manifest_sources import ManifestSources
+from fleetctl.tracking.written_files import WrittenFiles
 from tests.unit.engine.fake_world import Fleet
 
 JOB = """\
@@ -52,7 +52,7 @@ class Project:
         self.here.mkdir()
         self.home = place / "home"
         self.home.mkdir()
-        self.sources = Sources(self.home)
+        self.sources = ManifestSources(self.home)
         for name, text in {
             "job.yaml": JOB % "", "rows.csv": "a\n1\n2\n", "train.py": "print(1)\n"
         }.items():  # fmt: skip
@@ -69,23 +69,23 @@ class Project:
             it._replace(role="values")
             for it in read_documents([str(self.here / name) for name in values])
         ]
-        manifests = load(documents)
+        manifests = load_manifests(documents)
         looked = self.sources.keep(manifests, await self.sources.look(manifests))
-        order = Order(looked=looked, sources=self.sources)
-        [change] = propose(self._fleet.store, manifests, order, 0.0)
+        order = ApplyOptions(looked=looked, sources=self.sources)
+        [change] = propose_changes(self._fleet.store, manifests, order, 0.0)
         return change
 
     async def apply(self, *values: str) -> Change:
         change = await self.propose(*values)
-        commit(self._fleet.store, [change], 0.0)
+        store_changes(self._fleet.store, [change], 0.0)
         return change
 
     async def warnings(self) -> tuple[str, ...]:
-        manifests = load(read_documents([str(self.here / "job.yaml")]))
+        manifests = load_manifests(read_documents([str(self.here / "job.yaml")]))
         return (await self.sources.look(manifests))[manifests[0].key].warnings
 
     async def notes(self) -> tuple[str, ...]:
-        manifests = load(read_documents([str(self.here / "job.yaml")]))
+        manifests = load_manifests(read_documents([str(self.here / "job.yaml")]))
         return (await self.sources.look(manifests))[manifests[0].key].notes
 
 
@@ -172,7 +172,7 @@ async def test_the_copy_that_tasks_get_has_all_files_as_they_are(tmp_path: Path)
         await project.apply()
         project.append("rows.csv", "3\n")
         after = (await project.apply()).after
-        manifest = manifest_with(fleet.store, "BatchJob", "job", Edits())
+        manifest = manifest_with(fleet.store, "BatchJob", "job", ObjectEdits())
         template = project.sources.pinned(manifest.spec.template, after.annotations)  # type: ignore[attr-defined]
         assert template.source is not None and template.source.path is not None
         copy = Path(template.source.path)
@@ -238,7 +238,7 @@ async def test_a_manifest_is_known_by_where_links_lead(tmp_path: Path, name: str
             (JOB % "").replace("{fromFile: rows.csv}", "{completions: 1}")
         )
         documents = read_documents([str(project.here / name)])
-        [manifest] = load(documents)
+        [manifest] = load_manifests(documents)
         looked = await project.sources.look([replace(manifest, origin=str(project.here))])
         assert "job.yaml" in looked[manifest.key].apart
 

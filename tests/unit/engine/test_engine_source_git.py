@@ -4,22 +4,25 @@ stored, and what runs find. By real git.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import propose
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.predictions.predict import make_predictions, raise_if_refused, read_allowed
+from fleetctl.apply.predictions.world import Prediction, world_of
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.apply.write import commit as writing
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest import load
+from fleetctl.manifest import Manifest, ManifestErrors, load_manifests
 from fleetctl.manifest.files.documents import Document
 from fleetctl.tracking.annotations import COPY, REVISION
-from fleetctl.tracking.looked import Looked
-from fleetctl.tracking.sources import Sources
+from fleetctl.tracking.manifest_sources import ManifestSources
+from fleetctl.tracking.source_state import SourceState
 from tests.unit.engine.fake_world import Fleet
-from tests.unit.providers.test_git_names import with_pointer
+from tests.unit.providers.test_git_names import POINTER, with_pointer
 from tests.unit.providers.test_gitsource import Repository
 
 JOB = """\
@@ -40,20 +43,21 @@ class Pushed:
         (self.repository.path / "jobs").mkdir()
         self.repository.commit("jobs/run.sh", "echo 1")
         self.more = more
-        self.sources = Sources(place)
+        self.place = "/nowhere"  # where the manifest lies
+        self.sources = ManifestSources(place)
 
-    async def looked(self) -> Looked:
-        text = JOB.format(url=self.repository.url, more=self.more)
-        self.manifests = load([Document("job.yaml", text, "/nowhere")])
+    async def looked(self, text: str = "") -> SourceState:
+        text = text or JOB.format(url=self.repository.url, more=self.more)
+        self.manifests = load_manifests([Document("job.yaml", text, self.place)])
         return (await self.sources.look(self.manifests))["batchjob/job"]
 
-    async def order(self) -> Order:
-        return Order(looked={"batchjob/job": await self.looked()}, sources=self.sources)
+    async def order(self, text: str = "") -> ApplyOptions:
+        return ApplyOptions(looked={"batchjob/job": await self.looked(text)}, sources=self.sources)
 
-    async def apply(self, fleet: Fleet) -> Change:
-        order = await self.order()
-        [change] = propose(fleet.store, self.manifests, order, 0.0)
-        writing.apply(fleet.store, self.manifests, fleet.clock.now_s(), order)
+    async def apply(self, fleet: Fleet, text: str = "") -> Change:
+        order = await self.order(text)
+        [change] = propose_changes(fleet.store, self.manifests, order, 0.0)
+        writing.apply_manifests(fleet.store, self.manifests, fleet.clock.now_s(), order)
         await fleet.settle()
         return change
 
@@ -99,6 +103,29 @@ async def test_without_a_path_a_commit_is_another_source(tmp_path: Path) -> None
         assert (await pushed.apply(fleet)).outcome == "configured"
 
 
+async def test_a_manifest_is_no_content_of_its_own_repository(tmp_path: Path) -> None:
+    """What an edit of it changes is told by the manifest itself."""
+    pushed = Pushed(tmp_path, "ref: main")
+    pushed.place = str(pushed.repository.path)
+    whole = JOB.format(url=pushed.repository.url, more=pushed.more)
+    pushed.repository.commit("job.yaml", whole)
+    async with Fleet() as fleet:
+        fleet.engine.state.sources = pushed.sources
+        first = await pushed.apply(fleet, whole)
+        await done(fleet)
+        edited = whole + "  parallelism: 3\n"
+        pushed.repository.commit("job.yaml", edited)
+        change = await pushed.apply(fleet, edited)
+        assert "source" not in change.message
+        assert change.impact is None or change.impact.to_run == 0
+        assert change.after.annotations[REVISION] == first.after.annotations[REVISION]
+        assert change.after.annotations[COPY] == pushed.repository.git("rev-parse", "HEAD")
+        # Another manifest in the same repository may be what the program reads.
+        pushed.repository.commit("other.yaml", "a: 1")
+        change = await pushed.apply(fleet, edited)
+        assert change.impact is not None and change.impact.again.units == 1
+
+
 async def test_a_short_commit_is_whole_before_it_is_stored(tmp_path: Path) -> None:
     pushed = Pushed(tmp_path)
     first = pushed.repository.git("rev-parse", "HEAD")
@@ -113,13 +140,42 @@ async def test_a_short_commit_is_whole_before_it_is_stored(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("ref: main", ["2 files are kept by Git LFS", "jobs/model.bin, model.bin"]),
+        ("ref: main", ["2 files are kept by Git LFS", "jobs/model.bin, model.bin", "`lfs: true`"]),
         ("ref: main, path: jobs", ["1 file is kept by Git LFS", "jobs/model.bin"]),
         ("ref: main, lfs: true", []),
-        ("ref: v1", ["is a tag and a branch there", "Git LFS"]),
+        ("ref: main, lfs: false", []),
     ],
 )
-async def test_what_tasks_would_not_get_is_said(tmp_path: Path, more: str, said: list[str]) -> None:
+async def test_files_of_lfs_that_tasks_would_not_get_are_refused_before_anything_is_stored(
+    tmp_path: Path, more: str, said: list[str]
+) -> None:
+    pushed = lfs_pushed(tmp_path, more)
+    async with Fleet() as fleet:
+        looked = {"batchjob/job": await pushed.looked()}
+        found = await foreseen(fleet, pushed.manifests, looked)
+        if not said:
+            told = [it for it in raise_if_refused(found, read_allowed({})) if "Git LFS" in it]
+            assert bool(told) == ("lfs: false" in more)
+            return
+        with pytest.raises(ManifestErrors) as refused:
+            raise_if_refused(found, read_allowed({"allowMissing": True}))
+        [problem] = refused.value.problems
+        assert str(problem).startswith("job.yaml:6:")
+        assert all(it in f"{problem} {problem.hint}" for it in said)
+
+
+async def foreseen(
+    fleet: Fleet, manifests: list[Manifest], looked: Mapping[str, SourceState]
+) -> list[Prediction]:
+    changes = propose_changes(fleet.store, manifests, ApplyOptions(looked=looked), 0.0)
+    providers = fleet.engine.state.providers
+    world = world_of(
+        fleet.store, changes, providers, {}, lambda _: None, starts_here=True, looked=looked
+    )
+    return await make_predictions(manifests, changes, world)
+
+
+def lfs_pushed(tmp_path: Path, more: str) -> Pushed:
     pushed = Pushed(tmp_path, more)
     (pushed.repository.path / "jobs" / "run.sh").unlink()
     pushed.repository.git("rm", "-q", "--cached", "jobs/run.sh")
@@ -127,8 +183,27 @@ async def test_what_tasks_would_not_get_is_said(tmp_path: Path, more: str, said:
     (pushed.repository.path / "jobs").rmdir()
     with_pointer(pushed.repository)
     pushed.repository.git("tag", "v1")
-    warnings = " ".join((await pushed.looked()).warnings)
-    assert all(it in warnings for it in said) and bool(warnings) == bool(said)
+    return pushed
+
+
+async def test_a_name_that_is_a_tag_and_a_branch_is_said(tmp_path: Path) -> None:
+    pushed = lfs_pushed(tmp_path, "ref: v1")
+    assert "is a tag and a branch there" in " ".join((await pushed.looked()).warnings)
+
+
+async def test_pointers_of_lfs_in_a_directory_are_refused_by_their_names(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / "model.bin").write_text(POINTER)
+    (source / "run.sh").write_text("cat model.bin")
+    spec = JOB.replace('{{git: {{url: "{url}", {more}}}}}', "{{path: src{more}}}")
+    async with Fleet() as fleet:
+        for more, refused in (("", True), (", exclude: ['*.bin']", False)):
+            text = spec.format(more=more)
+            manifests = load_manifests([Document("job.yaml", text, str(tmp_path))])
+            looked = await ManifestSources(tmp_path / "home").look(manifests)
+            found = [it.finding.problem for it in await foreseen(fleet, manifests, looked)]
+            assert [it.count("model.bin") for it in found if "Git LFS" in it] == [1] * refused
 
 
 async def test_a_path_that_is_not_there_is_refused_with_its_place(tmp_path: Path) -> None:

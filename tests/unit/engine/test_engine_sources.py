@@ -15,7 +15,7 @@ import pytest
 
 from fleetctl.apply.write import commit
 from fleetctl.common.errors import Refused
-from fleetctl.daemon.verbs import Verbs
+from fleetctl.daemon.verbs import RequestVerbs
 from fleetctl.tracking.kept_by import kept_by
 from tests.unit.engine.fake_remote import Remote, RemoteKeeper, job
 from tests.unit.engine.fake_world import Fleet
@@ -57,7 +57,9 @@ async def test_what_is_pushed_is_applied_and_said() -> None:
         note = kept_by(world.row("a").annotations)
         assert note is not None
         assert (note.source, note.file, note.revision) == ("source/fleet", "a.yaml:1", first)
-        second = remote.push({"a.yaml": job("a", completions=3), "c.yaml": job("c")})
+        second = remote.push(
+            {"a.yaml": job("a", completions=3), "c.yaml": job("c").replace("True", "1")}
+        )
         await world.later(60.0)
         assert jobs(world) == {"a": 2, "c": 1}
         status = world.status("fleet")
@@ -177,7 +179,7 @@ async def test_a_person_consents_to_one_commit_and_not_to_the_next() -> None:
         remote.push({"a.yaml": job("a").replace("ok=True", "ok=1")})
         await world.later(60.0)
         assert world.status("fleet")["reason"] == "NeedsConsent"
-        commit.reconcile(world.store, "fleet", "first", approved=True)
+        commit.request_reconcile(world.store, "fleet", "first", approved=True)
         await world.settle()
         await world.settle()
         assert "ok=1" in world.row("a").spec
@@ -217,10 +219,10 @@ async def test_what_a_source_keeps_is_changed_by_hand_only_where_that_is_said() 
     async with kept({"a.yaml": job("a")}) as (world, _):
         request = {"keys": ["batchjob/a"]}
         with pytest.raises(Refused, match=r"batchjob/a is kept by source/fleet: `a\.yaml:1`"):
-            await Verbs(world.engine.state).delete(request)
+            await RequestVerbs(world.engine.state).delete(request)
         await world.settle()
         assert jobs(world) == {"a": 1}
-        await Verbs(world.engine.state).delete({**request, "override": True})
+        await RequestVerbs(world.engine.state).delete({**request, "override": True})
         await world.settle()
         assert jobs(world) == {}
 
@@ -265,6 +267,33 @@ async def test_a_manifest_that_moves_to_another_source_takes_its_results_along()
         assert len(world.local.orders) == began
 
 
+@pytest.mark.parametrize("first", ["fleet", "other"])
+async def test_a_manifest_that_moves_to_the_path_of_another_source_takes_its_object_along(
+    first: str,
+) -> None:
+    within = {**source()["git"], "path": "one"}
+    tree = {"one/a.yaml": job("a"), "one/b.yaml": job("b"), "two/c.yaml": job("c")}
+    async with kept(tree, git=within, onDisruption="Wait") as (world, remote):
+        await world.apply("Source", "other", source(git={**within, "path": "two"}))
+        await world.settle()
+        before, began = world.row("a"), len(world.local.orders)
+        assert [run.state.value for run in world.runs("a")] == ["Running"]
+        remote.push({"two/a.yaml": job("a"), "one/b.yaml": job("b"), "two/c.yaml": job("c")})
+        for name in (first, "other" if first == "fleet" else "fleet"):
+            commit.request_reconcile(world.store, name, "now", approved=False)
+            await world.settle()
+        row = world.row("a")
+        note = kept_by(row.annotations)
+        assert note is not None and note.source == "source/other"
+        assert (row.uid, row.generation) == (before.uid, before.generation)
+        assert [run.state.value for run in world.runs("a")] == ["Running"]
+        assert len(world.local.orders) == began
+        assert {world.status(it)["phase"] for it in ("fleet", "other")} == {"Ready"}
+        remote.push({"one/b.yaml": job("b"), "two/c.yaml": job("c")})
+        await world.later(120.0)
+        assert set(jobs(world)) == {"b", "c"}
+
+
 async def test_too_much_is_not_pruned_at_once() -> None:
     tree = {f"{name}.yaml": job(name) for name in "abcd"}
     async with kept(tree) as (world, remote):
@@ -272,7 +301,7 @@ async def test_too_much_is_not_pruned_at_once() -> None:
         await world.later(60.0)
         status = world.status("fleet")
         assert "3 of the 4 objects" in status["lastError"]
-        assert status["hint"] == "`maxPrune: 3` lets them go; nothing was changed"
+        assert status["hint"] == "`maxPrune: 3` deletes them; nothing was changed"
         assert set(jobs(world)) == set("abcd")
         await world.apply("Source", "fleet", source(maxPrune=3))
         await world.settle()
@@ -289,7 +318,7 @@ async def test_a_remote_that_is_away_changes_nothing_and_is_asked_ever_more_rare
         before, _ = remote.asked, [await world.later(1.0) for _ in range(600)]
         assert remote.asked - before < 10
         assert set(jobs(world)) == {"a"}
-        commit.reconcile(world.store, "fleet", "now", approved=False)
+        commit.request_reconcile(world.store, "fleet", "now", approved=False)
         before = remote.asked
         await world.settle()
         assert (remote.asked, world.status("fleet")["request"]) == (before + 1, "now")
@@ -352,11 +381,11 @@ async def test_without_prune_what_lost_its_manifest_stays_and_is_counted() -> No
 
 async def test_suspended_it_looks_at_nothing() -> None:
     async with kept({"a.yaml": job("a")}) as (world, remote):
-        commit.suspend(world.store, "Source", "fleet", world.clock.now_s())
+        commit.suspend_object(world.store, "Source", "fleet", world.clock.now_s())
         remote.push({"b.yaml": job("b")})
         await world.later(300.0)
         assert (set(jobs(world)), world.status("fleet")["phase"]) == ({"a"}, "Suspended")
-        commit.suspend(world.store, "Source", "fleet", world.clock.now_s(), wanted=False)
+        commit.suspend_object(world.store, "Source", "fleet", world.clock.now_s(), wanted=False)
         await world.later(1.0)
         assert set(jobs(world)) == {"b"}
 

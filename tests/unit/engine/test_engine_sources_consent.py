@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.apply.policies.judge import standing
+from fleetctl.apply.policies.judge import digest_policies
 from fleetctl.apply.write import commit
 from fleetctl.common.errors import Conflict
-from fleetctl.gitops.keeping import keep
-from fleetctl.gitops.proposal import Claim, Item, Proposal
+from fleetctl.gitops.proposal import CommitProposal, ProposedObject, SourceClaim
+from fleetctl.gitops.proposal_store import store_proposal
 from fleetctl.tracking.ownership import set_name
 from tests.unit.engine.fake_remote import job
 from tests.unit.engine.fake_world import Fleet
@@ -27,7 +27,7 @@ async def test_consent_that_comes_while_another_commit_does_allows_none_of_that(
         remote.push({"a.yaml": job("a").replace("ok=True", "ok=2")})
         world.clock.time_s += 60.0
         await turn(world)  # it asks what the branch names by now
-        commit.reconcile(world.store, "fleet", "first", approved=True)
+        commit.request_reconcile(world.store, "fleet", "first", approved=True)
         await world.settle()
         assert "ok=2" not in world.row("a").spec
         await world.settle()
@@ -39,7 +39,7 @@ async def test_consent_that_was_used_up_before_a_crash_allows_nothing_after_it()
     tree = {"a.yaml": job("a"), "v.yaml": volume("one"), "w.yaml": volume("two")}
     async with kept(tree, maxPrune=2) as (world, remote):
         remote.push({"a.yaml": job("a"), "w.yaml": volume("two")})
-        commit.reconcile(world.store, "fleet", "first", approved=True)
+        commit.request_reconcile(world.store, "fleet", "first", approved=True)
         while world.status("fleet")["changed"]["pruned"] != 1:
             await turn(world)
         remote.push({"a.yaml": job("a")})
@@ -52,7 +52,7 @@ async def test_consent_that_was_used_up_before_a_crash_allows_nothing_after_it()
 async def test_a_request_is_not_answered_by_what_the_store_did_not_take() -> None:
     async with kept({"a.yaml": job("a")}) as (world, remote):
         wanted = remote.push({"a.yaml": job("a", completions=2)})
-        commit.reconcile(world.store, "fleet", "now", approved=False)
+        commit.request_reconcile(world.store, "fleet", "now", approved=False)
         while world.status("fleet")["attemptedRevision"] != wanted:
             await turn(world)
         world.fail_commits = 1
@@ -82,7 +82,7 @@ async def test_a_request_is_answered_by_what_is_newest_at_its_call(seed: int) ->
                 world.clock.time_s += 60.0
                 await turn(world)
             request = f"request-{number}"
-            commit.reconcile(world.store, "fleet", request, approved=False)
+            commit.request_reconcile(world.store, "fleet", request, approved=False)
             while world.status("fleet")["request"] != request:
                 world.clock.time_s += 0.1
                 await turn(world)
@@ -114,14 +114,16 @@ async def test_data_that_goes_with_another_source_needs_consent_as_well() -> Non
 async def test_a_commit_that_the_store_takes_half_of_is_not_there_at_all() -> None:
     """One row twice in what is to be written: the second write finds the first."""
     async with kept({"a.yaml": job("a"), "b.yaml": job("b")}) as (world, _):
-        claim = Claim("source/fleet", set_name("fleet", "default"), "c" * 40)
+        claim = SourceClaim("source/fleet", set_name("fleet", "default"), "c" * 40)
         now = [world.row(name) for name in ("a", "b", "a")]
         items = tuple(
-            Item("configured", row, replace(row, labels={**row.labels, "seen": "yes"}))
+            ProposedObject("configured", row, replace(row, labels={**row.labels, "seen": "yes"}))
             for row in now
         )
-        proposal = Proposal(claim, items, 2, policies=standing(world.store, world.clock.now_s()))
+        proposal = CommitProposal(
+            claim, items, 2, policies=digest_policies(world.store, world.clock.now_s())
+        )
         with world.store.transaction(), pytest.raises(Conflict):
-            keep(world.store, proposal, (), approved=True, now_s=world.clock.now_s())
+            store_proposal(world.store, proposal, (), approved=True, now_s=world.clock.now_s())
         assert [world.row(name).version for name in ("a", "b")] == [it.version for it in now[:2]]
         assert "seen" not in world.row("a").labels

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.consent import NeedsConsent
-from fleetctl.apply.write.retry import Choice, retry
+from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.common.errors import NotFound, UsageError
 from tests.unit.engine.fake_world import Fleet
 
@@ -27,7 +27,9 @@ async def finish(fleet: Fleet, *indexes: int) -> None:
 
 
 def again(fleet: Fleet, **choice: Any) -> int:
-    return retry(fleet.store, "TrainingRun", "t", Choice(**choice), fleet.clock.now_s()).units
+    return requeue_units(
+        fleet.store, "TrainingRun", "t", RetryChoice(**choice), fleet.clock.now_s()
+    ).units
 
 
 async def test_case_18_a_retried_stage_asks_and_redoes_the_later_ones() -> None:

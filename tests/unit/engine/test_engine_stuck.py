@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.execute.secrets import ResolvedSecrets
 from tests.unit.engine.fake_world import Fleet, tasks
 
 
-def no_secret(names: tuple[str, ...], namespace: str) -> Found:
+def no_secret(names: tuple[str, ...], namespace: str) -> ResolvedSecrets:
     if names:
         raise Unavailable("secret/keys is not declared", reason="SecretMissing", hint="apply it")
-    return Found()
+    return ResolvedSecrets()
 
 
 async def test_a_missing_secret_is_told_as_what_nothing_brings() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.consent import NeedsConsent, check
-from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.consent import NeedsConsent, check_consent
+from fleetctl.apply.propose import propose_changes, store_changes
 from fleetctl.apply.request.options import order_of
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
@@ -40,8 +40,8 @@ def job(**fields: Any) -> Manifest:
 
 
 async def apply(fleet: Fleet, *manifests: Manifest, **said: Any) -> list[Change]:
-    found = propose(fleet.store, manifests, order_of(said), fleet.clock.now_s())
-    commit(fleet.store, found, fleet.clock.now_s())
+    found = propose_changes(fleet.store, manifests, order_of(said), fleet.clock.now_s())
+    store_changes(fleet.store, found, fleet.clock.now_s())
     await fleet.settle()
     return found
 
@@ -62,10 +62,10 @@ def given(fleet: Fleet, of: str = "batchjob/full") -> list[dict[str, Any]]:
 async def test_it_waits_for_the_sweep_and_runs_with_its_best_trial() -> None:
     async with Fleet() as fleet:
         [created, _] = await apply(fleet, job(tasks={"matrix": {"seed": [1, 2]}}), sweep())
-        assert created.message == "its parameters are known when sweep/x is over; 2 tasks"
+        assert created.message == "its parameters are known when sweep/x has ended; 2 tasks"
         status = fleet.status("full")
         assert (status["phase"], status["reason"]) == ("Pending", "AwaitsBest")
-        assert "sweep/x is not over" in status["message"]
+        assert "sweep/x has not ended" in status["message"]
         assert status["activeSince"] is None
         await search(fleet, 3.0)
         assert given(fleet) == []
@@ -102,12 +102,12 @@ async def test_another_best_trial_runs_it_again_after_people_were_told() -> None
         fleet.local.finish(0, of="batchjob/full")
         await fleet.settle()
         wider = (sweep(0.1, 0.2, 0.3), job())
-        told = propose(fleet.store, wider, order_of({}), fleet.clock.now_s())
-        later = "paramsFrom known when sweep/x is over"
+        told = propose_changes(fleet.store, wider, order_of({}), fleet.clock.now_s())
+        later = "paramsFrom known when sweep/x has ended"
         assert told[1].message.startswith(later)
         assert told[1].message.endswith("1 to run again")
         with pytest.raises(NeedsConsent, match="batchjob/full: paramsFrom changed: 1 finished"):
-            check(told, (), fleet.clock.now_s())
+            check_consent(told, (), fleet.clock.now_s())
         await apply(fleet, *wider)
         assert fleet.status("full")["reason"] == "AwaitsBest"
         await search(fleet, 0.5)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
 
-from fleetctl.gateway.endpoints import Endpoint
-from fleetctl.gateway.serving import serving
+from fleetctl.gateway.endpoints import GatewayEndpoint
+from fleetctl.gateway.serving import serve_gateway
 from tests.emulators.llm.server import Model
 from tests.unit.gateway.test_process import Gateway, before
 
@@ -15,11 +15,13 @@ from tests.unit.gateway.test_process import Gateway, before
 class Hosted(Gateway):
     async def start(self) -> None:
         self._life = AsyncExitStack()
-        self.state = await self._life.enter_async_context(serving(self.directory, asyncio.Event()))
+        self.state = await self._life.enter_async_context(
+            serve_gateway(self.directory, asyncio.Event())
+        )
         await self.connect()
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> GatewayEndpoint:
         return self.state.endpoints["default", "small"]
 
     async def stop(self) -> None:

@@ -14,27 +14,27 @@ import pytest
 
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.asking import charge
-from fleetctl.gateway.batching import answers, running, servers
-from fleetctl.providers.contract.endpoints import EndpointAccess
-from fleetctl.providers.endpoint.line import Line
-from fleetctl.providers.endpoint.replies import Reply
+from fleetctl.gateway.batching import answers, batch_servers, running_batch
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.endpoint.gateway_connection import GatewayConnection
+from fleetctl.providers.endpoint.model_replies import GatewayReply
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway.hosted import hosting
 from tests.unit.gateway.test_gateway_asking import until
 from tests.unit.gateway.test_process import G, Gateway, in_loop, living
 
-QUICK = {"lingerSeconds": 0.05, "pollSeconds": 0.02}
+QUICK = {"lingerSeconds": 0.5, "pollSeconds": 0.02}  # rows asked at once come within that
 PRICED = {"batch": QUICK, "prices": {"chat": {"inputPerMillion": 1e6, "outputPerMillion": 1e6}}}
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(running, "SETTLE_S", 0.01)
-    monkeypatch.setattr(running, "CANCEL_AFTER_S", 0.0)
-    monkeypatch.setattr(running, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(running_batch, "SETTLE_S", 0.01)
+    monkeypatch.setattr(running_batch, "CANCEL_AFTER_S", 0.0)
+    monkeypatch.setattr(running_batch, "BACKOFF_S", 0.01)
     monkeypatch.setattr(answers, "AGAIN_S", 0.01)
-    monkeypatch.setattr(servers, "AGAIN_S", 0.01)
+    monkeypatch.setattr(batch_servers, "AGAIN_S", 0.01)
     monkeypatch.setattr(charge, "CAP_WAIT_S", 0.0)
     yield
 
@@ -43,9 +43,9 @@ class Rows(Generic[G]):
     """What a controller asks, by the line that it has to the gateway."""
 
     def __init__(self, gateway: G) -> None:
-        self.gateway, self.line = gateway, Line()
+        self.gateway, self.line = gateway, GatewayConnection()
 
-    async def ask(self, n: int, *, number: int = 1, run: str = "", text: str = "") -> Reply:
+    async def ask(self, n: int, *, number: int = 1, run: str = "", text: str = "") -> GatewayReply:
         run = run or f"r{n}"
         token = gateway_token(self.gateway.key, run)
         access = EndpointAccess(("small",), {"chat": "tiny"}, self.gateway.url, token)
@@ -57,7 +57,7 @@ class Rows(Generic[G]):
         token = gateway_token(self.gateway.key, f"r{n}")
         await self.line.drop(EndpointAccess((), {}, self.gateway.url, token), 1)
 
-    def all(self, count: int) -> list[asyncio.Task[Reply]]:
+    def all(self, count: int) -> list[asyncio.Task[GatewayReply]]:
         return [asyncio.create_task(self.ask(n)) for n in range(count)]
 
 
@@ -79,9 +79,9 @@ async def asking(
             await rows.line.close()
 
 
-async def told(tasks: list[asyncio.Task[Reply]]) -> list[Any]:
+async def told(tasks: list[asyncio.Task[GatewayReply]]) -> list[Any]:
     """The text of each answer, or its status."""
-    replies = await asyncio.wait_for(asyncio.gather(*tasks), 60)
+    replies = await asyncio.wait_for(asyncio.gather(*tasks), 300)
     return [
         json.loads(it.body)["choices"][0]["message"]["content"] if it.status == 200 else it.status
         for it in replies

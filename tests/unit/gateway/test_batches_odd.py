@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from fleetctl.gateway import __main__ as program
-from fleetctl.gateway.batching import answers, batcher, running
-from fleetctl.gateway.data import data
+from fleetctl.gateway.batching import answers, batcher, running_batch
+from fleetctl.gateway.data import task_api
 from fleetctl.gateway.keeping import batches
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
@@ -79,7 +79,7 @@ async def test_a_batch_that_is_not_shown_for_a_while_is_not_lost(tmp_path: Path)
 def test_a_batch_that_is_never_shown_again_may_have_cost_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "GONE_S", 0.05)
+    monkeypatch.setattr(running_batch, "GONE_S", 0.05)
 
     async def test() -> None:
         truth = Batches(missing=10**6)
@@ -95,7 +95,7 @@ def test_a_batch_that_is_never_shown_again_may_have_cost_all(
 def test_a_controller_that_is_late_after_a_restart_ends_no_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "GRANTS_WAIT_S", 0.05)
+    monkeypatch.setattr(task_api, "GRANTS_WAIT_S", 0.05)
 
     async def test() -> None:
         truth = Batches(held=True)
@@ -202,7 +202,7 @@ def test_a_batch_that_never_ends_is_cancelled_at_last(
         async with asking(hosting(tmp_path, model), model, 2) as rows:
             replies = await asyncio.gather(*rows.all(2))
             error = json.loads(replies[0].body)["error"]
-            assert error["code"] == "NoAnswer" and "was not over within" in error["message"]
+            assert error["code"] == "NoAnswer" and "did not end within" in error["message"]
             assert truth.cancels == ["batch_0"]
             assert (await spent(rows.gateway))[1] == 0
 
@@ -302,7 +302,7 @@ def test_a_full_disk_does_not_end_the_gateway(
                 raise sqlite3.OperationalError("database or disk is full")
 
             monkeypatch.setattr(state.answers, "clean", clean)
-            await program._until_ended(state)
+            await program._until_ended(state, lambda: True)
             assert looks == 3
 
     asyncio.run(test())

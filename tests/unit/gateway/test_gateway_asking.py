@@ -1,11 +1,14 @@
 """What a task may ask of the gateway, and what it hears."""
 
 import asyncio
+import json
 import os
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from fleetctl.common.tokens import gateway_token
 from tests.emulators.llm.server import Fault, Model
@@ -150,7 +153,7 @@ async def test_a_changed_endpoint_keeps_who_waits_and_what_is_in_flight(tmp_path
         await until(lambda: first.asked)
         waiting = [asyncio.create_task(gateway.ask("r1", f"p {n}")) for n in range(4)]
         await until(lambda: len(gateway.endpoint.waiting) == 4)
-        await gateway.declare([first, second], timeoutSeconds=9)
+        await gateway.declare([first, second], timeoutSeconds=599)
         assert [(await it).status for it in waiting] == [200] * 4
         assert (len(first.asked), len(second.asked)) == (1, 4)
         assert [server.in_flight for server in gateway.endpoint.servers] == [1, 0]
@@ -227,6 +230,132 @@ async def test_servers_that_rest_too_long_are_told_as_unreachable(tmp_path: Path
         reply = await gateway.ask("r1")
         assert (reply.status, reply.code) == (503, "ServerUnreachable")
         assert await gateway.used() == {}
+
+
+NO_ANSWERS = {
+    "error": (503, "upstream overloaded"),
+    "page": (500, "the server answered with a page `Sign in`, not with JSON"),
+    "no-choices": (500, "the server answered without any choice"),
+    "wrong-json": (500, "the server's answer is not whole JSON"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(NO_ANSWERS))
+def test_what_is_no_answer_is_tried_again_as_the_failure_that_it_is(
+    tmp_path: Path, what: str
+) -> None:
+    async def test() -> None:
+        model = Model()
+        status, words = NO_ANSWERS[what]
+        async with hosting(tmp_path, model) as gateway:
+            await gateway.declare(
+                [model], retry={"attempts": 2, "backoff": {"initialSeconds": 0.01}}
+            )
+            model.faults.append(Fault(what))
+            assert (await gateway.ask("r1")).status == 200
+            model.faults.extend([Fault(what)] * 2)
+            reply = await gateway.ask("r1")
+            assert reply.status == status
+            assert json.loads(reply.raw)["error"]["message"] == words
+            assert len(model.asked) == 4
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("what", ["error", "page", "error-event"])
+def test_a_stream_that_begins_with_an_error_has_not_begun(tmp_path: Path, what: str) -> None:
+    async def test() -> None:
+        model = Model(faults=deque([Fault(what)]))
+        async with hosting(tmp_path, model) as gateway:
+            reply = await gateway.ask("r1", stream=True)
+            assert (reply.status, len(model.asked)) == (200, 2)
+            assert b"echo:" in reply.raw and b"error" not in reply.raw
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("callers", [1, 2])
+def test_prompts_that_take_too_long_leave_a_declared_server_its_slots(
+    tmp_path: Path, callers: int
+) -> None:
+    async def test() -> None:
+        model = Model(slots=16)
+        async with hosting(tmp_path, model) as gateway:
+            await gateway.declare([model], timeoutSeconds=1, retry={"attempts": 2})
+            await gateway.grant("r1", "r2")
+            model.faults.extend([Fault("hang")] * 8)
+            runs = [f"r{n % callers + 1}" for n in range(4)]
+            replies = await asyncio.gather(*(gateway.ask(run) for run in runs))
+            assert [it.status for it in replies] == [504] * 4
+            assert gateway.endpoint.servers[0].pace.limit == 16
+
+    asyncio.run(test())
+
+
+@in_loop
+async def test_headers_go_both_ways_but_for_keys_and_accounts(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        for stream in (False, True):
+            sent = {
+                "X-Title": "mine",
+                "OpenAI-Beta": "v2",
+                "OpenAI-Organization": "o",
+                "Cookie": "c",
+            }
+            reply = await gateway.ask("r1", headers=sent, stream=stream)
+            assert reply.headers["x-request-id"] == f"req-{len(model.asked)}"
+            assert reply.headers["x-ratelimit-remaining-requests"] == "7"
+            head = model.heads[-1]
+            assert (head["x-title"], head["openai-beta"]) == ("mine", "v2")
+            assert not head.keys() & {"openai-organization", "cookie", "authorization"}
+
+
+@in_loop
+async def test_what_is_kept_is_not_given_to_a_call_with_another_header(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], cache={"policy": "Always"})
+        for headers in ({}, {"X-Request-Id": "1"}, {"OpenAI-Beta": "v2"}, {"OpenAI-Beta": "v2"}):
+            assert (await gateway.ask("r1", headers=headers)).status == 200
+        assert len(model.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "base", ["/v1beta/openai", "/api/paas/v4", "/api/v3", "/serving-endpoints"]
+)
+def test_a_url_with_a_path_is_what_clients_add_theirs_to(tmp_path: Path, base: str) -> None:
+    async def test() -> None:
+        model = Model(base=base, key="secret", key_header="api-key", query={"api-version": "1"})
+        async with hosting(tmp_path, model) as gateway:
+            spec = {
+                "servers": [{"url": f"{model.url}{base}/"}],
+                "models": {"chat": "tiny"},
+                "apiKey": {"secret": "s", "header": "api-key"},
+                "headers": {"X-Title": "ours"},
+                "query": {"api-version": "1"},
+            }
+            row = {"name": "small", "namespace": "default", "generation": 1, "spec": spec}
+            rows = [{**row, "key": "secret"}]
+            await (await gateway.control.put("/endpoints", json={"endpoints": rows})).read()
+            health = (await (await gateway.control.get("/health")).json())["endpoints"][0]
+            assert (health["ready"], health["reason"]) == (True, "Ready")
+            assert (await gateway.ask("r1", headers={"X-Title": "task"})).status == 200
+            assert model.heads[-1]["x-title"] == "ours"
+            assert await gateway.endpoint._ask(gateway.endpoint, gateway.endpoint.servers[0])
+
+    asyncio.run(test())
+
+
+@in_loop
+async def test_a_server_that_lists_nothing_is_asked_and_its_answer_is_told(tmp_path: Path) -> None:
+    model = Model(base="/api/v3")
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([], servers=[{"url": f"{model.url}/wrong"}])
+        row = (await (await gateway.control.get("/health")).json())["endpoints"][0]
+        assert (row["ready"], row["reason"]) == (True, "ModelNotListed")
+        assert row["message"].startswith(f"{model.url}/wrong/models answers 404")
+        assert "`/chat/completions`" in row["hint"]
 
 
 @in_loop

@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
-from fleetctl.gateway.reach.gateway import Grant
-from fleetctl.gateway.reach.process import GatewayProcess
+from fleetctl.gateway.client.gateway_client import EndpointGrant
+from fleetctl.gateway.client.gateway_process import GatewayProcess
 from tests.emulators.llm.server import Model
 from tests.unit.gateway.hosted import Hosted, hosting
 from tests.unit.gateway.test_process import in_loop
 
 
-def _grants(*runs: str) -> list[Grant]:
-    return [Grant(run, run, "uid", f"batchjob/{run}", "default", ("small",)) for run in runs]
+def _grants(*runs: str) -> list[EndpointGrant]:
+    return [
+        EndpointGrant(run, run, "uid", f"batchjob/{run}", "default", ("small",)) for run in runs
+    ]
 
 
 async def _who_may(gateway: Hosted, *runs: str) -> str:

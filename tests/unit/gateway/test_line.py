@@ -20,6 +20,12 @@ PATH = "/endpoints/small/v1/chat/completions"
 Line = aiohttp.ClientWebSocketResponse
 
 
+def open_line(gateway: Gateway) -> Any:
+    token = gateway_token(gateway.key, "r1")
+    headers = {"Authorization": f"Bearer {token}"}
+    return gateway.tasks.ws_connect(gateway.url + "/calls", headers=headers)
+
+
 async def send(gateway: Gateway, line: Line, *, number: int, **changes: Any) -> None:
     token = gateway_token(gateway.key, "r1")
     head = {"id": 7, "token": token, "path": PATH, "number": number, **changes}
@@ -41,11 +47,11 @@ async def test_a_line_hears_what_was_kept_and_asks_anew_what_failed(tmp_path: Pa
     model = Model()
     async with living(tmp_path, model) as gateway:
         await gateway.declare([model], retry={"attempts": 1})
-        async with gateway.tasks.ws_connect(gateway.url + "/calls") as line:
+        async with open_line(gateway) as line:
             head, answer = await ask(gateway, line, number=1)
             assert head == {"id": 7, "status": 200}
             assert answer["choices"][0]["message"]["content"] == "echo: hi"
-        async with gateway.tasks.ws_connect(gateway.url + "/calls") as line:
+        async with open_line(gateway) as line:
             assert (await ask(gateway, line, number=1))[1] == answer
             assert len(model.asked) == 1
             model.faults.append(Fault(500))
@@ -63,7 +69,10 @@ async def test_a_line_is_for_tasks_and_their_endpoints_alone(tmp_path: Path) -> 
     async with living(tmp_path, Model()) as gateway:
         with pytest.raises(aiohttp.WSServerHandshakeError):
             await gateway.tasks.ws_connect(gateway.url + "/calls", origin="http://evil.example")
-        async with gateway.tasks.ws_connect(gateway.url + "/calls") as line:
+        for headers in ({}, {"Authorization": "Bearer stranger"}):
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
+                await gateway.tasks.ws_connect(gateway.url + "/calls", headers=headers)
+        async with open_line(gateway) as line:
             head, answer = await ask(gateway, line, number=1, token="stranger")
             assert (head["status"], answer["error"]["type"]) == (401, "fleetctl")
             elsewhere = PATH.replace("small", "other")
@@ -77,7 +86,7 @@ async def test_a_line_is_for_tasks_and_their_endpoints_alone(tmp_path: Path) -> 
 async def test_what_is_given_up_is_not_asked(tmp_path: Path) -> None:
     model = Model(slots=1, faults=deque([Fault("hang")]))
     async with living(tmp_path, model) as gateway:
-        async with gateway.tasks.ws_connect(gateway.url + "/calls") as line:
+        async with open_line(gateway) as line:
             await send(gateway, line, number=1)
             await send(gateway, line, number=2)  # waits for the slot
             while not model.asked:

@@ -15,13 +15,14 @@ import pytest
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.asking import charge
 from fleetctl.gateway.batching.batcher import Batcher
-from fleetctl.gateway.data import data
+from fleetctl.gateway.data import task_api
 from fleetctl.gateway.rules.usage import TOKENS_PER_S_MAX
 from tests.emulators.llm.server import Fault, Model
 from tests.unit.gateway.hosted import Hosted, hosting, no_room_for_the_ledger
 from tests.unit.gateway.test_gateway_asking import until
 from tests.unit.gateway.test_process import LIFE_S, in_loop
 
+REACHED_S = 5.0  # a request has reached its server by then, also on a busy machine
 BODY_BYTES = 80  # about what a question of a word is, with its frame
 
 
@@ -72,12 +73,9 @@ def test_a_server_that_counts_nothing_is_estimated_on_the_high_side(
     asyncio.run(test())
 
 
-@pytest.mark.parametrize(
-    ("faults", "retried"),
-    [(["lost"], True), (["lost", "lost"], True), (["wrong-json"], False), ([503, 429], True)],
-)
+@pytest.mark.parametrize("faults", [["lost"], ["lost", "lost"], ["wrong-json"], [503, 429]])
 def test_every_try_that_a_server_may_have_counted_is_accounted(
-    tmp_path: Path, faults: Sequence[str | int], retried: bool
+    tmp_path: Path, faults: Sequence[str | int]
 ) -> None:
     async def test() -> None:
         model = Model()
@@ -85,7 +83,7 @@ def test_every_try_that_a_server_may_have_counted_is_accounted(
         async with hosting(tmp_path, model) as gateway:
             assert (await gateway.ask("r1", "one two", max_tokens=50)).status == 200
             row = (await gateway.used())["r1"]
-            assert (row["calls"], row["tries"]) == (1, len(faults) * retried + 1)
+            assert (row["calls"], row["tries"]) == (1, len(faults) + 1)
             most = model.tokens + len(faults) * (2 * BODY_BYTES + 50)
             assert model.tokens <= await tokens(gateway) <= most
 
@@ -97,7 +95,7 @@ async def test_an_answer_that_comes_too_late_costs_its_worst_case(tmp_path: Path
     model = Model()
     model.faults.append(Fault("late"))
     async with hosting(tmp_path, model) as gateway:
-        await gateway.declare([model], timeoutSeconds=0.1, retry={"attempts": 1})
+        await gateway.declare([model], timeoutSeconds=REACHED_S, retry={"attempts": 1})
         reply = await gateway.ask("r1", "one two", max_tokens=50)
         assert (reply.status, reply.code) == (504, "NoAnswer")
         assert model.tokens <= await tokens(gateway) <= 50 + 2 * BODY_BYTES
@@ -187,7 +185,7 @@ async def test_no_other_name_of_a_model_evades_its_price(tmp_path: Path) -> None
             assert (reply.status, reply.code) == (404, "ModelNotFound")
             assert b"it has `chat`" in reply.raw
             raw = json.dumps({"model": name, "messages": []}).encode()
-            answer = await data._hear(  # a row of a batch
+            answer = await task_api._answer_frame(  # a row of a batch
                 gateway.state,
                 Batcher(gateway.state),
                 _token(gateway),
@@ -224,7 +222,7 @@ async def test_one_more_try_is_within_the_cap_too(tmp_path: Path) -> None:
     model = Model()
     model.faults.append(Fault("late"))
     async with hosting(tmp_path, model) as gateway:
-        spec = {"timeoutSeconds": 0.1, "prices": {"chat": {"outputPerMillion": 1e6}}}
+        spec = {"timeoutSeconds": REACHED_S, "prices": {"chat": {"outputPerMillion": 1e6}}}
         await gateway.declare([model], **spec)
         await gateway.grant("r1", cap_usd=7.0)
         with pytest.MonkeyPatch.context() as patch:

@@ -8,11 +8,11 @@ import aiohttp
 import pytest
 
 from fleetctl.common.tokens import gateway_token
-from fleetctl.gateway.asking.call import Call
-from fleetctl.gateway.data.retold import asked
-from fleetctl.gateway.keeping import kept as module
-from fleetctl.gateway.keeping.kept import Kept
-from fleetctl.gateway.numbered import Answer
+from fleetctl.gateway.asking.call import EndpointCall
+from fleetctl.gateway.data.idempotent_calls import join_call
+from fleetctl.gateway.keeping import answer_log as module
+from fleetctl.gateway.keeping.answer_log import AnswerLog
+from fleetctl.gateway.numbered_calls import CallAnswer
 from tests.emulators.llm.server import Fault, Model
 from tests.unit.gateway.hosted import hosting
 from tests.unit.gateway.test_gateway_asking import until
@@ -92,8 +92,10 @@ async def test_what_is_cancelled_before_its_first_step_keeps_nobody_waiting(tmp_
     model = Model()
     async with hosting(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
         grant = next(iter(gateway.state.grants.values()))
-        call = Call(gateway.state, grant, gateway.endpoint, "/v1/chat/completions", BODY, 80)
-        retold = asked(call, "7", 0)
+        call = EndpointCall(
+            gateway.state, grant, gateway.endpoint, "/v1/chat/completions", BODY, 80
+        )
+        retold = join_call(call, "7", 0)
         gateway.state.numbered.cancel({"r1"})
         assert await retold.whole() is None
         assert (await begin(gateway, "7")).status == 200 and len(model.asked) == 1
@@ -101,16 +103,16 @@ async def test_what_is_cancelled_before_its_first_step_keeps_nobody_waiting(tmp_
 
 @in_loop
 async def test_kept_answers_are_bounded_and_the_oldest_go_first(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "kept.db")
+    kept = AnswerLog(tmp_path / "kept.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "RUN_BYTES_MAX", 100)
         for n in range(4):
-            await kept.put("r1", str(n), Answer(200, {"Content-Type": "x"}, b"x" * 40))
-        await kept.put("r2", "0", Answer(200, {"Content-Type": "x"}, b""))
+            await kept.put("r1", str(n), CallAnswer(200, {"Content-Type": "x"}, b"x" * 40))
+        await kept.put("r2", "0", CallAnswer(200, {"Content-Type": "x"}, b""))
     assert [kept.find("r1", str(n)) is not None for n in range(4)] == [False, False, True, True]
     kept.close()
     assert (tmp_path / "kept.db").stat().st_mode & 0o777 == 0o600
-    again = Kept(tmp_path / "kept.db")
+    again = AnswerLog(tmp_path / "kept.db")
     assert again.find("r2", "0") is not None and again.find("r1", "3") is not None
     again.close()
 

@@ -3,18 +3,30 @@
 import time
 from pathlib import Path
 
-from fleetctl.gateway.keeping.cache import PUTS_PER_CLEAN, Cache, cacheable
+from fleetctl.gateway.keeping.answer_cache import (
+    PUTS_PER_CLEAN,
+    AnswerCache,
+    cache_key,
+    is_cacheable,
+)
 from fleetctl.gateway.rules.burst import Burst
-from fleetctl.gateway.rules.concurrency import Pace
-from fleetctl.gateway.rules.limits import Limits, Minute, over_task_limit
-from fleetctl.gateway.rules.queue import FairQueue
-from fleetctl.gateway.rules.retry import Retry, read_retry, retry_after_s, wait_s
-from fleetctl.gateway.rules.servers import Server, choose, read_server
-from fleetctl.gateway.rules.usage import Tokens, calls_of, lost, price_usd, used, worst_case
+from fleetctl.gateway.rules.concurrency import ServerPace
+from fleetctl.gateway.rules.fair_queue import FairQueue
+from fleetctl.gateway.rules.limits import EndpointLimits, MinuteUsage, over_task_limit
+from fleetctl.gateway.rules.retry_rule import RetryRule, read_retry, retry_after_s, wait_s
+from fleetctl.gateway.rules.servers import UpstreamServer, choose_server, read_server
+from fleetctl.gateway.rules.usage import (
+    TokenCount,
+    calls_of,
+    count_lost,
+    count_used,
+    price_usd,
+    worst_case,
+)
 
 
 def test_a_batch_is_refused_whole_before_its_first_call() -> None:
-    limits = Limits(calls_per_task=10)
+    limits = EndpointLimits(calls_per_task=10)
     assert over_task_limit(limits, calls=8, tokens=0, asked=2) == ""
     sentence = over_task_limit(limits, calls=8, tokens=0, asked=3)
     assert sentence == "callsPerTask: 8 used, 3 asked, 10 allowed"
@@ -23,17 +35,17 @@ def test_a_batch_is_refused_whole_before_its_first_call() -> None:
 
 
 def test_a_minute_over_its_limit_waits_for_its_oldest_request() -> None:
-    minute, limits = Minute(), Limits(requests_per_minute=2)
+    minute, limits = MinuteUsage(), EndpointLimits(requests_per_minute=2)
     minute.add(0.0, requests=1, tokens=5)
     minute.add(10.0, requests=1, tokens=5)
     assert minute.wait_s(limits, 20.0) == 40.0
     assert minute.wait_s(limits, 60.0) == 0.0
     minute.add(60.0, requests=0, tokens=95)
-    assert minute.wait_s(Limits(tokens_per_minute=100), 61.0) == 9.0
+    assert minute.wait_s(EndpointLimits(tokens_per_minute=100), 61.0) == 9.0
 
 
 def test_a_server_is_as_wide_as_declared_or_as_is_found() -> None:
-    def read(known: Server | None = None, **row: object) -> Server:
+    def read(known: UpstreamServer | None = None, **row: object) -> UpstreamServer:
         return read_server({"api": "openai"}, {"url": "http://a/v1", **row}, known)
 
     declared, unknown, ollama = read(slots=40), read(), read(api="ollama")
@@ -65,25 +77,28 @@ def test_a_task_at_its_own_limit_keeps_nobody_behind_it_waiting() -> None:
 
 
 def test_the_server_with_the_fewest_in_flight_per_slot_is_chosen() -> None:
-    large, small = Server("a", 8, in_flight=3), Server("b", 2, "ollama", in_flight=1)
-    assert choose([large, small]) is large
-    assert choose([large, small], api="ollama") is small
-    assert choose([large, small], failed=[large]) is small
+    large, small = (
+        UpstreamServer("a", 8, in_flight=3),
+        UpstreamServer("b", 2, "ollama", in_flight=1),
+    )
+    assert choose_server([large, small]) is large
+    assert choose_server([large, small], api="ollama") is small
+    assert choose_server([large, small], failed=[large]) is small
     large.in_flight = 8
-    assert choose([large, small]) is small
+    assert choose_server([large, small]) is small
     small.in_flight = 2
-    assert choose([large, small]) is None
+    assert choose_server([large, small]) is None
 
 
 def test_a_server_that_failed_a_request_is_asked_again_where_no_other_is_awake() -> None:
-    first, second = Server("a", 1), Server("b", 1, in_flight=1)
-    assert choose([first, second], failed=[first]) is None  # the other is only busy
+    first, second = UpstreamServer("a", 1), UpstreamServer("b", 1, in_flight=1)
+    assert choose_server([first, second], failed=[first]) is None  # the other is only busy
     second.resting = True
-    assert choose([first, second], failed=[first]) is first
+    assert choose_server([first, second], failed=[first]) is first
 
 
 def test_a_failing_server_rests_five_seconds_doubling_to_sixty() -> None:
-    server, rests, now_s = Server("a", 1), [], 0.0
+    server, rests, now_s = UpstreamServer("a", 1), [], 0.0
     for _ in range(5):
         server.refused(now_s)
         rests.append(server.resting_until_s - now_s)
@@ -97,7 +112,7 @@ def test_a_failing_server_rests_five_seconds_doubling_to_sixty() -> None:
 
 
 def test_one_callers_failures_are_no_servers_fault_unless_another_server_answers() -> None:
-    server = Server("a", 8)
+    server = UpstreamServer("a", 8)
     for _ in range(50):
         server.failed(0.0, caller="batchjob/bad", status=500, last=False)
     assert not server.resting
@@ -106,7 +121,7 @@ def test_one_callers_failures_are_no_servers_fault_unless_another_server_answers
 
 
 def test_the_last_server_that_is_awake_rests_for_no_answer_of_its_own() -> None:
-    server = Server("a", 8)
+    server = UpstreamServer("a", 8)
     for n in range(50):
         server.failed(0.0, caller=f"batchjob/{n}", status=500, last=True)
         server.outdone(0.0, f"run-{n}", last=True)
@@ -116,17 +131,17 @@ def test_the_last_server_that_is_awake_rests_for_no_answer_of_its_own() -> None:
 
 
 def test_a_server_that_has_rested_is_asked_once_a_look_finds_it_there() -> None:
-    server = Server("a", 8)
+    server = UpstreamServer("a", 8)
     server.refused(0.0)
-    assert choose([server]) is None
+    assert choose_server([server]) is None
     server.found(5.0, there=False)
-    assert (choose([server]), server.resting_until_s) == (None, 15.0)
+    assert (choose_server([server]), server.resting_until_s) == (None, 15.0)
     server.found(15.0, there=True)
-    assert choose([server]) is server
+    assert choose_server([server]) is server
 
 
 def test_a_retry_waits_as_the_server_asks_and_ends_after_its_attempts() -> None:
-    retry = Retry()
+    retry = RetryRule()
     assert wait_s(retry, tried=1, status=503, retry_after_s=0) == 0.5
     assert wait_s(retry, tried=3, status=None, retry_after_s=0) == 2.0
     assert wait_s(retry, tried=1, status=429, retry_after_s=7) == 7
@@ -135,36 +150,40 @@ def test_a_retry_waits_as_the_server_asks_and_ends_after_its_attempts() -> None:
 
 
 def test_a_pause_is_read_in_seconds_in_milliseconds_and_as_a_date() -> None:
-    assert retry_after_s({"Retry-After": "1.5"}, 0.0) == 1.5
-    assert retry_after_s({"retry-after-ms": "250", "Retry-After": "1"}, 0.0) == 0.25
-    assert retry_after_s({"Retry-After": "Thu, 01 Jan 1970 00:01:00 GMT"}, 20.0) == 40.0
-    assert retry_after_s({"Retry-After": "soon"}, 0.0) == 0.0
+    assert retry_after_s({"retry-after": "1.5"}, 0.0) == 1.5
+    assert retry_after_s({"retry-after-ms": "250", "retry-after": "1"}, 0.0) == 0.25
+    assert retry_after_s({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 20.0) == 40.0
+    assert retry_after_s({"retry-after": "soon"}, 0.0) == 0.0
     spec = {"retry": {"attempts": 2, "backoff": {"initialSeconds": 0}}}
     assert wait_s(read_retry(spec), tried=1, status=503, retry_after_s=0) == 0.0
 
 
 def test_only_what_would_be_answered_the_same_is_cached() -> None:
     path = "/v1/chat/completions"
-    assert cacheable("Deterministic", path, {"temperature": 0})
-    assert cacheable("Deterministic", path, {"seed": 0})
-    assert cacheable("Deterministic", "/api/chat", {"options": {"seed": 3}})
-    assert cacheable("Deterministic", "/v1/embeddings", {})
-    assert not cacheable("Deterministic", path, {"temperature": 1})
-    assert cacheable("Always", path, {})
-    assert not cacheable("Never", path, {"temperature": 0})
+    assert is_cacheable("Deterministic", path, {"temperature": 0})
+    assert is_cacheable("Deterministic", path, {"seed": 0})
+    assert is_cacheable("Deterministic", "/api/chat", {"options": {"seed": 3}})
+    assert is_cacheable("Deterministic", "/v1/embeddings", {})
+    assert not is_cacheable("Deterministic", path, {"temperature": 1})
+    assert is_cacheable("Always", path, {})
+    assert not is_cacheable("Never", path, {"temperature": 0})
 
 
 def test_what_nobody_counted_is_never_below_what_a_server_can_have_counted() -> None:
-    asked, worst = {"messages": []}, Tokens(40, 4096, estimated=True)
-    assert used(asked, b'{"usage": {"prompt_tokens": 1, "total_tokens": 9}}', worst) == Tokens(1, 8)
-    assert used(asked, b'{"prompt_eval_count": 2, "eval_count": 1}', worst) == Tokens(2, 1)
+    asked, worst = {"messages": []}, TokenCount(40, 4096, estimated=True)
+    assert count_used(
+        asked, b'{"usage": {"prompt_tokens": 1, "total_tokens": 9}}', worst
+    ) == TokenCount(1, 8)
+    assert count_used(asked, b'{"prompt_eval_count": 2, "eval_count": 1}', worst) == TokenCount(
+        2, 1
+    )
     silent = b'{"choices": [{"message": {"role": "assistant", "content": "four"}}], "usage": {}}'
-    assert used(asked, silent, worst) == Tokens(40, 4, estimated=True)
-    assert used(asked, b"{not json", worst) == Tokens(40, 9, estimated=True)
-    assert used({"max_tokens": 3}, b"{not json", worst).outward == 3
-    assert lost(asked, 0, worst, quiet_s=0.01).outward == 30
-    assert lost(asked, 7, worst, quiet_s=60).outward == 4096
-    assert lost(asked, 5000, worst, quiet_s=60).outward == 5000
+    assert count_used(asked, silent, worst) == TokenCount(40, 4, estimated=True)
+    assert count_used(asked, b"{not json", worst) == TokenCount(40, 9, estimated=True)
+    assert count_used({"max_tokens": 3}, b"{not json", worst).outward == 3
+    assert count_lost(asked, 0, worst, quiet_s=0.01).outward == 30
+    assert count_lost(asked, 7, worst, quiet_s=60).outward == 4096
+    assert count_lost(asked, 5000, worst, quiet_s=60).outward == 5000
 
 
 def test_images_count_as_images_and_not_by_their_bytes() -> None:
@@ -184,7 +203,7 @@ def test_the_worst_case_has_a_price_only_where_the_model_has_one() -> None:
 
 
 def test_the_limit_halves_when_the_server_is_busy_and_grows_after_a_full_round() -> None:
-    pace = Pace(8)
+    pace = ServerPace(8)
     pace.failed(429, 1.0, begun_s=0.0)
     pace.failed(429, 1.1, begun_s=0.0)  # sent with the first
     pace.failed(404, 1.2, begun_s=1.1)
@@ -202,7 +221,7 @@ def test_the_limit_halves_when_the_server_is_busy_and_grows_after_a_full_round()
 
 
 def test_an_unknown_server_is_found_to_take_sixteen_and_not_much_more() -> None:
-    pace, now_s, tops = Pace(64, trying=True), 0.0, []
+    pace, now_s, tops = ServerPace(64, trying=True), 0.0, []
     for _ in range(40):
         took_s = 0.1 * max(1.0, pace.limit / 16)
         now_s, tops = now_s + took_s, [*tops, pace.limit]
@@ -230,10 +249,20 @@ def test_answers_that_come_one_at_a_time_tell_a_server_with_one_slot() -> None:
     assert burst(at_once[:4], [0.1, 0.2, 0.3, 0.4]) == 0  # too few to tell
 
 
+def test_headers_that_name_a_call_leave_its_answer_the_same() -> None:
+    def key(**headers: str) -> str:
+        named = {name.replace("_", "-"): it for name, it in headers.items()}
+        return cache_key("default", "small", "/v1/chat/completions", {"model": "m"}, named)
+
+    traced = key(traceparent="00-1", x_datadog_trace_id="1", x_b3_traceid="1", x_request_id="1")
+    assert traced == key(x_client_request_id="2") == key()
+    assert key(anthropic_beta="a") != key(anthropic_beta="b") != key()
+
+
 def test_answers_past_their_time_go_and_of_too_many_those_that_end_soonest(
     tmp_path: Path,
 ) -> None:
-    cache = Cache(tmp_path / "cache.db", bytes_max=200_000)
+    cache = AnswerCache(tmp_path / "cache.db", bytes_max=200_000)
     cache.put("old", "text", b"x" * 1_000, 50.0)
     now_s = time.time()
     for number in range(2 * PUTS_PER_CLEAN):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -177,3 +178,15 @@ async def test_a_kill_amid_calls_pays_nothing_twice_and_forgets_nothing(tmp_path
         assert len(kept) > 50 and answered == kept and len(model.asked) == asked
         await asyncio.gather(*(one(n) for n in range(1000, 1400)))
         assert len(model.asked) == asked + 400 - row["calls"] <= 400
+
+
+@in_loop
+async def test_a_gateway_ends_when_its_directory_is_gone_though_tasks_may_ask(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "gateway"
+    home.mkdir()
+    async with living(home, Model()) as gateway:
+        assert (await gateway.ask("r1")).status == 200
+        shutil.rmtree(home)
+        assert await asyncio.to_thread(gateway.process.wait, LIFE_S) == 0

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.proxies import is_loopback, proxy_of
-from fleetctl.gateway.batching.remote import Remote
+from fleetctl.gateway.batching.batch_api import BatchApi
+from fleetctl.gateway.rules.access import Access
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway.hosted import hosting
@@ -52,7 +53,7 @@ def test_calls_looks_and_batches_go_by_the_proxy(
             assert (await gateway.ask("r1")).status == 200
             server = gateway.endpoint.servers[0]
             assert await gateway.endpoint._ask(gateway.endpoint, server)
-            assert await Remote(gateway.state.client, FAR, "").supports()
+            assert await BatchApi(gateway.state.client, FAR, Access()).supports()
             assert len(proxy.asked) == 1
             await gateway.declare([near])
             assert (await gateway.ask("r1")).status == 200

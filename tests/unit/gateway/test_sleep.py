@@ -1,13 +1,20 @@
 """When a server that is a Function may be asked, and how it is told; no clock but the test's."""
 
-from fleetctl.gateway.rules.servers import Server
-from fleetctl.gateway.rules.sleep import ASLEEP, AWAKE, BLOCKED, BROKEN, REST_S, Sleep
+from fleetctl.gateway.rules.container_sleep import (
+    ASLEEP,
+    AWAKE,
+    BLOCKED,
+    BROKEN,
+    REST_S,
+    ContainerSleep,
+)
+from fleetctl.gateway.rules.servers import UpstreamServer
 
 ROW = {"name": "function/vllm", "startupSeconds": 600, "scaledownSeconds": 60}
 
 
-def sleeping() -> Sleep:
-    sleep = Sleep()
+def sleeping() -> ContainerSleep:
+    sleep = ContainerSleep()
     sleep.declare(ROW)
     return sleep
 
@@ -48,7 +55,7 @@ def test_a_start_that_failed_rests_longer_each_time_and_says_why() -> None:
 
 
 def test_a_container_that_is_gone_is_no_failure_of_the_server() -> None:
-    server = Server("https://x.modal.run", 8, sleep=sleeping())
+    server = UpstreamServer("https://x.modal.run", 8, sleep=sleeping())
     assert server.sleep is not None
     server.sleep.woke(0.0)
     server.refused(1.0)

@@ -54,6 +54,19 @@ async def test_a_cached_answer_is_asked_once_and_counted_as_a_hit(tmp_path: Path
 
 
 @in_loop
+async def test_an_answer_that_cannot_be_kept_is_given_all_the_same(tmp_path: Path) -> None:
+    model, file = Model(), tmp_path / "cache.db"
+    async with hosting(tmp_path, model) as gateway:
+        file.mkdir()  # as on a full disk, nothing can be written there
+        await gateway.declare([model], cache={"policy": "Always"})
+        assert (await gateway.ask("r1")).status == 200
+        file.rmdir()  # there is room again
+        for _ in range(2):
+            assert (await gateway.ask("r1")).status == 200
+        assert len(model.asked) == 2
+
+
+@in_loop
 async def test_an_answer_that_is_kept_is_given_to_no_other_namespace(tmp_path: Path) -> None:
     model = Model()
     places = {"ours": "r1", "theirs": "r2"}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.ship.order_text import order_argument
-from fleetctl.providers.rundir.journal import Journal, parse_whole
+from fleetctl.providers.rundir.run_journal import RunJournal, parse_complete
 
 FOR_EVER_S = 300.0  # far more than anything here takes; only a bug waits for it
 JOURNAL = ("started", "metric", "metrics", "result", "ended", "closed")
@@ -52,8 +52,8 @@ class Story:
         return [frame["e"] for frame in self.frames]
 
     @property
-    def parsed(self) -> Journal:
-        return parse_whole(self.journal)
+    def parsed(self) -> RunJournal:
+        return parse_complete(self.journal)
 
     @property
     def ended(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def talk(tmp_path: Path, *lines: Any) -> list[Any]:
         wanted = 1 + sum(isinstance(line, dict) for line in lines)
         answers = [json.loads(process.stdout.readline()) for _ in range(wanted)]
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
     return answers
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.controllers.model import Usage
+from fleetctl.controllers.model import GpuUsage
 from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.supervision import gpus
 from fleetctl.guest.supervision.gpus import Gpus, sample_of
-from fleetctl.providers.rundir.journal import parse
+from fleetctl.providers.rundir.run_journal import parse_journal
 
 ENDED = {"ok": True}
 
@@ -32,7 +32,7 @@ class World:
         self.journal = Journal(os.open(self.runs, os.O_RDONLY), "run")
         self.gpus = Gpus([0, 1], clock=lambda: self.now_s)
 
-    def after(self, seconds: float, *lines: str) -> Usage | None:
+    def after(self, seconds: float, *lines: str) -> GpuUsage | None:
         """The newest sample that is told, once the driver was asked again and has answered."""
         self.says.write_text("".join(f"{line}\n" for line in lines))
         self.now_s += seconds
@@ -40,7 +40,7 @@ class World:
         while self.gpus._process is not None:
             self.gpus.take(self.journal)
             time.sleep(0.005)
-        return parse((self.runs / "run.jsonl").read_bytes()).usage
+        return parse_journal((self.runs / "run.jsonl").read_bytes()).usage
 
 
 def test_a_sample_is_of_the_runs_devices_alone(
@@ -48,7 +48,7 @@ def test_a_sample_is_of_the_runs_devices_alone(
 ) -> None:
     world = World(tmp_path, monkeypatch)
     seen = world.after(0.0, "0, 90, 40000, 81920", "1, 70, 20000, 81920", "2, 5, 1, 81920")
-    assert seen == Usage(2, 80.0, 60000, 163840, None)
+    assert seen == GpuUsage(2, 80.0, 60000, 163840, None)
 
 
 def test_what_hardly_changes_is_told_once_a_minute_and_a_change_at_once(

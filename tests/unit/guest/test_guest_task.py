@@ -17,6 +17,7 @@ from fleetctl.guest.task.lazy import show_source
 from fleetctl.guest.task.task import RESULT_BYTES_MAX, Sandbox
 
 Event = dict[str, Any]
+NONE = "and is not recorded; a metric is a number"
 
 
 class Teller:
@@ -39,6 +40,14 @@ class Teller:
     @property
     def remark(self) -> str:
         return "".join(event["message"] for event in self.events if event["e"] == "remark")
+
+    @property
+    def remarks(self) -> list[str]:
+        return [event["message"] for event in self.events if event["e"] == "remark"]
+
+    @property
+    def metrics(self) -> list[Event]:
+        return [event for event in self.events if event["e"] == "metric"]
 
     @property
     def error(self) -> Event:
@@ -137,32 +146,32 @@ class Array:
         return [[1, float("nan")]]
 """
 
+# (an expression, what is kept of it), a rule a line.
+EVERYDAY_VALUES: list[tuple[str, Any]] = [
+    ("pathlib.Path('/ckpt/best.pt')", "/ckpt/best.pt"),
+    ("datetime.datetime(2024, 1, 1)", "2024-01-01T00:00:00"),
+    ("datetime.timedelta(minutes=1)", 60.0),
+    ("decimal.Decimal('0.93')", 0.93),
+    ("decimal.Decimal('7')", 7),
+    ("decimal.Decimal('0.12345678901234567890')", "0.12345678901234567890"),
+    ("uuid.UUID(int=1)", "00000000-0000-0000-0000-000000000001"),
+    ("Color.RED", "red"),
+    ("Point({1})", {"x": [1]}),
+    ("Model()", {"at": "2024-01-01"}),
+    ("types.SimpleNamespace(lr=0.1)", {"lr": 0.1}),
+    ("{2, 1}", [1, 2]),
+    ("collections.deque([1, 2])", [1, 2]),
+    ("range(3)", [0, 1, 2]),
+    ("b'ab'", "YWI="),
+    ("Array()", [[1, None]]),
+    ("{(1, 2): 1, pathlib.Path('x'): 2, Color.RED: 3}", {"(1, 2)": 1, "x": 2, "red": 3}),
+    ("b'\\xff'.decode('utf-8', 'surrogateescape')", "\\udcff"),
+    ("{'\\udcff': ['a\\udcff']}", {"\\udcff": ["a\\udcff"]}),
+    ("'\U0001f600'", "\U0001f600"),
+]
 
-@pytest.mark.parametrize(
-    ("value", "kept"),
-    [
-        ("pathlib.Path('/ckpt/best.pt')", "/ckpt/best.pt"),
-        ("datetime.datetime(2024, 1, 1)", "2024-01-01T00:00:00"),
-        ("datetime.timedelta(minutes=1)", 60.0),
-        ("decimal.Decimal('0.93')", 0.93),
-        ("decimal.Decimal('7')", 7),
-        ("decimal.Decimal('0.12345678901234567890')", "0.12345678901234567890"),
-        ("uuid.UUID(int=1)", "00000000-0000-0000-0000-000000000001"),
-        ("Color.RED", "red"),
-        ("Point({1})", {"x": [1]}),
-        ("Model()", {"at": "2024-01-01"}),
-        ("types.SimpleNamespace(lr=0.1)", {"lr": 0.1}),
-        ("{2, 1}", [1, 2]),
-        ("collections.deque([1, 2])", [1, 2]),
-        ("range(3)", [0, 1, 2]),
-        ("b'ab'", "YWI="),
-        ("Array()", [[1, None]]),
-        ("{(1, 2): 1, pathlib.Path('x'): 2, Color.RED: 3}", {"(1, 2)": 1, "x": 2, "red": 3}),
-        ("b'\\xff'.decode('utf-8', 'surrogateescape')", "\\udcff"),
-        ("{'\\udcff': ['a\\udcff']}", {"\\udcff": ["a\\udcff"]}),
-        ("'\U0001f600'", "\U0001f600"),
-    ],
-)
+
+@pytest.mark.parametrize(("value", "kept"), EVERYDAY_VALUES)
 def test_everyday_values_are_kept_as_the_docs_say(task: Teller, value: str, kept: Any) -> None:
     assert task.run(f"{EVERYDAY}\nSUBMIT(acc=0.93, value={value})") == 0
     assert task.result == {"acc": 0.93, "value": kept}
@@ -220,18 +229,46 @@ def test_a_second_submit_is_said_and_changes_nothing(
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        ("report(step=1, loss='abc')", "report: `loss` is 'abc'; it must be a number"),
-        ("report(step='one', loss=1)", "report: `step` is 'one'; it must be a whole number"),
+        ("loss='abc'", f"`loss` at step 0 is 'abc' {NONE}"),
+        ("loss=None", f"`loss` at step 0 is None {NONE}"),
+        ("loss=[1, 2]", f"`loss` at step 0 is [1, 2] {NONE}"),
+        ("step='one'", "the step is 'one'; it must be a whole number"),
+        ("step=2**70", f"the step is {2**70}; it must be a whole number"),
+        ("loss=odd", f"`loss` at step 0 is a value of type Odd {NONE}"),
+        ("val={'a': {'b': None}}", f"`val.a.b` at step 0 is None {NONE}"),
     ],
 )
-def test_a_report_of_no_number_names_the_metric_and_shows_no_file_of_ours(
+def test_a_report_of_no_number_ends_nothing_and_is_remarked_on_once(
     task: Teller, call: str, says: str
 ) -> None:
-    assert task.run(call) == 1
-    message = task.error["message"]
-    assert message.endswith(f"TypeError: {says}")
-    assert message.count("File ") == 1
-    assert "guest" not in message
+    class Odd:
+        def __repr__(self) -> str:
+            raise SystemError
+
+        item = __repr__
+
+    assert task.run(f"report({call}, good=1)\nreport({call}, good=2)", odd=Odd()) == 0
+    assert [it["values"] for it in task.metrics] == [{"good": 1.0}, {"good": 2.0}]
+    assert task.remarks == [f"report: {says}"]
+
+
+def test_nested_metrics_and_arrays_of_one_element_are_numbers_by_dotted_name(task: Teller) -> None:
+    class Array:
+        ndim = 2
+
+        def __init__(self, *values: float) -> None:
+            self._values = values
+
+        def item(self) -> float:
+            (value,) = self._values
+            return value
+
+    code = "report(loss=one, val={'a': 1, 'b': {'c': '2.5', 7: three}}, many=many)"
+    assert task.run(code, one=Array(0.5), three=Array(3.0), many=Array(1.0, 2.0)) == 0
+    values = {"loss": 0.5, "val.a": 1.0, "val.b.c": 2.5, "val.b.7": 3.0}
+    assert [it["values"] for it in task.metrics] == [values]
+    (remark,) = task.remarks
+    assert "`many` at step 0" in remark
 
 
 def test_one_number_of_a_numeric_library_is_a_number(task: Teller) -> None:

@@ -165,7 +165,7 @@ def test_a_gateway_that_stays_away_is_an_error_with_its_address(
     with counting() as gateway:
         pass
     monkeypatch.setenv("FLEETCTL_LLM_URL", gateway.url)
-    monkeypatch.setattr("fleetctl_llm_line.CONNECT_S_MAX", 0.0)
+    monkeypatch.setattr("fleetctl_llm_line.RESTART_S_MAX", 0.0)
     with pytest.raises(RuntimeError, match=f"^{gateway.url}/v1 cannot be reached: "):
         llm.llm_query("hi")
 
@@ -194,6 +194,8 @@ def reaching(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_batch_outlives_the_gateway_that_it_asks(
     llm: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr("fleetctl_llm_line.RESTART_S_MAX", 600.0)
+
     async def run() -> None:
         model = Model(slots=8)
         model.faults.extend([Fault("hang")] * 4)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleetctl.guest.journal.metriclines import MetricLines
 from fleetctl.guest.journal.record import Journal
-from fleetctl.providers.rundir.journal import parse
+from fleetctl.providers.rundir.run_journal import parse_journal
 
 
 def test_case_15_a_loss_that_left_the_numbers_is_stored_as_such(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_case_15_a_loss_that_left_the_numbers_is_stored_as_such(tmp_path: Path) 
     assert journal.metric(13, json.loads('{"loss": "NaN"}'), 5.0)
     assert not journal.metric(14, {"loss": "high"}, 5.0)
     journal.close()
-    told = parse((tmp_path / "run.jsonl").read_bytes()).metrics
+    told = parse_journal((tmp_path / "run.jsonl").read_bytes()).metrics
     assert [(it.step, it.name) for it in told] == [
         (11, "loss"),
         (12, "loss"),
@@ -47,6 +47,18 @@ def test_case_15_a_line_with_other_things_keeps_its_numbers_and_one_warning() ->
         " a metric is a number"
     ]
     assert lines.remark == f"{wrong[0]} (9 lines in all)"
+
+
+def test_nested_values_are_metrics_by_dotted_name_as_wandb_has_them() -> None:
+    lines = MetricLines()
+    found, wrong = lines.take(b'{"step": 1, "val": {"loss": 2, "by": {"a": 3}}, "list": [1]}\n')
+    assert found == [(1, {"val.loss": 2.0, "val.by.a": 3.0})]
+    assert wrong == [
+        "line 1 of $FLEETCTL_METRICS: `list` at step 1 is `[1]` and is not recorded;"
+        " a metric is a number"
+    ]
+    deep = b'{"a": ' * 40 + b"1" + b"}" * 40 + b"\n"
+    assert MetricLines().take(deep)[0] == []
 
 
 def test_steps_are_whole_numbers_however_they_are_written_and_go_on_by_themselves() -> None:

@@ -44,6 +44,17 @@ def test_case_11_it_hangs_when_nothing_is_new_for_too_long(
     raise AssertionError("it never hung")
 
 
+def test_time_in_which_nobody_looked_is_no_time_without_progress() -> None:
+    pace = Pace(LIMITS, 0.0)
+    assert not pace.stalled(1.0, (5, 0, 0))
+    assert not pace.stalled(2.0, (5, 0, 0))
+    # The machine slept for an hour: what the task wrote before is read after this look.
+    assert not pace.stalled(3602.0, (5, 0, 0))
+    assert not pace.stalled(3603.0, (6, 0, 0))
+    quiet = [pace.stalled(3603.0 + second, (6, 0, 0)) for second in range(1, 11)]
+    assert quiet == [False] * 9 + [True]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the signal is one of Linux")
 def test_only_who_has_a_handler_is_asked_for_stacks() -> None:
     code = (

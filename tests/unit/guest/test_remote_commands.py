@@ -53,7 +53,7 @@ def test_the_end_of_a_command_is_told_exactly(box: Box, text: str, reason: str, 
 def test_a_command_that_is_not_there_says_so(box: Box) -> None:
     story = box.told(box.order(argv=["no-such-program", "x"]))
     assert (story.ended["ok"], story.ended["infra"]) == (False, False)
-    assert (story.ended["reason"], story.ended["exit"]) == ("StartFailed", 127)
+    assert (story.ended["reason"], story.ended["exit"]) == ("CommandNotFound", 127)
     assert "`no-such-program` was not found" in story.ended["message"]
     assert b"no-such-program" in story.log
 
@@ -66,7 +66,7 @@ def test_shell_text_in_a_command_is_led_to_script(box: Box) -> None:
 def test_a_file_that_cannot_be_executed_says_what_to_do(box: Box, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("echo hi")
     ended = box.told(box.order(argv=[f"{tmp_path}/run.sh"])).ended
-    assert (ended["ok"], ended["reason"], ended["exit"]) == (False, "StartFailed", 127)
+    assert (ended["ok"], ended["reason"], ended["exit"]) == (False, "CommandNotFound", 127)
     assert "chmod +x" in ended["message"]
 
 

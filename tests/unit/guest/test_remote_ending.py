@@ -225,7 +225,7 @@ def test_the_value_of_a_secret_reaches_the_task_and_nothing_else(box: Box, tmp_p
     assert SECRET.encode() not in shown
     (work / "go").touch()
     story = attached.rest()
-    assert lines(story) == ["same", "begun"]
+    assert lines(story)[:2] == ["same", "begun"]
     assert SECRET not in str(story.frames)
     for path in box.directory.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -104,3 +106,36 @@ def test_output_that_cannot_be_read_at_first_is_read_again(posix_box: Box, tmp_p
     again = posix_box.told(order)
     assert failed.exists()
     assert (again.log, again.kinds[-1]) == (b"once\n", "eof")
+
+
+def test_a_task_gets_its_files_byte_for_byte(posix_box: Box) -> None:
+    content = bytes(range(256)) + b"\n100% 'quoted' \"$HOME\" `id` \\n \\101\0end"
+    names = ["a/with space.bin", "it's $HOME.bin"]
+    files = [{"name": it, "b64": base64.b64encode(content).decode()} for it in names]
+    params = {"files": [{"name": it, "sha256": "0"} for it in names], "x": "1"}
+    text = (
+        'printf "%s\\n" "$TASK_FILES" | while IFS= read -r it; do cat "$it"; echo "$it"; done'
+        '; cat "$FLEETCTL_PARAMS"'
+    )
+    order = posix_box.order(argv=["sh", "-c", text], params=params, files=files)
+    inputs = f"{posix_box.directory}/files/inputs"
+    paths = [f"{inputs}/{it}" for it in names]
+    shown = b"".join(content + f"{it}\n".encode() for it in paths)
+    assert posix_box.told(order).log == shown + json.dumps({"files": paths, "x": "1"}).encode()
+
+
+def test_a_task_of_a_file_in_a_volume_gets_its_path_there(posix_box: Box, tmp_path: Path) -> None:
+    (tmp_path / "it's $HOME").write_text("hi\n")
+    files = [{"mount": str(tmp_path), "path": "it's $HOME"}]
+    params = {"file": {"volume": "texts", "path": "it's $HOME", "bytes": 3}}
+    argv = ["sh", "-c", 'cat "$TASK_FILE"; ls "${FLEETCTL_PARAMS%/*}" | grep inputs']
+    order = posix_box.order(argv=argv, params=params, files=files)
+    assert posix_box.told(order).log == b"hi\n"
+
+
+def test_a_task_of_one_file_gets_its_path(posix_box: Box) -> None:
+    files = [{"name": "file.txt", "b64": base64.b64encode(b"hi\n").decode()}]
+    params = {"file": {"name": "file.txt", "sha256": "0"}}
+    argv = ["sh", "-c", 'cat "$TASK_FILE"; echo "${TASK_FILE##*/}${TASK_FILES-}"']
+    order = posix_box.order(argv=argv, params=params, files=files)
+    assert posix_box.told(order).log == b"hi\nfile.txt\n"

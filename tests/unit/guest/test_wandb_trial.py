@@ -13,7 +13,7 @@ import pytest
 from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.metrics.thinning import NAMES_MAX
 from fleetctl.guest.wandb.trial import RESULT_ITEMS_MAX, TEXT_CHARACTERS_MAX, Trial
-from fleetctl.providers.rundir.journal import parse
+from fleetctl.providers.rundir.run_journal import parse_journal
 from tests.unit.guest.wandb_writer import blocks, header, history, summary, write_run
 
 ASKED = {"SWEEP_ID": "lr", "PROJECT": "", "ENTITY": "", "only": True, "metric": "loss"}
@@ -47,7 +47,7 @@ class Place:
         return trial
 
     def told(self) -> list[tuple[int, str, float]]:
-        metrics = parse((self.runs / "r-1.jsonl").read_bytes()).metrics
+        metrics = parse_journal((self.runs / "r-1.jsonl").read_bytes()).metrics
         return [(it.step, it.name, it.value) for it in metrics]
 
 

@@ -16,6 +16,18 @@ from fleetctl.stores import interpreters
 from tests.interpreters import PLACES, Place
 
 Make = Callable[..., Any]
+HERE = Path(__file__).parent
+# A program does the same everywhere: all is asked of `local` and of one cloud. Of the other cloud,
+# those that show the seam of its sessions.
+ON_ALL = ("test_golden.py", "test_lifecycle.py")
+ON_TWO = pytest.mark.only_all(reason="interpreters on the other cloud", of=("modal",))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE and item.path.name not in ON_ALL:
+            item.add_marker(ON_TWO)
 
 
 @pytest.fixture
@@ -49,7 +61,7 @@ def place(
             # Nothing here is about a service that is late, and the machine may be busy.
             monkeypatch.setenv(f"FLEETCTL_{sort}_CONNECT_S", "120")
         if place.name == "modal":
-            monkeypatch.setattr("fleetctl.providers.modal.interpreter.session.ENDING_S", 60.0)
+            monkeypatch.setattr("fleetctl.providers.modal.interpreter.modal_session.ENDING_S", 60.0)
         yield place
         assert place.sandboxes() == 0
 

@@ -20,7 +20,7 @@ def test_a_batch_is_asked_at_once_and_answered_in_order(
     together = threading.Barrier(48)  # nobody is answered before all have asked
 
     def model(prompt: str) -> str:
-        together.wait(timeout=30)
+        together.wait(timeout=300)
         return prompt.upper()
 
     with kind(provider="local", sub_lm=model) as interpreter:
@@ -78,6 +78,10 @@ def test_with_an_endpoint_a_model_server_is_asked(monkeypatch: pytest.MonkeyPatc
                 server.faults.append(Fault("wrong-json"))
                 said = await interpreter.aexecute("print(llm_query('x', on_error='text'))")
                 assert "[ERROR] RuntimeError: the model server answered without a text" in str(said)
+                for wrong in ("llm_query('  ')", "llm_query_batched(['x', ''])"):
+                    code = f"try:\n    {wrong}\nexcept ValueError as error:\n    print(error)"
+                    said = str(await interpreter.aexecute(code))
+                    assert "it must be a text that is not empty" in said
         finally:
             await server.stop()
 

@@ -8,21 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.guest.library.fleetctl_llm_budget import Ask, Budget, BudgetSpent, Hold, Unpriced
+from fleetctl.guest.library.fleetctl_llm_budget import (
+    Ask,
+    BudgetSpent,
+    Hold,
+    RecursionBudget,
+    Unpriced,
+)
 
 CALLS, SANDBOXES, TOKENS, USD = 50, 20, 5000, 0.05
 NANO_USD = 50_000_000
 HUNDRED = Ask(100, 0.001)
 
 
-def root(calls: int = CALLS, sandboxes: int = SANDBOXES, **limits: float) -> Budget:
-    return Budget(calls=calls, sandboxes=sandboxes, depth_max=2, **limits)  # type: ignore[arg-type]
+def root(calls: int = CALLS, sandboxes: int = SANDBOXES, **limits: float) -> RecursionBudget:
+    return RecursionBudget(calls=calls, sandboxes=sandboxes, depth_max=2, **limits)  # type: ignore[arg-type]
 
 
 class Tree:
     """A root and all queries below it, with what was really asked of the model and providers."""
 
-    def __init__(self, kind: type[Budget] = Budget, hold: type[Hold] = Hold) -> None:
+    def __init__(
+        self, kind: type[RecursionBudget] = RecursionBudget, hold: type[Hold] = Hold
+    ) -> None:
         limits = {"calls": CALLS, "sandboxes": SANDBOXES, "tokens": TOKENS}
         self.all = [kind(depth_max=2, usd=USD, **limits)]
         self.open = list(self.all)
@@ -107,8 +115,8 @@ def test_nothing_is_lost_and_nothing_comes_twice_in_whatever_order_queries_end(
         tree.check()
 
 
-def _returns_twice(counted: str) -> type[Budget]:
-    class ReturnsTwice(Budget):
+def _returns_twice(counted: str) -> type[RecursionBudget]:
+    class ReturnsTwice(RecursionBudget):
         def close(self) -> None:
             left = {counted: self._amounts[counted].free or 0}
             super().close()
@@ -117,9 +125,9 @@ def _returns_twice(counted: str) -> type[Budget]:
     return ReturnsTwice
 
 
-def _counts_a_batch_once(counted: str) -> type[Budget]:
-    class CountsABatchOnce(Budget):
-        def shares(self, count: int, *, sandbox_each: bool) -> list[Budget]:
+def _counts_a_batch_once(counted: str) -> type[RecursionBudget]:
+    class CountsABatchOnce(RecursionBudget):
+        def shares(self, count: int, *, sandbox_each: bool) -> list[RecursionBudget]:
             shares = super().shares(count, sandbox_each=sandbox_each)
             for share in shares[1:]:
                 self._amounts[counted].take_back(share._amounts[counted].free or 0)
@@ -131,7 +139,7 @@ def _counts_a_batch_once(counted: str) -> type[Budget]:
 @pytest.mark.parametrize("counted", ["calls", "sandboxes", "tokens", "usd"])
 @pytest.mark.parametrize("plant", [_returns_twice, _counts_a_batch_once])
 def test_the_invariant_finds_a_planted_bug(
-    plant: Callable[[str], type[Budget]], counted: str
+    plant: Callable[[str], type[RecursionBudget]], counted: str
 ) -> None:
     tree = Tree(plant(counted))
     tree.step("share", 0, 3)
@@ -236,14 +244,16 @@ def test_a_call_that_costs_more_than_its_worst_is_a_debt_of_the_whole_tree() -> 
 
 def test_all_below_a_query_of_the_root_ends_at_one_time() -> None:
     clock = [100.0]
-    budget = Budget(calls=9, sandboxes=0, depth_max=2, timeout_s=60.0, now_s=lambda: clock[0])
+    budget = RecursionBudget(
+        calls=9, sandboxes=0, depth_max=2, timeout_s=60.0, now_s=lambda: clock[0]
+    )
     (child,) = budget.shares(1, sandbox_each=False)
     clock[0] += 50.0
     (below,) = child.shares(1, sandbox_each=False)
     (hold,) = below.hold([Ask()])
     assert (child.left_s, below.left_s) == (10.0, 10.0)
     clock[0] += 10.0
-    with pytest.raises(BudgetSpent, match=r"had 60 s \(rlm_timeout\), which are over"):
+    with pytest.raises(BudgetSpent, match=r"had 60 s \(rlm_timeout\), which have passed"):
         below.hold([Ask()])
     with pytest.raises(BudgetSpent):
         hold.begin()

@@ -15,9 +15,9 @@ import fleetctl
 from fleetctl import DaytonaInterpreter, Interpreter, ModalInterpreter
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.install import install_hint
-from fleetctl.interpreter.errors import redact
 from fleetctl.interpreter.interpreter import BaseInterpreter
-from fleetctl.specs.builtin import SORTS, Sort
+from fleetctl.interpreter.interpreter_errors import redact_text
+from fleetctl.specs.builtin import SORTS, BuiltInProvider
 from fleetctl.wiring.plugins import plugin_of
 
 
@@ -57,7 +57,7 @@ def test_a_missing_package_is_told_with_the_extra_to_install(
     cloud.__dict__["PLUGIN"] = plugin_of("local")._replace(session="needs_sdk:open_session")
     monkeypatch.setitem(sys.modules, cloud.__name__, cloud)
     monkeypatch.setitem(sys.modules, "fleetctl.providers.cloud", ModuleType("cloud"))
-    monkeypatch.setitem(SORTS, "cloud", Sort())
+    monkeypatch.setitem(SORTS, "cloud", BuiltInProvider())
     with pytest.raises(Refused, match="needs the package `a_package_that_nobody_has`") as told:
         Interpreter(provider="cloud").start()
     assert told.value.hint == install_hint("cloud")
@@ -206,7 +206,7 @@ def test_importing_the_api_imports_neither_models_nor_sdks() -> None:
 
 
 def test_credentials_never_stay_in_a_message() -> None:
-    said = redact(
+    said = redact_text(
         "KEY tops3cret, sk-abcdefghijkl, Authorization: Bearer a.b.c, api_key=12 and token: 34",
         ["tops3cret", "KEY"],
     )

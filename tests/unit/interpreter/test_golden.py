@@ -7,6 +7,7 @@ import math
 import pytest
 
 from fleetctl import Interpreter, as_dict
+from tests.unit.guest.test_guest_task import EVERYDAY, EVERYDAY_VALUES
 from tests.unit.interpreter.conftest import Make
 
 SWEEP = (
@@ -68,7 +69,21 @@ def test_what_code_prints_and_how_it_fails_is_text(modal: Interpreter) -> None:
         assert modal.execute(code) == text, code
 
 
-@pytest.mark.parametrize("value", ["{1, 2}", "object()", "{(1, 2): 3}", "[lambda: 1]"])
+def test_everyday_values_are_handed_in_as_a_task_hands_them_in(modal: Interpreter) -> None:
+    modal.execute(EVERYDAY)
+    for value, kept in EVERYDAY_VALUES:
+        if value == "Array()":
+            continue
+        found = modal.execute(f"SUBMIT(acc=0.93, value={value})")
+        assert as_dict(found) == {"acc": 0.93, "value": kept}, value
+    (row,) = modal.execute("SUBMIT(value=Array())").value
+    assert row[0] == 1
+    assert math.isnan(row[1])  # as everywhere in results of interpreters
+    wrong = modal.execute("x = []; x.append(x); SUBMIT(x=x)")
+    assert "field `x` cannot be written as JSON" in str(wrong)
+
+
+@pytest.mark.parametrize("value", ["{1: object()}", "object()", "[lambda: 1]", "b'x' * 100_000"])
 def test_a_value_that_is_no_json_is_an_error_of_the_code_and_the_session_lives(
     value: str, modal: Interpreter
 ) -> None:

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from fleetctl import Interpreter
-from fleetctl.cli.report.query_views import open_asking
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.home import INTERPRETERS_DB, home
+from fleetctl.common.state_paths import INTERPRETERS_DB, find_state_dir
 from fleetctl.daemon.orphan_programs import sweep_forever
 from fleetctl.interpreter.asking import rlm
 from fleetctl.providers.contract.session import Session, SessionRequest
 from fleetctl.stores.interpreters import InterpreterRun, InterpreterRuns
-from fleetctl.wiring import accounts, interpreters
+from fleetctl.views.spending import open_asking
+from fleetctl.wiring import account_registry, interpreters
 from tests.interpreters import Place
 from tests.unit.interpreter.conftest import Make
 from tests.unit.interpreter.test_recursion import one_step
@@ -36,7 +36,7 @@ import os, sys
 from fleetctl import Interpreter
 from fleetctl.interpreter.asking import rlm
 from tests.unit.interpreter.test_recursion import one_step
-rlm.answer, rlm.check_installed = one_step, lambda: None
+rlm.answer_query, rlm.check_installed = one_step, lambda: None
 def model(prompt):
     print('asked', flush=True)
     sys.stdin.read()
@@ -48,12 +48,12 @@ with Interpreter(provider=sys.argv[1], **options) as interpreter:
 
 @pytest.fixture
 def _loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rlm, "answer", one_step)
+    monkeypatch.setattr(rlm, "answer_query", one_step)
     monkeypatch.setattr(rlm, "check_installed", lambda: None)
 
 
 def rows() -> list[dict[str, Any]]:
-    with open_asking(home()) as asking:
+    with open_asking(find_state_dir()) as asking:
         answer = asking.ask("select * from interpreters order by depth, created_at")
         return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
@@ -82,7 +82,7 @@ def test_a_sandbox_below_another_is_on_record_with_its_parent_depth_and_use(
     make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: list[tuple[str, str]] = []
-    opener = accounts.session_opener
+    opener = account_registry.session_opener
 
     def watched(provider: str) -> Any:
         async def open_session(where: Path, request: SessionRequest) -> Session:
@@ -93,7 +93,7 @@ def test_a_sandbox_below_another_is_on_record_with_its_parent_depth_and_use(
 
         return open_session
 
-    monkeypatch.setattr(accounts, "session_opener", watched)
+    monkeypatch.setattr(account_registry, "session_opener", watched)
     interpreter = make(sub_lm=str.upper, children="sandbox")
     interpreter.execute("print(llm_query('a')); rlm_query(code, context=code)", {"code": NESTED})
     first, second, third = rows()
@@ -105,7 +105,7 @@ def test_a_sandbox_below_another_is_on_record_with_its_parent_depth_and_use(
     interpreter.shutdown()
     (first, *_) = rows()
     assert (first["state"], first["calls"], first["depth"]) == ("Stopped", 1, 0)
-    assert not InterpreterRuns(home()).living()
+    assert not InterpreterRuns(find_state_dir()).living()
 
 
 def test_a_context_is_in_the_sandbox_of_its_parent_and_its_calls_count_there(
@@ -135,7 +135,7 @@ def test_what_a_killed_program_left_is_ended_and_what_a_living_one_uses_is_not(
             pids = {row["run"]: row["pid"] for row in rows()}
             assert {pids[one["run"]] for one in listed} == {killed.pid}
             assert sorted(one["parent"] is None for one in listed) == [False, True]
-        ended = asyncio.run(interpreters.sweep(home()))
+        ended = asyncio.run(interpreters.sweep_interpreters(find_state_dir()))
         assert [one.depth for one in ended] == [1, 0] and ended[0].parent == ended[1].name
         assert place.sandboxes() == 2
         told = {(row["pid"], row["state"], row["reason"], row["calls"]) for row in rows()}
@@ -143,12 +143,12 @@ def test_what_a_killed_program_left_is_ended_and_what_a_living_one_uses_is_not(
             (killed.pid, "Lost", "ProgramEnded", None),
             (living.pid, "Running", None, None),
         }
-        assert asyncio.run(interpreters.sweep(home())) == []
+        assert asyncio.run(interpreters.sweep_interpreters(find_state_dir())) == []
         assert main(["get", "interpreters"]) == 0
         lines = capsys.readouterr().out.splitlines()
         tree = [line for line in lines if "Lost" in line]
         assert tree[0].startswith(ended[1].name) and tree[1].startswith(f"  {ended[0].name}")
-    asyncio.run(interpreters.sweep(home()))
+    asyncio.run(interpreters.sweep_interpreters(find_state_dir()))
 
 
 def test_a_program_that_begins_ends_what_another_left(
@@ -161,13 +161,13 @@ def test_a_program_that_begins_ends_what_another_left(
         "runs = InterpreterRuns(Path(sys.argv[1]));"
         "runs.begin(InterpreterRun('left', '', 0, 'local')); runs.started('left'); os._exit(9)"
     )
-    subprocess.run([sys.executable, "-c", code, str(home())], check=False)
-    assert [run.name for run in InterpreterRuns(home()).left()] == ["left"]
+    subprocess.run([sys.executable, "-c", code, str(find_state_dir())], check=False)
+    assert [run.name for run in InterpreterRuns(find_state_dir()).left()] == ["left"]
     with Interpreter(provider="local") as interpreter:
         interpreter.execute("1")
         # In its own time: it is in nobody's way.
         until = 0
-        while InterpreterRuns(home()).left():
+        while InterpreterRuns(find_state_dir()).left():
             interpreter.execute("2")
             until += 1
             assert until < 1000
@@ -191,7 +191,7 @@ def test_a_request_that_may_still_make_a_sandbox_is_looked_at_again(
     old = InterpreterRun("old", "", 0, "local", {}, created_at_s=0.0)
     monkeypatch.setattr(InterpreterRuns, "left", lambda _: [young, old])
     InterpreterRuns(tmp_path).begin(young)
-    assert asyncio.run(interpreters.sweep(tmp_path)) == [old]
+    assert asyncio.run(interpreters.sweep_interpreters(tmp_path)) == [old]
 
 
 def test_a_program_of_another_machine_is_nobodys_to_judge(
@@ -240,9 +240,9 @@ def test_a_sandbox_that_cannot_be_removed_keeps_no_other(
             raise PermissionError("a directory of somebody else")
         return True
 
-    monkeypatch.setattr(interpreters, "_ender", lambda _: end)
+    monkeypatch.setattr(interpreters, "_find_ender", lambda _: end)
     monkeypatch.setattr("fleetctl.stores.interpreters.is_held", lambda _: False)
-    assert [run.name for run in asyncio.run(interpreters.sweep(tmp_path))] == ["b"]
+    assert [run.name for run in asyncio.run(interpreters.sweep_interpreters(tmp_path))] == ["b"]
     assert [run.name for run in runs.left()] == ["a"]
 
 
@@ -259,9 +259,9 @@ def test_a_sandbox_that_may_have_been_made_stays_on_record(
 
         return open_session
 
-    monkeypatch.setattr(accounts, "session_opener", failing)
+    monkeypatch.setattr(account_registry, "session_opener", failing)
     for error in tuple(errors):
         with pytest.raises(type(error)):
             Interpreter(provider="local").execute("1")
     assert sorted(row["state"] for row in rows()) == ["Refused", "Starting"]
-    assert len(InterpreterRuns(home()).living()) == 1
+    assert len(InterpreterRuns(find_state_dir()).living()) == 1

@@ -17,18 +17,18 @@ from fleetctl import DaytonaInterpreter, Interpreter, InterpreterError
 from fleetctl.common.install import install_hint
 from fleetctl.interpreter.asking import rlm
 from fleetctl.interpreter.asking.questions import Questions
-from fleetctl.interpreter.result import FinalOutput, submitted
+from fleetctl.interpreter.result import FinalOutput, read_submitted
 from tests.interpreters import Place
 from tests.unit.interpreter.conftest import Make
 
 
 def one_step(
-    runner: rlm.Runner, questions: Questions, *, query: str, context: str, **_: Any
+    runner: rlm.CodeRunner, questions: Questions, *, query: str, context: str, **_: Any
 ) -> str:
     runner.start()
     done = runner.executed(query, {"context": context})
     if isinstance(done.value, FinalOutput):
-        return str(submitted(done.value)["answer"])
+        return str(read_submitted(done.value)["answer"])
     if done.failed:
         raise RuntimeError(done.value.strip())
     return done.value
@@ -36,7 +36,7 @@ def one_step(
 
 @pytest.fixture(autouse=True)
 def _loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rlm, "answer", one_step)
+    monkeypatch.setattr(rlm, "answer_query", one_step)
     monkeypatch.setattr(rlm, "check_installed", lambda: None)
 
 
@@ -156,7 +156,7 @@ def test_queries_end_with_the_code_that_asked_for_them(
         go_on.wait(timeout=60)
         return prompt
 
-    def lasting(runner: rlm.Runner, questions: Questions, **_: Any) -> str:
+    def lasting(runner: rlm.CodeRunner, questions: Questions, **_: Any) -> str:
         runner.start()
         questions.query("answered when nobody wants it any more")
         with pytest.raises(RuntimeError, match="the recursive query has ended"):
@@ -179,7 +179,7 @@ def test_queries_end_with_the_code_that_asked_for_them(
         await ended.wait()
 
     here: asyncio.AbstractEventLoop
-    monkeypatch.setattr(rlm, "answer", lasting)
+    monkeypatch.setattr(rlm, "answer_query", lasting)
     interpreter = make(sub_lm=model, children=children, batch_concurrency=1)
     asyncio.run(cancelled())
     assert interpreter.execute("print(1)") == "1\n"

@@ -17,7 +17,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.tokens import gateway_token
 from fleetctl.guest.library import fleetctl_llm_line as line
 from fleetctl.interpreter.asking import rlm
-from fleetctl.interpreter.asking.endpoint import ModelServer, ServerRefused
+from fleetctl.interpreter.asking.model_server import ModelServer, ServerRefused
 from fleetctl.interpreter.asking.questions import Questions
 from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Fault, Model
@@ -31,7 +31,7 @@ PRICES = {"*": {"inputPerMillion": 100.0, "outputPerMillion": 1000.0}}
 
 @pytest.fixture(autouse=True)
 def _loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rlm, "answer", one_step)
+    monkeypatch.setattr(rlm, "answer_query", one_step)
     monkeypatch.setattr(rlm, "check_installed", lambda: None)
     monkeypatch.delenv("FLEETCTL_PROVIDER", raising=False)
 
@@ -143,7 +143,7 @@ def test_at_its_deadline_a_query_ends_with_all_sandboxes_below_it(
 ) -> None:
     begun, go_on = threading.Semaphore(0), threading.Event()
 
-    def lasting(runner: rlm.Runner, questions: Questions, **_: Any) -> str:
+    def lasting(runner: rlm.CodeRunner, questions: Questions, **_: Any) -> str:
         runner.start()
         begun.release()
         go_on.wait()
@@ -152,7 +152,7 @@ def test_at_its_deadline_a_query_ends_with_all_sandboxes_below_it(
         begun.release()
         return ""
 
-    monkeypatch.setattr(rlm, "answer", lasting)
+    monkeypatch.setattr(rlm, "answer_query", lasting)
     options = {"sub_lm": str.upper, "children": "sandbox", "rlm_timeout": 3.0}
     interpreter = make(**options)
     said = str(interpreter.execute("rlm_query_batched(['a', 'b'])"))

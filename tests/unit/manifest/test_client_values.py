@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+import fleetctl
 from fleetctl import BatchJob, Sweep
 from fleetctl.manifest.problems import ManifestErrors
+from fleetctl.specs.kinds.registry import KINDS
 
 
 class Size(Enum):
@@ -60,3 +62,10 @@ def test_numpy_is_as_good_as_numbers_and_lists() -> None:
 def test_what_no_rule_knows_is_named() -> None:
     with pytest.raises(ManifestErrors, match="v"):
         items_of(object())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_class(kind: str) -> None:
+    found = getattr(fleetctl, kind)
+    assert found.kind == kind and found.__doc__
+    assert kind in fleetctl.__all__

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.manifest import Document, ManifestErrors, load_manifests
 
 JOB = "apiVersion: fleetctl.dev/v1alpha1\nkind: BatchJob\nmetadata: {name: a}\nspec: {%s}\n"
 SWEEP = (
@@ -19,7 +19,7 @@ WORK = "template: {timeoutSeconds: 9, script: x%s}"
 
 def said(text: str) -> str:
     with pytest.raises(ManifestErrors) as error:
-        load([Document("f.yaml", text, "/")])
+        load_manifests([Document("f.yaml", text, "/")])
     return str(error.value)
 
 
@@ -29,7 +29,7 @@ def said(text: str) -> str:
         (WORK % ", resources: {limits: {cpu: 1}}", "`resources: {cpu: 2, memory: 4Gi, gpu: A100}`"),
         ("template: {spec: {containers: []}}", "fleetctl convert --from k8s-job"),
         (WORK % ", retries: 3", "`backoffLimitPerIndex` of `spec`, beside `template`"),
-        (WORK % "" + ", epochs: 10", "hand it over in `command`"),
+        (WORK % "" + ", epochs: 10", "pass it in `command`"),
         (WORK % "" + ", placement: {provider: modal, spot: true}", "there is no such choice"),
     ],
 )

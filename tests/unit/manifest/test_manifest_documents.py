@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.manifest import Document, ManifestErrors, load, read_documents
+from fleetctl.manifest import Document, ManifestErrors, load_manifests, read_documents
 from fleetctl.manifest.files.documents import FILE_BYTES_MAX
 
 VOLUME = "apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: NAME}\n"
@@ -19,7 +19,7 @@ def write(path: Path, name: str) -> Path:
 
 def refused(paths: list[str]) -> list[str]:
     with pytest.raises(ManifestErrors) as caught:
-        load(read_documents(paths))
+        load_manifests(read_documents(paths))
     return [str(it) for it in caught.value.problems]
 
 
@@ -86,10 +86,10 @@ def test_files_of_other_tools_in_a_directory_are_left_out(
 ) -> None:
     (tmp_path / name).write_text(text)
     write(tmp_path / "ours.yaml", "ours")
-    foreign: list[str] = []
+    foreign: list[Document] = []
     found = read_documents([str(tmp_path)], foreign=foreign)
     assert [Path(it.path).name for it in found] == ["ours.yaml"]
-    assert foreign == [str(tmp_path / name)]
+    assert [it.path for it in foreign] == [str(tmp_path / name)]
     # Named itself it is meant, and its errors are told.
     assert [it.path for it in read_documents([str(tmp_path / name)])] == [str(tmp_path / name)]
 
@@ -119,7 +119,7 @@ def test_standard_input_is_named_by_a_dash(tmp_path: Path, monkeypatch: pytest.M
 def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + VOLUME.replace("NAME", "a").encode())
-    assert [it.name for it in load(read_documents([str(path)]))] == ["a"]
+    assert [it.name for it in load_manifests(read_documents([str(path)]))] == ["a"]
 
 
 def test_what_is_not_utf_8_is_refused_with_its_place(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.manifest import ManifestErrors, load, read_documents
+from fleetctl.manifest import ManifestErrors, load_manifests, read_documents
 from fleetctl.manifest.files.documents import FILE_BYTES_MAX
-from fleetctl.manifest.files.fetching import Unfetched, fetch
+from fleetctl.manifest.files.fetching import FetchError, fetch_manifest
 
 VOLUME = b"apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: data}\n"
 
@@ -49,7 +49,7 @@ def server() -> Iterator[str]:
 
 def refused(address: str) -> str:
     with pytest.raises(ManifestErrors) as caught:
-        load(read_documents([address]))
+        load_manifests(read_documents([address]))
     (problem,) = caught.value.problems
     return str(problem)
 
@@ -62,7 +62,7 @@ def test_a_manifest_behind_an_address_is_read(
     (document,) = read_documents([server + path])
     assert document.text.encode() == VOLUME
     assert document.dir == str(tmp_path)  # paths in it begin where one stands
-    assert [it.key for it in load([document])] == ["volume/data"]
+    assert [it.key for it in load_manifests([document])] == ["volume/data"]
 
 
 def test_what_is_no_manifest_is_refused_with_the_reason(server: str) -> None:
@@ -85,6 +85,6 @@ def test_what_is_no_manifest_is_refused_with_the_reason(server: str) -> None:
     ],
 )
 def test_an_address_is_refused_before_anything_is_sent(address: str, why: str) -> None:
-    with pytest.raises(Unfetched, match=why) as caught:
-        fetch(address, bytes_max=10)
+    with pytest.raises(FetchError, match=why) as caught:
+        fetch_manifest(address, bytes_max=10)
     assert "secret" not in str(caught.value)

@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest.foreign import convert
-from fleetctl.manifest.foreign.k8s_references import Variables, work_of
+from fleetctl.manifest.foreign import convert_text
+from fleetctl.manifest.foreign.k8s_references import ContainerEnv, work_of
 
 
 def made(format_: str, data: Any, **more: Any) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """The manifests, and what was said."""
     several = data if isinstance(data, list) else [data]
-    found = convert(format_, yaml.safe_dump_all(several), file="f.yaml", name="f", **more)
+    found = convert_text(format_, yaml.safe_dump_all(several), file="f.yaml", name="f", **more)
     return [dict(one) for one in found.manifests], found.notes
 
 
@@ -101,6 +101,25 @@ def test_the_first_choice_of_a_machine_is_made_and_the_others_are_said() -> None
     assert any("any_of[1]" in it for it in said)
 
 
+def test_of_choices_that_will_all_do_one_is_made_whose_place_is_here() -> None:
+    choices = [
+        {"accelerators": "H100:8"},
+        {"accelerators": "A100:8"},
+        {"infra": "kubernetes", "accelerators": "L4:8"},
+    ]
+    found, said = made("skypilot", sky(resources={"any_of": choices}))
+    spec = found[0]["spec"]
+    assert spec["template"]["resources"] == {"gpu": "L4:8"}
+    assert spec["placement"] == {"provider": "kubernetes"}
+    assert [it.partition("`resources.")[2][:9] for it in said] == [
+        f"any_of[{n}]" for n in (2, 0, 1)
+    ]
+    assert all(it.startswith("f.yaml:") for it in said)
+    found, said = made("skypilot", sky(resources={"any_of": choices[:2]}))
+    assert found[0]["spec"]["template"]["resources"] == {"gpu": "H100:8"}
+    assert "any_of[1]` is left out: a sandbox has one sort of GPU" in said[-1]
+
+
 def test_a_variable_that_must_be_given_comes_from_the_environment() -> None:
     (secret, job), said = made("skypilot", sky(envs={"A": None, "B": "x"}, secrets={"C": None}))
     assert secret["spec"] == {"fromEnv": ["A", "C"]}
@@ -117,6 +136,7 @@ def test_a_variable_that_must_be_given_comes_from_the_environment() -> None:
         ({"infra": "k8s/my-context"}, "kubernetes"),
         ({"cloud": "kubernetes"}, "kubernetes"),
         ({"any_of": [{"infra": "kubernetes", "cpus": 2}, {"infra": "aws"}]}, "kubernetes"),
+        ({"any_of": [{"infra": "aws"}, {"infra": "kubernetes", "cpus": 2}]}, "kubernetes"),
         ({"ordered": [{"infra": "aws"}, {"infra": "kubernetes"}]}, None),
         ({"infra": "aws", "any_of": [{"cpus": 2}]}, None),
         ({"any_of": [{"cloud": "kubernetes", "region": "eu"}]}, None),
@@ -250,7 +270,7 @@ def test_only_a_job_with_indexes_has_one_to_put_in() -> None:
      ("$()", "$()"), ("$(B)", "$(B)"), ("", "")],
 )  # fmt: skip
 def test_references_follow_kubernetes_rule(text: str, is_: str) -> None:
-    variables = Variables([])
+    variables = ContainerEnv([])
     variables.add("A", "x")
     template, _ = work_of(["printf", "%s", text], variables)
     assert ran(template).stdout == is_
@@ -287,10 +307,10 @@ def test_pods_of_a_work_queue_are_as_many_tasks() -> None:
 
 def test_what_is_said_names_the_line() -> None:
     text = "name: t\nresources:\n  ports: 80\nrun: |\n  true\nstrange: 1\n---\nrun: x\nodd: 1\n"
-    said = convert("skypilot", text, file="f.yaml", name="f").notes
+    said = convert_text("skypilot", text, file="f.yaml", name="f").notes
     assert [it.partition(" ")[0] for it in said] == ["f.yaml:3:", "f.yaml:6:", "f.yaml:9:"]
     nested = "method: grid\nparameters:\n  a: {values: [1]}\nprogram: a.py\nodd: 2\n"
-    said = convert("wandb", nested, file="s.yaml", name="f").notes
+    said = convert_text("wandb", nested, file="s.yaml", name="f").notes
     assert any(it.startswith("s.yaml:5: `odd`") for it in said)
 
 

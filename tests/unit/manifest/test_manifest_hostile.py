@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.manifest.yaml.reader import NODES_MAX
 
 MEMORY_MAX_BYTES = 200 * 1024 * 1024  # what the issue allows for refusing
@@ -18,8 +18,6 @@ MEMORY_MAX_BYTES = 200 * 1024 * 1024  # what the issue allows for refusing
 CPU_MAX_S = 20
 ANSWER_CHARS_MAX = 60_000
 
-# One reader serves them all.
-pytestmark = pytest.mark.xdist_group("hostile manifests")
 Reader = subprocess.Popen[str]
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: BatchJob\nmetadata: {name: x}\n"
@@ -27,11 +25,11 @@ VARIABLES = "apiVersion: fleetctl.dev/v1alpha1\nkind: Variables\nvariables:\n  "
 # Reads paths, and tries each in a fork: the imports are paid once, and a fork's peak is its own.
 PROGRAM = """
 import json, os, resource, sys
-from fleetctl.manifest import ManifestErrors, load, read_documents
+from fleetctl.manifest import ManifestErrors, load_manifests, read_documents
 
 def tried(path):
     try:
-        load(read_documents([path]))
+        load_manifests(read_documents([path]))
         return "accepted"
     except ManifestErrors as errors:
         return str(errors)
@@ -52,65 +50,84 @@ for line in sys.stdin:
 """
 
 REFERS = f"---\n{HEAD}spec:\n  a:\n" + "  - ${{ v }}\n" * 20_000
-BOMBS = {
-    "a text that is put in many times": VARIABLES
-    + f"v: {{type: string, default: {'x' * 10_000}}}\n{REFERS}",
-    "a list that is put in many times": VARIABLES
-    + f"v: {{type: list, default: [{'x, ' * 10_000}]}}\n{REFERS}",
-    "unknown variables in many documents": f"{VARIABLES}v: {{type: string, default: x}}\n"
-    + f"---\n{HEAD}spec: {{template: {{script: '${{{{ w }}}}'}}}}\n" * 3_000,
-    "unused variables": VARIABLES
-    + "  ".join(f"v{n}: {{type: string, default: x}}\n" for n in range(900))
-    + f"---\n{HEAD}spec: {{}}\n" * 1_000,
-    "a billion laughs": "a: &a [x, x]\n"
-    + "".join(
-        f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
+# Made when they are used: all of them are two hundred megabytes.
+BOMBS: dict[str, Callable[[], str]] = {
+    "a text that is put in many times": lambda: (
+        VARIABLES + f"v: {{type: string, default: {'x' * 10_000}}}\n{REFERS}"
     ),
-    "a quadratic bomb": "a: &a " + "x" * 100_000 + "\nb: [" + "*a, " * 100_000 + "]\n",
-    "an alias of itself": "a: &a [*a]\n",
-    "merge keys": "a: &a {x: 1}\n" + "".join(f"b{n}: {{<<: *a}}\n" for n in range(10_000)),
-    "depth in flow": "[" * 1_000_000,
-    "depth in flow, closed": "[" * 100 + "]" * 100,
-    "depth in mappings": "{a: " * 1_000_000,
-    "depth in blocks": "- " * 1_000_000,
-    "depth by indentation": "\n".join(" " * depth + "a:" for depth in range(2000)),
-    "depth of complex keys": "? " * 1_000_000,
-    "depth of keys in flow": "{? " * 100_000,
-    "directives": "%TAG !a! x:\n" * 500_000 + "---\na\n",
-    "anchors": "".join(f"- &a{n} x\n" for n in range(300_000)),
-    "tags": "- !x y\n" * 500_000,
-    "documents": "---\na\n" * 1_000_000,
-    "empty documents": "---\n" * 1_500_000,
-    "keys": "{" + ",".join(f"k{n}" for n in range(150_000)) + "}",
-    "duplicate keys": "{" + "a," * 2_000_000 + "}",
-    "a long key": '"' + "k" * 4_000_000 + '": 1',
-    "a long text": "a: " + "x" * 7_000_000,
-    "a long number": "a: " + "9" * 7_000_000,
-    "a long float": "a: 1." + "9" * 7_000_000 + "e5",
-    "escapes": 'a: "' + "\\x41" * 1_700_000 + '"',
-    "comments": "#\n" * 4_000_000,
-    "wrong items": HEAD + "spec: {tasks: {items: [" + "0," * 300_000 + "]}}",
-    "wrong fields": HEAD + "spec: {" + ",".join(f"k{n}: 0" for n in range(100_000)) + "}",
-    "wrong variables": HEAD
-    + "spec: {template: {script: x, env: {"
-    + ",".join(f"K{n}: 0" for n in range(100_000))
-    + "}}}",
-    "mounts": HEAD
-    + "spec: {template: {script: x, volumes: ["
-    + ",".join(f"{{name: v, mountPath: /{n}}}" for n in range(50_000))
-    + "]}}",
-    "stages": HEAD.replace("BatchJob", "TrainingRun")
-    + "spec: {template: {script: x}, stages: ["
-    + ",".join(f"{{name: s{n}}}" for n in range(50_000))
-    + "]}",
-    "a wide grid": HEAD.replace("BatchJob", "Sweep")
-    + "spec: {search: {method: grid, program: x, parameters: {"
-    + ",".join(f"p{n}: {{values: [1, 2]}}" for n in range(9000))
-    + "}}}",
-    "a wide matrix": HEAD
-    + "spec: {template: {script: x}, tasks: {matrix: {"
-    + ",".join(f"p{n}: [1, 2]" for n in range(9000))
-    + "}}}",
+    "a list that is put in many times": lambda: (
+        VARIABLES + f"v: {{type: list, default: [{'x, ' * 10_000}]}}\n{REFERS}"
+    ),
+    "unknown variables in many documents": lambda: (
+        f"{VARIABLES}v: {{type: string, default: x}}\n"
+        + f"---\n{HEAD}spec: {{template: {{script: '${{{{ w }}}}'}}}}\n" * 3_000
+    ),
+    "unused variables": lambda: (
+        VARIABLES
+        + "  ".join(f"v{n}: {{type: string, default: x}}\n" for n in range(900))
+        + f"---\n{HEAD}spec: {{}}\n" * 1_000
+    ),
+    "a billion laughs": lambda: (
+        "a: &a [x, x]\n"
+        + "".join(
+            f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
+        )
+    ),
+    "a quadratic bomb": lambda: "a: &a " + "x" * 100_000 + "\nb: [" + "*a, " * 100_000 + "]\n",
+    "an alias of itself": lambda: "a: &a [*a]\n",
+    "merge keys": lambda: "a: &a {x: 1}\n" + "".join(f"b{n}: {{<<: *a}}\n" for n in range(10_000)),
+    "depth in flow": lambda: "[" * 1_000_000,
+    "depth in flow, closed": lambda: "[" * 100 + "]" * 100,
+    "depth in mappings": lambda: "{a: " * 1_000_000,
+    "depth in blocks": lambda: "- " * 1_000_000,
+    "depth by indentation": lambda: "\n".join(" " * depth + "a:" for depth in range(2000)),
+    "depth of complex keys": lambda: "? " * 1_000_000,
+    "depth of keys in flow": lambda: "{? " * 100_000,
+    "directives": lambda: "%TAG !a! x:\n" * 500_000 + "---\na\n",
+    "anchors": lambda: "".join(f"- &a{n} x\n" for n in range(300_000)),
+    "tags": lambda: "- !x y\n" * 500_000,
+    "documents": lambda: "---\na\n" * 1_000_000,
+    "empty documents": lambda: "---\n" * 1_500_000,
+    "keys": lambda: "{" + ",".join(f"k{n}" for n in range(150_000)) + "}",
+    "duplicate keys": lambda: "{" + "a," * 2_000_000 + "}",
+    "a long key": lambda: '"' + "k" * 4_000_000 + '": 1',
+    "a long text": lambda: "a: " + "x" * 7_000_000,
+    "a long number": lambda: "a: " + "9" * 7_000_000,
+    "a long float": lambda: "a: 1." + "9" * 7_000_000 + "e5",
+    "escapes": lambda: 'a: "' + "\\x41" * 1_700_000 + '"',
+    "comments": lambda: "#\n" * 4_000_000,
+    "wrong items": lambda: HEAD + "spec: {tasks: {items: [" + "0," * 300_000 + "]}}",
+    "wrong fields": lambda: HEAD + "spec: {" + ",".join(f"k{n}: 0" for n in range(100_000)) + "}",
+    "wrong variables": lambda: (
+        HEAD
+        + "spec: {template: {script: x, env: {"
+        + ",".join(f"K{n}: 0" for n in range(100_000))
+        + "}}}"
+    ),
+    "mounts": lambda: (
+        HEAD
+        + "spec: {template: {script: x, volumes: ["
+        + ",".join(f"{{name: v, mountPath: /{n}}}" for n in range(50_000))
+        + "]}}"
+    ),
+    "stages": lambda: (
+        HEAD.replace("BatchJob", "TrainingRun")
+        + "spec: {template: {script: x}, stages: ["
+        + ",".join(f"{{name: s{n}}}" for n in range(50_000))
+        + "]}"
+    ),
+    "a wide grid": lambda: (
+        HEAD.replace("BatchJob", "Sweep")
+        + "spec: {search: {method: grid, program: x, parameters: {"
+        + ",".join(f"p{n}: {{values: [1, 2]}}" for n in range(9000))
+        + "}}}"
+    ),
+    "a wide matrix": lambda: (
+        HEAD
+        + "spec: {template: {script: x}, tasks: {matrix: {"
+        + ",".join(f"p{n}: [1, 2]" for n in range(9000))
+        + "}}}"
+    ),
 }
 
 
@@ -126,7 +143,7 @@ def reader() -> Iterator[Reader]:
 @pytest.mark.parametrize("name", list(BOMBS))
 def test_a_bomb_is_refused_within_little_memory(name: str, tmp_path: Path, reader: Reader) -> None:
     path = tmp_path / "bomb.yaml"
-    path.write_text(BOMBS[name], encoding="utf-8")
+    path.write_text(BOMBS[name](), encoding="utf-8")
     assert_refused(path, reader)
 
 
@@ -187,7 +204,7 @@ def test_a_hostile_name_is_refused_in_one_printable_line(name: str) -> None:
         HEAD + "spec: {placement: {provider: " + json.dumps(name) + "}, template: {script: x}}",
     ):
         with pytest.raises(ManifestErrors) as caught:
-            load([Document("x.yaml", text, "/")])
+            load_manifests([Document("x.yaml", text, "/")])
         (problem,) = caught.value.problems
         assert "a name must be 1 to 63" in str(problem)
         assert str(problem).isprintable()
@@ -197,14 +214,16 @@ def test_a_hostile_name_is_refused_in_one_printable_line(name: str) -> None:
 @pytest.mark.parametrize("name", ["\x1b[31mred.yaml", "a\nb.yaml", "\u202ex.yaml"])
 def test_a_hostile_file_name_is_shown_escaped(name: str) -> None:
     with pytest.raises(ManifestErrors) as caught:
-        load([Document(name, "a: [", "/"), Document(name, "run: x\nsetup: y", "/")])
+        load_manifests([Document(name, "a: [", "/"), Document(name, "run: x\nsetup: y", "/")])
     assert all(line.isprintable() for line in str(caught.value).split("\n"))
 
 
 def test_hostile_keys_are_shown_escaped_and_short() -> None:
     key = json.dumps("\x1b[2J\u202e" + "k" * 10_000)
     with pytest.raises(ManifestErrors) as caught:
-        load([Document("x.yaml", HEAD + f"spec: {{template: {{script: x}}, {key}: 1}}", "/")])
+        load_manifests(
+            [Document("x.yaml", HEAD + f"spec: {{template: {{script: x}}, {key}: 1}}", "/")]
+        )
     (problem,) = caught.value.problems
     assert str(problem).isprintable()
     assert len(str(problem)) < 200

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from fleetctl.manifest import Document, Manifest, ManifestErrors, load
-from fleetctl.manifest.files.fence import fenced
+from fleetctl.manifest import Document, Manifest, ManifestErrors, load_manifests
+from fleetctl.manifest.files import parameter_rows
+from fleetctl.manifest.files.fence import fence_directory
+from fleetctl.manifest.files.parameter_rows import RowError, read_rows
 from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.content import content_of, template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
@@ -28,7 +32,7 @@ def here(tmp_path: Path) -> Path:
 
 def load_in(directory: Path, kind: str, spec: str) -> Manifest:
     text = HEAD.format(kind=kind) + "".join(f"  {line}\n" for line in spec.splitlines())
-    (found,) = load([Document("manifests/job.yaml", text, str(directory))])
+    (found,) = load_manifests([Document("manifests/job.yaml", text, str(directory))])
     return found
 
 
@@ -190,6 +194,43 @@ def test_a_wrong_row_is_found_by_its_line(
     with pytest.raises(ManifestErrors) as caught:
         tasks(here, name, content)
     assert [str(it) for it in caught.value.problems] == [f"manifests/{name}{said}"]
+
+
+def test_each_line_that_is_wrong_is_found_in_one_round(here: Path) -> None:
+    with pytest.raises(ManifestErrors) as caught:
+        tasks(here, "r.jsonl", '{"a": 1}\n{"a" 2}\n[1]\n{"a": 3}\n{"a": }\n')
+    assert [it.line for it in caught.value.problems] == [2, 3, 5]
+    with pytest.raises(ManifestErrors) as caught:
+        tasks(here, "r.jsonl", "x\n" * 50)
+    assert [it.line for it in caught.value.problems] == list(range(1, 21))
+    assert "so it is with 30 lines below it" in caught.value.problems[-1].message
+
+
+def test_wrong_lines_take_no_memory_beyond_those_that_are_reported(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A read takes memory for the largest file that there may be.
+    monkeypatch.setattr(parameter_rows, "ROWS_BYTES_MAX", 1024 * 1024)
+    (here / "r.jsonl").write_text("x\n" * 20_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RowError, match="column 1 is not JSON") as caught:
+            read_rows(str(here / "r.jsonl"))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert str(caught.value.others[-1]).endswith("so it is with 19980 lines below it")
+    assert peak_bytes < 8 * 1024 * 1024
+
+
+def test_wrong_lines_beyond_the_most_rows_of_a_file_are_not_counted(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parameter_rows, "ROWS_MAX", 100)
+    (here / "r.jsonl").write_text("x\n" * 1000)
+    with pytest.raises(RowError, match="column 1 is not JSON") as caught:
+        read_rows(str(here / "r.jsonl"))
+    assert str(caught.value.others[-1]).endswith("so it is with 100 lines below it")
 
 
 @pytest.mark.parametrize(
@@ -356,9 +397,13 @@ def test_the_index_that_a_requirements_file_names_becomes_that_of_the_image(here
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("--index-url https://a.org/simple", "write `pipIndex: {url: https://a.org/simple}`"),
-        ("--extra-index-url=https://a.org", "write `pipIndex: {extra: [https://a.org]}`"),
-        ("-f https://a.org", "write `pipIndex: {findLinks: [https://a.org]}`"),
+        ("-i https://a.example.org", "write `pipIndex: {url: https://a.example.org}`"),
+        ("--index-url https://a.example.org", "write `pipIndex: {url: https://a.example.org}`"),
+        (
+            "--extra-index-url=https://a.example.org",
+            "write `pipIndex: {extra: [https://a.example.org]}`",
+        ),
+        ("-f https://a.example.org", "write `pipIndex: {findLinks: [https://a.example.org]}`"),
         ("--pre", "list the requirements themselves"),
     ],
 )
@@ -379,6 +424,31 @@ def test_packages_beside_the_manifest_are_named_from_the_root(here: Path) -> Non
         f"{here.parent}/lib[all]",
         "/opt/mine",
     )
+
+
+@pytest.mark.parametrize(
+    ("more", "found", "said"),
+    [
+        ("source: {path: proj}", "pkg/src", ""),
+        ("source: {path: proj}, workdir: jobs", "../pkg/src", ""),
+        ("source: {path: proj}, env: {PYTHONPATH: lib}", "pkg/src:lib", ""),
+        ("source: {path: other}", None, "outside of `source.path`"),
+        ("source: {path: proj}, workdir: /data", None, "`workdir`"),
+        ("env: {A: b}", None, "no `source.path`"),
+    ],
+)
+def test_an_editable_package_of_the_source_is_imported_from_it(
+    here: Path, more: str, found: str | None, said: str
+) -> None:
+    for name in ("proj/pkg/src/mine", "proj/jobs", "other"):
+        (here / name).mkdir(parents=True)
+    spec = f'template: {{script: x, image: {{pip: ["-e ./proj/pkg"]}}, {more}}}'
+    manifest = load_in(here, "BatchJob", spec)
+    assert isinstance(manifest.spec, BatchJobSpec)
+    template = manifest.spec.template
+    assert template.env.get("PYTHONPATH") == found
+    assert template.image is not None and template.image.pip == (f"{here}/proj/pkg",)
+    assert bool(manifest.warnings) == bool(said) and said in " ".join(manifest.warnings)
 
 
 @pytest.mark.parametrize(
@@ -405,45 +475,32 @@ def test_a_package_that_is_a_pipe_is_not_opened(here: Path) -> None:
     assert isinstance(manifest.spec, BatchJobSpec)
 
 
-# Every field of a manifest that names a file or a directory beside it.
-NAMING = {
-    "source": ("BatchJob", "template: {{script: x, source: {{path: {0}}}}}"),
-    "a Function's source": ("Function", "source: {{path: {0}}}"),
-    "secret": ("Secret", "fromFile: {{TOKEN: {0}}}"),
-    "tasks": ("BatchJob", "template: {{script: x}}\ntasks: {{fromFile: {0}}}"),
-    "search": ("Sweep", "searchFrom: {{file: {0}}}"),
-    "pip -r": ("BatchJob", "template: {{script: x, image: {{pip: ['-r {0}']}}}}"),
-    "requirements": (
+LONG = "n" * 5000
+LONG_NAMES = {
+    "tasks": ("BatchJob", "template: {{script: x}}\ntasks: {{fromFile: {name}}}"),
+    "search": ("Sweep", "searchFrom: {{file: {name}}}\nparallelism: 2"),
+    "source": ("BatchJob", "template: {{script: x, source: {{path: {name}}}}}"),
+    "list": ("BatchJob", "template: {{script: x, image: {{pip: [-r {name}]}}}}"),
+    "wheel": ("BatchJob", "template: {{script: x, image: {{pip: [./{name}.whl]}}}}"),
+    "required": (
         "BatchJob",
-        "template: {{script: x, source: {{path: .}}, image: {{requirements: {0}}}}}",
+        "template: {{script: x, source: {{path: .}}, image: {{requirements: {name}}}}}",
     ),
+    "secret": ("Secret", "fromFile: {{TOKEN: {name}}}"),
 }
 
 
-@pytest.mark.parametrize("way", ["absolute", "up", "link"])
-@pytest.mark.parametrize("field", NAMING)
-def test_a_repository_names_no_file_outside_of_it(here: Path, field: str, way: str) -> None:
-    is_directory = "source" in field
-    name = "outside" if is_directory else "outside.jsonl"
-    outside = here.parent / name
-    if is_directory:
-        outside.mkdir()
-    else:
-        outside.write_text("secret words")
-    (here / name).symlink_to(outside)
-    named = {"absolute": str(outside), "up": f"../{name}", "link": name}[way]
-    kind, spec = NAMING[field]
-    with fenced(here):
-        found = " ".join(problems(here, kind, spec.format(named)))
-    assert "outside of" in found or "must be a file inside the source" in found
-    assert "secret words" not in found
-
-
-def test_a_package_outside_of_a_repository_is_not_opened(here: Path) -> None:
-    wheel = here.parent / "x-1-py3-none-any.whl"
-    wheel.write_bytes(b"secret")
-    spec = f"template: {{script: x, image: {{pip: ['{wheel}']}}}}"
-    with fenced(here):
-        kept = load_in(here, "BatchJob", spec).spec
-    assert isinstance(kept, BatchJobSpec) and kept.template.image is not None
-    assert kept.template.image.pip == (str(wheel),)  # without a digest of it
+@pytest.mark.parametrize("name", [LONG, "d/" * 2500, f"{LONG}/x"])
+@pytest.mark.parametrize("field", LONG_NAMES)
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_path_that_no_disk_takes_is_refused_in_words_or_left_for_later(
+    here: Path, field: str, name: str, inside: bool
+) -> None:
+    kind, spec = LONG_NAMES[field]
+    with fence_directory(here) if inside else nullcontext():
+        try:
+            load_in(here, kind, spec.format(name=name))
+        except ManifestErrors as errors:
+            assert all(len(str(it)) < 2000 for it in errors.problems)
+        else:
+            assert field in ("wheel", "secret")

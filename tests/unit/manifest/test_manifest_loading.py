@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest import Document, Manifest, ManifestErrors, load
+from fleetctl.manifest import Document, LoadErrors, Manifest, ManifestErrors, load_manifests, loader
 from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
@@ -18,7 +18,7 @@ def manifest(kind: str = "BatchJob", name: str = "x", spec: str = "{template: {s
 
 
 def loaded(text: str) -> list[Manifest]:
-    return load([Document("x.yaml", text, "/")])
+    return load_manifests([Document("x.yaml", text, "/")])
 
 
 def problems(text: str) -> list[str]:
@@ -98,7 +98,7 @@ def test_all_mistakes_of_all_documents_are_told_at_once_in_reading_order() -> No
     )
     broken = Document("c.yaml", "a: [", "/")
     with pytest.raises(ManifestErrors) as caught:
-        load([first, second, broken])
+        load_manifests([first, second, broken])
     found = [(it.file, it.line) for it in caught.value.problems]
     assert found == sorted(found)
     assert {it for it, _ in found} == {"a.yaml", "b.yaml", "c.yaml"}
@@ -124,6 +124,12 @@ def test_the_errors_are_a_usage_error_whose_text_is_ready_to_print() -> None:
         "hint: did you mean `parallelism`?",
         "error: x.yaml:4:55: spec.suspend is `3`; it must be `true` or `false`",
     ]
+
+
+@pytest.mark.parametrize(("kind", "what"), [("{a: b}", "a mapping"), ("[x]", "a list")])
+def test_a_kind_that_is_no_text_is_told_as_what_it_is(kind: str, what: str) -> None:
+    with pytest.raises(ManifestErrors, match=f"kind is {what}; it must be one of"):
+        loaded(f"apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: x}}\n")
 
 
 def test_a_flood_of_mistakes_is_cut_short() -> None:
@@ -213,24 +219,26 @@ def test_python_that_may_run_is_not_warned_about(code: str) -> None:
     assert found.warnings == ()
 
 
-def test_more_manifests_than_the_limit_are_refused() -> None:
+def test_more_manifests_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "DOCUMENTS_MAX", 40)
     half = [
         Document(
             f"{part}.yaml",
             "---\n".join(
-                HEAD.format(kind="Volume", name=f"v{part}-{number}") for number in range(5001)
+                HEAD.format(kind="Volume", name=f"v{part}-{number}") for number in range(21)
             ),
             "/",
         )
         for part in range(2)
     ]
-    with pytest.raises(ManifestErrors, match="at most 10,000 manifests"):
-        load(half)
+    with pytest.raises(LoadErrors, match="at most 40 manifests") as caught:
+        load_manifests(half)
+    assert caught.value.sound == [], "or a controller would look at all of them before it refuses"
 
 
 def test_no_document_at_all_is_a_mistake() -> None:
     with pytest.raises(ManifestErrors, match="no manifest"):
-        load([])
+        load_manifests([])
     assert problems("# only a comment\n---\n") == ["x.yaml: there is no manifest here"]
 
 
@@ -253,3 +261,37 @@ def test_a_list_as_get_writes_it_is_read_item_by_item() -> None:
     for version in ("v1", "fleetctl.dev/v1alpha1"):
         text = json.dumps({"apiVersion": version, "kind": "List", "items": items}, indent=2)
         assert [it.key for it in loaded(text)] == ["batchjob/a", "batchjob/b"]
+
+
+@pytest.mark.parametrize("value", ["{a: b}", "[x]", "[]", "{}", "1", "true", "~", "[[{a: 1}]]"])
+@pytest.mark.parametrize("field", ["kind", "apiVersion", "metadata", "spec"])
+@pytest.mark.parametrize("version", ["fleetctl.dev/v1alpha1", "batch/v1", "[x]"])
+def test_any_value_of_the_envelope_is_refused_in_words(
+    field: str, value: str, version: str
+) -> None:
+    fields = {"apiVersion": version, "kind": "Job", "metadata": "{name: x}", "spec": "{}"}
+    text = "".join(f"{name}: {it}\n" for name, it in {**fields, field: value}.items())
+    assert problems(text)
+
+
+def test_a_credential_in_the_address_of_a_webhook_is_refused_and_not_repeated() -> None:
+    rule = "{{on: [Failed], webhook: {{url: '{url}'}}}}"
+    for url in ("https://a.example/x?token=canary", "https://u:p@a.example/x?a=1&api_key=canary"):
+        [said] = problems(
+            manifest(spec=f"{{template: {{script: x}}, notify: [{rule.format(url=url)}]}}")
+        )
+        assert "notify[0].webhook.url" in said
+        assert "canary" not in said
+    plain = rule.format(url="https://a.example/x?channel=ops")
+    assert loaded(manifest(spec=f"{{template: {{script: x}}, notify: [{plain}]}}"))
+
+
+def test_a_key_that_yaml_1_1_reads_as_a_truth_is_what_was_written_and_warned_of() -> None:
+    (found,) = loaded(
+        manifest(spec='{tasks: {items: [{n: 1, "y": 2, on: 3}]}, template: {script: x}}')
+    )
+    assert isinstance(found.spec, BatchJobSpec) and found.spec.tasks is not None
+    assert found.spec.tasks.items == ({"n": 1, "y": 2, "on": 3},)
+    (warning,) = found.warnings
+    assert "the key `n` is true or false to kubectl, helm and Argo CD, as are 1 more" in warning
+    assert 'for a cluster put it into quotes, `"n":`' in warning

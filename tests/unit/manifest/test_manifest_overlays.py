@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.manifest import Manifest, ManifestErrors, load, read_documents
+from fleetctl.manifest import Manifest, ManifestErrors, load_manifests, read_documents
 from fleetctl.manifest.files.documents import SET, Document
 from fleetctl.manifest.rendering.render import rendered_values
 
@@ -46,7 +46,7 @@ def patch(spec: str) -> str:
 
 
 def loaded(*paths: Path, recursive: bool = False) -> list[Manifest]:
-    return load(read_documents([str(it) for it in paths], recursive=recursive))
+    return load_manifests(read_documents([str(it) for it in paths], recursive=recursive))
 
 
 def problems(path: Path) -> list[str]:
@@ -139,10 +139,10 @@ def test_what_the_base_gets_wrong_is_told_in_the_base_also_after_entries_moved(
             "patches: [{kind: BatchJob, metadata: {name: y}}]\n",
             "4:45: patches[0].metadata.name is `y`; the base has no BatchJob of this name",
         ),
-        (patch("{parallelsm: null}"), "7:10: spec.parallelsm takes away what is not there"),
+        (patch("{parallelsm: null}"), "7:10: spec.parallelsm removes what is not there"),
         (
             patch("{template: {volumes: [{name: ot, $patch: delete}]}}"),
-            "spec.template.volumes takes away `ot`, which is not there",
+            "spec.template.volumes removes `ot`, which is not there",
         ),
         (
             patch("{template: {$patch: remove}}"),
@@ -168,7 +168,7 @@ def test_overlays_lie_over_overlays_and_the_outer_one_wins(place: Path) -> None:
     assert found.metadata.labels == {"team": "rlm", "env": "prod", "tier": "b"}
     assert found.spec.model_dump()["parallelism"] == 6
     flag = Document("--set", "n=7", "/", role=SET)
-    (found,) = load([*read_documents([str(outer)]), flag])
+    (found,) = load_manifests([*read_documents([str(outer)]), flag])
     assert found.spec.model_dump()["parallelism"] == 7
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.manifest.plain import resolve
+from fleetctl.manifest.plain_scalars import resolve_scalar
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from fleetctl.manifest.plain import resolve
     ],
 )
 def test_plain_scalars_have_the_values_of_the_core_schema(text: str, value: object) -> None:
-    assert (resolve(text), type(resolve(text))) == (value, type(value))
+    assert (resolve_scalar(text), type(resolve_scalar(text))) == (value, type(value))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_plain_scalars_have_the_values_of_the_core_schema(text: str, value: obje
     ],
 )
 def test_everything_else_is_a_text(text: str) -> None:
-    assert resolve(text) == text
+    assert resolve_scalar(text) == text
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_everything_else_is_a_text(text: str) -> None:
 )
 def test_numbers_that_cannot_be_kept_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="quote it if a text is meant"):
-        resolve(text)
+        resolve_scalar(text)

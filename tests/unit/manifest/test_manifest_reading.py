@@ -2,17 +2,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.manifest.yaml.reader import DEPTH_MAX, DOCUMENTS_MAX, read
+from fleetctl.manifest.yaml.reader import DEPTH_MAX, DOCUMENTS_MAX, read_yaml
 
 
 def values(text: str) -> list[Any]:
-    reading = read("x", text)
+    reading = read_yaml("x", text)
     assert reading.problems == []
     return [root.value for root in reading.roots]
 
 
 def refusals(text: str) -> list[str]:
-    return [str(it).removeprefix("x:") for it in read("x", text).problems]
+    return [str(it).removeprefix("x:") for it in read_yaml("x", text).problems]
 
 
 def test_documents_are_read_in_order_and_empty_ones_left_out() -> None:
@@ -40,7 +40,7 @@ def test_text_that_only_looks_like_an_escape_stays_as_it_is() -> None:
 
 
 def test_duplicate_keys_are_all_found_and_the_first_value_is_kept() -> None:
-    reading = read("x", "a: 1\nb: {c: 1, c: 2}\na: [3, {d: 1, d: 2}]\n")
+    reading = read_yaml("x", "a: 1\nb: {c: 1, c: 2}\na: [3, {d: 1, d: 2}]\n")
     assert [(it.line, it.column) for it in reading.problems] == [(2, 11), (3, 1), (3, 15)]
     assert reading.roots[0].value == {"a": 1, "b": {"c": 1}}
 
@@ -55,7 +55,7 @@ def test_one_reading_finds_every_structural_mistake() -> None:
 
 
 def test_a_syntax_error_leaves_the_documents_before_it() -> None:
-    reading = read("x", "a: 1\n---\nb: [1\n")
+    reading = read_yaml("x", "a: 1\n---\nb: [1\n")
     assert [root.value for root in reading.roots] == [{"a": 1}]
     assert len(reading.problems) == 1
 
@@ -82,7 +82,7 @@ def test_the_number_of_documents_has_a_limit() -> None:
 
 def test_positions_are_kept_for_the_paths_that_are_asked_for() -> None:
     wanted = frozenset({("a", "b", 1), ("a",), ("a", "b")})
-    (root,) = read("x", "a:\n  b: [1, 3e-5]\n  c: 2\n", wanted=wanted).roots
+    (root,) = read_yaml("x", "a:\n  b: [1, 3e-5]\n  c: 2\n", wanted=wanted).roots
     assert root.values == {("a", "b", 1): (2, 10), ("a", "b"): (2, 6), ("a",): (2, 3)}
     assert root.keys == {("a",): (1, 1), ("a", "b"): (2, 3)}
     assert root.collections == {("a",), ("a", "b")}
@@ -90,7 +90,7 @@ def test_positions_are_kept_for_the_paths_that_are_asked_for() -> None:
 
 
 def test_columns_count_characters_not_bytes() -> None:
-    (root,) = read("x", "é: 😀\né2: [😀, b]\n", wanted=frozenset({("é2", 1)})).roots
+    (root,) = read_yaml("x", "é: 😀\né2: [😀, b]\n", wanted=frozenset({("é2", 1)})).roots
     assert root.values == {("é2", 1): (2, 9)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.specs.blocks.nodes import Ray
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
@@ -22,7 +22,9 @@ spec:
 
 def problems(*services: str) -> list[str]:
     with pytest.raises(ManifestErrors) as caught:
-        load([Document("x.yaml", HEAD + "".join(f"    - {it}\n" for it in services), "/")])
+        load_manifests(
+            [Document("x.yaml", HEAD + "".join(f"    - {it}\n" for it in services), "/")]
+        )
     return [f"{it} {it.hint}" for it in caught.value.problems]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.manifest import Document, Manifest, ManifestErrors, load, read_documents
+from fleetctl.manifest import Document, Manifest, ManifestErrors, load_manifests, read_documents
 from fleetctl.manifest.files.documents import SET, VALUES
 
 API = "apiVersion: fleetctl.dev/v1alpha1\n"
@@ -30,13 +30,13 @@ def values(text: str, path: str = "values.yaml") -> Document:
 
 
 def one(*texts: str, given: tuple[Document, ...] = ()) -> Manifest:
-    (found,) = load([Document("x.yaml", "---\n".join(texts), "/"), *given])
+    (found,) = load_manifests([Document("x.yaml", "---\n".join(texts), "/"), *given])
     return found
 
 
 def problems(*texts: str, given: tuple[Document, ...] = ()) -> list[str]:
     with pytest.raises(ManifestErrors) as caught:
-        load([Document("x.yaml", "---\n".join(texts), "/"), *given])
+        load_manifests([Document("x.yaml", "---\n".join(texts), "/"), *given])
     return [str(it) for it in caught.value.problems]
 
 
@@ -167,20 +167,23 @@ ASKS = "{parallelism: '${{ n }}', template: {script: x}}"
 
 def test_a_file_of_variables_holds_for_its_directory_and_all_below(tmp_path: Path) -> None:
     found = write(tmp_path, variables=variables(n=N), a=job("a", ASKS), deep__er__b=job("b", ASKS))
-    assert [(it.name, spec_of(it)["parallelism"]) for it in load(found)] == [("a", 1), ("b", 1)]
+    assert [(it.name, spec_of(it)["parallelism"]) for it in load_manifests(found)] == [
+        ("a", 1),
+        ("b", 1),
+    ]
 
 
 def test_variables_beside_manifests_hold_for_their_file_alone(tmp_path: Path) -> None:
     one, two = variables(n=N), variables(n="{type: integer, default: 2}")
     found = write(tmp_path, a=one + "---\n" + job("a", ASKS), b=two + "---\n" + job("b", ASKS))
-    assert [spec_of(it)["parallelism"] for it in load(found)] == [1, 2]
-    assert [spec_of(it)["parallelism"] for it in load([*found, flag("n=7")])] == [7, 7]
+    assert [spec_of(it)["parallelism"] for it in load_manifests(found)] == [1, 2]
+    assert [spec_of(it)["parallelism"] for it in load_manifests([*found, flag("n=7")])] == [7, 7]
 
 
 def test_a_name_is_declared_once_for_a_file(tmp_path: Path) -> None:
     found = write(tmp_path, variables=variables(n=N), a=variables(n=N) + "---\n" + job("a", ASKS))
     with pytest.raises(ManifestErrors, match=r"a.yaml:4:3: n is declared for this file already"):
-        load(found)
+        load_manifests(found)
 
 
 def test_without_variables_texts_of_other_tools_stay_as_they_are() -> None:
@@ -199,16 +202,16 @@ def test_unused_is_told_only_when_all_files_of_the_directory_are_there(tmp_path:
     declared = variables(n=N, m="{type: string, default: x}")
     found = write(tmp_path, variables=declared, a=job("a", ASKS), b=job("b"))
     with pytest.raises(ManifestErrors, match=r"variables.yaml:5:3: m is declared, and nothing"):
-        load(found)
-    assert len(load([it for it in found if not it.path.endswith("b.yaml")])) == 1
+        load_manifests(found)
+    assert len(load_manifests([it for it in found if not it.path.endswith("b.yaml")])) == 1
 
 
 def test_files_that_a_variable_names_are_read(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n')
     declared = variables(rows="{type: string, default: rows.jsonl}")
     asks = job(spec="{tasks: {fromFile: '${{ rows }}'}, template: {script: x}}")
-    (found,) = load(write(tmp_path, a=declared + "---\n" + asks))
+    (found,) = load_manifests(write(tmp_path, a=declared + "---\n" + asks))
     assert spec_of(found)["tasks"] == {"items": [{"a": 1}]}
     (tmp_path / "rows.jsonl").unlink()
     with pytest.raises(ManifestErrors, match=r"fromFile is `rows.jsonl`.*`\$\{\{ rows \}\}` has"):
-        load(read_documents([str(tmp_path)]))
+        load_manifests(read_documents([str(tmp_path)]))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fleetctl.manifest import Document, ManifestErrors, load
-from fleetctl.manifest.foreign import convert
-from fleetctl.manifest.yaml.wandb import resolve
+from fleetctl.manifest import Document, ManifestErrors, load_manifests
+from fleetctl.manifest.foreign import convert_text
+from fleetctl.manifest.yaml.wandb import resolve_wandb_scalar
 
 MANIFEST = """
 apiVersion: fleetctl.dev/v1alpha1
@@ -24,7 +24,7 @@ BASE = "program: t.py\nmethod: grid\n"
 
 def search(directory: Path, text: str) -> Any:
     (directory / "sweep.yaml").write_text(text)
-    (manifest,) = load([Document("x.yaml", MANIFEST, str(directory))])
+    (manifest,) = load_manifests([Document("x.yaml", MANIFEST, str(directory))])
     return manifest.spec.search
 
 
@@ -37,13 +37,17 @@ def search(directory: Path, text: str) -> Any:
 )  # fmt: skip
 def test_a_plain_scalar_is_what_pyyaml_makes_of_it(text: str) -> None:
     found = yaml.safe_load(f"[{text}]")[0]
-    assert resolve(text) == (text if not isinstance(found, bool | int | float | None) else found)
-    assert type(resolve(text)) is type(found) or isinstance(resolve(text), str)
+    assert resolve_wandb_scalar(text) == (
+        text if not isinstance(found, bool | int | float | None) else found
+    )
+    assert type(resolve_wandb_scalar(text)) is type(found) or isinstance(
+        resolve_wandb_scalar(text), str
+    )
 
 
 @pytest.mark.parametrize(("text", "value"), [("3e-5", 3e-5), ("1E5", 1e5), ("1.5e3", 1500.0)])
 def test_an_exponent_without_a_point_is_a_number_as_at_the_service(text: str, value: float) -> None:
-    assert resolve(text) == value
+    assert resolve_wandb_scalar(text) == value
 
 
 def test_values_of_a_sweep_file_are_those_of_wandb_and_of_a_manifest_ours(tmp_path: Path) -> None:
@@ -52,7 +56,7 @@ def test_values_of_a_sweep_file_are_those_of_wandb_and_of_a_manifest_ours(tmp_pa
     assert found == [True, False, 1000, 8, "0o17", 3e-5, "2020-01-01"]
     inline = f"search: {{method: grid, program: t.py, {values.strip()}}}"
     own = MANIFEST.replace("searchFrom: {file: sweep.yaml}", inline)
-    (manifest,) = load([Document("x.yaml", own, str(tmp_path))])
+    (manifest,) = load_manifests([Document("x.yaml", own, str(tmp_path))])
     ours = manifest.spec.search.parameters["a"]["values"]  # type: ignore[attr-defined]
     assert ours == ["yes", "no", "1_000", 10, 15, 3e-5, "2020-01-01"]
 
@@ -93,8 +97,8 @@ def test_aliases_and_merges_stand_for_what_their_anchors_hold(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ("{a: {values: *no}}", "no `&no` stands before it"),
-        ("{a: {values: &x [1, *x]}}", "`*x` is an alias of what it stands in"),
+        ("{a: {values: *no}}", "no `&no` is before it"),
+        ("{a: {values: &x [1, *x]}}", "`*x` is an alias of a value that holds it"),
         ("{a: {<<: 3, values: [1]}}", "`<<` merges mappings alone"),
     ],
 )
@@ -119,6 +123,6 @@ def test_a_file_that_repeats_itself_without_end_is_no_bomb(tmp_path: Path, width
 
 def test_convert_reads_a_sweep_file_as_searchfrom_does() -> None:
     text = BASE + "parameters: {a: &a {values: [yes, 1_000, 010, 3e-5]}, b: *a}\n"
-    (made,) = convert("wandb", text, file="sweep.yaml", name="x").manifests
+    (made,) = convert_text("wandb", text, file="sweep.yaml", name="x").manifests
     values = {"values": [True, 1000, 8, 3e-5]}
     assert made["spec"]["search"]["parameters"] == {"a": values, "b": values}

@@ -11,11 +11,13 @@ import yaml
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource
-from fleetctl.manifest.cluster import for_cluster
+from fleetctl.manifest.cluster import for_cluster, truth_keys_in
 from fleetctl.manifest.files.documents import read_documents
-from fleetctl.manifest.loader import load
-from fleetctl.operator.fence import LeaseLost, fenced
-from fleetctl.operator.health import answer_probes
+from fleetctl.manifest.loader import load_manifests
+from fleetctl.operator.fence import LeaseLost, fence_store
+from fleetctl.operator.health import ProbePage, answer_probes, ready_page
+from fleetctl.operator.mirror.entries import MirrorEntry
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.sqlite.store import open_store
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +27,7 @@ ROW = Resource("u", "Volume", "x", 1, 0, "{}", "", {}, {}, 0.0)
 def test_without_the_lease_nothing_becomes_durable(tmp_path: Path) -> None:
     leads = [True]
     opened = open_store(tmp_path / "home", SystemClock())
-    store = fenced(opened, lambda: leads[0])
+    store = fence_store(opened, lambda: leads[0])
     with store.transaction():
         store.resources.put(ROW, expected_version=None)
     with pytest.raises(LeaseLost), store.transaction():
@@ -34,6 +36,19 @@ def test_without_the_lease_nothing_becomes_durable(tmp_path: Path) -> None:
     assert store.resources.of("u") is not None
     assert store.store_id == opened.store_id
     opened.close()
+
+
+def test_an_event_is_new_unless_it_shows_the_servers_last_reply() -> None:
+    """While a resource is worked on, its events may come before the reply to our own write."""
+    entry = MirrorEntry(KINDS["BatchJob"], ("default", "x"))
+    before, ours, after = ({"metadata": {"resourceVersion": it}} for it in ("1", "2", "3"))
+    assert not entry.knows(before)
+    entry.take_reply(ours)
+    assert entry.knows(ours)
+    assert entry.newest(before) is ours
+    assert not entry.knows(after)
+    assert entry.newest(after) is after
+    assert not entry.knows(None)  # it is gone
 
 
 def test_probes_are_answered_and_nothing_else() -> None:
@@ -48,7 +63,11 @@ def test_probes_are_answered_and_nothing_else() -> None:
         return answer.partition("\r\n")[0]
 
     async def ask_all() -> list[str]:
-        server = await answer_probes(0, lambda: ready[0])
+        pages = {
+            "/healthz": lambda: ProbePage(200, "ok"),
+            "/readyz": lambda: ready_page({} if ready[0] else {"volumes": "missing"}),
+        }
+        server = await answer_probes(0, pages)
         # Of any free port each family gets one of its own.
         (port,) = [it.getsockname()[1] for it in server.sockets if it.family == socket.AF_INET]
         told = [await asked(port, f"GET {it} HTTP/1.1\r\n\r\n") for it in ("/healthz", "/readyz")]
@@ -91,4 +110,20 @@ def test_what_a_manifest_names_in_a_file_is_written_into_it(tmp_path: Path) -> N
         "batchjob/x: spec.template.source.path names a file, which a cluster does not have; use"
         " `source.git`"
     ]
-    load([document])
+    load_manifests([document])
+
+
+def test_keys_that_kubectl_changed_are_found_in_each_mapping_of_an_author() -> None:
+    spec = {
+        "tasks": {"matrix": {"true": [3]}, "items": [{"a": 1}, {"False": 2}]},
+        "template": {"env": {"TRUE": "x", "A": "true"}, "kubernetes": {"podLabels": {"on": "b"}}},
+    }
+    assert sorted(truth_keys_in(spec)) == [
+        "spec.tasks.items[1].False",
+        "spec.tasks.matrix.true",
+        "spec.template.env.TRUE",
+    ]
+    deep: dict[str, object] = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    assert list(truth_keys_in(deep)) == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.operator.mirror.places import placed
+from fleetctl.operator.mirror.local_provider import replace_local
 from fleetctl.specs.kinds.registry import KINDS
 
 THERE = "kubernetes"
@@ -45,5 +45,5 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 def test_local_means_another_provider(
     kind: str, spec: dict[str, Any], made: dict[str, Any]
 ) -> None:
-    assert placed(kind, spec, THERE, runs=KINDS[kind].runs) == made
-    assert placed(kind, spec, "local", runs=KINDS[kind].runs) == spec
+    assert replace_local(kind, spec, THERE, runs=KINDS[kind].runs) == made
+    assert replace_local(kind, spec, "local", runs=KINDS[kind].runs) == spec

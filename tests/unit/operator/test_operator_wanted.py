@@ -9,15 +9,15 @@ import pytest
 
 from fleetctl.manifest.cluster import files_in
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.loader import load
-from fleetctl.operator.mirror.entries import Entry, is_whole, let_go, lightened
-from fleetctl.operator.mirror.wanted import (
+from fleetctl.manifest.loader import load_manifests
+from fleetctl.operator.mirror.custom_resource import (
     APPROVE,
     FINALIZER,
-    Origin,
+    ResourceOrigin,
     manifest_text,
-    wanted_of,
+    parse_custom_resource,
 )
+from fleetctl.operator.mirror.entries import MirrorEntry, drop_unread, is_whole, let_go
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.kept_by import MADE_FROM
 
@@ -33,8 +33,8 @@ def custom(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any
 def test_what_is_applied_is_what_was_written() -> None:
     labels, notes = {"team": "rlm"}, {"note": "ünï \U0001f600", APPROVE: "abc"}
     found = custom(labels=labels, annotations=notes)
-    origin = wanted_of(found).origin
-    (manifest,) = load([Document("x", manifest_text(JOB, found, origin), "/nonexistent")])
+    origin = parse_custom_resource(found).origin
+    (manifest,) = load_manifests([Document("x", manifest_text(JOB, found, origin), "/nonexistent")])
     assert (manifest.name, manifest.namespace) == ("x", "team")
     assert manifest.metadata.labels == labels
     assert manifest.metadata.annotations == {"note": notes["note"], MADE_FROM: origin.text()}
@@ -42,33 +42,33 @@ def test_what_is_applied_is_what_was_written() -> None:
 
 
 def test_only_what_is_applied_makes_another_digest() -> None:
-    plain = wanted_of(custom()).origin.digest
-    assert wanted_of(custom(annotations={APPROVE: plain})).origin.digest == plain
-    assert wanted_of(custom(annotations={APPROVE: plain})).allows
-    assert not wanted_of(custom(annotations={APPROVE: "other"})).allows
-    assert wanted_of(custom(finalizers=[FINALIZER])).origin.digest == plain
-    assert wanted_of(custom(labels={"a": "b"})).origin.digest != plain
-    assert wanted_of(custom({"template": {"python": "b"}})).origin.digest != plain
+    plain = parse_custom_resource(custom()).origin.digest
+    assert parse_custom_resource(custom(annotations={APPROVE: plain})).origin.digest == plain
+    assert parse_custom_resource(custom(annotations={APPROVE: plain})).allows
+    assert not parse_custom_resource(custom(annotations={APPROVE: "other"})).allows
+    assert parse_custom_resource(custom(finalizers=[FINALIZER])).origin.digest == plain
+    assert parse_custom_resource(custom(labels={"a": "b"})).origin.digest != plain
+    assert parse_custom_resource(custom({"template": {"python": "b"}})).origin.digest != plain
 
 
 def test_a_settled_object_keeps_its_digest_without_its_spec() -> None:
     last = "kubectl.kubernetes.io/last-applied-configuration"
     found = custom(annotations={last: "{}"}, managedFields=[{}])
-    digest = wanted_of(found).origin.digest
-    lightened(found)
+    digest = parse_custom_resource(found).origin.digest
+    drop_unread(found)
     let_go(found)
     assert not is_whole(found)
-    assert wanted_of(found).origin.digest == digest
+    assert parse_custom_resource(found).origin.digest == digest
     assert set(found) == {"metadata", "digest"}
     assert last not in json.dumps(found)
     held = custom(annotations={APPROVE: digest, "note": "x"}, finalizers=[FINALIZER])
-    before = wanted_of(held)
+    before = parse_custom_resource(held)
     let_go(held)
-    assert wanted_of(held) == before
+    assert parse_custom_resource(held) == before
 
 
 def test_an_answer_is_newer_than_a_cache_that_lags() -> None:
-    entry = Entry(JOB, ("team", "x"), fresh=custom(resourceVersion="12"))
+    entry = MirrorEntry(JOB, ("team", "x"), fresh=custom(resourceVersion="12"))
     assert entry.newest(custom(resourceVersion="9"))["metadata"]["resourceVersion"] == "12"  # type: ignore[index]
     assert entry.newest(custom(resourceVersion="13"))["metadata"]["resourceVersion"] == "13"  # type: ignore[index]
     assert entry.fresh is None
@@ -111,4 +111,4 @@ def test_every_field_that_a_kind_reads_a_file_for_is_at_the_border() -> None:
 def test_work_without_files_names_none() -> None:
     spec = {"template": {"image": {"pip": ["numpy==1.26", "torch[cuda] @ https://x/y.whl"]}}}
     assert list(files_in(JOB.files, spec)) == []
-    assert Origin("u", 1, "d").text() == "u 1 d"
+    assert ResourceOrigin("u", 1, "d").text() == "u 1 d"

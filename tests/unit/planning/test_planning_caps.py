@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.apply.cost.caps import Cap
+from fleetctl.apply.cost.caps import BudgetCap
 
 
-def cap(expected_usd: float | None, high_usd: float | None, then: str = "Suspend") -> Cap:
-    return Cap("its budget", 20.0, 8.0, expected_usd, high_usd, then)
+def cap(expected_usd: float | None, high_usd: float | None, then: str = "Suspend") -> BudgetCap:
+    return BudgetCap("its budget", 20.0, 8.0, expected_usd, high_usd, then)
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ def cap(expected_usd: float | None, high_usd: float | None, then: str = "Suspend
          "at most $16.00 against $12.00 left: it may go beyond the cap, with a warning"),
     ],
 )  # fmt: skip
-def test_the_worst_case_is_told_against_what_is_left(found: Cap, said: str) -> None:
+def test_the_worst_case_is_told_against_what_is_left(found: BudgetCap, said: str) -> None:
     assert found.sentence == f"its budget: $8.00 of $20.00 used, {said}"

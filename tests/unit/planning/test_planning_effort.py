@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fleetctl.cli.apply.propose import reported
+from fleetctl.apply.local.local_proposal import estimate_proposal
 from fleetctl.manifest.files.documents import Document
 from fleetctl.stores.read.read_only import open_readonly
 from tests.bench import manyobjects
@@ -25,7 +25,7 @@ def test_a_plan_costs_the_same_beside_a_hundred_finished_objects(tmp_path: Path)
         home = tmp_path / f"home-{len(spent)}"
         manyobjects.build(home, count, runs=1)
         with open_readonly(home) as stored, Calls() as calls:
-            _, found = reported(home, stored, documents, {})
+            _, found = estimate_proposal(home, stored, documents, {})
         assert [it.change.outcome for it in found.objects] == ["created"]
         spent.append(calls.count)
     assert spent[2] <= spent[1] + 50  # to read one takes several, twice a hundred of them

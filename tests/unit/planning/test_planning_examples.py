@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.apply.cost.document import document
+from fleetctl.apply.cost.document import render_plan
 from fleetctl.apply.cost.offers import market_of
-from fleetctl.apply.cost.plan import report
-from fleetctl.apply.cost.report import Verb
-from fleetctl.apply.propose import propose
-from fleetctl.apply.request.options import Order
-from fleetctl.cli.apply.plans.markdown import MARKER, comment
-from fleetctl.manifest import load, read_documents
+from fleetctl.apply.cost.plan import build_report
+from fleetctl.apply.cost.plan_report import PlanAction
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.cli.apply.plans.plan_markdown import MARKER, render_plan_comment
+from fleetctl.manifest import load_manifests, read_documents
 from fleetctl.stores.read.read_only import open_readonly
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.wiring.account_registry import AccountRegistry
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "specs" / "examples").glob("*.yaml"))
 
@@ -25,13 +25,13 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "specs" / "examples").glob("*.yam
 def test_an_example_has_a_plan_with_a_cost_or_says_that_it_is_unknown(
     path: Path, tmp_path: Path
 ) -> None:
-    manifests = load(read_documents([str(path)]))
+    manifests = load_manifests(read_documents([str(path)]))
     home = tmp_path / "home"
     with open_readonly(home) as stored:
-        changes = propose(stored, manifests, Order(), 1.0)
-        providers = Accounts(home, store_id="", notify=lambda run: None).backends
-        found = report(stored, changes, market_of(stored, changes, providers), 1.0)
-    assert found.count(Verb.CREATE) == len(found.objects) >= len(manifests)
+        changes = propose_changes(stored, manifests, ApplyOptions(), 1.0)
+        providers = AccountRegistry(home, store_id="", notify=lambda run: None).backends
+        found = build_report(stored, changes, market_of(stored, changes, providers), 1.0)
+    assert found.count(PlanAction.CREATE) == len(found.objects) >= len(manifests)
     for it in found.objects:
         if it.work is None:
             continue
@@ -43,6 +43,6 @@ def test_an_example_has_a_plan_with_a_cost_or_says_that_it_is_unknown(
             continue
         # Where work may only spill over to, it costs at most, not in all likelihood.
         assert free == (it.work.now.expected == 0)
-    assert json.loads(json.dumps(document(found)))["changes"] is True
-    assert comment(found).startswith(MARKER)
+    assert json.loads(json.dumps(render_plan(found)))["changes"] is True
+    assert render_plan_comment(found).startswith(MARKER)
     assert not home.exists()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
 
 TRAINING = """\
 apiVersion: fleetctl.dev/v1alpha1
@@ -30,7 +30,7 @@ def test_a_plan_shows_the_nodes_of_each_stage(
     path = tmp_path / "train.yaml"
     path.write_text(TRAINING)
     out = io.StringIO()
-    guarded(["plan", "-f", str(path)], Screen(out, io.StringIO()))
+    run_guarded(["plan", "-f", str(path)], Screen(out, io.StringIO()))
     lines = out.getvalue().splitlines()
     at = next(n for n, line in enumerate(lines) if "PLACEMENT of trainingrun/x" in line)
     column = lines[at].index("NODES")
@@ -55,6 +55,6 @@ def test_a_plan_does_not_bound_what_is_asked_of_endpoints(
         "spec: {budget: {maxCost: 2}, template: {endpoints: [small], script: x}}\n"
     )
     out = io.StringIO()
-    guarded(["plan", "-f", str(path)], Screen(out, io.StringIO()))
+    run_guarded(["plan", "-f", str(path)], Screen(out, io.StringIO()))
     assert "calls of endpoint/small are charged as they are made" in out.getvalue()
     assert "nothing bounds this apply, $2.00 left: it may stop at the cap" in out.getvalue()

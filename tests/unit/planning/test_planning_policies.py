@@ -14,20 +14,27 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.policies.expressions import COST_MAX, Data, Wrong, evaluated, program
-from fleetctl.apply.policies.given import refuse_wrong, stored_judged
-from fleetctl.apply.policies.told import PolicyDenied, warnings_of
+from fleetctl.apply.policies import evaluation
+from fleetctl.apply.policies.expressions import (
+    COST_MAX,
+    ExpressionData,
+    ExpressionError,
+    compile_expression,
+    evaluate_expression,
+)
+from fleetctl.apply.policies.policy_files import refuse_wrong, stored_judged
+from fleetctl.apply.policies.report import PolicyDenied, warnings_of
 from fleetctl.apply.predictions.policies import wrong_in
-from fleetctl.apply.propose import propose, write
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.propose import propose_changes, write_changes
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.apply.write import commit
-from fleetctl.apply.write.edit import Edits, manifest_with
-from fleetctl.apply.write.scheduled import Scheduled, by_hand
+from fleetctl.apply.write.edit import ObjectEdits, manifest_with
+from fleetctl.apply.write.scheduled import ScheduleMaker, by_hand
 from fleetctl.common.errors import FleetctlError
-from fleetctl.controllers.money.estimate import Estimate
-from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.controllers.money.estimate import CostEstimate
+from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.stores.base import Store
-from fleetctl.stores.read.read_only import scratch
+from fleetctl.stores.read.read_only import open_scratch
 
 NOW_S = datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp()
 DAY_S = 86400.0
@@ -55,14 +62,14 @@ SMALL = "object.kind != 'BatchJob' || object.spec.parallelism <= 8"
 
 @pytest.fixture
 def store() -> Store:
-    return scratch()[0]
+    return open_scratch()[0]
 
 
 def apply(store: Store, *texts: str, at_s: float = NOW_S, **how: Any) -> list[Change]:
-    manifests = load([Document(f"{at}.json", text, "/") for at, text in enumerate(texts)])
-    changes = propose(store, manifests, Order(**how), at_s)
+    manifests = load_manifests([Document(f"{at}.json", text, "/") for at, text in enumerate(texts)])
+    changes = propose_changes(store, manifests, ApplyOptions(**how), at_s)
     with store.transaction():
-        write(store, changes, at_s)
+        write_changes(store, changes, at_s)
     return changes
 
 
@@ -145,10 +152,10 @@ def test_costs_are_asked_for_where_they_are_known(store: Store) -> None:
     apply(store, text)
     apply(store, job("later"), costs=None)  # nobody has reckoned: asked again by who has
     apply(store, job("free"), costs={})
-    apply(store, job("cheap"), costs={"batchjob/cheap": Estimate(None, 0.0, 50.0)})
+    apply(store, job("cheap"), costs={"batchjob/cheap": CostEstimate(None, 0.0, 50.0)})
     for high in (50.01, None):
         with pytest.raises(PolicyDenied):
-            apply(store, job("dear"), costs={"batchjob/dear": Estimate(1.0, 0.0, high)})
+            apply(store, job("dear"), costs={"batchjob/dear": CostEstimate(1.0, 0.0, high)})
     assert keys(store) == {
         "policy/limits",
         *(f"batchjob/{it}" for it in ("later", "free", "cheap")),
@@ -215,15 +222,15 @@ def test_every_writer_is_bound(store: Store) -> None:
     with pytest.raises(PolicyDenied, match="schedule/nightly is denied by policy/limits"):
         apply(store, big)
     # `set` and `scale` go by edits of the stored object.
-    edited = manifest_with(store, "BatchJob", "x", Edits(fields=("parallelism=9",)))
+    edited = manifest_with(store, "BatchJob", "x", ObjectEdits(fields=("parallelism=9",)))
     with pytest.raises(PolicyDenied):
-        commit.apply(store, [edited], NOW_S)
+        commit.apply_manifests(store, [edited], NOW_S)
     # What a schedule makes, under a policy that came after it.
     apply(store, policy("object.kind != 'BatchJob' || object.spec.parallelism <= 3", name="new"))
     row = store.resources.get("Schedule", "nightly")
     assert row is not None
     with pytest.raises(FleetctlError, match="is denied by policy/new"), store.transaction():
-        Scheduled(store, {}).make(by_hand(row, "job", "now"), None, NOW_S)
+        ScheduleMaker(store, {}).make(by_hand(row, "job", "now"), None, NOW_S)
     assert keys(store) == {"batchjob/x", "schedule/nightly", "policy/limits", "policy/new"}
 
 
@@ -258,7 +265,7 @@ def test_a_policy_that_cannot_be_read_denies_and_one_that_goes_binds_no_more(
         store.resources.put(newer, expected_version=row.version)
     with pytest.raises(PolicyDenied, match="cannot read it"):
         apply(store, job())
-    commit.delete(store, "Policy", "limits", NOW_S)
+    commit.delete_object(store, "Policy", "limits", NOW_S)
     apply(store, job(parallelism=99))
 
 
@@ -275,7 +282,7 @@ def test_a_policy_that_cannot_be_read_denies_and_one_that_goes_binds_no_more(
 )
 def test_what_is_no_expression_is_told_at_its_place(text: str, why: str) -> None:
     source = json.dumps(json.loads(policy("true", text)), indent=1)
-    manifests = load([Document("p.json", source, "/")])
+    manifests = load_manifests([Document("p.json", source, "/")])
     with pytest.raises(ManifestErrors) as wrong:
         refuse_wrong(manifests, wrong_in)
     line = next(at for at, it in enumerate(source.splitlines(), 1) if json.dumps(text) in it)
@@ -300,10 +307,10 @@ def nested(rounds: int) -> dict[str, Any]:
 )
 def test_an_expression_that_may_take_long_is_not_begun(text: str) -> None:
     """Each would take from a minute to days; whether it was begun is seen by its end."""
-    data = Data(nested(100_000))
-    assert data.cost(program(text)) > COST_MAX
-    with pytest.raises(Wrong, match="times as long as an expression may"):
-        evaluated(program(text), data)
+    data = ExpressionData(nested(100_000))
+    assert data.cost(compile_expression(text)) > COST_MAX
+    with pytest.raises(ExpressionError, match="times as long as an expression may"):
+        evaluate_expression(compile_expression(text), data)
 
 
 @pytest.mark.parametrize(
@@ -316,8 +323,57 @@ def test_an_expression_that_may_take_long_is_not_begun(text: str) -> None:
     ],
 )
 def test_an_expression_of_short_lists_is_looked_at_beside_long_ones(text: str) -> None:
-    data = Data(nested(1000))
-    assert data.cost(program(text)) <= COST_MAX
+    data = ExpressionData(nested(1000))
+    assert data.cost(compile_expression(text)) <= COST_MAX
     began_s = time.process_time()
-    assert evaluated(program(text), data) is True
+    assert evaluate_expression(compile_expression(text), data) is True
     assert time.process_time() >= began_s
+
+
+GROWING = "[object.spec.template.python]" + ".map(x, x + x + x + x)" * 12 + ".size() > 0"
+MANY = " || ".join(["object.spec.template.python.matches('(a|aa)+b')"] * 80)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [(GROWING, r"takes more than (16 MB of memory|50 ms)"), (MANY, "50 ms of CPU")]
+)
+def test_an_expression_of_a_large_text_takes_no_more_than_it_may(text: str, why: str) -> None:
+    subject = evaluation.Subject({"object": {"spec": {"template": {"python": "a" * 900_000}}}})
+    with pytest.raises(ExpressionError, match=why):
+        evaluation.value_of(text, subject)
+    assert evaluation.value_of("object.spec.template.python.size() > 1", subject).value is True
+
+
+def test_an_expression_that_is_ended_for_many_objects_is_not_begun_for_more() -> None:
+    many = [
+        evaluation.Question(GROWING, evaluation.Subject({"object": {"spec": it}}))
+        for it in ({"template": {"python": "a" * 100_000 + str(at)}} for at in range(200))
+    ]
+    evaluation.look_up(many)
+    with pytest.raises(ExpressionError, match="also for other objects"):
+        evaluation.value_of(GROWING, many[-1].subject)
+
+
+def test_who_puts_questions_off_waits_for_nothing_and_gets_them(store: Store) -> None:
+    apply(store, policy("object.spec.parallelism <= 2"))
+    with evaluation.put_off() as questions:
+        (change,) = propose_changes(
+            store, load_manifests([Document("a.json", job(), "/")]), ApplyOptions(), NOW_S
+        )
+    assert change.verdicts == () and len(questions) == 1
+    evaluation.look_up(questions.values())
+    with evaluation.put_off() as questions:
+        (change,) = propose_changes(
+            store, load_manifests([Document("a.json", job(), "/")]), ApplyOptions(), NOW_S
+        )
+    assert [it.deny for it in change.verdicts] == [True] and not questions
+
+
+def test_a_process_that_was_killed_is_another_one_for_the_next_question() -> None:
+    subject = evaluation.Subject({"object": {"x": 1}})
+    assert evaluation.value_of("object.x == 1", subject).value is True
+    child = evaluation._process.child
+    assert child is not None
+    child.kill()
+    child.wait()
+    assert evaluation.value_of("object.x == 2", subject).value is False

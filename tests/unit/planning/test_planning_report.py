@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.cost.offers import market_of
-from fleetctl.apply.cost.plan import report
-from fleetctl.apply.cost.report import Report, Verb
-from fleetctl.apply.propose import commit, propose
-from fleetctl.apply.request.options import Order
+from fleetctl.apply.cost.plan import build_report
+from fleetctl.apply.cost.plan_report import PlanAction, PlanReport
+from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest
 from fleetctl.specs.content import template_hash
@@ -22,7 +22,7 @@ from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.stores.read.read_only import open_readonly
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.wiring.account_registry import AccountRegistry
 from tests.unit.engine.fake_world import ManualClock
 from tests.unit.engine.test_engine_desired import manifest
 
@@ -43,17 +43,17 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def planned(home: Path, *manifests: Manifest, order: Order | None = None) -> Report:
+def planned(home: Path, *manifests: Manifest, order: ApplyOptions | None = None) -> PlanReport:
     with open_readonly(home) as stored:
-        changes = propose(stored, manifests, order or Order(), NOW_S)
-        providers = Accounts(home, store_id="", notify=lambda run: None).backends
-        return report(stored, changes, market_of(stored, changes, providers), NOW_S)
+        changes = propose_changes(stored, manifests, order or ApplyOptions(), NOW_S)
+        providers = AccountRegistry(home, store_id="", notify=lambda run: None).backends
+        return build_report(stored, changes, market_of(stored, changes, providers), NOW_S)
 
 
 def stored(home: Path, manifests: Sequence[Manifest], *runs: tuple[int, RunState, float]) -> None:
     """The specs, and runs of the first one: (index, state, seconds that it took so far)."""
     store: SqliteStore = open_store(home, ManualClock())
-    commit(store, propose(store, manifests, Order(), NOW_S), NOW_S)
+    store_changes(store, propose_changes(store, manifests, ApplyOptions(), NOW_S), NOW_S)
     row: Resource = next(it for it in store.resources.list() if it.name == manifests[0].name)
     spec = BatchJobSpec.model_validate_json(row.spec)
     with store.transaction():
@@ -74,7 +74,7 @@ def stored(home: Path, manifests: Sequence[Manifest], *runs: tuple[int, RunState
 
 def test_without_a_store_everything_is_created_and_nothing_is_made(home: Path) -> None:
     [found] = planned(home, job(4, timeout_s=120)).objects
-    assert found.verb is Verb.CREATE
+    assert found.verb is PlanAction.CREATE
     assert found.work is not None and found.work.new == 4
     assert found.work.now.expected is None
     assert found.work.now.high is not None and found.work.now.high > 0
@@ -89,7 +89,7 @@ def test_what_is_done_is_kept_and_its_durations_tell_what_the_rest_costs(home: P
     found = planned(home, job(10))
     [it] = found.objects
     assert it.work is not None
-    assert (it.verb, it.work.kept, it.work.new, it.work.replaced) == (Verb.UPDATE, 3, 7, 0)
+    assert (it.verb, it.work.kept, it.work.new, it.work.replaced) == (PlanAction.UPDATE, 3, 7, 0)
     price = it.work.places[0].judged.usd_per_s
     assert price is not None
     assert it.work.now.expected == pytest.approx(7 * 10.0 * price)
@@ -108,7 +108,7 @@ def test_a_changed_template_replaces_running_work_and_says_what_was_spent(home: 
     stored(home, [job(3)], (0, RunState.SUCCEEDED, 10.0), (1, RunState.RUNNING, 50.0))
     [it] = planned(home, job(3, template={"env": {"A": "b"}})).objects
     assert it.work is not None and it.work.lasts is not None
-    assert it.verb is Verb.REPLACE
+    assert it.verb is PlanAction.REPLACE
     assert (it.work.kept, it.work.new, it.work.replaced) == (1, 1, 1)
     assert it.work.lost_usd == pytest.approx(0.05)
     assert it.work.lasts.basis == "from 1 past task of another template"
@@ -117,7 +117,7 @@ def test_a_changed_template_replaces_running_work_and_says_what_was_spent(home: 
 def test_an_unchanged_object_is_counted_and_costs_nothing_new(home: Path) -> None:
     stored(home, [job(3)], (0, RunState.RUNNING, 5.0))
     found = planned(home, job(3))
-    assert (found.changes, found.count(Verb.KEEP), found.now.expected) == (False, 1, 0.0)
+    assert (found.changes, found.count(PlanAction.KEEP), found.now.expected) == (False, 1, 0.0)
 
 
 def test_a_provider_object_in_the_same_files_sets_the_price(home: Path) -> None:
@@ -194,8 +194,8 @@ def test_a_function_of_the_same_files_says_what_its_tasks_run_in(home: Path) -> 
 
 def test_a_plan_reads_what_a_controller_is_writing(home: Path) -> None:
     store = open_store(home, ManualClock())
-    commit(store, propose(store, [job(2)], Order(), NOW_S), NOW_S)
-    assert planned(home, job(2)).count(Verb.KEEP) == 1
+    store_changes(store, propose_changes(store, [job(2)], ApplyOptions(), NOW_S), NOW_S)
+    assert planned(home, job(2)).count(PlanAction.KEEP) == 1
     store.close()
     assert json.loads(json.dumps(planned(home, job(2)).now.expected)) == 0.0
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.apply.review.compare import Asked, compare
-from fleetctl.apply.review.review import Review, Sort, Turn
+from fleetctl.apply.review.compare import ReviewRequest, compare_revisions
+from fleetctl.apply.review.review import Review, ReviewAction, RiskType
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.controllers.model import RunState
-from fleetctl.manifest import load
-from fleetctl.manifest.document.namespaces import Chosen
+from fleetctl.manifest import load_manifests
+from fleetctl.manifest.document.namespaces import NamespaceChoice
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.problems import ManifestErrors
 from tests.unit.planning.repositories import commit, git, job, repository, volume
@@ -30,15 +30,15 @@ def review(
     values: tuple[str, ...] = (),
     home: Path | None = None,
 ) -> Review:
-    return compare(
-        Asked(
+    return compare_revisions(
+        ReviewRequest(
             directory=place,
             before=before,
             after=after,
             files=files or ("jobs",),
             values=values,
             recursive=True,
-            namespace=Chosen(),
+            namespace=NamespaceChoice(),
             settle=as_they_are,
             home=home,
         )
@@ -58,8 +58,10 @@ def test_each_object_says_what_becomes_of_it_and_costs_before_and_after(tmp_path
     found = review(place)
     turns = {it.key: it.turn for it in found.objects}
     assert turns == {
-        "batchjob/b": Turn.DELETED, "batchjob/a": Turn.CHANGED, "batchjob/c": Turn.CREATED
-    }  # fmt: skip
+        "batchjob/b": ReviewAction.DELETED,
+        "batchjob/a": ReviewAction.CHANGED,
+        "batchjob/c": ReviewAction.CREATED,
+    }
     assert found.unchanged == 1
     by_key = {it.key: it for it in found.objects}
     a = by_key["batchjob/a"]
@@ -86,10 +88,10 @@ def test_what_nobody_knows_of_others_hides_no_difference(tmp_path: Path) -> None
         {"jobs/u.yaml": unbound.replace('"1"', '"2"'), "jobs/a.yaml": job("a")},
     )
     found = review(place)
-    assert found.bill.after.high is None and found.of(Sort.UNKNOWN) == []
+    assert found.bill.after.high is None and found.of(RiskType.UNKNOWN) == []
     assert found.bill.difference == found.objects[0].after.high  # type: ignore[union-attr]
     changed = review(place, "v1", "v2")
-    assert [it.key for it in changed.of(Sort.UNKNOWN)] == ["batchjob/u"]
+    assert [it.key for it in changed.of(RiskType.UNKNOWN)] == ["batchjob/u"]
 
 
 def test_what_was_done_under_an_old_content_runs_again_and_what_is_gone_is_said(
@@ -102,14 +104,14 @@ def test_what_was_done_under_an_old_content_runs_again_and_what_is_gone_is_said(
     )
     found = review(place)
     assert [(it.sort, it.key, it.count) for it in found.risks] == [
-        (Sort.DATA, "volume/data", 1),
-        (Sort.WORK, "batchjob/a", 1),
-        (Sort.AGAIN, "batchjob/a", 12),
-        (Sort.DELETES, "volume/data", 1),
+        (RiskType.DATA, "volume/data", 1),
+        (RiskType.WORK, "batchjob/a", 1),
+        (RiskType.AGAIN, "batchjob/a", 12),
+        (RiskType.DELETES, "volume/data", 1),
     ]
-    assert "12 tasks done under the old content" in found.of(Sort.AGAIN)[0].sentence
+    assert "12 tasks done under the old content" in found.of(RiskType.AGAIN)[0].sentence
     kept = repository(tmp_path / "kept", {"jobs/a.yaml": volume("data")}, {"jobs/a.yaml": job("a")})
-    assert [it.sort for it in review(kept).risks] == [Sort.DELETES]
+    assert [it.sort for it in review(kept).risks] == [RiskType.DELETES]
 
 
 def test_files_beside_the_manifests_count_as_they_are_in_each_revision(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_a_branch_is_compared_with_where_it_left(tmp_path: Path) -> None:
     assert found.asked is not None and found.asked.said == "main"
     assert found.before.digits == git(place, "rev-parse", "v0")
     # To go back is a change, too.
-    assert [it.turn for it in review(place, "v1", "v0").objects] == [Turn.CHANGED]
+    assert [it.turn for it in review(place, "v1", "v0").objects] == [ReviewAction.CHANGED]
 
 
 def test_an_overlay_and_its_values_are_read_from_the_revision(tmp_path: Path) -> None:
@@ -178,18 +180,18 @@ def test_a_store_tells_what_runs_now_what_is_left_and_which_policies_hold(tmp_pa
     )
     home = tmp_path / "home"
     running = [(index, RunState.RUNNING, 5.0) for index in range(2)]
-    manifests = load([Document("x", was + "---\n" + budget + policy, "/")])
+    manifests = load_manifests([Document("x", was + "---\n" + budget + policy, "/")])
     stored(home, manifests, *running)
     for after in ("v1", "v2"):
         found = review(place, "v0", after, home=home)
-        [work] = found.of(Sort.WORK)
+        [work] = found.of(RiskType.WORK)
         assert (work.key, work.sentence) == (
             "batchjob/a", "2 running tasks would be stopped"
         )  # fmt: skip
-        assert [it.key for it in found.of(Sort.POLICY)] == ["batchjob/a"] * (after == "v1")
+        assert [it.key for it in found.of(RiskType.POLICY)] == ["batchjob/a"] * (after == "v1")
     # What stays as it is stops nothing, though more is stored than the repository has.
     found = review(place, "v0", "v3", home=home)
-    assert found.of(Sort.WORK) == [] and found.live
+    assert found.of(RiskType.WORK) == [] and found.live
     assert "budget/team: $0.00 of $1,000.00 used" in found.budgets[0]
 
 
@@ -200,7 +202,7 @@ def test_a_new_side_that_is_wrong_is_refused_and_an_old_one_is_told(tmp_path: Pa
         {"jobs/a.yaml": job("a")},
     )
     found = review(place)
-    assert [it.turn for it in found.objects] == [Turn.CREATED]
+    assert [it.turn for it in found.objects] == [ReviewAction.CREATED]
     assert found.bill.difference is None and not found.bill.known_before
     assert "jobs/a.yaml:5" in found.warnings[0] and "unknown field" in found.warnings[0]
     with pytest.raises(ManifestErrors, match=r"^jobs/a.yaml:5"):
@@ -221,7 +223,7 @@ def test_nothing_outside_of_a_revision_is_read(tmp_path: Path) -> None:
     with pytest.raises(ManifestErrors, match="it cannot be read: no such file"):
         review(place, "v0", "main")
     commit(place, {"jobs/a.yaml": text.replace("rows.csv", str(outside))}, "v1")
-    with pytest.raises(ManifestErrors, match="it lies outside of the repository"):
+    with pytest.raises(ManifestErrors, match="it is outside of the repository"):
         review(place, "v0", "v1")
     (tmp_path / "environ").write_text("TOKEN=canary\0PATH=/bin")
     wrong = job("a").replace('python: "3.12"', f"pip: [-r {tmp_path}/environ]")
@@ -286,6 +288,6 @@ def test_an_edit_of_a_manifest_beside_its_program_runs_nothing_again(tmp_path: P
     place = repository(tmp_path, tree(2, 4), tree(1, 6), tree(1, 6, "print(1)"))
     for after, reruns in (("v1", False), ("v2", True)):
         found = review(place, after=after)
-        assert bool(found.of(Sort.AGAIN)) == reruns
+        assert bool(found.of(RiskType.AGAIN)) == reruns
         [sweep] = found.objects
         assert any("train.py" in it for it in map(str, sweep.fields)) == reruns

@@ -9,7 +9,7 @@ import pytest
 from fleetctl.cli.apply.overrides import with_fields
 from fleetctl.cli.apply.runs.from_file import with_command
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest import load
+from fleetctl.manifest import load_manifests
 from fleetctl.manifest.files.documents import Document
 from fleetctl.specs.blocks.nodes import ray_of
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
@@ -29,7 +29,7 @@ def document(tmp_path: Path) -> Document:
 def test_the_data_is_prepared_without_the_gpus_that_train(
     document: Document, tmp_path: Path
 ) -> None:
-    manifests = load([document])
+    manifests = load_manifests([document])
     found = {it.change.key: it for it in planned(tmp_path / "home", *manifests).objects}
     work = found["trainingrun/gsm8k"].work
     assert work is not None and found["volume/skyrl-data"].change.outcome == "created"
@@ -44,7 +44,7 @@ def test_the_data_is_prepared_without_the_gpus_that_train(
 def test_set_gives_fields_otherwise_this_once(document: Document) -> None:
     fields = ["template.resources.gpu=A100:4", "spec.stages[1].script=nvidia-smi", "maxRestarts=5"]
     [changed] = with_fields([document], fields)
-    secret, run = load([changed])
+    secret, run = load_manifests([changed])
     assert isinstance(run.spec, TrainingRunSpec) and secret.name == "wandb"
     train = run.spec.template_of(1)
     assert (str(train.resources.gpu), train.script) == ("A100:4", "nvidia-smi")
@@ -69,7 +69,7 @@ def test_set_needs_an_object_that_does_work() -> None:
 
 def test_a_run_has_the_environment_of_a_stage_and_another_command(document: Document) -> None:
     made, key = with_command([document], ["nvidia-smi", "-L"], "train")
-    secret, run = load(made)
+    secret, run = load_manifests(made)
     assert (secret.kind, run.key) == ("Secret", key)
     assert key.startswith("trainingrun/gsm8k-run-") and isinstance(run.spec, TrainingRunSpec)
     template = run.spec.template_of(0)
@@ -77,7 +77,7 @@ def test_a_run_has_the_environment_of_a_stage_and_another_command(document: Docu
     assert (str(template.resources.gpu), template.secrets) == ("L4:1", ("wandb",))
     assert ray_of(template).enabled and run.spec.providers() == ("modal",)
     assert (run.spec.stages, run.spec.checkpoint, run.spec.max_restarts) == ((), None, 0)
-    [_, data] = load(with_command([document], ["ls"], "data")[0])
+    [_, data] = load_manifests(with_command([document], ["ls"], "data")[0])
     assert isinstance(data.spec, TrainingRunSpec)
     of_data = data.spec.template_of(0)
     assert (of_data.resources.gpu, of_data.secrets) == (None, ())

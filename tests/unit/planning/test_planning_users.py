@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import propose, write
-from fleetctl.apply.prune import Pruning
-from fleetctl.apply.request.options import Order
-from fleetctl.manifest import Document, load
+from fleetctl.apply.propose import propose_changes, write_changes
+from fleetctl.apply.prune import PruneLimit
+from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.manifest import Document, load_manifests
 from fleetctl.stores.base import Store
-from fleetctl.stores.read.read_only import scratch
+from fleetctl.stores.read.read_only import open_scratch
 
 
 @pytest.fixture
 def store() -> Store:
-    return scratch()[0]
+    return open_scratch()[0]
 
 
 def document(kind: str, name: str, spec: Mapping[str, Any]) -> str:
@@ -45,10 +45,10 @@ def job() -> str:
 
 
 def apply(store: Store, *texts: str, **how: Any) -> dict[str, Change]:
-    manifests = load([Document(f"{at}.json", text, "/") for at, text in enumerate(texts)])
-    changes = propose(store, manifests, Order(**how), 5.0)
+    manifests = load_manifests([Document(f"{at}.json", text, "/") for at, text in enumerate(texts)])
+    changes = propose_changes(store, manifests, ApplyOptions(**how), 5.0)
     with store.transaction():
-        write(store, changes, 5.0)
+        write_changes(store, changes, 5.0)
     assert len({it.key for it in changes}) == len(changes)
     return {it.key: it for it in changes}
 
@@ -67,7 +67,7 @@ def test_who_uses_two_things_that_become_others_is_changed_once(store: Store) ->
 
 def test_what_is_pruned_is_not_changed_before(store: Store) -> None:
     apply(store, function(), endpoint(), job(), applyset="team")
-    found = apply(store, function("2"), endpoint(), applyset="team", pruning=Pruning(most=1))
+    found = apply(store, function("2"), endpoint(), applyset="team", pruning=PruneLimit(most=1))
     assert found["batchjob/work"].outcome == "pruned"
     assert [row.key for row in store.resources.list() if row.deleted_at_s is not None] == [
         "batchjob/work"

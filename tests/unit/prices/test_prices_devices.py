@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.providers.prices.devices import possible
+from fleetctl.providers.prices.gpu_devices import possible_gpus
 from fleetctl.specs.blocks.resources import Gpu
 from tests.emulators.modal.driver import NAMES
 
 
 def left(listed: list[str], *devices: str) -> list[str]:
-    return [str(it) for it in possible(Gpu.model_validate(listed), devices).each]
+    return [str(it) for it in possible_gpus(Gpu.model_validate(listed), devices).each]
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.cost.offers import market_of
-from fleetctl.apply.cost.plan import report
-from fleetctl.apply.propose import propose
-from fleetctl.apply.request.options import Order
-from fleetctl.providers.prices import own
+from fleetctl.apply.cost.plan import build_report
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.providers.prices import own_prices
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.prices import Prices
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.stores.read.read_only import open_readonly
-from fleetctl.wiring.accounts import Accounts
+from fleetctl.wiring.account_registry import AccountRegistry
 from tests.unit.engine.fake_world import Fleet, tasks
 from tests.unit.engine.test_engine_desired import manifest
 
@@ -64,7 +64,7 @@ def test_a_pod_costs_what_its_node_does_as_far_as_that_is_fixed(
     resources: dict[str, Any],
     usd_per_hour: float | None,
 ) -> None:
-    usd = own.usd_per_s(
+    usd = own_prices.usd_per_s(
         Prices.model_validate(prices),
         Resources.model_validate(resources),
         ClusterSettings.model_validate(settings),
@@ -83,9 +83,11 @@ def test_a_plan_prices_work_by_the_provider_object_beside_it(tmp_path: Path) -> 
         provider = manifest("Provider", "kubernetes", spec)
         desired = manifest("BatchJob", "job", work(4))
         with open_readonly(tmp_path / "home") as stored:
-            changes = propose(stored, [provider, desired], Order(), 0.0)
-            backends = Accounts(tmp_path / "home", store_id="", notify=lambda run: None).backends
-            found = report(stored, changes, market_of(stored, changes, backends), 0.0)
+            changes = propose_changes(stored, [provider, desired], ApplyOptions(), 0.0)
+            backends = AccountRegistry(
+                tmp_path / "home", store_id="", notify=lambda run: None
+            ).backends
+            found = build_report(stored, changes, market_of(stored, changes, backends), 0.0)
         [of_work] = [it.work for it in found.objects if it.work is not None]
         return of_work.places[0].judged.usd_per_s
 

@@ -8,7 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fleetctl.providers.rundir.builds import TAIL_BYTES, BuildLog, is_building, link, logs_of
+from fleetctl.providers.rundir.build_logs import (
+    TAIL_BYTES,
+    BuildLog,
+    is_building,
+    link_log,
+    logs_of,
+)
 
 
 def job(home: Path, provider: str = "local", uid: str = "u") -> Path:
@@ -18,8 +24,8 @@ def job(home: Path, provider: str = "local", uid: str = "u") -> Path:
 def test_a_log_is_found_from_every_resource_that_uses_the_image(tmp_path: Path) -> None:
     log = tmp_path / "modal" / "builds" / "k.log"
     for uid in ("a", "b"):
-        link(job(tmp_path, "modal", uid), log)
-        link(job(tmp_path, "modal", uid), log)
+        link_log(job(tmp_path, "modal", uid), log)
+        link_log(job(tmp_path, "modal", uid), log)
     assert logs_of(tmp_path, "a") == []
     with BuildLog(log) as written:
         written.write("x\n")
@@ -29,7 +35,7 @@ def test_a_log_is_found_from_every_resource_that_uses_the_image(tmp_path: Path) 
 
 
 def test_a_state_directory_that_moves_keeps_its_links(tmp_path: Path) -> None:
-    link(job(tmp_path / "old"), tmp_path / "old" / "local" / "envs" / "k.log")
+    link_log(job(tmp_path / "old"), tmp_path / "old" / "local" / "envs" / "k.log")
     with BuildLog(tmp_path / "old" / "local" / "envs" / "k.log") as written:
         written.write("x\n")
     (tmp_path / "old").rename(tmp_path / "new")
@@ -49,7 +55,7 @@ def test_a_reader_sees_that_a_build_goes_on_and_when_it_ends(tmp_path: Path) -> 
 def test_a_builder_that_was_killed_builds_no_more(tmp_path: Path) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from fleetctl.providers.rundir.builds import BuildLog\n"
+        "from fleetctl.providers.rundir.build_logs import BuildLog\n"
         "with BuildLog(Path(sys.argv[1])) as log:\n"
         "    log.write('begun')\n    print(flush=True)\n    time.sleep(600)\n"
     )

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.modal.assets import sources
-from fleetctl.providers.sources import clone
-from fleetctl.providers.sources.pinning import pinned
-from fleetctl.providers.sources.taken import revision_in
+from fleetctl.providers.modal.assets import modal_source
+from fleetctl.providers.sources import clone_command
+from fleetctl.providers.sources.pinning import pin_commit
+from fleetctl.providers.sources.resolved import revision_in
 from fleetctl.specs.blocks.template import GitSource, Template
 from tests.unit.providers.test_gitsource import HOSTILE, Repository
 
@@ -32,7 +32,7 @@ def repository(tmp_path: Path) -> Repository:
 def run(source: GitSource, directory: Path, **env: str) -> subprocess.CompletedProcess[str]:
     path = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(directory.parent)}
     return subprocess.run(
-        clone.command(source, str(directory)),
+        clone_command.clone_command(source, str(directory)),
         env=path | env,
         capture_output=True,
         text=True,
@@ -66,7 +66,7 @@ def test_an_unknown_ref_fails_and_says_so(repository: Repository, tmp_path: Path
 def test_an_image_without_git_is_told(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     done = run(GitSource(url=repository.url), tmp_path / "clone", PATH=str(tmp_path / "bin"))
-    assert done.returncode == clone.NO_GIT
+    assert done.returncode == clone_command.NO_GIT
     assert "the image has no git" in done.stderr
 
 
@@ -92,7 +92,9 @@ def test_submodules_come_only_when_asked_for(repository: Repository, tmp_path: P
 @pytest.mark.parametrize("url", HOSTILE)
 def test_a_url_that_git_could_misread_makes_no_command(url: str) -> None:
     with pytest.raises(Refused):
-        clone.command(GitSource.model_construct(url=url, ref=None, submodules=False), "/x")
+        clone_command.clone_command(
+            GitSource.model_construct(url=url, ref=None, submodules=False), "/x"
+        )
 
 
 class Served:
@@ -168,7 +170,9 @@ def test_a_token_is_in_no_argument_no_file_and_no_output(private: Served, tmp_pa
     source = GitSource(url=private.url, ref="main")
     done = run(source, tmp_path / "clone", GIT_TOKEN="tok-1", GIT_USERNAME="me")
     assert set(private.passwords) == {"me:tok-1"}
-    assert "tok-1" not in done.stdout + done.stderr + " ".join(clone.command(source, "/x"))
+    assert "tok-1" not in done.stdout + done.stderr + " ".join(
+        clone_command.clone_command(source, "/x")
+    )
     kept = [one for one in (tmp_path / "clone").rglob("*") if one.is_file()]
     assert not any(b"tok-1" in one.read_bytes() for one in kept)
 
@@ -182,7 +186,7 @@ def test_without_a_token_it_fails_instead_of_asking(private: Served, tmp_path: P
 def test_a_token_of_the_sources_host_goes_to_no_other(private: Served, tmp_path: Path) -> None:
     """A submodule elsewhere asks for a password as well."""
     other = GitSource(url="https://example.org/a.git")
-    command = clone.command(other, str(tmp_path / "clone"))
+    command = clone_command.clone_command(other, str(tmp_path / "clone"))
     command[4] = private.url  # as git would fetch it below a source of example.org
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "GIT_TOKEN": "tok-1"}
     done = subprocess.run(command, env=env, capture_output=True, check=False)
@@ -197,7 +201,7 @@ def test_every_shell_of_images_can_run_it(
     shell: str, repository: Repository, tmp_path: Path
 ) -> None:
     found = str(shutil.which(shell))
-    command = clone.command(GitSource(url=repository.url), str(tmp_path / "clone"))
+    command = clone_command.clone_command(GitSource(url=repository.url), str(tmp_path / "clone"))
     done = subprocess.run([found, *command[1:]], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -216,20 +220,22 @@ def template(**source: object) -> Template:
     ],
 )
 def test_a_source_has_a_place_in_the_sandbox(source: dict[str, object], place: str) -> None:
-    assert sources.setup(template(**source))[1] == place
+    assert modal_source.setup_commands(template(**source))[1] == place
 
 
 def test_a_directory_needs_a_command_where_an_archive_came_with_it(tmp_path: Path) -> None:
-    (command,), place = sources.setup(template(path="/home/me/x"))
+    (command,), place = modal_source.setup_commands(template(path="/home/me/x"))
     assert place == "/root/x"
     assert subprocess.run(command, cwd=tmp_path, check=True).returncode == 0  # there is none
-    assert sources.setup(Template(script="true")) == ([], None)
+    assert modal_source.setup_commands(Template(script="true")) == ([], None)
 
 
 def test_a_pinned_commit_is_what_is_cloned(repository: Repository, tmp_path: Path) -> None:
     first = repository.git("rev-parse", "HEAD")
     repository.commit("main.py", "two")
-    (command,), _ = sources.setup(template(git={"url": repository.url, "ref": "main"}), first)
+    (command,), _ = modal_source.setup_commands(
+        template(git={"url": repository.url, "ref": "main"}), first
+    )
     command[6] = str(tmp_path / "clone")
     subprocess.run(command, check=True, capture_output=True)
     assert (tmp_path / "clone" / "main.py").read_text() == "one"
@@ -239,11 +245,11 @@ def test_all_runs_of_a_template_get_the_same_commit(public: Served, tmp_path: Pa
     wanted = template(git={"url": public.url, "ref": "main"})
     first = public.repository.git("rev-parse", "HEAD")
     assert revision_in(wanted, tmp_path / "job") == ""
-    assert asyncio.run(pinned(wanted, tmp_path / "job")) == first
+    assert asyncio.run(pin_commit(wanted, tmp_path / "job")) == first
     second = public.repository.commit("main.py", "two")
     public.publish()
-    assert asyncio.run(pinned(wanted, tmp_path / "job")) == first
-    assert asyncio.run(pinned(wanted, tmp_path / "another job")) == second
+    assert asyncio.run(pin_commit(wanted, tmp_path / "job")) == first
+    assert asyncio.run(pin_commit(wanted, tmp_path / "another job")) == second
     # From then on it is known which commit the runs have; a function's containers have their own.
     assert revision_in(wanted, tmp_path / "job") == first
     called = wanted.model_copy(update={"runtime": "function"})
@@ -254,7 +260,7 @@ def test_a_ref_that_the_remote_does_not_have_is_refused_before_a_sandbox_is_made
     public: Served, tmp_path: Path
 ) -> None:
     with pytest.raises(Refused, match="`nope` is not in"):
-        asyncio.run(pinned(template(git={"url": public.url, "ref": "nope"}), tmp_path))
+        asyncio.run(pin_commit(template(git={"url": public.url, "ref": "nope"}), tmp_path))
 
 
 @pytest.mark.parametrize("ref", ["abcdef1", "main"])
@@ -264,7 +270,7 @@ def test_what_this_machine_cannot_ask_is_left_to_the_sandbox(
     served = public if ref == "abcdef1" else private
     wanted = template(git={"url": served.url, "ref": ref})
     for _ in range(2):
-        assert asyncio.run(pinned(wanted, tmp_path / "job")) is None
+        assert asyncio.run(pin_commit(wanted, tmp_path / "job")) is None
         assert revision_in(wanted, tmp_path / "job") == ""
     assert len(list((tmp_path / "job").iterdir())) == 1
-    assert asyncio.run(pinned(template(path="/x"), tmp_path / "job")) is None
+    assert asyncio.run(pin_commit(template(path="/x"), tmp_path / "job")) is None

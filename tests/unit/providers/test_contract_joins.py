@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.providers.local.provider import CONTRACT
-from fleetctl.specs.blocks.nodes import Nodes, Ray, with_nodes
+from fleetctl.providers.local.local_provider import CONTRACT
+from fleetctl.specs.blocks.nodes import NodeRange, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
 
 ONE_MACHINE = replace(CONTRACT, nodes_max=1, ray=False)
@@ -27,9 +27,33 @@ def test_the_hint_names_the_field_that_is_in_the_way(
 ) -> None:
     assert isinstance(contract, type(CONTRACT))
     work = Template(command=("train",))
-    template = with_nodes(work, Nodes(min=nodes, max=nodes), None, Ray(enabled=ray), rdma=rdma)
+    template = with_nodes(work, NodeRange(min=nodes, max=nodes), None, Ray(enabled=ray), rdma=rdma)
     why = contract.cannot_join("there", template)
     assert bool(why) == bool(hint)
     if why:
         assert contract.joins_hint(template) == hint
         assert f"`{contract.joins_field(template)}" in hint
+
+
+MIB = 1024 * 1024
+REMOTE = replace(CONTRACT, inputs_bytes_max=8 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("fields", "size", "why"),
+    [
+        ({}, 8 * MIB, ""),
+        ({}, 8 * MIB + 1, "brings at most 8 MiB of files to a task, and one has 8.0 MiB"),
+        ({"runtime": "function"}, 2 * MIB, "at most 1 MiB of files to a task in a function"),
+        ({"image": {"registry": "r"}}, 2 * MIB, "to a task in an image without `python`"),
+        ({"image": {"registry": "r", "python": "3.12"}}, 2 * MIB, ""),
+        ({"image": {"registry": "r"}}, MIB, ""),
+    ],
+)
+def test_files_that_are_too_large_for_a_provider_are_named_with_its_limit(
+    fields: dict[str, object], size: int, why: str
+) -> None:
+    template = Template.model_validate({"script": "work", **fields})
+    assert why in REMOTE.cannot_bring("there", size, template)
+    assert bool(REMOTE.cannot_bring("there", size, template)) == bool(why)
+    assert CONTRACT.cannot_bring("here", size, template) == ""

@@ -11,13 +11,13 @@ import pytest
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.base import FunctionRequest, RunRequest
-from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
 from fleetctl.providers.local.runs.supervisor_messages import start_message
-from fleetctl.providers.modal import foreseen
-from fleetctl.providers.modal.provider import ModalProvider
+from fleetctl.providers.modal import modal_preflight
+from fleetctl.providers.modal.modal_provider import ModalProvider
 from fleetctl.providers.remote.runs.guest_order import (
     RELAY_BASE,
-    Place,
+    SandboxContext,
     guest_order,
     secrets_of,
 )
@@ -47,7 +47,7 @@ def request(**changes: Any) -> RunRequest:
 
 def order(**changes: Any) -> dict[str, Any]:
     """As a supervisor on this machine is told to start it."""
-    return start_message(request(**changes), {}, 1)
+    return start_message(request(**changes), {}, 1, [])
 
 
 def test_each_client_finds_the_listener_where_the_attempt_sees_it() -> None:
@@ -106,15 +106,17 @@ def test_functions_have_no_line_and_refuse_before_anything_is_made(tmp_path: Pat
 
 def test_what_a_function_cannot_ask_is_known_before_it_is_stored() -> None:
     template = Template(command=("env",), endpoints=("small",), runtime="function")
-    found = foreseen.first(template, built_in("modal"))
+    found = modal_preflight.find_obstacle(template, built_in("modal"))
     assert found is not None and found.field == ("endpoints",)
-    found = foreseen.first(template.model_copy(update={"runtime": "sandbox"}), built_in("modal"))
+    found = modal_preflight.find_obstacle(
+        template.model_copy(update={"runtime": "sandbox"}), built_in("modal")
+    )
     assert found is None or found.field != ("endpoints",)
 
 
 def test_the_order_for_a_sandbox_holds_no_token_and_its_secrets_leave_the_address_open() -> None:
     asked = request(endpoints=ACCESS, secrets={"OTHER": "kept"})
-    order = guest_order(asked, Place("sb-1"))
+    order = guest_order(asked, SandboxContext("sb-1"))
     assert "fl-abc" not in str(order)
     assert order["secret_names"] == sorted(secrets_of(asked))
     assert secrets_of(asked) == {"OTHER": "kept", **ACCESS.variables(RELAY_BASE)}

@@ -19,9 +19,9 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.base import Foreseen
-from fleetctl.providers.local import foreseen, supervisor
-from fleetctl.providers.local.assets import envs, pythons, system
-from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local import local_preflight, supervisor
+from fleetctl.providers.local.assets import envs, pythons, system_packages
+from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.specs.blocks.template import Image, Template
 from tests.contracts.local_worlds import LocalWorld
 from tests.contracts.provider_worlds import World, command, python, story
@@ -91,6 +91,25 @@ class TestEnvironments:
         assert (seen.ok, seen.reason) == (False, "ExitCode:66")
 
     @story
+    async def test_an_editable_package_is_imported_from_the_source(self, world: World) -> None:
+        lib = world.directory / "project" / "lib"
+        lib.mkdir(parents=True)
+        (lib / "fleetctl_greeting.py").write_text("text = 'edited'\n")
+        given = {
+            "image": {"pip": [wheel(world.directory)]},
+            "source": {"path": str(lib.parent)},
+            "env": {"PYTHONPATH": "lib"},
+        }
+        code = "import fleetctl_greeting as it\nprint(it.text)"
+        refs = [
+            await world.start(python(code, **given), run="run-0"),
+            await world.start(command("python", "-c", code, **given), run="run-1"),
+        ]
+        for ref in refs:
+            assert (await world.ended(ref)).ok
+            assert await world.log(ref) == b"edited\n"
+
+    @story
     async def test_programs_of_the_image_come_first_on_the_path(self, world: World) -> None:
         image = {"pip": [wheel(world.directory)]}
         ref = await world.start(command("greet", image=image))
@@ -106,10 +125,10 @@ class TestEnvironments:
         assert seen.result == '{"output":true}'
 
     def test_an_environment_is_built_once_however_many_ask(self, tmp_path: Path) -> None:
-        layout = Layout(tmp_path / "home")
+        layout = LocalLayout(tmp_path / "home")
         image = Image(pip=(wheel(tmp_path),))
 
-        async def ask() -> list[envs.Python]:
+        async def ask() -> list[envs.EnvPython]:
             return await asyncio.gather(*(envs.python_of(layout, image) for _ in range(4)))
 
         found = asyncio.run(ask())
@@ -121,7 +140,7 @@ class TestEnvironments:
         assert built[0].stat().st_ino == made
 
     def test_an_environment_whose_python_has_gone_is_built_again(self, tmp_path: Path) -> None:
-        layout = Layout(tmp_path / "home")
+        layout = LocalLayout(tmp_path / "home")
         for image in (None, Image(pip=(wheel(tmp_path),))):
             made = Path(asyncio.run(envs.python_of(layout, image)).python)
             made.unlink()
@@ -130,7 +149,7 @@ class TestEnvironments:
             assert subprocess.run([made, "-c", "print(1)"], capture_output=True).stdout == b"1\n"
 
     def test_a_build_that_fails_is_refused_with_what_uv_said(self, tmp_path: Path) -> None:
-        layout = Layout(tmp_path / "home")
+        layout = LocalLayout(tmp_path / "home")
         with pytest.raises(Refused, match="no-such-package-of-fleetctl") as caught:
             asyncio.run(envs.python_of(layout, Image(pip=("no-such-package-of-fleetctl",))))
         assert ".log" in caught.value.hint
@@ -144,13 +163,13 @@ class TestEnvironments:
         monkeypatch.setenv("UV_HTTP_RETRIES", "0")
         with pytest.raises(Unavailable, match="/no-such-package") as caught:
             image = Image(pip=("no-such-package-of-fleetctl",))
-            asyncio.run(envs.python_of(Layout(tmp_path / "home"), image))
+            asyncio.run(envs.python_of(LocalLayout(tmp_path / "home"), image))
         assert caught.value.reason == "Unreachable"
 
     def test_an_option_is_no_requirement(self, tmp_path: Path) -> None:
         with pytest.raises(Refused):
             image = Image(pip=("--target=/tmp/fleetctl-test-of-options",))
-            asyncio.run(envs.python_of(Layout(tmp_path / "home"), image))
+            asyncio.run(envs.python_of(LocalLayout(tmp_path / "home"), image))
         assert not Path("/tmp/fleetctl-test-of-options").exists()
 
 
@@ -219,18 +238,19 @@ class TestPlainEnvironments:
     ) -> None:
         for module in (envs, pythons):
             monkeypatch.setattr(module, "find_uv", lambda: pytest.fail("it asks for uv"))
-        layout = Layout(tmp_path / "home")
+        layout = LocalLayout(tmp_path / "home")
         found = asyncio.run(envs.python_of(layout, Image(python=VERSION)))
         assert found == asyncio.run(envs.python_of(layout, None))
 
     def test_uv_is_missed_beforehand_only_where_it_would_be_asked(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for module in (foreseen, pythons):
+        for module in (local_preflight, pythons):
             monkeypatch.setattr(module, "find_uv", _no_uv)
 
         async def ahead(**image: object) -> Foreseen | None:
-            return await foreseen.first(Template.model_validate({"image": image}))
+            template = Template.model_validate({"image": image})
+            return await local_preflight.find_obstacle(template, tmp_path)
 
         assert asyncio.run(ahead(python=VERSION)) is None
         for image, field in (({"python": "3.94"}, "python"), ({"pip": ["x"]}, "pip")):
@@ -241,15 +261,15 @@ class TestPlainEnvironments:
     def test_a_python_that_was_started_by_a_relative_path_is_found(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = pythons.ours().executable
+        real = pythons.own_python().executable
         here = Path.cwd()
         monkeypatch.setattr(sys, "_base_executable", f"{here}/{os.path.relpath(real, here)}")
-        assert pythons.ours().executable == real
+        assert pythons.own_python().executable == real
 
 
 class TestPythons:
     def test_our_own_version_is_found(self) -> None:
-        assert asyncio.run(pythons.find(VERSION)) == pythons.ours()
+        assert asyncio.run(pythons.find_python(VERSION)) == pythons.own_python()
 
     def test_a_candidate_that_does_not_run_is_passed_over(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -258,21 +278,21 @@ class TestPythons:
         shim.write_text("#!/bin/sh\nexit 127\n")
         shim.chmod(0o755)
         own = sys.executable
-        real = pythons.ours()
+        real = pythons.own_python()
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         monkeypatch.setattr(sys, "executable", str(shim))
-        monkeypatch.setattr(pythons, "_candidates", lambda _: [str(shim), own])
-        assert asyncio.run(pythons.find(VERSION)) == real
+        monkeypatch.setattr(pythons, "_list_candidates", lambda _: [str(shim), own])
+        assert asyncio.run(pythons.find_python(VERSION)) == real
 
     @pytest.mark.usefixtures("offline")
     def test_a_version_that_is_not_to_be_had_is_refused(self) -> None:
         with pytest.raises(Refused, match=r"3\.94") as caught:
-            asyncio.run(pythons.find("3.94"))
+            asyncio.run(pythons.find_python("3.94"))
         assert "uv python install" in caught.value.hint
 
     def test_a_version_too_old_for_the_guest_is_refused(self) -> None:
         with pytest.raises(Refused, match=r"3\.9 and later"):
-            asyncio.run(pythons.find("3.8"))
+            asyncio.run(pythons.find_python("3.8"))
 
 
 @pytest.mark.parametrize(
@@ -292,7 +312,7 @@ def test_what_this_machine_cannot_give_is_refused_with_a_hint(
     image: Image, says: str, hint: str
 ) -> None:
     with pytest.raises(Refused, match=says) as caught:
-        asyncio.run(system.check(image))
+        asyncio.run(system_packages.check_image(image))
     assert hint in caught.value.hint
 
 

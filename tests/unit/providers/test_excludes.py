@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetctl.guest.outputs.globs import Automaton, expression_of, pieces_of
 from fleetctl.providers.sources.excludes import DEFAULTS, DockerExcludes, Excludes
-from fleetctl.providers.sources.globs import Automaton, expression_of, pieces_of
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,14 @@ def test_the_automaton_takes_what_the_expression_takes(glob: str, path: str) -> 
 
 
 @pytest.mark.parametrize(
-    "pattern", ["*a" * 30 + "b", "**/" * 30 + "b", "a**" * 30 + "b", "/" + "*a*" * 20 + "/b"]
+    "pattern",
+    [
+        "*a" * 30 + "b",
+        "**/" * 30 + "b",
+        "a**" * 30 + "b",
+        "/" + "*a*" * 20 + "/b",
+        pytest.param("*a" * 5 + "b", id="five-stars"),
+    ],
 )
 @pytest.mark.parametrize("sort", [Excludes, DockerExcludes])
 def test_no_pattern_and_no_name_take_long(
@@ -127,9 +134,9 @@ def test_no_pattern_and_no_name_take_long(
 ) -> None:
     excludes = sort([pattern])
     begun_s = time.process_time()
-    for path in ("a" * 250, "/".join("a" * 400), "a" * 250 + "/b" * 100):
+    for path in ("a" * 200, "/".join("a" * 400), "a" * 250 + "/b" * 100):
         if isinstance(excludes, Excludes):
             excludes.decide(path, is_directory=False)
         else:
             excludes.decide(path)
-    assert time.process_time() - begun_s < 5.0
+        assert time.process_time() - begun_s < 5.0

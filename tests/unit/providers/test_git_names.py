@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.local.assets import git as gitsource
-from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.assets import git_checkout as gitsource
+from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.providers.sources import git
-from fleetctl.providers.sources.facts import CommitFacts, facts_of
+from fleetctl.providers.sources.commit_facts import CommitFactsCache, facts_of
 from fleetctl.providers.sources.pinning import commit_variables
 from fleetctl.specs.blocks.template import GitSource, Template
 from tests.unit.providers.test_clone import run
@@ -34,8 +34,8 @@ def repository(tmp_path: Path) -> Repository:
     return made
 
 
-def found(repository: Repository, ref: str | None) -> git.Found:
-    return asyncio.run(git.find(GitSource(url=repository.url, ref=ref)))
+def found(repository: Repository, ref: str | None) -> git.RefMatch:
+    return asyncio.run(git.find_ref(GitSource(url=repository.url, ref=ref)))
 
 
 def head(repository: Repository) -> str:
@@ -59,14 +59,14 @@ def test_a_tag_and_a_branch_of_one_name_are_told_apart(repository: Repository) -
     meant = found(repository, "v1")
     assert meant.commit == first
     assert "a tag and a branch" in meant.doubt and "`refs/heads/v1`" in meant.doubt
-    assert found(repository, "refs/heads/v1") == git.Found(head(repository))
-    assert found(repository, "refs/tags/v1") == git.Found(first)
+    assert found(repository, "refs/heads/v1") == git.RefMatch(head(repository))
+    assert found(repository, "refs/tags/v1") == git.RefMatch(first)
 
 
 def test_a_tag_and_a_branch_at_one_commit_are_no_doubt(repository: Repository) -> None:
     repository.git("tag", "v1")
     repository.git("branch", "v1")
-    assert found(repository, "v1") == git.Found(head(repository))
+    assert found(repository, "v1") == git.RefMatch(head(repository))
 
 
 def test_a_short_commit_becomes_a_whole_one_wherever_it_is_in_the_history(
@@ -104,7 +104,7 @@ def test_a_path_is_all_that_tasks_get(repository: Repository, tmp_path: Path, pl
     commit = repository.commit("a/.hidden", "h")
     source = GitSource(url=repository.url, ref=commit, path="a")
     if place == "here":
-        tree, _ = asyncio.run(gitsource.checkout(Layout(tmp_path / "home"), source))
+        tree, _ = asyncio.run(gitsource.check_out_commit(LocalLayout(tmp_path / "home"), source))
     else:
         tree = tmp_path / "clone"
         assert run(source, tree).returncode == 0
@@ -129,7 +129,7 @@ def test_files_of_lfs_and_submodules_are_counted(repository: Repository, tmp_pat
     allow = ("-c", "protocol.file.allow=always")
     repository.git(*allow, "submodule", "add", "-q", other.url, "vendor/x")
     commit = repository.commit("more", "more")
-    known = CommitFacts(tmp_path / "commits")
+    known = CommitFactsCache(tmp_path / "commits")
     source = GitSource(url=repository.url)
     facts = asyncio.run(known.of(source, commit))
     assert (facts.lfs, facts.lfs_count) == (("jobs/model.bin", "model.bin"), 2)
@@ -139,6 +139,19 @@ def test_files_of_lfs_and_submodules_are_counted(repository: Repository, tmp_pat
     # A commit never changes, so nobody asks twice.
     shutil.rmtree(repository.path)
     assert asyncio.run(known.of(source, commit)) == facts
+
+
+def test_links_that_lead_out_of_a_source_are_found(repository: Repository, tmp_path: Path) -> None:
+    (repository.path / "jobs").mkdir()
+    for name, target in (
+        ("jobs/out", "/etc/passwd"), ("jobs/up", "../main.py"), ("jobs/in", "x"), ("far", "../x")
+    ):  # fmt: skip
+        (repository.path / name).symlink_to(target)
+    commit = repository.commit("jobs/x", "x")
+    for path, outside in ((None, ("far", "jobs/out")), ("jobs", ("jobs/out", "jobs/up"))):
+        source = GitSource(url=repository.url, path=path)
+        facts = asyncio.run(CommitFactsCache(tmp_path / "commits").of(source, commit))
+        assert facts.outside == outside
 
 
 @pytest.mark.needs("git-lfs")
@@ -152,12 +165,28 @@ def test_files_of_lfs_come_where_they_are_asked_for(tmp_path: Path, place: str) 
     for path in ("jobs", None):
         source = GitSource(url=repository.url, ref=commit, path=path, lfs=True)
         if place == "here":
-            tree, _ = asyncio.run(gitsource.checkout(Layout(tmp_path / "home"), source))
+            tree, _ = asyncio.run(
+                gitsource.check_out_commit(LocalLayout(tmp_path / "home"), source)
+            )
         else:
             tree = tmp_path / f"clone-{path}"
             done = run(source, tree)
             assert done.returncode == 0, done.stderr
         assert (tree / ("" if path else "jobs") / "model.bin").read_text() == "weights " * 100
+
+
+@pytest.mark.needs("git-lfs")
+def test_a_file_that_lfs_does_not_keep_is_refused_by_its_name(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "origin")
+    repository.git("lfs", "install", "--local", "--skip-repo")
+    repository.commit(".gitattributes", ATTRIBUTES)
+    commit = repository.commit("model.bin", "weights")
+    shutil.rmtree(repository.path / ".git" / "lfs")
+    source = GitSource(url=repository.url, ref=commit, lfs=True)
+    with pytest.raises(Refused, match=r"pointer of Git LFS for `model\.bin`"):
+        asyncio.run(gitsource.check_out_commit(LocalLayout(tmp_path / "home"), source))
+    done = run(source, tmp_path / "clone")
+    assert done.returncode != 0 and "model.bin" in done.stderr and "missing object" in done.stderr
 
 
 def test_lfs_without_the_program_is_refused(

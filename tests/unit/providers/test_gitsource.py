@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.local.assets import git as gitsource
-from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.assets import git_checkout as gitsource
+from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.providers.sources import git
+from fleetctl.providers.sources.git_access import PLAIN
 from fleetctl.specs.blocks.template import GitSource
 
 HOSTILE = [
@@ -75,7 +76,7 @@ def repository(tmp_path: Path) -> Repository:
 
 def checkout(tmp_path: Path, url: str, ref: str | None = None, *, submodules: bool = False) -> Path:
     source = GitSource.model_construct(url=url, ref=ref, submodules=submodules)
-    return asyncio.run(gitsource.checkout(Layout(tmp_path / "home"), source))[0]
+    return asyncio.run(gitsource.check_out_commit(LocalLayout(tmp_path / "home"), source))[0]
 
 
 @pytest.mark.parametrize("url", HOSTILE)
@@ -89,7 +90,7 @@ def test_a_url_that_git_could_misread_is_refused_before_git(url: str, tmp_path: 
 
 @pytest.mark.parametrize("url", ["git@example.org:a/b.git", "https://example.org/a.git", "host:a"])
 def test_usual_urls_are_accepted(url: str) -> None:
-    git.check(GitSource.model_construct(url=url, ref=None, submodules=False))
+    git.check_source(GitSource.model_construct(url=url, ref=None, submodules=False))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_hooks_that_stand_in_a_checkout_do_not_run(repository: Repository, tmp_p
         hook.write_text(f"#!/bin/sh\ntouch {canary}\n")
         hook.chmod(0o755)
     source = GitSource.model_construct(url=repository.url, ref=None, submodules=False)
-    asyncio.run(git.fetch(source, repository.git("rev-parse", "HEAD"), tree))
+    asyncio.run(git.fetch_commit(source, repository.git("rev-parse", "HEAD"), tree))
     assert (tree / "main.py").read_text() == "one"
     assert not canary.exists()
 
@@ -195,3 +196,10 @@ def test_submodules_are_fetched_only_when_asked_for_and_never_through_strange_tr
     with pytest.raises(FleetctlError):
         checkout(tmp_path, repository.url, submodules=True)
     assert not canary.exists()
+
+
+def test_a_remote_repository_names_no_submodule_of_this_machine() -> None:
+    remote = git.of_submodules(PLAIN, "https://example.org/a.git")
+    local = git.of_submodules(PLAIN, "file:///srv/a.git")
+    assert dict(remote.environment)["GIT_ALLOW_PROTOCOL"] == "https:http:ssh:git"
+    assert "file" in dict(local.environment)["GIT_ALLOW_PROTOCOL"].split(":")

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import random
+import threading
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -15,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.providers.rundir import pieces
-from fleetctl.providers.rundir.journal import Journal, parse_whole
-from fleetctl.providers.rundir.reading import Runs
+from fleetctl.providers.rundir import journal_pieces
+from fleetctl.providers.rundir.journal_runs import JournalRuns
+from fleetctl.providers.rundir.run_journal import RunJournal, parse_complete
 
 UID, RUN = "0123456789abcdef", "fl-" + "a" * 26
 LONG = "x" * 5000
@@ -71,10 +72,10 @@ class Writer:
 
 
 @pytest.fixture
-def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Runs, Path]]:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 300)
-    monkeypatch.setattr(pieces, "SHORT_BYTES", 200)
-    runs = Runs(tmp_path, "local")
+def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[JournalRuns, Path]]:
+    monkeypatch.setattr(journal_pieces, "PIECE_BYTES", 300)
+    monkeypatch.setattr(journal_pieces, "SHORT_BYTES", 200)
+    runs = JournalRuns(tmp_path, "local")
     path = runs.directory(UID) / f"{RUN}.jsonl"
     path.parent.mkdir(parents=True)
     yield runs, path
@@ -88,11 +89,11 @@ def between(monkeypatch: pytest.MonkeyPatch, writer: Writer) -> None:
             writer.write()
             return getattr(os, name)
 
-    monkeypatch.setattr(pieces, "os", System())
+    monkeypatch.setattr(journal_pieces, "os", System())
 
 
-async def read_to_the_end(runs: Runs) -> list[Journal]:
-    seen: list[Journal] = []
+async def read_to_the_end(runs: JournalRuns) -> list[RunJournal]:
+    seen: list[RunJournal] = []
     offset = 0
     while not seen or seen[-1].ending is None:
         part = await runs.look(UID, RUN, offset)
@@ -102,7 +103,7 @@ async def read_to_the_end(runs: Runs) -> list[Journal]:
     return seen
 
 
-def read_while_written(reading: tuple[Runs, Path], seed: int) -> tuple[list[Any], list[Any]]:
+def read_while_written(reading: tuple[JournalRuns, Path], seed: int) -> tuple[list[Any], list[Any]]:
     """(metrics, remarks and checkpoints that were read, those that were written)."""
     runs, path = reading
     rng = random.Random(seed)
@@ -130,7 +131,7 @@ def read_while_written(reading: tuple[Runs, Path], seed: int) -> tuple[list[Any]
 
 @pytest.mark.parametrize("first", range(0, STORIES, 20))
 def test_nothing_before_an_end_is_lost_whenever_it_is_written(
-    first: int, reading: tuple[Runs, Path]
+    first: int, reading: tuple[JournalRuns, Path]
 ) -> None:
     for seed in range(first, first + 20):
         read, wrote = read_while_written(reading, seed)
@@ -138,17 +139,19 @@ def test_nothing_before_an_end_is_lost_whenever_it_is_written(
 
 
 def test_a_reader_that_looks_twice_is_caught(
-    reading: tuple[Runs, Path], monkeypatch: pytest.MonkeyPatch
+    reading: tuple[JournalRuns, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: the end is looked for in what was written since the piece was read."""
-    real = pieces._end
-    monkeypatch.setattr(pieces, "_end", lambda handle, _: real(handle, os.fstat(handle).st_size))
+    real = journal_pieces._find_end
+    monkeypatch.setattr(
+        journal_pieces, "_find_end", lambda handle, _: real(handle, os.fstat(handle).st_size)
+    )
     stories = (read_while_written(reading, seed) for seed in range(STORIES))
     assert any(read != wrote for read, wrote in stories)
 
 
 def test_a_look_takes_one_piece_and_says_that_there_is_more(
-    reading: tuple[Runs, Path],
+    reading: tuple[JournalRuns, Path],
 ) -> None:
     runs, path = reading
     path.write_bytes(b"".join(story(random.Random(3))) + line(e="remark", at=1.0, message=LONG))
@@ -165,8 +168,46 @@ def test_a_look_takes_one_piece_and_says_that_there_is_more(
     assert sorted(sizes)[len(sizes) // 2] <= 300
 
 
+def test_a_look_at_a_flood_is_bounded_and_elsewhere_than_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one object reports delays no other: bytes that are read and reports that are taken in a
+    look are bounded, however many there are, and the loop reads none of them.
+    """
+    runs = JournalRuns(tmp_path, "local")
+    path = runs.directory(UID) / f"{RUN}.jsonl"
+    path.parent.mkdir(parents=True)
+    report = line(e="metric", seq=0, step=0, at=2.0, values={"loss": 1.0})
+    count = 12 * journal_pieces.PIECE_BYTES // len(report)
+    path.write_bytes(STARTED + report * count + RESULT + ENDED)
+    read: list[tuple[int, int]] = []  # (thread, bytes) of each call
+
+    class System:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def pread(self, handle: int, length: int, offset: int) -> bytes:
+            data = os.pread(handle, length, offset)
+            read.append((threading.get_ident(), len(data)))
+            return data
+
+    monkeypatch.setattr(journal_pieces, "os", System())
+    offset, looks, taken = 0, 0, 0
+    while True:
+        read.clear()
+        seen = asyncio.run(runs.look(UID, RUN, offset))
+        assert seen is not None
+        looks, taken, offset = looks + 1, taken + len(seen.metrics), seen.offset
+        assert len(seen.metrics) <= journal_pieces.PIECE_BYTES // len(report)
+        assert threading.get_ident() not in {thread for thread, _ in read}
+        if seen.ending is not None:
+            break  # the whole is looked through once more here, for lines of guests without Python
+        assert sum(size for _, size in read) <= journal_pieces.PIECE_BYTES
+    assert (taken, looks) == (count, 13)
+
+
 def test_an_end_is_told_again_behind_it_with_what_became_of_its_sandbox(
-    reading: tuple[Runs, Path],
+    reading: tuple[JournalRuns, Path],
 ) -> None:
     runs, path = reading
     whole = STARTED + RESULT + ENDED
@@ -188,7 +229,7 @@ def test_an_end_is_told_again_behind_it_with_what_became_of_its_sandbox(
 @pytest.mark.parametrize("table", [b"", TABLE], ids=["one node", "several"])
 @pytest.mark.parametrize("length", [10, 20_000, 400_000])
 def test_the_result_before_an_end_is_found_however_long_it_is(
-    length: int, table: bytes, reading: tuple[Runs, Path]
+    length: int, table: bytes, reading: tuple[JournalRuns, Path]
 ) -> None:
     runs, path = reading
     text = json.dumps({"a": "x" * length}, separators=(",", ":"))
@@ -201,7 +242,7 @@ def test_the_result_before_an_end_is_found_however_long_it_is(
 
 
 def test_what_a_guest_without_python_handed_on_is_judged_as_a_whole(
-    reading: tuple[Runs, Path],
+    reading: tuple[JournalRuns, Path],
 ) -> None:
     runs, path = reading
     raw = [
@@ -214,11 +255,11 @@ def test_what_a_guest_without_python_handed_on_is_judged_as_a_whole(
     assert seen is not None and seen.ending is not None
     assert seen.ending.message.startswith("line 2 of $FLEETCTL_METRICS")
     assert seen.ending.message.endswith("(2 lines in all)")
-    assert parse_whole(path.read_bytes()).ending == seen.ending
+    assert parse_complete(path.read_bytes()).ending == seen.ending
 
 
 def test_a_result_that_is_no_file_is_said_beside_metrics_as_they_were(
-    reading: tuple[Runs, Path],
+    reading: tuple[JournalRuns, Path],
 ) -> None:
     runs, path = reading
     metrics = line(e="metrics", at=2.0, offset=0, line=0, hex=b'{"loss": 1}\nodd\n'.hex())
@@ -229,7 +270,7 @@ def test_a_result_that_is_no_file_is_said_beside_metrics_as_they_were(
     assert seen.ending.message.startswith("a pipe; line 2 of $FLEETCTL_METRICS")
 
 
-def test_there_is_no_journal_in_a_directory_or_a_pipe(reading: tuple[Runs, Path]) -> None:
+def test_there_is_no_journal_in_a_directory_or_a_pipe(reading: tuple[JournalRuns, Path]) -> None:
     runs, path = reading
     for seen in (runs.read, runs.begun, runs.end_of):
         assert seen(UID, RUN) is None

@@ -13,7 +13,7 @@ import pytest
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.providers.local import locks
+from fleetctl.providers.local import supervisor_locks
 from fleetctl.providers.local.runs.supervisor_messages import CPU_HEADROOM_S
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
@@ -101,7 +101,7 @@ class TestView(InNamespaces):
         await world.ended(ref)
         job = local / "jobs" / "uid-1"
         assert (await world.log(ref)).decode().split() == [
-            str(one) for one in (local, local / "jobs", job)
+            str(one) for one in (local, local / "jobs", job, job / "inputs")
         ]
 
     @story
@@ -168,9 +168,9 @@ class TestEnvironment(InNamespaces):
             image={"env": {"A": "image", "B": "image", "C": "image"}},
             env={"B": "template", "C": "template"},
         )
-        ref = await world.start(template, secrets={"C": "secret"}, attempt=3)
+        ref = await world.start(template, secrets={"C": "kept"}, attempt=3)
         await world.ended(ref)
-        assert await world.log(ref) == b"image template secret 3 []\n"
+        assert await world.log(ref) == b"image template kept 3 []\n"
 
     @story
     async def test_a_secret_is_in_no_file_of_ours(self, world: World) -> None:
@@ -376,7 +376,7 @@ class TestGpus(InNamespaces):
 
 def _free(supervisor: Path) -> Callable[[], Awaitable[bool]]:
     async def free() -> bool:
-        return locks.lock_is_free(supervisor)
+        return supervisor_locks.lock_is_free(supervisor)
 
     return free
 

@@ -11,9 +11,9 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.local.assets import volumes
-from fleetctl.providers.local.paths import Layout
-from fleetctl.providers.local.provider import LocalProvider
+from fleetctl.providers.local.assets import local_volumes
+from fleetctl.providers.local.local_layout import LocalLayout
+from fleetctl.providers.local.local_provider import LocalProvider
 from fleetctl.specs.blocks.template import Template
 
 TURNS = 50
@@ -31,7 +31,7 @@ class Local(LocalProvider):
 
     def __init__(self, home: Path) -> None:
         super().__init__(home, store_id="s", notify=lambda run: None)
-        self.file = Layout(home).work("u") / "h-0" / "data"
+        self.file = LocalLayout(home).work("u") / "h-0" / "data"
         self.ready: asyncio.Event | None = None  # what a start waits for, as for an environment
 
     async def _order(self, name: str, request: RunRequest) -> str:
@@ -46,14 +46,14 @@ def test_a_run_begins_after_what_is_being_freed_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        provider, go_on, free = Local(tmp_path), threading.Event(), volumes.remove_scratch
+        provider, go_on, free = Local(tmp_path), threading.Event(), local_volumes.remove_scratch
 
         def slow(*arguments: Any) -> None:
-            assert go_on.wait(60)
+            assert go_on.wait(300)
             free(*arguments)
 
-        monkeypatch.setattr(volumes, "remove_scratch", slow)
-        old = Layout(tmp_path).work("u") / "h-7"
+        monkeypatch.setattr(local_volumes, "remove_scratch", slow)
+        old = LocalLayout(tmp_path).work("u") / "h-7"
         old.mkdir(parents=True)
         freeing = asyncio.ensure_future(provider.remove_scratch("u", keep_logs=True))
         await asyncio.sleep(0)

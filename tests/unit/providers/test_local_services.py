@@ -13,8 +13,8 @@ import pytest
 
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.guest.supervision.services.names import service_name
-from fleetctl.providers.rundir.logs import LogReader
-from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
+from fleetctl.providers.rundir.run_log_reader import RunLogReader
+from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, with_nodes
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_services import SERVER
 from tests.contracts.provider_worlds import eventually, python, script, story
@@ -83,12 +83,14 @@ class Services:
     async def test_each_node_has_services_of_its_own(self, world: LocalWorld) -> None:
         up = {"command": ["test", "-e", "up"]}
         says = service("echo beside node $NODE_RANK; touch up; exec sleep 600", ready=up)
-        template = with_nodes(script("true", services=[says]), Nodes(min=2, max=2), None, NO_RAY)
+        template = with_nodes(
+            script("true", services=[says]), NodeRange(min=2, max=2), None, NO_RAY
+        )
         ref = await world.start(template)
         assert (await world.ended(ref)).ok
         runs = world.directory / "home" / "local" / "jobs" / "uid-1" / "runs"
         for node in (0, 1):
-            log = LogReader(runs, service_name(node_name(ref.run, node), "beside"))
+            log = RunLogReader(runs, service_name(node_name(ref.run, node), "beside"))
             assert log.read(0)[0] == f"beside node {node}\n".encode()
         assert processes_of(world.directory / "home") == []
 

@@ -17,8 +17,8 @@ from fleetctl import Interpreter, InterpreterError
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.ship.assemble import driver_source
 from fleetctl.providers.contract.session import SessionRequest
-from fleetctl.providers.local import locks
-from fleetctl.providers.local.interpreter.session import open_session
+from fleetctl.providers.local import supervisor_locks
+from fleetctl.providers.local.interpreter.local_session import open_session
 from fleetctl.providers.local.supervisor.run import procs
 
 TIERS = ("namespaces", "process")
@@ -59,7 +59,7 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def clinging() -> list[int]:
     """The processes of CLING that there are on this machine."""
     found = []
-    for pid in procs.everything():
+    for pid in procs.list_processes():
         if _words(pid)[:2] == [b"sleep", LENGTH.encode()]:
             found.append(pid)
     return found
@@ -79,7 +79,7 @@ def wait_until_unlocked(home: Path) -> None:
     """Until the guards are gone too, which hold the locks of their rooms."""
     patience = threading.Event()
     for _ in range(int(WAIT_S / 0.05)):
-        if all(locks.lock_is_free(room) for room in rooms(home)):
+        if all(supervisor_locks.lock_is_free(room) for room in rooms(home)):
             return
         patience.wait(0.05)
     raise AssertionError("a guard stayed")
@@ -165,7 +165,7 @@ def test_a_fork_of_the_host_does_not_keep_a_session_alive(tier: str) -> None:
         process.wait(WAIT_S)
         wait_until(0)
     finally:
-        for pid in procs.everything():
+        for pid in procs.list_processes():
             if _words(pid)[-1:] == [CLING.encode()] and not procs.is_zombie(pid):
                 os.kill(pid, signal.SIGKILL)
         process.communicate(timeout=WAIT_S)
@@ -206,7 +206,7 @@ def test_a_guard_that_is_killed_takes_its_session_along(tier: str, tmp_path: Pat
 
 def test_the_lifetime_holds_while_the_host_does_nothing(tier: str) -> None:
     # The session's start and the code take a part of it, which is large on a busy machine.
-    with Interpreter(provider="local", timeout=10.0) as interpreter:
+    with Interpreter(provider="local", timeout=20.0) as interpreter:
         interpreter.execute(CLING)
         wait_until(0)
 
@@ -297,7 +297,7 @@ def test_a_driver_that_cannot_run_is_told_with_its_last_words(tmp_path: Path) ->
         return session.ending()
 
     said = asyncio.run(story())
-    assert said == "its process ended with exit code 1; its last words: no luck"
+    assert said == "its process exited with code 1; its last words: no luck"
     assert rooms(tmp_path / "home") == []
 
 
@@ -314,7 +314,7 @@ def test_the_driver_runs_under_the_pythons_that_are_here(version: str) -> None:
 
 def guard_of(home: Path) -> int:
     """The process that holds a room's lock and is not this one."""
-    for pid in procs.everything():
+    for pid in procs.list_processes():
         try:
             held = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
         except OSError:

@@ -86,7 +86,7 @@ class TestAsAProcess(InNamespaces):
     async def name_of(self, world: World, run: str) -> str:
         supervisors = world.directory / "home" / "local" / "keepers"
         (supervisor,) = supervisors.iterdir()
-        made = shortnames.prepare(str(supervisor.resolve()))
+        made = shortnames.prepare_names(str(supervisor.resolve()))
         (name,) = os.listdir(made)
         return f"{made}/{name}"
 
@@ -96,15 +96,15 @@ def test_a_directory_that_may_be_somebody_elses_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(shortnames, "TOP", str(tmp_path))
-    path = Path(shortnames.prepare("keeper"))
-    assert shortnames.prepare("keeper") == str(path)
+    path = Path(shortnames.prepare_names("keeper"))
+    assert shortnames.prepare_names("keeper") == str(path)
     if kind == "link":
         path.rmdir()
         (tmp_path / "theirs").mkdir(mode=0o700)
         path.symlink_to(tmp_path / "theirs")
     else:
         path.chmod(0o777)
-    assert shortnames.prepare("keeper") == ""
-    assert shortnames.name("", "/run/1", "/run/1/tmp") == "/run/1/tmp"
-    shortnames.remove("keeper")
+    assert shortnames.prepare_names("keeper") == ""
+    assert shortnames.short_name("", "/run/1", "/run/1/tmp") == "/run/1/tmp"
+    shortnames.remove_names("keeper")
     assert os.path.lexists(path)

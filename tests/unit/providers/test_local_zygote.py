@@ -16,10 +16,11 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone
+from fleetctl.guest.journal.masking import MASK
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.providers.local import locks
+from fleetctl.providers.local import supervisor_locks
 from fleetctl.providers.local.runs import supervisors, zygotes
-from fleetctl.providers.local.runs.link import Link
+from fleetctl.providers.local.runs.supervisor_link import SupervisorLink
 from fleetctl.providers.local.runs.supervisors import BIRTHS_AT_ONCE, IDLE_MAX
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors, supervisor_pid
@@ -63,16 +64,16 @@ class TestManyJobs(InTier):
     async def test_few_supervisors_stay_also_when_an_end_is_seen_before_its_start_returns(
         self, world: World
     ) -> None:
-        start = Link.start
+        start = SupervisorLink.start
 
-        async def late(link: Link, message: dict[str, Any]) -> dict[str, Any]:
+        async def late(link: SupervisorLink, message: dict[str, Any]) -> dict[str, Any]:
             answer = await start(link, message)
             run = message["run"]
             await world.ended(RunRef(run, run, "", 0, run.replace("run", "uid")))
             return answer
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Link, "start", late)
+            patch.setattr(SupervisorLink, "start", late)
             for number in range(JOBS):
                 fields = {"run": f"run-{number}", "uid": f"uid-{number}"}
                 await world.start(script("true"), **fields)
@@ -288,7 +289,8 @@ class TestMemory(InTier):
             python(_SCAN), run="second", uid="uid-2", secrets={"TOKEN": own}, params={}
         )
         assert seen.result is not None, seen.message
-        assert json.loads(seen.result) == {"found": [own]}  # so the look does find what is there
+        # So the look does find what is there; its own secret is masked in what it returns.
+        assert json.loads(seen.result) == {"found": [MASK]}
 
 
 _SCAN = """
@@ -318,7 +320,7 @@ class TestDurableNames(InTier):
         supervisor = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
 
         async def free() -> bool:
-            return locks.lock_is_free(supervisor)
+            return supervisor_locks.lock_is_free(supervisor)
 
         await eventually(free, "the supervisor left")
         world.provider = world.again()
@@ -341,7 +343,7 @@ class TestDurableNames(InTier):
         assert isinstance(seen, Ended)
         supervisor = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
         boot, run = (supervisor / "begun").read_text().splitlines()
-        assert (boot, run) == (f"boot {locks.boot_id()}", "run-0")
+        assert (boot, run) == (f"boot {supervisor_locks.boot_id()}", "run-0")
 
 
 _VOLUME = [{"name": "shared", "mountPath": "/fleetctl-test-of-names"}]
@@ -379,7 +381,7 @@ def _zygotes() -> list[int]:
 
 def _living(world: World) -> list[Path]:
     supervisors = world.directory / "home" / "local" / "keepers"
-    return [one for one in supervisors.iterdir() if not locks.lock_is_free(one)]
+    return [one for one in supervisors.iterdir() if not supervisor_locks.lock_is_free(one)]
 
 
 async def _started(world: World, template: Template, **fields: str) -> bool:
@@ -398,5 +400,5 @@ def _packages(world: World) -> list[Path]:
 
 async def _remove_soon(world: World, uid: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fleetctl.providers.local.assets.volumes.LEAVE_S", 0.0)
+        patch.setattr("fleetctl.providers.local.assets.local_volumes.LEAVE_S", 0.0)
         await world.provider.remove_scratch(uid, keep_logs=False)

@@ -13,17 +13,17 @@ from fleetctl.common.errors import FleetctlError
 from fleetctl.guest.journal.logfile import ROOM_BYTES, LogFile, Marks
 from fleetctl.providers.paths import runs_dir
 from fleetctl.providers.remote.runs.segments import Segments
-from fleetctl.providers.rundir.logs import LogReader
+from fleetctl.providers.rundir.run_log_reader import RunLogReader
 
 
 def test_what_was_never_there_is_empty(tmp_path: Path) -> None:
-    assert LogReader(runs_dir(tmp_path, "local", "uid-1"), "run-1").read(0) == (b"", 0)
+    assert RunLogReader(runs_dir(tmp_path, "local", "uid-1"), "run-1").read(0) == (b"", 0)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "", ".hidden", "x" * 300, "a\nb"])
 def test_a_name_cannot_lead_elsewhere(tmp_path: Path, name: str) -> None:
     with pytest.raises(FleetctlError, match="cannot be the name"):
-        LogReader(runs_dir(tmp_path, "local", "uid-1"), name)
+        RunLogReader(runs_dir(tmp_path, "local", "uid-1"), name)
     with pytest.raises(FleetctlError, match="cannot be the name"):
         runs_dir(tmp_path, "local", name)
     with pytest.raises(FleetctlError, match="cannot be the name"):
@@ -34,7 +34,7 @@ def test_a_log_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
     runs = runs_dir(tmp_path, "local", "uid-1")
     runs.mkdir(parents=True)
     (runs / "run-1.log").symlink_to("/etc/passwd")
-    assert LogReader(runs, "run-1").read(0) == (b"", 0)
+    assert RunLogReader(runs, "run-1").read(0) == (b"", 0)
 
 
 def test_offsets_mean_the_same_bytes_whatever_was_dropped(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_offsets_mean_the_same_bytes_whatever_was_dropped(tmp_path: Path) -> Non
     for start in range(0, len(text), 100):
         log.write(text[start : start + 100])
     log.close()
-    reader = LogReader(runs, "run-1")
+    reader = RunLogReader(runs, "run-1")
     assert reader.size() == len(text)
     assert reader.read(8)[0].startswith(b"0000001\n")
     data, offset = reader.read(1024)
@@ -91,7 +91,7 @@ def test_a_disk_that_was_full_for_a_while_costs_what_came_meanwhile_and_it_is_to
         now[0] += 5.0
         log.write(b"the end\n")
     log.close()
-    reader, found, offset = LogReader(runs, "run-1"), b"", 0
+    reader, found, offset = RunLogReader(runs, "run-1"), b"", 0
     while (piece := reader.read(offset))[0]:
         found, offset = found + piece[0], piece[1]
     assert found == (
@@ -116,7 +116,7 @@ def test_what_is_said_later_is_dated_and_a_short_run_makes_no_file(
         log.write(said)
     log.close()
     os.close(directory)
-    assert LogReader(runs, "run-1").times() == [(8, 1060.25), (18, 1062.0)]
+    assert RunLogReader(runs, "run-1").times() == [(8, 1060.25), (18, 1062.0)]
 
 
 def test_a_remote_runs_output_is_dated_by_its_coming_also_after_a_restart(
@@ -127,7 +127,7 @@ def test_a_remote_runs_output_is_dated_by_its_coming_also_after_a_restart(
     Segments(tmp_path, "run-1", fresh=True).write(0, b"at once\n")
     now[0] = 5000.0
     Segments(tmp_path, "run-1").write(8, b"after a restart\n")
-    assert LogReader(tmp_path, "run-1").times() == [(8, 5000.0)]
+    assert RunLogReader(tmp_path, "run-1").times() == [(8, 5000.0)]
 
 
 def test_days_of_output_make_few_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,4 +137,4 @@ def test_days_of_output_make_few_marks(tmp_path: Path, monkeypatch: pytest.Monke
     for at in range(0, 2 * 86400, 2):
         now[0] = float(at)
         marks.note(at)
-    assert 1_000 < len(LogReader(tmp_path, "run-1").times()) < 4_000
+    assert 1_000 < len(RunLogReader(tmp_path, "run-1").times()) < 4_000

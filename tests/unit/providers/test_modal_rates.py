@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.modal.connection.rates import Rates, merged
-from fleetctl.providers.prices.table import load
+from fleetctl.providers.modal.connection.modal_rates import Rates, merge_rates
+from fleetctl.providers.prices.price_table import load_prices
 from fleetctl.specs.blocks.template import Template
 
 # As a real account was told them in September 2026, per hour.
@@ -71,7 +71,7 @@ async def settled() -> None:
 @in_loop
 async def test_until_an_account_tells_its_rates_the_dated_table_holds() -> None:
     rates, _ = telling(TOLD)
-    assert rates.table.updated == load("modal").updated
+    assert rates.table.updated == load_prices("modal").updated
     dated = usd_per_h(rates, "H100")
     await rates.refresh()
     assert rates.table.updated == "live"
@@ -109,14 +109,16 @@ async def test_what_an_account_does_not_tell_keeps_its_dated_price() -> None:
 
 @pytest.mark.parametrize("nonsense", ["0", "-1", "NaN", "Infinity"])
 def test_what_is_no_price_is_not_taken_for_one(nonsense: str) -> None:
-    table = merged(load("modal"), {"gpu_hour_cost_h100": Decimal(nonsense)})
-    assert table.gpu == load("modal").gpu
+    table = merge_rates(load_prices("modal"), {"gpu_hour_cost_h100": Decimal(nonsense)})
+    assert table.gpu == load_prices("modal").gpu
 
 
 def test_unknown_names_are_told_once_and_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="fleetctl.providers"):
-        table = merged(load("modal"), {"egress_gib_cost": Decimal(1), "gpu_hour_cost_": Decimal(1)})
-    assert (table.gpu, table.runtimes) == (load("modal").gpu, load("modal").runtimes)
+        table = merge_rates(
+            load_prices("modal"), {"egress_gib_cost": Decimal(1), "gpu_hour_cost_": Decimal(1)}
+        )
+    assert (table.gpu, table.runtimes) == (load_prices("modal").gpu, load_prices("modal").runtimes)
     assert [record.message for record in caplog.records] == ["rates with unknown names"]
     assert vars(caplog.records[0])["names"] == ["egress_gib_cost", "gpu_hour_cost_"]
 
@@ -139,11 +141,11 @@ async def test_an_account_that_does_not_tell_is_not_asked_again_at_once(error: E
         rates.refresh_soon()
         await settled()
     assert len(asked) == 1
-    assert rates.table.updated == load("modal").updated
+    assert rates.table.updated == load_prices("modal").updated
     await rates.close()
 
 
 def test_rates_of_which_none_is_known_are_no_live_ones() -> None:
-    table = load("modal")
-    assert merged(table, {}) == table
-    assert merged(table, {"moon_hour_cost": Decimal(1)}) == table
+    table = load_prices("modal")
+    assert merge_rates(table, {}) == table
+    assert merge_rates(table, {"moon_hour_cost": Decimal(1)}) == table

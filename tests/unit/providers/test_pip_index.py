@@ -18,16 +18,16 @@ import pytest
 from pydantic import ValidationError
 
 from fleetctl.common.errors import Refused
-from fleetctl.engine.execute.secrets import Found, with_login
-from fleetctl.providers.daytona import foreseen as daytona
-from fleetctl.providers.daytona.assets import layers
-from fleetctl.providers.kubernetes.foreseen import of_template
-from fleetctl.providers.kubernetes.manifests.images import image_of
+from fleetctl.engine.execute.secrets import ResolvedSecrets, with_login
+from fleetctl.providers.daytona import daytona_preflight as daytona
+from fleetctl.providers.daytona.assets import daytona_layers
+from fleetctl.providers.kubernetes.kubernetes_preflight import of_template
+from fleetctl.providers.kubernetes.manifests.pod_images import image_of
 from fleetctl.providers.local.assets import envs
-from fleetctl.providers.local.paths import Layout
-from fleetctl.providers.pip_index import PASSWORD, USERNAME, options, variables
-from fleetctl.providers.remote.assets.recipes import recipe
-from fleetctl.providers.uv import resolve
+from fleetctl.providers.local.local_layout import LocalLayout
+from fleetctl.providers.pip_index import PASSWORD, USERNAME, index_options, index_variables
+from fleetctl.providers.remote.assets.recipes import build_recipe
+from fleetctl.providers.uv import check_packages
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Image, PipIndex, Template
 from tests.unit.providers.test_envs import wheel
@@ -89,7 +89,7 @@ def image(**index: Any) -> Image:
 
 def installed(tmp_path: Path, image: Image) -> str:
     """What the package says, in an environment of the image."""
-    made = asyncio.run(envs.python_of(Layout(tmp_path / "home"), image))
+    made = asyncio.run(envs.python_of(LocalLayout(tmp_path / "home"), image))
     code = "import fleetctl_greeting; print(fleetctl_greeting.text)"
     done = subprocess.run([made.python, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
@@ -108,9 +108,9 @@ def test_a_password_comes_of_a_secret_and_is_in_no_log(private: Index, tmp_path:
     template = Template(python="1", image=image(url=private.url, secret="corp"))
     asked: list[tuple[tuple[str, ...], str]] = []
 
-    def values(names: tuple[str, ...], namespace: str) -> Found:
+    def values(names: tuple[str, ...], namespace: str) -> ResolvedSecrets:
         asked.append((names, namespace))
-        return Found({**SECRET, "OTHER": "x"})
+        return ResolvedSecrets({**SECRET, "OTHER": "x"})
 
     known = with_login(template, values, "ns")
     assert asked == [(("corp",), "ns")]
@@ -132,29 +132,29 @@ def test_a_wrong_password_is_refused_and_not_shown(private: Index, tmp_path: Pat
 def test_a_package_that_is_not_there_is_one_line(index: Index) -> None:
     missing = image(url=index.url).model_copy(update={"pip": ("torhc==1.0",)})
     with pytest.raises(Refused, match="torhc") as caught:
-        asyncio.run(resolve(missing))
+        asyncio.run(check_packages(missing))
     assert "\n" not in str(caught.value)
-    asyncio.run(resolve(image(url=index.url)))
+    asyncio.run(check_packages(image(url=index.url)))
 
 
 def test_a_secret_without_its_variable_is_refused_with_its_name() -> None:
     index = PipIndex(url=URL, secret="corp")
     for known in (index, index.with_login({USERNAME: "robot"})):
         with pytest.raises(Refused, match=PASSWORD):
-            variables(known)
+            index_variables(known)
 
 
 def test_a_password_goes_to_the_host_of_the_index_alone() -> None:
     beside = "https://a.example.org/more"
     index = PipIndex(url=URL, extra=(MORE, beside), secret="corp").with_login(SECRET)
-    found = variables(index)
+    found = index_variables(index)
     assert (
         found["UV_INDEX_URL"]
         == found["PIP_INDEX_URL"]
         == ("https://robot:hush%2F1@a.example.org/simple")
     )
     assert found["UV_EXTRA_INDEX_URL"] == f"{MORE} https://robot:hush%2F1@a.example.org/more"
-    assert options(index) == []
+    assert index_options(index) == []
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,12 @@ def template(**index: Any) -> Template:
 
 
 def test_a_dockerfile_of_daytona_names_it(tmp_path: Path) -> None:
-    text = layers.image(recipe(template(**WHOLE)), tmp_path).dockerfile()
+    text = daytona_layers.build_image(build_recipe(template(**WHOLE)), tmp_path).dockerfile()
     assert f"pip install fleetctl-greeting {FLAGS}" in text
-    assert "index" not in layers.image(recipe(Template(python="1")), tmp_path).dockerfile()
+    assert (
+        "index"
+        not in daytona_layers.build_image(build_recipe(Template(python="1")), tmp_path).dockerfile()
+    )
 
 
 def test_a_pod_installs_from_it() -> None:
@@ -196,14 +199,32 @@ def test_a_pod_installs_from_it() -> None:
 
 def test_a_place_that_takes_no_password_says_so_before_anything_is_stored() -> None:
     asked = template(url=URL, secret="corp")
-    for found in (of_template(asked, ClusterSettings()), daytona.of_image(asked)):
-        assert found is not None and "no way to give a password" in found.message
+    found = daytona.of_image(asked)
+    assert found is not None and "no way to give a password" in found.message
+    assert "a mirror that asks for no password" in found.hint
+
+
+def test_a_pod_installs_with_a_secret_of_its_namespace_and_no_other() -> None:
+    asked = template(url=URL, extra=[MORE], secret="corp")
+    assert of_template(asked, ClusterSettings()) is None  # nobody knows yet which Secret it is
+    kept = with_login(asked, lambda _names, _within: ResolvedSecrets(refs=("login",)), "default")
+    made = image_of(kept, ClusterSettings())
+    assert made.login == "login"
+    assert made.install == (
+        f"--index={MORE}",
+        f"--default-index=FLEETCTL1={URL}",
+        "fleetctl-greeting",
+    )
+    given = with_login(asked, lambda _names, _within: ResolvedSecrets(SECRET), "default")
+    with pytest.raises(Refused, match="a Secret of their namespace alone") as caught:
+        image_of(given, ClusterSettings())
+    assert "fromProvider" in caught.value.hint
 
 
 def test_an_index_is_part_of_an_image_and_its_password_is_not() -> None:
-    keys = {recipe(template(url=it)).key for it in (URL, MORE)}
-    plain = recipe(Template(python="1", image=Image(pip=("fleetctl-greeting",)))).key
+    keys = {build_recipe(template(url=it)).key for it in (URL, MORE)}
+    plain = build_recipe(Template(python="1", image=Image(pip=("fleetctl-greeting",)))).key
     assert len({*keys, plain}) == 3
     asked = template(url=URL, secret="corp")
-    known = with_login(asked, lambda _names, _within: Found(SECRET), "default")
-    assert recipe(known).key == recipe(asked).key
+    known = with_login(asked, lambda _names, _within: ResolvedSecrets(SECRET), "default")
+    assert build_recipe(known).key == build_recipe(asked).key

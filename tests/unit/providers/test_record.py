@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.guest.journal import record, results
-from fleetctl.providers.local.supervisor.run.begun import Begun
-from fleetctl.providers.rundir.journal import parse
+from fleetctl.guest.journal import digest, record, results
+from fleetctl.providers.local.supervisor.run.begun import BeginLog
+from fleetctl.providers.rundir.run_journal import parse_journal
 
 ENDED = {"at": 2.0, "started_at": 1.0, "ok": True, "reason": "Completed", "message": "", "exit": 0}
 
@@ -30,10 +30,8 @@ def test_what_the_supervisor_writes_is_what_the_provider_reads(
     assert journal.metric(4, {"loss": 0.25}, 1.6)
     text, problem, changed = results.judge({"b": "ü\n", "a": [1, None]})
     assert (problem, changed) == ("", "")
-    journal.end(
-        results.result_line(text), {**ENDED, "infra": False, "note": "n"}, sandbox_open=True
-    )
-    seen = parse((tmp_path / "run.jsonl").read_bytes())
+    journal.end(digest.result_line(text), {**ENDED, "infra": False, "note": "n"}, sandbox_open=True)
+    seen = parse_journal((tmp_path / "run.jsonl").read_bytes())
     assert (seen.started_at_s, seen.supervisor, seen.note) == (1.0, "k/1", "process")
     assert [(one.seq, one.value) for one in seen.metrics] == [(0, 0.5), (1, 1.0), (2, 0.25)]
     assert seen.result == '{"a":[1,null],"b":"ü\\n"}'
@@ -68,7 +66,7 @@ def test_a_full_disk_costs_a_torn_line_and_nothing_else(
     with pytest.raises(OSError, match="no space"):
         journal.end("", ENDED, sandbox_open=False)
     journal.end("", ENDED, sandbox_open=False)
-    seen = parse((tmp_path / "run.jsonl").read_bytes())
+    seen = parse_journal((tmp_path / "run.jsonl").read_bytes())
     assert seen.ending is not None
     assert seen.garbage_lines == 1
 
@@ -127,18 +125,18 @@ def test_names_of_an_earlier_boot_are_remembered_and_those_of_this_one_are_not_l
     tmp_path: Path,
 ) -> None:
     path = str(tmp_path / "begun")
-    Begun(path, "boot-1").note(["run-1", "run-2"])
-    again = Begun(path, "boot-1")
+    BeginLog(path, "boot-1").note(["run-1", "run-2"])
+    again = BeginLog(path, "boot-1")
     assert not again.was_before("run-1")
     again.note(["run-3"])
-    later = Begun(path, "boot-2")
+    later = BeginLog(path, "boot-2")
     assert all(later.was_before(name) for name in ("run-1", "run-2", "run-3"))
     later.note(["run-4"])
     assert not later.was_before("run-4")
-    assert Begun(path, "boot-3").was_before("run-4")
+    assert BeginLog(path, "boot-3").was_before("run-4")
 
 
 def test_names_that_a_disk_takes_and_does_not_keep_are_refused() -> None:
-    names = Begun(os.devnull, "boot-1")  # it takes every byte, and there is nothing to sync
+    names = BeginLog(os.devnull, "boot-1")  # it takes every byte, and there is nothing to sync
     with pytest.raises(OSError, match="Invalid argument"):
         names.note(["run-1"])

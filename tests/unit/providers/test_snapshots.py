@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.providers.sources import snapshots
+from fleetctl.providers.sources import source_snapshots
+from fleetctl.providers.sources.file_stats import FileStats
 from fleetctl.providers.sources.revision import of_copy, of_project
-from fleetctl.providers.sources.snapshots import EVERYTHING, Snapshots, differing
-from fleetctl.providers.sources.stats import Stats
+from fleetctl.providers.sources.source_snapshots import EVERYTHING, Snapshots, list_differing
 
 LONG_AGO_S = 1_000_000_000
 
@@ -75,7 +75,7 @@ def test_a_look_tells_which_files_differ(project: Path, tmp_path: Path) -> None:
     (project / "ignored.log").write_text("new")
     now = kept.look(project, ())
     old = kept.files_of(held.revision, "project")
-    assert differing(old, now.files) == ["lib/model.py", "new.py", "train.py"]
+    assert list_differing(old, now.files) == ["lib/model.py", "new.py", "train.py"]
 
 
 def test_old_snapshots_that_no_object_names_go(
@@ -87,7 +87,7 @@ def test_old_snapshots_that_no_object_names_go(
     second = kept.keep(project, (), kept.look(project, ()))
     kept.sweep([])
     assert kept.path_of(first.revision, "project") is not None  # an apply may be about to name it
-    monkeypatch.setattr(snapshots, "YOUNG_S", -1.0)
+    monkeypatch.setattr(source_snapshots, "YOUNG_S", -1.0)
     kept.sweep([(second.revision, "project")])
     assert kept.path_of(first.revision, "project") is None
     assert kept.path_of(second.revision, "project") is not None
@@ -103,27 +103,27 @@ def test_a_file_that_nobody_touched_is_read_once(
     # The change of the times is itself a change, which is only old once a while has passed.
     later_ns = time.time_ns() + 60_000_000_000
     monkeypatch.setattr(time, "time_ns", lambda: later_ns)
-    first = Stats(place)
+    first = FileStats(place)
     before = of_project(project, (), first)
     first.keep()
     # What is remembered is believed: another digest in it would be told.
     place.write_text(place.read_text().replace(before.files["train.py"].split()[-1], "remembered"))
-    assert of_project(project, (), Stats(place)).files["train.py"] == "file - remembered"
+    assert of_project(project, (), FileStats(place)).files["train.py"] == "file - remembered"
     (project / "train.py").write_text("edited")
-    assert of_project(project, (), Stats(place)).files["train.py"] != "file - remembered"
-    assert of_project(project, (), Stats(place)).files["lib/model.py"].startswith("file - ")
+    assert of_project(project, (), FileStats(place)).files["train.py"] != "file - remembered"
+    assert of_project(project, (), FileStats(place)).files["lib/model.py"].startswith("file - ")
 
 
 def test_a_file_that_was_saved_just_now_is_read_again(project: Path, tmp_path: Path) -> None:
     """Two saves within one tick of the disk's clock look the same."""
     place = tmp_path / "stats.json"
-    stats = Stats(place)
+    stats = FileStats(place)
     before = of_project(project, (), stats)
     stats.keep()
     known = (project / "train.py").stat()
     (project / "train.py").write_text("eight ch"[:8])
     os.utime(project / "train.py", ns=(known.st_atime_ns, known.st_mtime_ns))
-    assert of_project(project, (), Stats(place)).revision != before.revision
+    assert of_project(project, (), FileStats(place)).revision != before.revision
 
 
 def test_a_memory_that_cannot_be_read_or_kept_costs_time_alone(
@@ -131,6 +131,6 @@ def test_a_memory_that_cannot_be_read_or_kept_costs_time_alone(
 ) -> None:
     place = tmp_path / "stats.json"
     place.write_text("no json")
-    stats = Stats(place / "below a file")
-    assert of_project(project, (), Stats(place)) == of_project(project, (), stats)
+    stats = FileStats(place / "below a file")
+    assert of_project(project, (), FileStats(place)) == of_project(project, (), stats)
     stats.keep()

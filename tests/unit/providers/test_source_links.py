@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.manifest.files.fence import fenced
+from fleetctl.manifest.files.fence import fence_directory
 from fleetctl.providers.sources.revision import of_copy, of_project
-from fleetctl.providers.sources.tree import Rules, take
+from fleetctl.providers.sources.tree_copy import CopyRules, copy_tree
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_links_that_lead_out_are_named_and_the_others_are_copied(
 ) -> None:
     seen = of_project(project, ())
     assert sorted(seen.outside) == ["data", "gone", "one.bin"]
-    take(project, tmp_path / "copy", Rules.of_project(()))
+    copy_tree(project, tmp_path / "copy", CopyRules.of_project(()))
     found = held(tmp_path / "copy")
     assert {name: it for name, it in found.items() if it.startswith("->")} == {
         "inside": "-> lib/b.py",
@@ -67,7 +67,7 @@ def test_followed_links_are_what_they_lead_to_wherever_that_lies(
 ) -> None:
     seen = of_project(project, (), follow=True)
     assert seen.outside == ("gone",)
-    take(project, tmp_path / "copy", Rules.of_project((), follow=True))
+    copy_tree(project, tmp_path / "copy", CopyRules.of_project((), follow=True))
     found = held(tmp_path / "copy")
     assert found["one.bin"] == found["data/train.bin"] == found["data/deep/link.bin"] == "data"
     assert found["inside"] == "-> lib/b.py"
@@ -88,7 +88,7 @@ def test_a_link_to_what_holds_it_is_refused_with_its_name(
 
 
 def test_nothing_is_followed_out_of_a_repository(project: Path) -> None:
-    with fenced(project), pytest.raises(Refused, match="leads out of the repository"):
+    with fence_directory(project), pytest.raises(Refused, match="leads out of the repository"):
         of_project(project, (), follow=True)
 
 

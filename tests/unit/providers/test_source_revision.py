@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.providers.sources import revision
-from fleetctl.providers.sources.frozen import frozen
-from fleetctl.providers.sources.frozen import revision as revision_of_frozen
+from fleetctl.providers.sources.frozen_copy import freeze_source
+from fleetctl.providers.sources.frozen_copy import frozen_revision as revision_of_frozen
 from fleetctl.providers.sources.revision import of_copy, of_project
-from fleetctl.providers.sources.tree import Rules, take
+from fleetctl.providers.sources.tree_copy import CopyRules, copy_tree
 from fleetctl.specs.blocks.template import Source
 
 
@@ -38,7 +38,7 @@ def of_source(source: Source) -> str:
 
 
 def test_a_copy_holds_what_the_directory_held(project: Path, tmp_path: Path) -> None:
-    take(project, tmp_path / "copy", Rules.of_project(("*.log",)))
+    copy_tree(project, tmp_path / "copy", CopyRules.of_project(("*.log",)))
     told = of_source(source(project, "*.log"))
     assert told.startswith("sha256:")
     assert of_copy(tmp_path / "copy").revision == told
@@ -84,6 +84,6 @@ def test_what_is_too_large_or_not_there_is_not_known(
 def test_the_copy_of_a_resource_is_known_as_it_was_taken(project: Path, tmp_path: Path) -> None:
     job, told = tmp_path / "job", of_source(source(project))
     assert revision_of_frozen(source(project), job) == ""
-    frozen(source(project), job)
+    freeze_source(source(project), job)
     (project / "a.py").write_text("edited since")
     assert revision_of_frozen(source(project), job) == told

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.sources import tree
-from fleetctl.providers.sources.tree import Rules, take
+from fleetctl.providers.sources import tree_copy
+from fleetctl.providers.sources.tree_copy import CopyRules, copy_tree
 
 
 def made(directory: Path, *names: str) -> Path:
@@ -24,7 +24,7 @@ def made(directory: Path, *names: str) -> Path:
 def taken(project: Path, *patterns: str) -> list[str]:
     """The files of a copy, relative and sorted."""
     target = project.parent / "copy"
-    take(project, target, Rules.of_project(patterns))
+    copy_tree(project, target, CopyRules.of_project(patterns))
     found = (path for path in target.rglob("*") if path.is_symlink() or not path.is_dir())
     return sorted(str(path.relative_to(target)) for path in found)
 
@@ -96,7 +96,7 @@ def test_a_directory_that_the_manifest_takes_back_comes_with_its_content(tmp_pat
 def test_a_checkout_is_taken_whole_but_for_the_manifests_patterns(tmp_path: Path) -> None:
     project = made(tmp_path, "a.bin", "node_modules/x", "docs/y")
     (project / ".gitignore").write_text("*.bin\n")
-    take(project, tmp_path / "copy", Rules.of_checkout(("docs/",)))
+    copy_tree(project, tmp_path / "copy", CopyRules.of_checkout(("docs/",)))
     names = sorted(path.name for path in (tmp_path / "copy").iterdir())
     assert names == [".gitignore", "a.bin", "node_modules"]
 
@@ -120,7 +120,7 @@ def test_an_ignore_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
 
 
 def test_too_large_a_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "BYTES_MAX", 10)
+    monkeypatch.setattr(tree_copy, "BYTES_MAX", 10)
     project = made(tmp_path, "twelve-bytes", "b")
     with pytest.raises(Refused, match="has more than"):
         taken(project)

@@ -7,20 +7,20 @@ import os
 from pathlib import Path
 
 from fleetctl.common.clock import SystemClock
-from fleetctl.controllers.kinds.retention.limits import Limits, Sort
+from fleetctl.controllers.kinds.retention.limits import RetentionLimits, RetentionSort
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.providers.paths import jobs_dir
-from fleetctl.retention.cleaner import Cleaner
+from fleetctl.retention.cleaner import RetentionCleaner
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
-NOTHING = {sort: Limits() for sort in Sort}
+NOTHING = {sort: RetentionLimits() for sort in RetentionSort}
 
 
 class Disk:
     """Objects are over from the start unless `phase` says otherwise."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.cleaner = home, Cleaner(home)
+        self.home, self.cleaner = home, RetentionCleaner(home)
         self.store: SqliteStore = open_store(home, SystemClock())
 
     def object(
@@ -55,12 +55,14 @@ class Disk:
         os.utime(file, (at_s, at_s))
         return file
 
-    def goes(self, sort: Sort, limits: Limits, now_s: float = 1_000.0) -> list[str]:
+    def goes(
+        self, sort: RetentionSort, limits: RetentionLimits, now_s: float = 1_000.0
+    ) -> list[str]:
         """Names of what a round would let go of, without what follows a blank."""
         found = self.cleaner.survey({**NOTHING, sort: limits}, now_s)[sort]
         return [it.item.name.split()[-1] for it in found.decision.goes]
 
-    def let_go(self, sort: Sort, limits: Limits, now_s: float = 1_000.0) -> None:
+    def let_go(self, sort: RetentionSort, limits: RetentionLimits, now_s: float = 1_000.0) -> None:
         found = self.cleaner.survey({**NOTHING, sort: limits}, now_s)[sort]
         for step in self.cleaner.steps(sort, [it.item for it in found.decision.goes]):
             self.cleaner.let_go(sort, step)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import guarded
-from fleetctl.cli.output.render import Screen
-from fleetctl.controllers.kinds.retention.limits import Limits, Sort
+from fleetctl.cli.main import run_guarded
+from fleetctl.cli.output.screen import Screen
+from fleetctl.controllers.kinds.retention.limits import RetentionLimits, RetentionSort
 from tests.unit.retention.disk_world import Disk
 
 
@@ -18,7 +18,9 @@ def said(*words: str) -> tuple[int, str, str]:
     """(exit code, stdout, stderr)"""
     raw, talk = io.BytesIO(), io.StringIO()
     out = io.TextIOWrapper(raw, encoding="utf-8", newline="")
-    code = guarded(list(words), Screen(out, talk, out_is_terminal=False, talk_is_terminal=False))
+    code = run_guarded(
+        list(words), Screen(out, talk, out_is_terminal=False, talk_is_terminal=False)
+    )
     out.flush()
     return code, raw.getvalue().decode("utf-8", "replace"), talk.getvalue()
 
@@ -35,12 +37,12 @@ def test_a_dry_run_names_what_would_go_and_logs_tell_of_what_went(
         disk.run("a", f"fl-{number}", index=number)
         disk.write(f"a/runs/fl-{number}.log", 5000, 100.0 + number)
     code, out, talk = said("gc", "--dry-run", "-o", "wide")
-    assert code == 0 and "2 things would go" in talk and "nothing was changed" in talk
+    assert code == 0 and "2 things would be deleted" in talk and "nothing was changed" in talk
     assert [it.split()[2] for it in out.splitlines() if it.endswith("maxAge")] == ["fl-0", "fl-1"]
     (found,) = (it for it in json.loads(said("gc", "--dry-run", "-o", "json")[1]) if it["goes"])
     assert (found["sort"], found["items"], len(found["goes"])) == ("logs", 12, 2)
-    disk.let_go(Sort.LOGS, Limits(max_age_s=0.0, keep_last=11))
+    disk.let_go(RetentionSort.LOGS, RetentionLimits(max_age_s=0.0, keep_last=11))
     code, out, talk = said("logs", "job/job-a", "--index", "0,2", "--tail", "1")
-    assert code == 0 and talk.startswith("[0/1] -- its log is past retention, and went on 20")
+    assert code == 0 and talk.startswith("[0/1] -- its log is past retention, and was deleted on ")
     assert "no output" not in talk and out.startswith("[2/1] ")
     disk.store.close()

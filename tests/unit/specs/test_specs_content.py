@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.specs.blocks.kubernetes import PodSettings
 from fleetctl.specs.blocks.prompt import Prompt
-from fleetctl.specs.blocks.services import Service
+from fleetctl.specs.blocks.services import ServiceSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import (
     CHECKPOINT,
@@ -19,6 +20,7 @@ from fleetctl.specs.content import (
     KINDS,
     NO_PINS,
     PLACE,
+    POD,
     PROMPT,
     RULE,
     SERVICE,
@@ -26,8 +28,8 @@ from fleetctl.specs.content import (
     TEMPLATE,
     UNITS,
     WORK,
+    FieldRole,
     Pins,
-    Role,
     content_of,
     content_of_function,
 )
@@ -95,6 +97,7 @@ OTHER: dict[str, Any] = {
     "env": {"A": "2"},
     "secrets": ["s"],
     "endpoints": ["e"],
+    "network": {},
     "volumes": [{"name": "v", "mountPath": "/v"}],
     "runtime": "function",
     "function": "f",
@@ -102,6 +105,8 @@ OTHER: dict[str, Any] = {
     "terminationGracePeriodSeconds": 9,
     "workdir": "/w",
     "services": [{"name": "db", "command": ["postgres"]}],
+    "outputs": ["out/**"],
+    "kubernetes": {"configMaps": [{"name": "c"}]},
     "python": "b",
     "command": ["b"],
     "script": "b",
@@ -137,6 +142,14 @@ def test_each_field_of_a_prompt_has_its_role_and_a_batch_gives_the_same_answer()
     assert content_of(other) != contents["batch"]
 
 
+def test_each_field_of_a_pod_has_its_role_and_what_the_work_reads_is_its_own() -> None:
+    assert POD.keys() == PodSettings.model_fields.keys()
+    plain = content_of(Template.model_validate({"script": "a"}))
+    for pod, same in (({"nodeSelector": {"a": "b"}}, True), ({"secrets": [{"name": "s"}]}, False)):
+        made = Template.model_validate({"script": "a", "kubernetes": pod})
+        assert (content_of(made) == plain) == same
+
+
 def aliases(model: Any) -> dict[str, str]:
     return {name: str(field.alias or name) for name, field in model.model_fields.items()}
 
@@ -157,7 +170,7 @@ def units(kind: str, spec: dict[str, Any], pins: Pins = NO_PINS) -> list[tuple[s
     return [(it.params_hash, it.template_hash, it.content) for it in found if it is not None]
 
 
-def role_of(kind: str, before: dict[str, Any], after: dict[str, Any]) -> Role:
+def role_of(kind: str, before: dict[str, Any], after: dict[str, Any]) -> FieldRole:
     """What a change does to the units that both specs have."""
     old, new = units(kind, before), units(kind, after)
     if [it[0] for it in old] != [it[0] for it in new]:
@@ -167,7 +180,7 @@ def role_of(kind: str, before: dict[str, Any], after: dict[str, Any]) -> Role:
     return PLACE if [it[1] for it in old] != [it[1] for it in new] else RULE
 
 
-def rows(kind: str) -> Iterator[tuple[str, str, Role]]:
+def rows(kind: str) -> Iterator[tuple[str, str, FieldRole]]:
     """(kind, field, role) of each field whose role its units show by themselves."""
     nested = ("template", "stages", "checkpoint")
     for name, role in KINDS[kind].items():
@@ -186,7 +199,7 @@ def test_every_field_of_what_kinds_hold_has_its_row() -> None:
     assert set(TEMPLATE) == set(Template.model_fields)
     assert set(STAGE) == set(Stage.model_fields)
     assert set(CHECKPOINT) == set(Checkpoint.model_fields)
-    assert set(SERVICE) == set(Service.model_fields)
+    assert set(SERVICE) == set(ServiceSpec.model_fields)
     assert set(EXECUTION) <= set(KINDS["BatchJob"])
 
 
@@ -194,7 +207,7 @@ def test_every_field_of_what_kinds_hold_has_its_row() -> None:
     ("kind", "field", "role"),
     [row for kind in ("BatchJob", "Sweep", "TrainingRun") for row in rows(kind)],
 )
-def test_a_field_of_a_kind_does_what_its_row_says(kind: str, field: str, role: Role) -> None:
+def test_a_field_of_a_kind_does_what_its_row_says(kind: str, field: str, role: FieldRole) -> None:
     before = PLAIN[kind]
     assert role_of(kind, before, {**before, field: OTHER[field]}) is role
 

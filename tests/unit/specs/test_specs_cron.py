@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.specs.values.cron import COUNTED_MAX, Times
+from fleetctl.specs.values.cron import COUNTED_MAX, CronSchedule
 
 DAY_S = 86_400
 
@@ -22,11 +22,11 @@ def at(text: str) -> float:
 def fired(line: str, zone: str, begin: str, end: str) -> list[str]:
     return [
         datetime.fromtimestamp(it, UTC).strftime("%d. %H:%M")
-        for it in _all(Times(line, zone), at(begin), at(end))
+        for it in _all(CronSchedule(line, zone), at(begin), at(end))
     ]
 
 
-def _all(times: Times, after_s: float, until_s: float) -> Iterator[float]:
+def _all(times: CronSchedule, after_s: float, until_s: float) -> Iterator[float]:
     found = times.next_s(after_s)
     while found is not None and found <= until_s:
         yield found
@@ -81,7 +81,7 @@ def test_it_fires_once_where_clocks_change(
 )
 def test_what_is_no_line_or_never_fires_is_refused(line: str, zone: str, words: str) -> None:
     with pytest.raises(ValueError, match=r"\w") as refused:
-        Times(line, zone)
+        CronSchedule(line, zone)
     assert words in str(refused.value)
 
 
@@ -99,7 +99,7 @@ def test_who_looks_in_between_sees_the_same_moments(
     line: str, zone: str, begin_s: int, ahead_s: int
 ) -> None:
     """However often a controller begins anew, each moment is found once."""
-    times = Times(line, zone)
+    times = CronSchedule(line, zone)
     whole = list(_all(times, begin_s, begin_s + 4 * DAY_S))
     assert whole == sorted(set(whole))
     middle_s = begin_s + ahead_s
@@ -110,6 +110,6 @@ def test_who_looks_in_between_sees_the_same_moments(
 
 
 def test_a_year_of_minutes_is_not_counted_one_by_one() -> None:
-    found = Times("* * * * *").between(at("2025-01-01 00:00"), at("2026-01-01 00:00") + 59)
+    found = CronSchedule("* * * * *").between(at("2025-01-01 00:00"), at("2026-01-01 00:00") + 59)
     assert found is not None
     assert (found.last_s, found.count) == (at("2026-01-01 00:00"), COUNTED_MAX + 1)

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.specs.blocks.common import Placement
+from fleetctl.specs.blocks.common import PlacementSpec
 from fleetctl.specs.blocks.template import Image, Template
 from fleetctl.specs.content import template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
-HERE = Placement()
+HERE = PlacementSpec()
 
 
 def test_canonical_json_is_one_text_for_equal_values() -> None:
@@ -43,8 +43,8 @@ def test_the_hash_of_a_template_leaves_out_how_long_it_may_take() -> None:
 
 def test_the_hash_of_a_template_tells_providers_apart() -> None:
     template = Template(script="a")
-    assert template_hash(template, Placement(provider="local")) == template_hash(template, HERE)
-    assert template_hash(template, Placement(provider="modal")) != template_hash(template, HERE)
+    assert template_hash(template, PlacementSpec(provider="local")) == template_hash(template, HERE)
+    assert template_hash(template, PlacementSpec(provider="modal")) != template_hash(template, HERE)
 
 
 def test_hashes_stay_what_they_were_when_they_were_stored() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleetctl.specs.blocks.prompt import Prompt, filled, names_in
+from fleetctl.specs.blocks.prompt import Prompt, fill_text, names_in
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 
 
@@ -29,11 +29,11 @@ def prompt(**fields: Any) -> Prompt:
 )
 def test_a_parameter_stands_where_it_is_named(text: str, is_said: str) -> None:
     params = {"word": "tree", "n": 3, "of": ["a", "ä"], "flag": True, "nothing": None}
-    assert filled(text, {**params, "two words": 2}) == is_said
+    assert fill_text(text, {**params, "two words": 2}) == is_said
 
 
 def test_what_a_row_says_is_never_read_as_a_name() -> None:
-    assert filled("${a}", {"a": "${b}", "b": "secret"}) == "${b}"
+    assert fill_text("${a}", {"a": "${b}", "b": "secret"}) == "${b}"
 
 
 def test_the_names_of_a_text_are_those_that_are_filled_in() -> None:

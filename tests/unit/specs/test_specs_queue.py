@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleetctl.controllers.queues.standing import rules_in
+from fleetctl.controllers.queues.queue_position import rules_in
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.queue import QueueSpec
 from fleetctl.specs.kinds.registry import dump_spec
@@ -33,7 +33,7 @@ def test_what_cannot_be_meant_is_refused(spec: dict[str, Any], why: str) -> None
 
 
 def test_a_priority_needs_a_queue_to_go_first_in() -> None:
-    with pytest.raises(ValidationError, match="say `queue: NAME` as well"):
+    with pytest.raises(ValidationError, match="write `queue: NAME` as well"):
         BatchJobSpec.model_validate({**WORK, "priority": 5})
     assert BatchJobSpec.model_validate({**WORK, "priority": "normal"}).rank == 0
     assert BatchJobSpec.model_validate({**WORK, "queue": "q", "priority": "high"}).rank == 1000

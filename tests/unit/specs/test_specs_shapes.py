@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from fleetctl.specs.blocks.common import Candidate, Metadata, Placement
+from fleetctl.specs.blocks.common import Metadata, PlacementCandidate, PlacementSpec
 from fleetctl.specs.blocks.resources import Gpu
 from fleetctl.specs.blocks.template import Image, Template
 from fleetctl.specs.kinds.batchjob import BatchJobSpec, Tasks
@@ -47,17 +47,34 @@ def test_numbers_and_switches_are_not_guessed_from_texts() -> None:
             BatchJobSpec.model_validate({"template": {"script": "x"}, **data})
 
 
+@pytest.mark.parametrize(
+    ("outputs", "why"),
+    [
+        (["/etc/passwd"], "below the directory that the work begins in"),
+        (["../x"], "below the directory"),
+        (["a/../../x"], "below the directory"),
+        (["."], "below the directory"),
+        (["!*.log"], "there is none"),
+        (["a", "a"], "listed twice"),
+        ([f"a{number}" for number in range(65)], "at most 64"),
+    ],
+)
+def test_outputs_are_patterns_below_the_directory_of_the_work(outputs: list[str], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Template.model_validate({"script": "x", "outputs": outputs})
+
+
 def test_specs_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
         SCRIPT.script = "false"  # type: ignore[misc]
 
 
 def test_a_placement_lists_its_candidates_in_order() -> None:
-    local, modal = Candidate(provider="local"), Candidate(provider="modal")
-    assert Placement().candidates == (local,)
-    assert Placement(provider="modal").candidates == (modal,)
-    assert Placement(ordered=(modal, local)).candidates == (modal, local)
-    assert Placement(any_of=(local, modal)).candidates == (local, modal)
+    local, modal = PlacementCandidate(provider="local"), PlacementCandidate(provider="modal")
+    assert PlacementSpec().candidates == (local,)
+    assert PlacementSpec(provider="modal").candidates == (modal,)
+    assert PlacementSpec(ordered=(modal, local)).candidates == (modal, local)
+    assert PlacementSpec(any_of=(local, modal)).candidates == (local, modal)
 
 
 def test_a_matrix_counts_in_declared_order_with_the_last_fastest() -> None:

@@ -13,14 +13,14 @@ import os
 import sys
 from pathlib import Path
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.base import EventRow
-from fleetctl.stores.errors import DiskFull
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
+from fleetctl.stores.sqlite_errors import DiskFull
 
 
 def run(index: int) -> Run:

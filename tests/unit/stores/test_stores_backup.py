@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.common.errors import NotFound, Refused, StoreError
 from fleetctl.controllers.model import Resource
 from fleetctl.stores import backup
@@ -52,9 +52,9 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_what_is_put_back_is_what_was_copied(home: Path, tmp_path: Path) -> None:
-    backup.write(home, tmp_path / "b", now_s=NOW_S)
+    backup.write_backup(home, tmp_path / "b", now_s=NOW_S)
     store_id = put(home, "later")
-    done = backup.restore(home, tmp_path / "b", now_s=NOW_S)
+    done = backup.restore_backup(home, tmp_path / "b", now_s=NOW_S)
     assert names(home) == ["a"]
     assert done.aside is not None and (done.aside / "state.db").exists()
     with Reader(home) as reader:
@@ -67,7 +67,7 @@ def test_what_is_put_back_is_what_was_copied(home: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("loss", ["damaged", "emptied", "removed", "directory"])
 def test_a_lost_store_is_put_back(home: Path, tmp_path: Path, loss: str) -> None:
-    backup.write(home, tmp_path / "b", now_s=NOW_S)
+    backup.write_backup(home, tmp_path / "b", now_s=NOW_S)
     path = home / places.STATE_DB
     match loss:
         case "damaged":
@@ -78,29 +78,29 @@ def test_a_lost_store_is_put_back(home: Path, tmp_path: Path, loss: str) -> None
             path.unlink()
         case "directory":
             subprocess.run(["rm", "-r", str(home / places.STORE)], check=True)
-    backup.restore(home, tmp_path / "b", now_s=NOW_S)
+    backup.restore_backup(home, tmp_path / "b", now_s=NOW_S)
     assert names(home) == ["a"]
 
 
 def test_it_can_be_put_into_another_home_and_not_in_place_of_another_store(
     home: Path, tmp_path: Path
 ) -> None:
-    backup.write(home, tmp_path / "b", now_s=NOW_S)
-    backup.restore(tmp_path / "new", tmp_path / "b", now_s=NOW_S)
+    backup.write_backup(home, tmp_path / "b", now_s=NOW_S)
+    backup.restore_backup(tmp_path / "new", tmp_path / "b", now_s=NOW_S)
     assert names(tmp_path / "new") == ["a"]
     put(tmp_path / "other", "x")
     with pytest.raises(Refused, match="is a backup of store"):
-        backup.restore(tmp_path / "other", tmp_path / "b", now_s=NOW_S)
+        backup.restore_backup(tmp_path / "other", tmp_path / "b", now_s=NOW_S)
     assert names(tmp_path / "other") == ["x"]
-    backup.restore(tmp_path / "other", tmp_path / "b", now_s=NOW_S, replace=True)
+    backup.restore_backup(tmp_path / "other", tmp_path / "b", now_s=NOW_S, replace=True)
     assert names(tmp_path / "other") == ["a"]
 
 
 def test_nothing_is_put_back_while_a_controller_holds_the_store(home: Path, tmp_path: Path) -> None:
-    backup.write(home, tmp_path / "b", now_s=NOW_S)
+    backup.write_backup(home, tmp_path / "b", now_s=NOW_S)
     store = open_store(home, FixedClock())
     with pytest.raises(StoreError, match="one controller at a time"):
-        backup.restore(home, tmp_path / "b", now_s=NOW_S)
+        backup.restore_backup(home, tmp_path / "b", now_s=NOW_S)
     store.close()
 
 
@@ -108,7 +108,7 @@ def test_a_file_that_is_not_whole_is_refused_and_changes_nothing(
     home: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "b"
-    backup.write(home, file, now_s=NOW_S)
+    backup.write_backup(home, file, now_s=NOW_S)
     whole = file.read_bytes()
     before = (home / places.STATE_DB).read_bytes()
     with tarfile.open(file) as packed:
@@ -119,41 +119,41 @@ def test_a_file_that_is_not_whole_is_refused_and_changes_nothing(
             damaged[at] ^= 0xFF
             file.write_bytes(damaged)
             with pytest.raises(Refused, match="is damaged"):
-                backup.restore(home, file, now_s=NOW_S)
+                backup.restore_backup(home, file, now_s=NOW_S)
     for cut in (0, 100, len(whole) // 2):
         file.write_bytes(whole[:cut])
         with pytest.raises(Refused):
-            backup.restore(home, file, now_s=NOW_S)
+            backup.restore_backup(home, file, now_s=NOW_S)
     with pytest.raises(NotFound):
-        backup.restore(home, tmp_path / "nothing", now_s=NOW_S)
+        backup.restore_backup(home, tmp_path / "nothing", now_s=NOW_S)
     assert (home / places.STATE_DB).read_bytes() == before
 
 
 def test_a_backup_takes_the_name_of_an_older_one_and_of_nothing_else(
     home: Path, tmp_path: Path
 ) -> None:
-    backup.write(home, tmp_path / "b", now_s=NOW_S)
+    backup.write_backup(home, tmp_path / "b", now_s=NOW_S)
     put(home, "more")
-    assert backup.write(home, tmp_path / "b", now_s=NOW_S).objects == 2
+    assert backup.write_backup(home, tmp_path / "b", now_s=NOW_S).objects == 2
     (tmp_path / "mine.txt").write_text("dear diary")
     with pytest.raises(Refused, match="is not a backup"):
-        backup.write(home, tmp_path / "mine.txt", now_s=NOW_S)
+        backup.write_backup(home, tmp_path / "mine.txt", now_s=NOW_S)
     assert (tmp_path / "mine.txt").read_text() == "dear diary"
     with pytest.raises(StoreError, match="cannot be written"):
-        backup.write(home, tmp_path / "no" / "b", now_s=NOW_S)
+        backup.write_backup(home, tmp_path / "no" / "b", now_s=NOW_S)
     with pytest.raises(NotFound, match="no store"):
-        backup.write(tmp_path / "empty", tmp_path / "c", now_s=NOW_S)
+        backup.write_backup(tmp_path / "empty", tmp_path / "c", now_s=NOW_S)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "home", "mine.txt"]
 
 
 def test_a_damaged_store_is_not_copied(home: Path, tmp_path: Path) -> None:
-    backup.write(home, tmp_path / "b", now_s=NOW_S)
+    backup.write_backup(home, tmp_path / "b", now_s=NOW_S)
     path = home / places.STATE_DB
     pages = path.read_bytes()
     path.write_bytes(pages[:8192] + b"\xff" * (len(pages) - 8192))
     whole = (tmp_path / "b").read_bytes()
     with pytest.raises(StoreError, match="is damaged"):
-        backup.write(home, tmp_path / "b", now_s=NOW_S)
+        backup.write_backup(home, tmp_path / "b", now_s=NOW_S)
     assert (tmp_path / "b").read_bytes() == whole
 
 
@@ -165,7 +165,7 @@ def test_a_disk_without_room_for_a_backup_is_said_and_holds_none(
         "from fleetctl.stores import backup\n"
         "from fleetctl.common.errors import StoreError\n"
         "home, disk = map(Path, sys.argv[1:])\n"
-        "try: backup.write(home, disk / 'b', now_s=1.0)\n"
+        "try: backup.write_backup(home, disk / 'b', now_s=1.0)\n"
         "except StoreError as error: print(error, list(disk.iterdir()))\n"
     )
     (tmp_path / "disk").mkdir()
@@ -206,7 +206,7 @@ def test_a_backup_under_load_is_of_one_moment(home: Path, tmp_path: Path) -> Non
         seen = []
         for number in range(5):
             file = tmp_path / f"b{number}"
-            backup.write(home, file, now_s=NOW_S)
+            backup.write_backup(home, file, now_s=NOW_S)
             seen.append(_moment(file, tmp_path / f"out{number}"))
         assert writer.poll() is None  # it wrote all the time
         writer.kill()
@@ -218,7 +218,7 @@ def test_a_backup_under_load_is_of_one_moment(home: Path, tmp_path: Path) -> Non
 
 
 def _moment(file: Path, into: Path) -> tuple[int, int, int, int]:
-    backup.check(file, into)
+    backup.check_backup(file, into)
     with closing(sqlite3.connect(into / "state.db")) as state:
         (objects,) = state.execute("SELECT count(*) FROM resources").fetchone()
         (labels,) = state.execute("SELECT labels FROM resources WHERE name = 'a'").fetchone()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import UsageError
-from fleetctl.stores.read.choosing import COLUMNS, SUCCEEDED, check, chosen
+from fleetctl.stores.read.row_filter import COLUMNS, SUCCEEDED, check_condition, choose_rows
 
 
 def row(idx: int, **fields: Any) -> tuple[Any, ...]:
@@ -30,7 +30,7 @@ ROWS = [row(3), row(0), row(1, state="Failed", result=None), row(2, exit_code=7)
     ],
 )
 def test_a_condition_chooses_rows_by_their_indexes(where: str, indexes: list[int]) -> None:
-    assert chosen(ROWS, where) == indexes
+    assert choose_rows(ROWS, where) == indexes
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_a_condition_chooses_rows_by_their_indexes(where: str, indexes: list[int
 )
 def test_what_is_no_condition_is_refused_with_the_columns(where: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        check(where)
+        check_condition(where)
     assert caught.value.hint
 
 
 def test_a_condition_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetctl.stores.read.choosing.STEPS_MAX", 2_000_000)
+    monkeypatch.setattr("fleetctl.stores.read.row_filter.STEPS_MAX", 2_000_000)
     endless = (
         "(with recursive n(x) as (select 1 union all select x + 1 from n) select max(x) from n)"
     )
     with pytest.raises(UsageError, match="takes too long"):
-        chosen(ROWS, f"{endless} > idx")
+        choose_rows(ROWS, f"{endless} > idx")

@@ -19,8 +19,8 @@ from fleetctl.common.install import install_hint
 from fleetctl.controllers.model import Resource
 from fleetctl.stores import backup
 from fleetctl.stores.copies import copies
-from fleetctl.stores.copies.names import PARTIAL, name_for, ours_among, too_many
-from fleetctl.stores.copies.remote import Remote
+from fleetctl.stores.copies.backup_names import PARTIAL, name_for, ours_among, too_many
+from fleetctl.stores.copies.remote_directory import RemoteDirectory
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import open_store
 
@@ -54,7 +54,7 @@ def founded(home: Path) -> Path:
 def there(where: str | Path) -> list[str]:
     if isinstance(where, Path):
         return sorted(it.name for it in where.iterdir())
-    return sorted(Remote(where).names())
+    return sorted(RemoteDirectory(where).names())
 
 
 @pytest.mark.parametrize("remote", [False, True])
@@ -63,22 +63,22 @@ def test_what_lies_there_is_put_back_and_of_ours_the_newest_stay(
 ) -> None:
     where = URL if remote else f"{tmp_path}/copies/"
     other = founded(tmp_path / "other")
-    copies.write(other, where, now_s=1.0)
+    copies.write_copy(other, where, now_s=1.0)
     if remote:
         fsspec.filesystem("memory").pipe("/backups/fleet/notes.txt", b"mine")
     else:
         (tmp_path / "copies" / "notes.txt").write_text("mine")
-    done = [copies.write(home, where, now_s=number * DAY_S, keep=2) for number in range(1, 5)]
+    done = [copies.write_copy(home, where, now_s=number * DAY_S, keep=2) for number in range(1, 5)]
     assert [len(it.dropped) for it in done] == [0, 0, 1, 1]
     left = there(URL if remote else tmp_path / "copies")
     assert [it.at for it in ours_among(left, done[0].about.store_id)] == [
         "19700104T000000Z", "19700105T000000Z",
     ]  # fmt: skip
     assert "notes.txt" in left and len(left) == 4
-    with pytest.raises(Refused, match="backups of 2 stores"), copies.fetched(home, where):
+    with pytest.raises(Refused, match="backups of 2 stores"), copies.fetch_copy(home, where):
         pass
-    with copies.fetched(home, done[-1].url) as file:
-        back = backup.restore(tmp_path / "new", file, now_s=5.0, replace=True)
+    with copies.fetch_copy(home, done[-1].url) as file:
+        back = backup.restore_backup(tmp_path / "new", file, now_s=5.0, replace=True)
     with Reader(tmp_path / "new") as reader:
         assert [row.name for row in reader.resources()] == ["a"]
     assert back.about.store_id == done[-1].about.store_id
@@ -91,9 +91,9 @@ def test_a_clock_that_was_ahead_costs_no_backup_that_is_new(
 ) -> None:
     where = URL if remote else f"{tmp_path}/copies/"
     for number in range(3):  # the clock says 2050, and is then put right
-        copies.write(home, where, now_s=(80 * 365 + number) * DAY_S, keep=3)
+        copies.write_copy(home, where, now_s=(80 * 365 + number) * DAY_S, keep=3)
     for number in range(1, 5):
-        done = copies.write(home, where, now_s=number * DAY_S, keep=3)
+        done = copies.write_copy(home, where, now_s=number * DAY_S, keep=3)
         left = there(URL if remote else tmp_path / "copies")
         assert done.url.rpartition("/")[2] in left
         assert len(left) == 3
@@ -141,9 +141,9 @@ def test_a_backup_counts_where_older_ones_cannot_be_let_go_of(
         if verb == "remove" and not path.endswith(PARTIAL):
             raise PermissionError("objects are locked")
 
-    first = copies.write(home, "faulty://backups/fleet", now_s=DAY_S, keep=1)
+    first = copies.write_copy(home, "faulty://backups/fleet", now_s=DAY_S, keep=1)
     faulty.fault = staticmethod(fault)
-    done = copies.write(home, "faulty://backups/fleet", now_s=2 * DAY_S, keep=1)
+    done = copies.write_copy(home, "faulty://backups/fleet", now_s=2 * DAY_S, keep=1)
     assert "objects are locked" in done.remark and not done.dropped and not first.remark
     assert len(there("faulty://backups/fleet")) == 2
 
@@ -165,7 +165,7 @@ def test_a_fault_on_the_way_leaves_nothing_that_counts_and_lets_nothing_go(
     home: Path, faulty: type[Faulty], verb: str, error: Exception, words: str
 ) -> None:
     url = "faulty://backups"
-    first = copies.write(home, url, now_s=DAY_S, keep=1)
+    first = copies.write_copy(home, url, now_s=DAY_S, keep=1)
 
     def fault(seen: str, path: str) -> None:
         if seen == verb:
@@ -173,12 +173,12 @@ def test_a_fault_on_the_way_leaves_nothing_that_counts_and_lets_nothing_go(
 
     faulty.fault = staticmethod(fault)
     with pytest.raises(FleetctlError, match=words):
-        copies.write(home, url, now_s=2 * DAY_S, keep=1)
+        copies.write_copy(home, url, now_s=2 * DAY_S, keep=1)
     faulty.fault = staticmethod(lambda verb, path: None)
     own = [it.name for it in ours_among(there(url), first.about.store_id)]
     assert own == [first.url.rpartition("/")[2]]
     # What was left on the way goes with a later one, and the newest are what count.
-    last = copies.write(home, url, now_s=9 * DAY_S, keep=1)
+    last = copies.write_copy(home, url, now_s=9 * DAY_S, keep=1)
     assert there(url) == [last.url.rpartition("/")[2]]
 
 
@@ -186,7 +186,7 @@ def cut_short(home: Path, faulty: type[Faulty]) -> list[str]:
     """A service that says it has all of it, and has half. The names that then count."""
     faulty.short = 1_000
     with pytest.raises(FleetctlError):
-        copies.write(home, "faulty://backups", now_s=DAY_S)
+        copies.write_copy(home, "faulty://backups", now_s=DAY_S)
     return [it.name for it in ours_among(there("faulty://backups"))]
 
 
@@ -199,11 +199,11 @@ def test_a_backup_that_is_counted_before_it_is_whole_is_caught(
 ) -> None:
     """The planted bug: written under its own name at once, and looked at afterwards."""
 
-    def put(self: Remote, file: Path, name: str) -> None:
+    def put(self: RemoteDirectory, file: Path, name: str) -> None:
         self._fs.put_file(str(file), f"{self._path}/{name}")
         self._must_be(f"{self._path}/{name}", file)
 
-    monkeypatch.setattr(Remote, "put", put)
+    monkeypatch.setattr(RemoteDirectory, "put", put)
     assert cut_short(home, faulty) != []
 
 
@@ -213,7 +213,7 @@ def test_the_disk_of_the_home_is_full(home: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(backup, "_copy_both", full)
     with pytest.raises(StoreError, match="No space left"):
-        copies.write(home, URL, now_s=DAY_S)
+        copies.write_copy(home, URL, now_s=DAY_S)
     assert there(URL) == []
 
 
@@ -228,16 +228,16 @@ def test_what_no_library_reaches_is_refused_with_what_installs_it(
     home: Path, where: str, words: str, hint: str
 ) -> None:
     with pytest.raises(Refused, match=words) as refused:
-        copies.write(home, where, now_s=1.0)
+        copies.write_copy(home, where, now_s=1.0)
     assert hint in refused.value.hint
 
 
 def test_a_file_is_a_file_and_nothing_is_kept_count_of_there(home: Path, tmp_path: Path) -> None:
-    done = copies.write(home, f"file://{tmp_path}/one.backup", now_s=1.0)
+    done = copies.write_copy(home, f"file://{tmp_path}/one.backup", now_s=1.0)
     assert done.url == f"{tmp_path}/one.backup"
     with pytest.raises(Refused, match="is one file"):
-        copies.write(home, f"{tmp_path}/one.backup", now_s=1.0, keep=2)
-    with pytest.raises(NotFound), copies.fetched(home, f"{URL}/none.backup"):
+        copies.write_copy(home, f"{tmp_path}/one.backup", now_s=1.0, keep=2)
+    with pytest.raises(NotFound), copies.fetch_copy(home, f"{URL}/none.backup"):
         pass
 
 
@@ -256,7 +256,7 @@ def test_what_a_killed_backup_left_is_tidied_up_a_day_later(home: Path, tmp_path
             (left / "state.db").write_bytes(b"half")
             at_s = time.time() - age_s
             os.utime(left, (at_s, at_s))
-    copies.write(home, f"{top}/", now_s=1.0)
-    copies.write(home, URL, now_s=1.0)
+    copies.write_copy(home, f"{top}/", now_s=1.0)
+    copies.write_copy(home, URL, now_s=1.0)
     assert [it.name for it in top.iterdir() if it.name.startswith(".")] == [f"{backup.ROOM}young"]
     assert [it.name for it in home.iterdir() if it.name.startswith(".")] == [f"{copies.ROOM}young"]

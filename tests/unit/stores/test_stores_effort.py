@@ -33,9 +33,9 @@ OF_THE_LIVE = ("resources_awake", "runs_held")
 def test_a_question_walks_over_no_finished_row(file: str, query: str) -> None:
     table = QUESTIONS[file, query]
     database = sqlite3.connect(":memory:")
-    for statement in queries.statements("state_schema.sql"):
+    for statement in queries.read_statements("state_schema.sql"):
         database.execute(statement)
-    asked = queries.named(file)[query]
+    asked = queries.read_queries(file)[query]
     count = max(map(int, re.findall(r"\?(\d)", asked)), default=asked.count("?"))
     steps = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {asked}", [1] * count)]
     scans = [step for step in steps if re.match(rf"SCAN {table}\b", step)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import EVENT_MESSAGE_CHARS_MAX, EVENTS_PER_OBJECT_MAX, EventRow
 from fleetctl.stores.read.reader import Reader

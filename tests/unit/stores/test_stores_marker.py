@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.stores import state_dir
 
 
@@ -30,6 +30,6 @@ def test_a_marker_reaches_the_disk_before_it_is_seen_and_then_its_directory_does
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", noted)
-    state_dir.write_marker(tmp_path, state_dir.Marker("store-1", 7))
+    state_dir.write_marker(tmp_path, state_dir.StoreMarker("store-1", 7))
     assert synced[0].endswith("holding store-1 7\n")
     assert "the directory: store-1 7\n" in synced[1:]

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from stores_disks import on_a_read_only_disk
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.model import CACHED, Resource, Run, RunState
 from fleetctl.stores import filesystem, state_dir
-from fleetctl.stores.base import Calls, EventRow, Remembered, Reusable
+from fleetctl.stores.base import CachedSuccess, CallSums, EventRow, ReuseScope
 from fleetctl.stores.codes import SCHEMA_VERSION
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import open_store
@@ -454,11 +454,11 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     runs = [run for run, _ in store.runs.of("u1")]
     assert store.sleep.awake(0.0) == ["u1"]
     assert store.ledger.entries() == []
-    assert store.cache.recall("a template", Reusable(("u1",))) == frozenset()
+    assert store.cache.recall("a template", ReuseScope(("u1",))) == frozenset()
     assert store.creates.times("modal") == []
     assert {run.saved_step for run in runs} == {None}
     assert store.runs.checkpoints_of("u1") == []
-    assert store.calls.sum_of("e1") == Calls()
+    assert store.calls.sum_of("e1") == CallSums()
     assert store.notices.waiting(after=0, count_max=1) == []
     store.close()
     assert [run.usd_per_s for run in runs] == [None] * 200
@@ -525,7 +525,7 @@ def test_an_older_store_knows_whose_results_it_has(home: Path) -> None:
     store = open_store(home, FixedClock())
     (first, *_) = (run for run, _ in store.runs.of("u1"))
     name = "fl-" + "a" * 26
-    result = Remembered("t", "u", "{}", "{}", first.name, "batchjob/x", 0, 7.0, 0.5, 9.0, "u1")
+    result = CachedSuccess("t", "u", "{}", "{}", first.name, "batchjob/x", 0, 7.0, 0.5, 9.0, "u1")
     reused = replace(
         first, name=name, sandbox=name, index=9000, state=RunState.STARTING, reason=CACHED,
         message="the result of batchjob/x 0, run fl-" + "b" * 26,
@@ -538,9 +538,9 @@ def test_an_older_store_knows_whose_results_it_has(home: Path) -> None:
     before_owners(home / places.STATE_DB)
     alter(home / places.STATE_DB, "PRAGMA user_version = 9")
     store = open_store(home, FixedClock())
-    assert store.cache.get("t", "u", Reusable(("u1",))) == result
-    assert store.cache.get("t", "v", Reusable(("u1",))) is None
-    assert store.cache.get("t", "v", Reusable(("u1",), shared=True)) == replace(other, owner="")
+    assert store.cache.get("t", "u", ReuseScope(("u1",))) == result
+    assert store.cache.get("t", "v", ReuseScope(("u1",))) is None
+    assert store.cache.get("t", "v", ReuseScope(("u1",), shared=True)) == replace(other, owner="")
     known = next(run for run, _ in store.runs.of("u1") if run.name == name)
     assert (known.worth_s, known.worth_usd) == (7.0, 0.5)
     store.close()

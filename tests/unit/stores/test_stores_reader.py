@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from stores_disks import on_a_read_only_disk
 
-from fleetctl.common import home as places
+from fleetctl.common import state_paths as places
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.stores.base import EventRow

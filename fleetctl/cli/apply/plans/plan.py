@@ -1,4 +1,4 @@
-"""`fleetctl plan`: what an apply would do, where it would run and what it would cost.
+"""`fleetctl plan`: shows the changes of an apply, where its work would run, and its cost.
 
 Offline: needs no controller, no account and no network, and changes nothing.
 """
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.plans import review
 from fleetctl.cli.apply.plans.review import add_review
-from fleetctl.cli.apply.request import documents_meant, policies_meant
+from fleetctl.cli.apply.request import collect_documents, collect_policies
+from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
 from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
@@ -21,17 +22,19 @@ from fleetctl.cli.command.flags import (
     add_output,
     add_policies,
     add_set,
-    said_namespace,
+    request_namespace,
 )
-from fleetctl.cli.command.values import money
-from fleetctl.cli.output.render import Screen
-from fleetctl.common.errors import FleetctlError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
+from fleetctl.cli.command.values import parse_money
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.errors import FleetctlError, UsageError
+from fleetctl.common.remote import REMOTE
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
 
 if TYPE_CHECKING:
-    from fleetctl.apply.cost.report import Report
-    from fleetctl.apply.review.conditions import Condition
+    from fleetctl.apply.cost.plan_report import PlanReport
+    from fleetctl.apply.review.conditions import FailCondition
+    from fleetctl.common.remote import RemoteFleet
 
 NO_CHANGE, ERROR, CHANGES = 0, 1, 2
 
@@ -71,8 +74,8 @@ def parser(verb: str) -> Parser:
         "--detailed-exitcode", action="store_true", help="0 no change, 1 error, 2 changes"
     )
     made.add_argument(
-        "--max-cost", type=money, metavar="USD",
-        help="refuse (3) when it may cost more, or when nobody knows",
+        "--max-cost", type=parse_money, metavar="USD",
+        help="refuse (3) when it may cost more, or when that is not known",
     )  # fmt: skip
     made.add_argument("--applyset", default="", metavar="NAME", help="as apply has it")
     made.add_argument(
@@ -84,35 +87,46 @@ def parser(verb: str) -> Parser:
     add_policies(made)
     add_set(made)
     add_allow_missing(made)
+    add_sweep_flags(made)
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
     try:
-        changes = _plan(args, screen)
+        with name_sweep_flags():
+            changes = _make_plan(args, screen)
     except FleetctlError as error:
         if not args.detailed_exitcode:
             raise
         screen.error(str(error), hint=error.hint)
         return ERROR
-    return CHANGES if changes and args.detailed_exitcode else NO_CHANGE
+    if changes and args.detailed_exitcode:
+        return CHANGES
+    return NO_CHANGE
 
 
-def _plan(args: Namespace, screen: Screen) -> bool:
-    """Show it, keep it if asked to; whether anything changes. Raises Refused beyond --max-cost."""
-    from fleetctl.apply.review.conditions import conditions_of, holding, of_plan
+def _make_plan(args: Namespace, screen: Screen) -> bool:
+    """Shows the plan, and writes it to a file on request; true where it has changes. Raises Refused
+    beyond --max-cost."""
+    from fleetctl.apply.review.conditions import conditions_of, list_met_conditions, of_plan
 
     conditions = conditions_of(args.fail_on)
-    if review.wanted(args):
-        return _review(args, screen, conditions)
-    from fleetctl.apply.policies.told import denials_of, refuse, warnings_of
-    from fleetctl.cli.apply.plans.file import save
-    from fleetctl.cli.apply.predictions import looked_at, permitted
-    from fleetctl.cli.apply.propose import refuse_above, reported
+    if review.wants_review(args):
+        return _review_revisions(args, screen, conditions)
+    from fleetctl.apply.local.local_checks import plan_locally
+    from fleetctl.apply.local.local_proposal import refuse_above
+    from fleetctl.apply.policies.report import denials_of, raise_if_denied, warnings_of
+    from fleetctl.cli.apply.plans.plan_file import save_plan
     from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.read.read_only import open_readonly
 
-    documents, place, policies = documents_meant(args, screen), home(), policies_meant(args)
+    if (remote := REMOTE.get()) is not None:
+        return _plan_over_server(args, remote, screen)
+    documents, place, policies = (
+        collect_documents(args, screen),
+        find_state_dir(),
+        collect_policies(args),
+    )
     order = {
         "applyset": args.applyset,
         "prune": args.prune,
@@ -120,55 +134,96 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         "takeOver": args.take_over,
         "allowMissing": args.allow_missing,
     }
-    order = {name: value for name, value in order.items() if value} | said_namespace(args)
+    order = {name: value for name, value in order.items() if value} | request_namespace(args)
     with open_readonly(place) as stored:
-        proposal, found = reported(place, stored, documents, order)
-        providers = proposal.accounts.backends
-        wrong, doubts = looked_at(stored, proposal.manifests, proposal.changes, providers, order)
+        planned = plan_locally(place, stored, documents, order, policies)
+        proposal, found, changes, wrong, doubts = planned
         if args.resolve:
-            from fleetctl.cli.apply.plans.resolving import resolved
+            from fleetctl.cli.apply.plans.package_resolution import resolve_packages
 
-            missing, unknown = resolved(proposal.manifests)
-            wrong, doubts = [*wrong, *missing], [*doubts, *unknown]
-        changes = permitted(stored, proposal.changes, policies, providers)
+            missing, unknown = resolve_packages(proposal.manifests)
+            wrong = [*wrong, *missing]
+            doubts = [*doubts, *unknown]
         if args.out is not None and not wrong and not denials_of(changes):
-            save(args.out, stored, documents, proposal.changes, order)
-    _show(found, args, screen, saved="" if wrong else args.out or "")
+            save_plan(args.out, stored, documents, proposal.changes, order)
+    _show_report(found, args, screen, saved="" if wrong else args.out or "")
     for note in dict.fromkeys(proposal.notes if args.verbose else ()):
-        screen.talk(safe(note))
+        screen.talk(escape_line(note))
     for warning in (*proposal.warnings, *doubts, *warnings_of(changes)):
-        screen.warn(safe(warning))
+        screen.warn(escape_line(warning))
     if wrong:
         raise ManifestErrors(wrong)
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
-    review.refuse(holding(conditions, of_plan(found, changes)))
-    refuse(changes, proposal.manifests)
+    review.refuse_review(list_met_conditions(conditions, of_plan(found, changes)))
+    raise_if_denied(changes, proposal.manifests)
     return found.changes
 
 
-def _review(args: Namespace, screen: Screen, conditions: Sequence[Condition]) -> bool:
-    from fleetctl.apply.review.conditions import holding, of_review
-    from fleetctl.apply.review.review import Sort
+def _plan_over_server(
+    args: Namespace,
+    remote: RemoteFleet,
+    screen: Screen,
+) -> bool:
+    """Prints the plan that a server makes, as JSON."""
+    from fleetctl.cli.team.inline_files import with_files_inside
+    from fleetctl.daemon.client.socket_client import raise_refusal
 
-    found = review.reviewed(args)
-    denied = [f"{it.key} is denied by {it.sentence}" for it in found.of(Sort.POLICY)]
-    held = holding(conditions, of_review(found))
-    review.show(replace(found, failed=(*denied, *held)), args, screen)
-    review.refuse(held, denied)
+    if args.output != "json" or args.out or args.policies or args.max_cost is not None:
+        raise UsageError(
+            "a server makes plans as JSON alone, without --out, --policy and --max-cost",
+            hint="fleetctl plan -f FILE -o json",
+        )
+    documents = with_files_inside(collect_documents(args, screen))
+    order = {"allowMissing": args.allow_missing, "applyset": args.applyset, "prune": args.prune}
+    message = {"verb": "plan", "documents": [it._asdict() for it in documents], **order}
+    reply = remote.send({**message, **request_namespace(args)})
+    plan = reply.get("plan")
+    if not isinstance(plan, dict):
+        raise_refusal(reply)
+    screen.data(json.dumps(plan, indent=2, ensure_ascii=False))
+    warnings = reply.get("warnings")
+    for warning in warnings if isinstance(warnings, list) else ():
+        screen.warn(escape_line(str(warning)))
+    if not reply.get("ok"):
+        findings = reply.get("findings")
+        found = [str(it["message"]) for it in findings] if isinstance(findings, list) else []
+        raise_refusal({**reply, "errors": found or reply.get("denied")})
+    return bool(plan.get("changes"))
+
+
+def _review_revisions(
+    args: Namespace,
+    screen: Screen,
+    conditions: Sequence[FailCondition],
+) -> bool:
+    from fleetctl.apply.review.conditions import list_met_conditions, of_review
+    from fleetctl.apply.review.review import RiskType
+
+    found = review.build_review(args)
+    denied = [f"{it.key} is denied by {it.sentence}" for it in found.of(RiskType.POLICY)]
+    held = list_met_conditions(conditions, of_review(found))
+    review.show_review(replace(found, failed=(*denied, *held)), args, screen)
+    review.refuse_review(held, denied)
     return bool(found.objects)
 
 
-def _show(found: Report, args: Namespace, screen: Screen, *, saved: str) -> None:
+def _show_report(
+    found: PlanReport,
+    args: Namespace,
+    screen: Screen,
+    *,
+    saved: str,
+) -> None:
     if args.output == "json":
-        from fleetctl.apply.cost.document import document
+        from fleetctl.apply.cost.document import render_plan
 
-        screen.data(json.dumps(document(found), indent=2, ensure_ascii=False))
+        screen.data(json.dumps(render_plan(found), indent=2, ensure_ascii=False))
     elif args.output == "markdown":
-        from fleetctl.cli.apply.plans.markdown import comment
+        from fleetctl.cli.apply.plans.plan_markdown import render_plan_comment
 
-        screen.data(comment(found))
+        screen.data(render_plan_comment(found))
     else:
-        from fleetctl.cli.apply.plans.screen import show
+        from fleetctl.cli.apply.plans.plan_screen import print_plan
 
-        show(found, screen, saved=saved)
+        print_plan(found, screen, saved=saved)

@@ -1,4 +1,4 @@
-"""`plan --diff-from REV --diff-to REV`: what a pull request would change. Called by plan.py."""
+"""`plan --diff-from REV --diff-to REV`: shows the changes of a pull request. Called by plan.py."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.command.flags import Parser, said_namespace
-from fleetctl.cli.output.render import Screen
+from fleetctl.cli.command.flags import Parser, request_namespace
+from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import Refused, UsageError
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
 
 if TYPE_CHECKING:
     from fleetctl.apply.review.review import Review
@@ -35,12 +35,12 @@ def add_review(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--fail-on", action="append", default=[], metavar="CONDITIONS",
-        help="end with 3 where one holds, such as cost>50,destroys-data,reruns>10",
+        help="exit with code 3 where one holds, such as cost>50,destroys-data,reruns>10",
     )  # fmt: skip
 
 
-def wanted(args: Namespace) -> bool:
-    """Raises UsageError for flags that do not go together."""
+def wants_review(args: Namespace) -> bool:
+    """Returns true for a review. Raises UsageError for flags that do not go together."""
     if not args.diff_from:
         if args.diff_to or args.live:
             flag = "--diff-to" if args.diff_to else "--live"
@@ -56,50 +56,58 @@ def wanted(args: Namespace) -> bool:
     return True
 
 
-def reviewed(args: Namespace) -> Review:
+def build_review(args: Namespace) -> Review:
     from fleetctl.apply.request.options import namespace_of
-    from fleetctl.apply.review.compare import Asked, compare
+    from fleetctl.apply.review.compare import ReviewRequest, compare_revisions
 
     def settle(documents: list[Document], lenient: bool) -> list[Document]:
-        return _settled(documents, args.set, lenient=lenient)
+        return _apply_settings(documents, args.set, lenient=lenient)
 
-    return compare(
-        Asked(
+    return compare_revisions(
+        ReviewRequest(
             directory=Path.cwd(),
             before=args.diff_from,
             after=args.diff_to or HEAD,
             files=tuple(args.files),
             values=tuple(args.values),
             recursive=args.recursive,
-            namespace=namespace_of(said_namespace(args)),
+            namespace=namespace_of(request_namespace(args)),
             settle=settle,
             policies=tuple(args.policies),
-            home=home() if args.live else None,
+            home=find_state_dir() if args.live else None,
         )
     )
 
 
-def show(found: Review, args: Namespace, screen: Screen) -> None:
+def show_review(
+    found: Review,
+    args: Namespace,
+    screen: Screen,
+) -> None:
     if args.output == "json":
-        from fleetctl.apply.review.document import document
+        from fleetctl.apply.review.document import render_review
 
-        screen.data(json.dumps(document(found), indent=2, ensure_ascii=False))
+        screen.data(json.dumps(render_review(found), indent=2, ensure_ascii=False))
     elif args.output == "markdown":
-        from fleetctl.cli.apply.plans.review_markdown import comment
+        from fleetctl.cli.apply.plans.review_markdown import render_review_comment
 
-        screen.data(comment(found))
+        screen.data(render_review_comment(found))
     else:
-        from fleetctl.cli.apply.plans.review_screen import show as show_text
+        from fleetctl.cli.apply.plans.review_screen import print_review as show_text
 
         show_text(found, screen)
     for warning in found.warnings:
-        screen.warn(safe(warning))
+        screen.warn(escape_line(warning))
 
 
-def _settled(
-    documents: list[Document], settings: Sequence[str], *, lenient: bool
+def _apply_settings(
+    documents: list[Document],
+    settings: Sequence[str],
+    *,
+    lenient: bool,
 ) -> list[Document]:
-    """With `--set`. lenient: without what these documents do not know, for an older revision."""
+    """Applies `--set`. lenient: without names that these documents do not know, for an older
+    revision."""
     if not settings or not documents:
         return documents
     from fleetctl.cli.apply.overrides import with_settings
@@ -113,18 +121,20 @@ def _settled(
         except UsageError:
             continue
         known.append(setting)
-    return with_settings(documents, known) if known else documents
+    if known:
+        return with_settings(documents, known)
+    return documents
 
 
-def refuse(held: Sequence[str], denied: Sequence[str] = ()) -> None:
-    """Raises Refused with what policies deny and which conditions hold."""
+def refuse_review(held: Sequence[str], denied: Sequence[str] = ()) -> None:
+    """Raises Refused with the denials of policies and the conditions that are met."""
     from fleetctl.specs.values.exempt import EXEMPT
 
     found = [*denied, *(f"--fail-on {it}" for it in held)]
     if found:
         raise Refused(
-            "\nerror: ".join(map(safe, found)),
-            hint="nothing was changed; take the condition away where this is meant"
+            "\nerror: ".join(map(escape_line, found)),
+            hint="nothing was changed; remove the condition where this is meant"
             if held
             else f"the annotation {EXEMPT} makes an exception for a while",
         )

@@ -1,1 +1,1 @@
-"""What `fleetctl run` makes: of a file and another command, or of flags alone."""
+"""Makes the manifest of `fleetctl run`: from a file and another command, or from flags alone."""

@@ -1,4 +1,4 @@
-"""Another command in the environment that a file gives its work. Called by run.py."""
+"""Runs another command in the environment of a file's work. Called by run.py."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import UsageError
+from fleetctl.manifest.document.short import full_values
 from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.specs.kinds.registry import KINDS, kind_called
@@ -16,43 +17,52 @@ if TYPE_CHECKING:
 
 NAME_CHARACTERS_MAX = 63
 _SUFFIX_BYTES = 2
-# What a run takes over of the spec beside its template.
+# The fields of the spec, beside its template, that a run takes over.
 _KEPT = ("placement", "nodes", "procPerNode", "ray", "rdma", "budget")
 _WORK = ("python", "command", "script")
 
 
-def plain(documents: Sequence[Document]) -> list[Document]:
-    """With variables and overlays in them: what a run leaves out may be all that refers to one."""
-    from fleetctl.manifest.rendering.render import rendered_documents, renders
+def expand_documents(documents: Sequence[Document]) -> list[Document]:
+    """Returns the documents with variables and overlays resolved: the fields that a run leaves out
+    may hold the only reference to a variable."""
+    from fleetctl.manifest.rendering.render import needs_rendering, rendered_documents
 
-    return rendered_documents(documents) if renders(documents) else list(documents)
+    if needs_rendering(documents):
+        return rendered_documents(documents)
+    return list(documents)
 
 
 def with_command(
-    documents: Sequence[Document], command: Sequence[str], stage: str | None
+    documents: Sequence[Document],
+    command: Sequence[str],
+    stage: str | None,
+    name: str | None = None,
 ) -> tuple[list[Document], str]:
-    """The documents with a TrainingRun of this command in place of the object that does work, and
-    its key. Raises UsageError where there is not one such object, and for an unknown stage.
+    """Returns the documents with a TrainingRun of this command instead of the object that does
+    work, and its key.
+
+    name: of the TrainingRun; else a new one, after the object's. Raises UsageError where there is
+    not one such object, and for an unknown stage.
     """
     found: list[str] = []
     made: list[Document] = []
     for document in documents:
         reading = read_manifests(document.path, document.text)
-        values = [root.value for root in reading.roots]
+        values = full_values(root.value for root in reading.roots)
         works = [it for it in values if isinstance(it, dict) and _does_work(it)]
         if reading.problems or not works:
             made.append(document)
             continue
         found += [str(it.get("metadata", {}).get("name")) for it in works]
-        changed = [_run_of(it, command, stage) if it in works else it for it in values]
+        changed = [_run_of(it, command, stage, name) if it in works else it for it in values]
         made.append(document._replace(text="---\n".join(map(to_yaml, changed))))
-        name = changed[values.index(works[0])]["metadata"]["name"]
+        key = f"trainingrun/{changed[values.index(works[0])]['metadata']['name']}"
     if len(found) != 1:
         raise UsageError(
             f"a run needs a file with one object that does work; here are {len(found)}",
             hint="name a file that has one",
         )
-    return made, f"trainingrun/{name}"
+    return made, key
 
 
 def _does_work(value: Mapping[str, object]) -> bool:
@@ -60,17 +70,29 @@ def _does_work(value: Mapping[str, object]) -> bool:
     return kind is not None and kind.runs
 
 
-def _run_of(value: dict[str, Any], command: Sequence[str], stage: str | None) -> dict[str, Any]:
-    spec, about = value.get("spec") or {}, value.get("metadata") or {}
+def _run_of(
+    value: dict[str, Any],
+    command: Sequence[str],
+    stage: str | None,
+    name: str | None,
+) -> dict[str, Any]:
+    spec = value.get("spec") or {}
+    about = value.get("metadata") or {}
     own = _stage_of(spec, stage) if stage else {}
-    template = {**(spec.get("template") or {})}
-    template["env"] = {**(template.get("env") or {}), **(own.pop("env", None) or {})}
+
     kept = {name: spec[name] for name in _KEPT if name in spec}
     kept |= {name: own.pop(name) for name in _KEPT if name in own}
+
+    template = {**(spec.get("template") or {})}
+    of_stage = own.pop("env", None) or {}
+    template["env"] = {**(template.get("env") or {}), **of_stage}
     template |= {name: it for name, it in own.items() if name != "name"}
     template = {name: it for name, it in template.items() if name not in _WORK and it != {}}
-    suffix = f"-run-{secrets.token_hex(_SUFFIX_BYTES)}"
-    name = f"{str(about.get('name'))[: NAME_CHARACTERS_MAX - len(suffix)]}{suffix}"
+
+    if name is None:
+        suffix = f"-run-{secrets.token_hex(_SUFFIX_BYTES)}"
+        stem = str(about.get("name"))[: NAME_CHARACTERS_MAX - len(suffix)]
+        name = f"{stem}{suffix}"
     return {
         **value,
         "kind": KINDS["TrainingRun"].name,

@@ -1,1 +1,1 @@
-"""What an apply answers, as its screen."""
+"""The screens that show the reply to an apply."""

@@ -1,21 +1,23 @@
-"""What an apply answers, object by object, as its screen."""
+"""The screen for the reply to an apply, object by object."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from fleetctl.cli.apply.screens.cost_lines import cost_lines
-from fleetctl.cli.output.render import Screen
-from fleetctl.common.text import safe
-from fleetctl.views.objects import mapping
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.text import escape_line
+from fleetctl.views.objects import as_mapping
 
-CLIENT, SERVER, NONE = "client", "server", "none"
+CLIENT = "client"
+SERVER = "server"
+NONE = "none"
 
 
 SAID_OF_DRY_RUNS = {CLIENT: " (dry run)", SERVER: " (server dry run)", NONE: ""}
 
 
-def show(
+def print_outcomes(
     results: Sequence[Mapping[str, object]],
     reply: Mapping[str, object],
     screen: Screen,
@@ -24,23 +26,29 @@ def show(
 ) -> None:
     rows = []
     for result in results:
-        message = f"{safe(str(result.get('key', '')))} {safe(str(result.get('outcome', '')))}{dry}"
-        rows.append([message, safe(str(result.get("message") or ""))])
-    planned = mapping(reply.get("planned"))
+        message = (
+            f"{escape_line(str(result.get('key', '')))} "
+            f"{escape_line(str(result.get('outcome', '')))}{dry}"
+        )
+        rows.append([message, escape_line(str(result.get("message") or ""))])
+    planned = as_mapping(reply.get("planned"))
     for result, line in zip(results, screen.table_lines((), rows), strict=True):
         screen.data(line)
-        for text in cost_lines(mapping(planned.get(str(result.get("key"))))):
-            screen.data(f"  {safe(text)}")
+        for text in cost_lines(as_mapping(planned.get(str(result.get("key"))))):
+            screen.data(f"  {escape_line(text)}")
     warnings = reply.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():
-        screen.warn(safe(str(warning)))
+        screen.warn(escape_line(str(warning)))
 
 
 def warn_of(
-    losses: Sequence[object], hint: str, order: Mapping[str, object], screen: Screen
+    losses: Sequence[object],
+    hint: str,
+    order: Mapping[str, object],
+    screen: Screen,
 ) -> None:
-    """What a dry run would ask about, were it none."""
+    """Warns of the losses that an apply would ask about, in a dry run."""
     for loss in losses:
-        screen.warn(safe(str(loss)))
+        screen.warn(escape_line(str(loss)))
     if losses and not order.get("yes"):
         screen.hint(f"to apply it: {hint}")

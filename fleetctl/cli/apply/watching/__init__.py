@@ -1,1 +1,1 @@
-"""`apply --watch`: apply again when a file is saved."""
+"""`apply --watch`: applies again when a file is saved."""

@@ -1,7 +1,7 @@
-"""`fleetctl apply --watch`: apply the files again whenever one of them is saved, until Ctrl-C.
+"""`fleetctl apply --watch`: applies the files again at every save, until Ctrl-C.
 
-What cannot be applied is told, and the old state stays: a file in the middle of an edit stops
-nothing. Never asks; what would lose running work needs `--yes`.
+An error is printed, and the old state stays: a file in the middle of an edit stops no work. Never
+asks; a loss of running work needs `--yes`.
 """
 
 from __future__ import annotations
@@ -13,45 +13,54 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.request import apply
-from fleetctl.cli.apply.screens.outcomes import show
-from fleetctl.cli.apply.watching.reread import Reread
-from fleetctl.cli.follow.supervise import detached
-from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.files import assignment, documents_of
+from fleetctl.cli.apply.request import send_apply, with_sweeps
+from fleetctl.cli.apply.screens.outcomes import print_outcomes
+from fleetctl.cli.apply.watching.source_watcher import SourceWatcher
+from fleetctl.cli.follow.wait_supervisor import report_detached
+from fleetctl.cli.output.screen import Screen
+from fleetctl.cli.targets.files import documents_of, parse_assignment
 from fleetctl.common.errors import FleetctlError, NotFound
-from fleetctl.common.home import home
-from fleetctl.common.text import safe
-from fleetctl.daemon.reach.client import results_of
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import escape_line
+from fleetctl.daemon.client.socket_client import results_of
 from fleetctl.manifest.files.documents import SUFFIXES
 
 if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document
 
-# An editor writes a file in several steps, some milliseconds apart; a save is over when it is quiet
-# for so long. Beyond the second bound it is taken as it is.
-QUIET_MS, NOISY_MS_MAX = 10, 60
-# What no notification told of (a network disk, the moment before the watching began) is found so.
+# An editor writes a file in several steps, some milliseconds apart; a save has ended when the file
+# is quiet for so long. Beyond the second bound it is read as it is.
+QUIET_MS = 10
+NOISY_MS_MAX = 60
+# Finds changes without a notification (on a network disk, or just before the watching began).
 LOOK_EVERY_MS = 250
-# Editors that save by renaming take the file away for a moment.
-AWAY_S, AWAY_LOOK_S = 0.5, 0.01
+# Editors that save by renaming remove the file for a moment.
+AWAY_S = 0.5
+AWAY_LOOK_S = 0.01
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".csv")  # of `tasks.fromFile`
 
 
-def watch(args: Namespace, order: Mapping[str, object], screen: Screen) -> int:
-    """130 after Ctrl-C. Raises NotFound when a file is not there at the start."""
+def watch_manifests(
+    args: Namespace,
+    order: Mapping[str, object],
+    screen: Screen,
+) -> int:
+    """Returns 130 after Ctrl-C. Raises NotFound when a file is missing at the start."""
     files: Sequence[str] = args.files
-    turns = _Turns(order, screen)
-    read = partial(_read, args)
+    turns = _WatchState(order, screen)
+    read = partial(_read_files, args)
     turns.take(read())
-    announced, code = False, Reread()
+    announced = False
+    code = SourceWatcher()
     try:
-        for touched in _saves([*files, *args.values], recursive=args.recursive):
+        for touched in _watch_saves([*files, *args.values], recursive=args.recursive):
             if not announced:
-                # The first look comes when the watching has begun: said earlier it would not hold.
-                screen.talk(f"watching {' '.join(map(safe, files))}; Ctrl-C ends the watching")
+                # The watching has begun by the first look: an earlier message could be untrue.
+                screen.talk(
+                    f"watching {' '.join(map(escape_line, files))}; Ctrl-C ends the watching"
+                )
                 announced = True
-            documents = _documents(read, screen)
+            documents = _load_documents(read, screen)
             touched = code.touched(turns.read) or touched
             if documents is not None and (touched or documents != turns.seen):
                 turns.take(documents)
@@ -61,33 +70,41 @@ def watch(args: Namespace, order: Mapping[str, object], screen: Screen) -> int:
     again = " ".join(f"-f {name}" for name in files) + (" -R" if args.recursive else "")
     again += "".join(f" --values {it}" for it in args.values)
     again += "".join(f" --set {it}" for it in args.set)
-    return detached(keys or list(turns.keys), f"fleetctl apply {again} --watch", screen)
+    return report_detached(keys or list(turns.keys), f"fleetctl apply {again} --watch", screen)
 
 
-class _Turns:
-    """What was applied last, so that only news is told."""
+class _WatchState:
+    """The state of the last apply, so that only changes are printed."""
 
     def __init__(self, order: Mapping[str, object], screen: Screen) -> None:
         self._order = order
         self._screen = screen
-        self._told = ""  # the last error: it is told once, however often the file is touched
+        self._told = ""  # the last error: printed once, however often the file is touched
         self.seen: list[Document] | None = None
-        self.read: tuple[str, ...] = ()  # what the manifests name: data files, directories of code
+        # The paths in the manifests: data files, directories of code.
+        self.read: tuple[str, ...] = ()
         self.keys: dict[str, None] = {}
 
     def take(self, documents: list[Document]) -> None:
-        first, self.seen = self.seen is None, documents
+        first = self.seen is None
+        self.seen = documents
         try:
-            # Nobody is asked: whoever edits looks at the editor.
+            # No question to the user: a user who edits looks at the editor.
             order = {**self._order, "tellRead": True}
-            reply = apply(home(), documents, order, self._screen, piped=True)
+            reply = send_apply(
+                find_state_dir(),
+                documents,
+                order,
+                self._screen,
+                piped=True,
+            )
         except FleetctlError as error:
             if str(error) != self._told:
                 self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
                 self._screen.error(str(error), hint=error.hint)
                 self._screen.talk("nothing was applied; the old state stays")
             self._told = str(error)
-            # What overlays are made of may be what is wrong, and is to be looked at again.
+            # The bases of overlays may hold the error, and need to be read again.
             self.read = tuple(dict.fromkeys((*self.read, *_bases_of(documents))))
             return
         self._told = ""
@@ -103,16 +120,20 @@ class _Turns:
         news = [it for it in results if first or it.get("outcome") != "unchanged"]
         if news:
             self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
-        show(news, reply if news else {}, self._screen)
+        print_outcomes(news, reply if news else {}, self._screen)
         self._screen.flush()
 
 
-def _read(args: Namespace) -> list[Document]:
-    """A setting of what is no variable is told by the loader: variables come and go with edits."""
+def _read_files(args: Namespace) -> list[Document]:
+    """Reads the documents. The loader reports a setting without a variable: variables come and go
+    with edits."""
     found = documents_of(
-        args.files, values=args.values, recursive=args.recursive, may_be_empty=args.prune
+        args.files,
+        values=args.values,
+        recursive=args.recursive,
+        may_be_empty=args.prune,
     )
-    return [*found, *map(assignment, args.set)]
+    return [*with_sweeps(found, args), *map(parse_assignment, args.set)]
 
 
 def _bases_of(documents: Sequence[Document]) -> tuple[str, ...]:
@@ -123,9 +144,9 @@ def _bases_of(documents: Sequence[Document]) -> tuple[str, ...]:
     return bases_named(documents)
 
 
-def _saves(files: Sequence[str], *, recursive: bool) -> Iterator[bool]:
-    """After every save, and now and then: whether a file of data was touched, whose content the
-    manifests do not tell.
+def _watch_saves(files: Sequence[str], *, recursive: bool) -> Iterator[bool]:
+    """Yields after every save, and at intervals: true where a file of data was touched, whose
+    content is not in the manifests.
     """
     import watchfiles
 
@@ -142,8 +163,9 @@ def _saves(files: Sequence[str], *, recursive: bool) -> Iterator[bool]:
         yield any(path.endswith(DATA_SUFFIXES) for _, path in changes)
 
 
-def _documents(read: Callable[[], list[Document]], screen: Screen) -> list[Document] | None:
-    """The files as they are; None, after a while and with a word, when one is gone."""
+def _load_documents(read: Callable[[], list[Document]], screen: Screen) -> list[Document] | None:
+    """Returns the files as they are; None, after a while and with a message, when one is
+    missing."""
     until_s = time.monotonic() + AWAY_S
     while True:
         try:

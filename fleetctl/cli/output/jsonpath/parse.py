@@ -1,22 +1,22 @@
-"""Text to nodes. What kubectl accepts is accepted, and means the same."""
+"""Parses text into nodes. Accepts every template of kubectl, with the same meaning."""
 
 from __future__ import annotations
 
 import re
 
-from fleetctl.cli.output.jsonpath.nodes import (
-    Field,
-    Filter,
-    Index,
-    Literal,
+from fleetctl.cli.output.jsonpath.template_nodes import (
+    FieldStep,
+    FilterStep,
+    IndexStep,
+    LiteralStep,
     Path,
-    Range,
-    Recursive,
-    Slice,
+    RangeBlock,
+    RecursiveStep,
+    SliceStep,
     Step,
     Template,
-    Union,
-    Wildcard,
+    UnionStep,
+    WildcardStep,
 )
 from fleetctl.common.errors import UsageError
 
@@ -33,35 +33,36 @@ _OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 def parse_template(text: str) -> Template:
-    """Text with actions in braces. Raises UsageError that says where it goes wrong."""
+    """Parses text with actions in braces. Raises UsageError that names the position of the
+    error."""
     if len(text) > TEMPLATE_CHARS_MAX:
         raise UsageError(f"a JSONPath template has at most {TEMPLATE_CHARS_MAX} characters")
     # kubectl takes `-o jsonpath=.metadata.name` as well.
     if "{" not in text and text.startswith((".", "$", "@", "[")):
         return (parse_path(text),)
     cursor = _Cursor(text)
-    made = _template(cursor, depth=0)
+    made = _parse_parts(cursor, depth=0)
     if not cursor.at_end:
         raise cursor.wrong("`{end}` closes no `{range}`")
     return made
 
 
 def parse_path(text: str) -> Path:
-    """One path, relaxed as for `--sort-by`: `{.a.b}`, `.a.b` and `a.b` are the same."""
+    """Parses one path, relaxed as for `--sort-by`: `{.a.b}`, `.a.b` and `a.b` are the same."""
     inner = text.strip()
     if inner.startswith("{") and inner.endswith("}"):
         inner = inner[1:-1].strip()
     if not inner:
         raise UsageError("a path is empty", hint="such as .metadata.name")
     cursor = _Cursor(inner if inner[0] in ".$@[" else f".{inner}")
-    path = _path(cursor, stop="", depth=0)
+    path = _parse_steps(cursor, stop="", depth=0)
     if not cursor.at_end:
         raise cursor.wrong(f"`{cursor.peek()}` is one too many")
     return path
 
 
 class _Cursor:
-    """A place in a text."""
+    """A position in a text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -85,11 +86,11 @@ class _Cursor:
         return UsageError(f"JSONPath `{self.text}`, character {self.at + 1}: {what}", hint=HINT)
 
 
-def _template(cursor: _Cursor, *, depth: int) -> Template:
-    """Up to the end of the text, or to an `{end}`, which is left for the caller."""
+def _parse_parts(cursor: _Cursor, *, depth: int) -> Template:
+    """Parses up to the end of the text, or to an `{end}`, which is left for the caller."""
     if depth > DEPTH_MAX:
         raise cursor.wrong(f"more than {DEPTH_MAX} ranges in one another")
-    made: list[str | Path | Range] = []
+    made: list[str | Path | RangeBlock] = []
     while not cursor.at_end:
         if not cursor.starts("{"):
             end = cursor.text.find("{", cursor.at)
@@ -106,11 +107,11 @@ def _template(cursor: _Cursor, *, depth: int) -> Template:
             return tuple(made)
         if word and word[0] == "range":
             cursor.at = word.end()
-            over = _action(cursor)
-            made.append(Range(over, _template(cursor, depth=depth + 1)))
+            over = _parse_action(cursor)
+            made.append(RangeBlock(over, _parse_parts(cursor, depth=depth + 1)))
             _close_range(cursor)
         else:
-            made.append(_action(cursor))
+            made.append(_parse_action(cursor))
     return tuple(made)
 
 
@@ -126,16 +127,21 @@ def _close_range(cursor: _Cursor) -> None:
     cursor.at += 1
 
 
-def _action(cursor: _Cursor) -> Path:
-    """The rest of an action, with its closing brace."""
-    path = _path(cursor, stop="}", depth=0)
+def _parse_action(cursor: _Cursor) -> Path:
+    """Parses the rest of an action, with its closing brace."""
+    path = _parse_steps(cursor, stop="}", depth=0)
     if cursor.at_end:
         raise cursor.wrong("a `{` is not closed")
     cursor.at += 1
     return path
 
 
-def _path(cursor: _Cursor, *, stop: str, depth: int) -> Path:
+def _parse_steps(
+    cursor: _Cursor,
+    *,
+    stop: str,
+    depth: int,
+) -> Path:
     if depth > DEPTH_MAX:
         raise cursor.wrong(f"more than {DEPTH_MAX} filters in one another")
     steps: list[Step] = []
@@ -146,21 +152,21 @@ def _path(cursor: _Cursor, *, stop: str, depth: int) -> Path:
         if char.isspace() or char in "@$":  # the current thing: where every path begins
             cursor.at += 1
         elif cursor.starts("[?("):
-            steps.append(_filter(cursor, depth=depth))
+            steps.append(_parse_filter(cursor, depth=depth))
         elif char == "[":
-            steps.extend(_brackets(cursor, depth=depth))
+            steps.extend(_parse_brackets(cursor, depth=depth))
         elif cursor.starts(".."):
             cursor.at += 1 if cursor.text[cursor.at + 2 : cursor.at + 3] not in ("[", "") else 2
-            steps.append(Recursive())
+            steps.append(RecursiveStep())
         elif char == ".":
-            steps.append(_field(cursor))
+            steps.append(_parse_field(cursor))
         else:
-            steps.append(_literal(cursor))
-    return tuple(step for step in steps if step != Field(""))
+            steps.append(_parse_literal(cursor))
+    return tuple(step for step in steps if step != FieldStep(""))
 
 
-def _field(cursor: _Cursor) -> Step:
-    """`.name`, in which a backslash takes the next character as it is."""
+def _parse_field(cursor: _Cursor) -> Step:
+    """Parses `.name`, in which a backslash takes the next character as it is."""
     cursor.at += 1
     name = ""
     while not cursor.at_end and cursor.peek() not in _ENDS_A_FIELD:
@@ -168,29 +174,32 @@ def _field(cursor: _Cursor) -> Step:
             cursor.at += 1
         name += cursor.peek()
         cursor.at += 1
-    return Wildcard() if name == "*" else Field(name)
+    if name == "*":
+        return WildcardStep()
+    return FieldStep(name)
 
 
-def _literal(cursor: _Cursor) -> Literal:
+def _parse_literal(cursor: _Cursor) -> LiteralStep:
     char = cursor.peek()
     if char in "\"'":
-        return Literal(_quoted(cursor))
+        return LiteralStep(_parse_quoted(cursor))
     for pattern in (_NUMBER, _WORD):
         found = pattern.match(cursor.text, cursor.at)
         if found is None:
             continue
         if pattern is _NUMBER:
             cursor.at = found.end()
-            return Literal(float(found[0]) if found[1] or found[2] else int(found[0]))
+            return LiteralStep(float(found[0]) if found[1] or found[2] else int(found[0]))
         if found[0] in ("true", "false"):
             cursor.at = found.end()
-            return Literal(found[0] == "true")
+            return LiteralStep(found[0] == "true")
         raise cursor.wrong(f"`{found[0]}` is not a field; write `.{found[0]}`")
     raise cursor.wrong(f"`{char}` means nothing here")
 
 
-def _quoted(cursor: _Cursor) -> str:
-    quote, text = cursor.peek(), ""
+def _parse_quoted(cursor: _Cursor) -> str:
+    quote = cursor.peek()
+    text = ""
     cursor.at += 1
     while not cursor.at_end and cursor.peek() != quote:
         if cursor.peek() == "\\":
@@ -205,54 +214,66 @@ def _quoted(cursor: _Cursor) -> str:
     return text
 
 
-def _brackets(cursor: _Cursor, *, depth: int) -> Path:
+def _parse_brackets(cursor: _Cursor, *, depth: int) -> Path:
     begin = cursor.at
-    parts = [part.strip() for part in _split(_inside(cursor, "[", "]"))]
-    paths = [_subscript(part, cursor, begin, depth=depth) for part in parts]
-    return paths[0] if len(paths) == 1 else (Union(tuple(paths)),)
+    parts = [part.strip() for part in _split_commas(_read_enclosed(cursor, "[", "]"))]
+    paths = [_parse_subscript(part, cursor, begin, depth=depth) for part in parts]
+    if len(paths) == 1:
+        return paths[0]
+    return (UnionStep(tuple(paths)),)
 
 
-def _subscript(part: str, cursor: _Cursor, begin: int, *, depth: int) -> Path:
-    """`'a.b'` is the path a, b, as in kubectl; a name with a dot is `'a\\.b'`."""
+def _parse_subscript(
+    part: str,
+    cursor: _Cursor,
+    begin: int,
+    *,
+    depth: int,
+) -> Path:
+    r"""Parses a subscript: `'a.b'` is the path a, b, as in kubectl; a name with a dot is
+    `'a\.b'`."""
     if len(part) > 1 and part[0] in "'\"" and part[-1] == part[0]:
-        return _path(_Cursor(f".{part[1:-1]}"), stop="", depth=depth + 1)
+        return _parse_steps(_Cursor(f".{part[1:-1]}"), stop="", depth=depth + 1)
     if part == "*":
-        return (Slice(None, None, None),)
+        return (SliceStep(None, None, None),)
     found = _SLICE.fullmatch(part)
     if not part or part == "-" or found is None:
         cursor.at = begin
         raise cursor.wrong(f"`[{part}]` is neither a number, a slice, a 'name' nor `*`")
-    start, end, step = (_bound(text) for text in found.groups())
+    start, end, step = (_parse_bound(text) for text in found.groups())
     if found[2] is None:
         assert start is not None
-        return (Index(start),)
-    return (Slice(start, end, step),)
+        return (IndexStep(start),)
+    return (SliceStep(start, end, step),)
 
 
-def _bound(text: str | None) -> int | None:
+def _parse_bound(text: str | None) -> int | None:
     digits = (text or "").removeprefix(":")
-    return int(digits) if digits and digits != "-" else None
+    if digits and digits != "-":
+        return int(digits)
+    return None
 
 
-def _filter(cursor: _Cursor, *, depth: int) -> Filter:
+def _parse_filter(cursor: _Cursor, *, depth: int) -> FilterStep:
     cursor.at += 2
-    inside = _inside(cursor, "(", ")")
+    inside = _read_enclosed(cursor, "(", ")")
     if cursor.peek() != "]":
         raise cursor.wrong("a filter ends in `)]`")
     cursor.at += 1
-    left, op, right = _compared(inside)
+    left, op, right = _split_comparison(inside)
     if op not in ("", *_OPERATORS):
         raise cursor.wrong(f"`{op}` is not one of {' '.join(_OPERATORS)}")
-    return Filter(_side(left, depth), op, _side(right, depth))
+    return FilterStep(_parse_side(left, depth), op, _parse_side(right, depth))
 
 
-def _compared(text: str) -> tuple[str, str, str]:
-    """Left side, operator, right side; without an operator outside brackets all is left."""
-    cursor, nested = _Cursor(text), 0
+def _split_comparison(text: str) -> tuple[str, str, str]:
+    """Returns left side, operator, right side; without an operator outside brackets all is left."""
+    cursor = _Cursor(text)
+    nested = 0
     while not cursor.at_end:
         char = cursor.peek()
         if char in "\"'":
-            _quoted(cursor)
+            _parse_quoted(cursor)
             continue
         nested += (char in "[(") - (char in ")]")
         if char in "!<>=" and not nested:
@@ -264,17 +285,23 @@ def _compared(text: str) -> tuple[str, str, str]:
     return text, "", ""
 
 
-def _side(text: str, depth: int) -> Path:
-    return _path(_Cursor(text), stop="", depth=depth + 1)
+def _parse_side(text: str, depth: int) -> Path:
+    return _parse_steps(_Cursor(text), stop="", depth=depth + 1)
 
 
-def _inside(cursor: _Cursor, opens: str, closes: str) -> str:
-    """What stands between a bracket and the one that closes it; the cursor is moved behind that."""
-    begin, depth = cursor.at + 1, 0
+def _read_enclosed(
+    cursor: _Cursor,
+    opens: str,
+    closes: str,
+) -> str:
+    """Returns the text between a bracket and the one that closes it; the cursor is moved behind
+    that."""
+    begin = cursor.at + 1
+    depth = 0
     while not cursor.at_end:
         char = cursor.peek()
         if char in "\"'":
-            _quoted(cursor)
+            _parse_quoted(cursor)
             continue
         depth += (char == opens) - (char == closes)
         cursor.at += 1
@@ -283,12 +310,14 @@ def _inside(cursor: _Cursor, opens: str, closes: str) -> str:
     raise cursor.wrong(f"a `{opens}` is not closed")
 
 
-def _split(text: str) -> list[str]:
-    """At commas outside quotes."""
-    cursor, parts, begin = _Cursor(text), [], 0
+def _split_commas(text: str) -> list[str]:
+    """Splits at commas outside quotes."""
+    cursor = _Cursor(text)
+    parts = []
+    begin = 0
     while not cursor.at_end:
         if cursor.peek() in "\"'":
-            _quoted(cursor)
+            _parse_quoted(cursor)
             continue
         if cursor.peek() == ",":
             parts.append(text[begin : cursor.at])

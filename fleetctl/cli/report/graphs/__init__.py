@@ -1,1 +1,1 @@
-"""Drawings of what depends on what: for terminals, as SVG and as mermaid."""
+"""Drawings of dependencies: for terminals, as SVG and as mermaid."""

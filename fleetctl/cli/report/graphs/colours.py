@@ -1,4 +1,4 @@
-"""What colour a state has in drawings: (inside, line), with dark text readable on each."""
+"""The colours of states in drawings: (inside, line), with dark text readable on each."""
 
 from __future__ import annotations
 

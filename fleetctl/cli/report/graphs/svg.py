@@ -1,7 +1,7 @@
 """The graph as an SVG: layers from left to right, a box an object. Pure.
 
 A hundred lines of our own: programs that lay graphs out better are written in other languages, and
-what people chain has a dozen boxes.
+users chain a dozen objects.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ from collections.abc import Iterator
 from html import escape
 
 from fleetctl.cli.report.graphs.colours import COLOURS, OTHER
-from fleetctl.views.graph import Graph, Link, Node, layers
+from fleetctl.views.graph import DependencyGraph, GraphLink, GraphNode, split_layers
 
 # In pixels. A character of the font is about 7.3 wide.
-CHAR, HEIGHT, GAP_X, GAP_Y, MARGIN, PADDING = 7.3, 44, 90, 18, 16, 12
+CHAR = 7.3
+HEIGHT = 44
+GAP_X = 90
+GAP_Y = 18
+MARGIN = 16
+PADDING = 12
 FONT = "font-family='ui-monospace,Menlo,Consolas,monospace' font-size='12'"
 LABEL_LIFT = 5
 WIDTH_MIN = 90
@@ -21,8 +26,8 @@ WIDTH_MIN = 90
 Boxes = dict[str, tuple[float, float, float]]  # key -> left, top, width
 
 
-def lines(drawn: Graph) -> Iterator[str]:
-    boxes, width, height = _placed(drawn)
+def draw_lines(drawn: DependencyGraph) -> Iterator[str]:
+    boxes, width, height = _lay_out_boxes(drawn)
     yield (
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{width:.0f}' height='{height:.0f}'"
         f" viewBox='0 0 {width:.0f} {height:.0f}' {FONT} role='img'>"
@@ -34,18 +39,19 @@ def lines(drawn: Graph) -> Iterator[str]:
     )
     yield f"<rect width='{width:.0f}' height='{height:.0f}' fill='#ffffff'/>"
     for link in drawn.links:
-        yield from _arrow(link, boxes)
+        yield from _draw_arrow(link, boxes)
     for node in drawn.nodes:
-        yield from _box(node, boxes)
+        yield from _draw_box(node, boxes)
     yield "</svg>"
 
 
-def _placed(drawn: Graph) -> tuple[Boxes, float, float]:
-    """Where each box is, and the size of the whole."""
+def _lay_out_boxes(drawn: DependencyGraph) -> tuple[Boxes, float, float]:
+    """Returns the position of each box, and the size of the whole."""
     boxes: Boxes = {}
-    left, bottom = float(MARGIN), 0.0
-    for layer in layers(drawn):
-        width = max((_width(node) for node in layer), default=0.0)
+    left = float(MARGIN)
+    bottom = 0.0
+    for layer in split_layers(drawn):
+        width = max((_measure_width(node) for node in layer), default=0.0)
         for row, node in enumerate(layer):
             top = MARGIN + row * (HEIGHT + GAP_Y)
             boxes[node.key] = left, float(top), width
@@ -54,16 +60,16 @@ def _placed(drawn: Graph) -> tuple[Boxes, float, float]:
     return boxes, max(left - GAP_X, MARGIN) + MARGIN, bottom + MARGIN
 
 
-def _width(node: Node) -> float:
-    longest = max(len(node.key), len(_second(node)))
+def _measure_width(node: GraphNode) -> float:
+    longest = max(len(node.key), len(_format_state(node)))
     return max(WIDTH_MIN, longest * CHAR + 2 * PADDING)
 
 
-def _second(node: Node) -> str:
+def _format_state(node: GraphNode) -> str:
     return f"{node.state} {node.done}".strip()
 
 
-def _box(node: Node, boxes: Boxes) -> Iterator[str]:
+def _draw_box(node: GraphNode, boxes: Boxes) -> Iterator[str]:
     left, top, width = boxes[node.key]
     fill, line = COLOURS.get(node.state, OTHER)
     yield f"<g><title>{escape(node.why or node.state)}</title>"
@@ -72,7 +78,7 @@ def _box(node: Node, boxes: Boxes) -> Iterator[str]:
         f" fill='{fill}' stroke='{line}'/>"
     )
     middle = left + width / 2
-    for lift, text, weight in ((18, node.key, "600"), (34, _second(node), "400")):
+    for lift, text, weight in ((18, node.key, "600"), (34, _format_state(node), "400")):
         yield (
             f"<text x='{middle:.1f}' y='{top + lift:.1f}' text-anchor='middle'"
             f" font-weight='{weight}' fill='#111'>{escape(text)}</text>"
@@ -80,10 +86,13 @@ def _box(node: Node, boxes: Boxes) -> Iterator[str]:
     yield "</g>"
 
 
-def _arrow(link: Link, boxes: Boxes) -> Iterator[str]:
+def _draw_arrow(link: GraphLink, boxes: Boxes) -> Iterator[str]:
     left, top, width = boxes[link.tail]
     to_left, to_top, _ = boxes[link.head]
-    x1, y1, x2, y2 = left + width, top + HEIGHT / 2, to_left, to_top + HEIGHT / 2
+    x1 = left + width
+    y1 = top + HEIGHT / 2
+    x2 = to_left
+    y2 = to_top + HEIGHT / 2
     bend = max(GAP_X / 2, (x2 - x1) / 2)
     yield (
         f"<path d='M{x1:.1f},{y1:.1f} C{x1 + bend:.1f},{y1:.1f} {x2 - bend:.1f},{y2:.1f}"

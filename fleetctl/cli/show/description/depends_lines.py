@@ -1,11 +1,11 @@
-"""What an object depends on, a line each, for `describe`. Pure."""
+"""The dependencies of an object, a line each, for `describe`. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.common.text import safe
-from fleetctl.views.objects import View, mapping
+from fleetctl.common.text import escape_line
+from fleetctl.views.objects import View, as_mapping
 
 SHOWN_MAX = 10
 _WORDS = {
@@ -17,11 +17,11 @@ _WORDS = {
 
 
 def dependency_lines(seen: View) -> Iterator[str]:
-    """`batchjob/prep must succeed: Waiting`."""
+    """Yields `batchjob/prep must succeed: Waiting`."""
     found = seen.status.get("dependencies")
-    listed = [mapping(it) for it in found] if isinstance(found, list) else []
+    listed = [as_mapping(it) for it in found] if isinstance(found, list) else []
     for it in listed[:SHOWN_MAX]:
         condition = str(it.get("condition"))
-        yield safe(f"{it.get('on')} {_WORDS.get(condition, condition)}: {it.get('state')}")
+        yield escape_line(f"{it.get('on')} {_WORDS.get(condition, condition)}: {it.get('state')}")
     if len(listed) > SHOWN_MAX:
         yield f"and {len(listed) - SHOWN_MAX} more"

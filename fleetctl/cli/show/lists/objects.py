@@ -1,4 +1,5 @@
-"""Which objects `get` lists, and the rows of their table. Called by get.py and watch.py."""
+"""Selects the objects that `get` lists, and makes the rows of their table. Called by get.py and
+watch.py."""
 
 from __future__ import annotations
 
@@ -7,24 +8,29 @@ from collections.abc import Sequence
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
-from fleetctl.common.text import safe
+from fleetctl.common.text import escape_line
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
-from fleetctl.views.columns import NAMESPACE, columns, filled, labels_asked
-from fleetctl.views.kinds import Target, kinds_of, target, target_of
+from fleetctl.views.columns import (
+    NAMESPACE,
+    build_label_columns,
+    choose_columns,
+    drop_empty_columns,
+)
+from fleetctl.views.kinds import Target, kinds_of, parse_target, target_of
 from fleetctl.views.objects import (
     View,
-    document,
+    build_document,
 )
-from fleetctl.views.reading import Reading, must_find_all
-from fleetctl.views.selectors import Term, matches
+from fleetctl.views.selectors import LabelTerm, matches_labels
+from fleetctl.views.store_reading import StoreReading, must_find_all
 
 HINT_CHARS_MAX = 100
 
 
-class Wanted:
-    """What the words ask for: every object of `kinds` (none = of all kinds) in `namespace` (None =
-    in all), or the `targets`; and how a table of them looks.
+class ListRequest:
+    """The objects requested on the command line: every object of `kinds` (empty = all kinds) in
+    `namespace` (None = all), or the `targets`; and the form of their table.
     """
 
     __slots__ = ("headers", "kinds", "labels", "namespace", "show_labels", "targets")
@@ -48,23 +54,28 @@ class Wanted:
 
     @property
     def kind(self) -> Kind | None:
-        """The only one that is asked for; None for a mixture."""
-        return self.kinds[0] if len(self.kinds) == 1 else None
+        """Returns the only requested kind; None for a mixture."""
+        if len(self.kinds) == 1:
+            return self.kinds[0]
+        return None
 
     @property
     def one(self) -> bool:
         return len(self.targets) == 1
 
-    def views(self, reading: Reading, *, specs: bool = False) -> list[View]:
-        """All of the kinds and the namespace, oldest first."""
+    def views(self, reading: StoreReading, *, specs: bool = False) -> list[View]:
+        """Returns all objects of the kinds and the namespace, oldest first."""
         found = reading.views(self.kind, specs=specs, namespace=self.namespace)
-        return [it for it in found if it.kind in self.kinds] if len(self.kinds) > 1 else found
+        if len(self.kinds) > 1:
+            return [it for it in found if it.kind in self.kinds]
+        return found
 
 
-def wanted_of(args: Namespace) -> Wanted:
-    words, namespace = args.words, None if args.everywhere else args.namespace
-    kinds, targets = _meant(words, namespace)
-    return Wanted(
+def parse_list_request(args: Namespace) -> ListRequest:
+    words = args.words
+    namespace = None if args.everywhere else args.namespace
+    kinds, targets = _parse_words(words, namespace)
+    return ListRequest(
         kinds,
         targets,
         namespace,
@@ -74,13 +85,13 @@ def wanted_of(args: Namespace) -> Wanted:
     )
 
 
-def _meant(words: Sequence[str], namespace: str | None) -> tuple[list[Kind], list[Target]]:
-    """The kinds and the objects of the words; without objects all of the kinds."""
+def _parse_words(words: Sequence[str], namespace: str | None) -> tuple[list[Kind], list[Target]]:
+    """Returns the kinds and the objects of the words; without objects all of the kinds."""
     if namespace is None and ("/" in words[0] or len(words) > 1):
         raise UsageError("a name is looked for in one namespace", hint="say which with -n")
     within = namespace or DEFAULT_NAMESPACE
     if "/" in words[0]:
-        targets = [target(word, within) for word in words]
+        targets = [parse_target(word, within) for word in words]
         return list(dict.fromkeys(found.kind for found in targets)), targets
     if words[0].lower() == "all":
         if len(words) > 1:
@@ -93,53 +104,63 @@ def _meant(words: Sequence[str], namespace: str | None) -> tuple[list[Kind], lis
     return kinds, [target_of(kind, name, within) for kind in kinds for name in words[1:]]
 
 
-def select(
-    wanted: Wanted, terms: Sequence[Term], reading: Reading, *, specs: bool = False
+def select_objects(
+    wanted: ListRequest,
+    terms: Sequence[LabelTerm],
+    reading: StoreReading,
+    *,
+    specs: bool = False,
 ) -> list[View]:
-    """The objects asked for, oldest first. Raises NotFound for a name that is not there.
+    """Returns the requested objects, oldest first. Raises NotFound for a missing name.
 
-    specs: all of them will be asked for, and are read at once.
+    specs: all specs will be needed, and are read at once.
     """
     if not wanted.targets:
         seen = wanted.views(reading, specs=specs)
     else:
         seen = must_find_all(wanted.targets, reading)
-    return [view for view in seen if matches(view.resource.labels, terms)] if terms else seen
+    if terms:
+        return [view for view in seen if matches_labels(view.resource.labels, terms)]
+    return seen
 
 
-def pick(found: list[View], args: Namespace) -> list[View]:
-    """Those that `--field-selector` takes, in the order of `--sort-by`."""
+def filter_objects(found: list[View], args: Namespace) -> list[View]:
+    """Returns those that `--field-selector` takes, in the order of `--sort-by`."""
     if not args.fields and not args.sort_by:
         return found
-    from fleetctl.cli.output.select import picked
+    from fleetctl.cli.output.select import select_items
 
     now_s = SystemClock().now_s()
-    return picked(
+    return select_items(
         found,
-        lambda view, parts: document(view, now_s, parts=parts),
+        lambda view, parts: build_document(view, now_s, parts=parts),
         fields=args.fields,
         sort_by=args.sort_by,
     )
 
 
-def named(view: View) -> str:
-    """`batchjob/x`, which is no more than kubectl says: scripts put `-n` behind it."""
-    return safe(object_key(view.kind.name, view.resource.name))
+def format_name(view: View) -> str:
+    """Returns `batchjob/x`, as kubectl does: scripts put `-n` behind it."""
+    return escape_line(object_key(view.kind.name, view.resource.name))
 
 
-def cells(
-    found: list[View], wanted: Wanted, *, wide: bool, whole: bool = False
+def build_table(
+    found: list[View],
+    wanted: ListRequest,
+    *,
+    wide: bool,
+    whole: bool = False,
 ) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of a table of these objects. whole: with columns that have nothing,
-    for what comes later may have it.
+    """Returns the header and the rows of a table of these objects. whole: with empty columns, for
+    later rows may fill them.
     """
-    shown = columns(wanted.kind, wide=wide)
+    shown = choose_columns(wanted.kind, wide=wide)
     if wanted.kind is not None and wanted.kind.name == "Volume":
         from fleetctl.cli.show.lists.volume_size import with_size
 
         shown = with_size(shown)
     if wanted.labels or wanted.show_labels:
-        shown = (*shown, *labels_asked(wanted.labels, everything=wanted.show_labels))
+        shown = (*shown, *build_label_columns(wanted.labels, everything=wanted.show_labels))
     if wanted.namespace is None and (wanted.kind is None or wanted.kind.namespaced):
         shown = (NAMESPACE, *shown)
     now_s = SystemClock().now_s()
@@ -147,5 +168,5 @@ def cells(
     if wide or whole:
         header = [column.title for column in shown]
     else:
-        header, rows = filled(shown, rows)
+        header, rows = drop_empty_columns(shown, rows)
     return header if wanted.headers else [], rows

@@ -1,54 +1,68 @@
-"""The size of a volume, for people: exact, or `-` where it is not known; never a guess."""
+"""The size of a volume on screens: exact, or `-` where it is not known; never a guess."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fleetctl.common.errors import NotFound
-from fleetctl.common.home import home
+from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import byte_size
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.values.namespaces import asset_name
-from fleetctl.views.columns import Column
+from fleetctl.views.columns import TableColumn
 from fleetctl.views.objects import NONE, READY, View
+from fleetctl.views.store_reading import StoreReading
 
 
-def with_size(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns of volumes with one more behind the provider."""
+def with_size(columns: Sequence[TableColumn]) -> tuple[TableColumn, ...]:
+    """Returns the columns of volumes with one more behind the provider."""
     at = [column.title for column in columns].index("PROVIDER") + 1
-    return (*columns[:at], Column("SIZE", _listed), *columns[at:])
+    return (*columns[:at], TableColumn("SIZE", _format_listed_size), *columns[at:])
 
 
-def _listed(seen: View, _now_s: float) -> str:
-    """Of this machine's volumes alone; a list asks no provider."""
+def _format_listed_size(seen: View, _now_s: float) -> str:
+    """Returns the size of this machine's volumes alone; a list sends no request to a provider."""
     if seen.phase != READY:
         return NONE
     from fleetctl.wiring.plugins import listed_bytes
 
     sort = str(seen.spec().get("provider") or DEFAULT_PROVIDER)
-    return _shown(listed_bytes(sort, home(), _at_provider(seen)))
+    return _format_size(listed_bytes(sort, find_state_dir(), _at_provider(seen)))
 
 
-def asked(seen: View) -> str:
-    """What the provider says, which may take it some seconds."""
+def query_size(seen: View) -> str:
+    """Requests the size from the provider, which may take some seconds."""
     if seen.phase != READY:
         return NONE
     import asyncio
 
     from fleetctl.cli.targets.accounts import account_named
-    from fleetctl.wiring.accounts import volume_files
+    from fleetctl.wiring.account_registry import volume_files
 
     try:
-        account = account_named(str(seen.spec().get("provider") or DEFAULT_PROVIDER), home())
+        account = account_named(
+            str(seen.spec().get("provider") or DEFAULT_PROVIDER), find_state_dir()
+        )
     except NotFound:
-        return NONE  # nobody declares that provider any more
-    files = volume_files(account, home())
-    return _shown(asyncio.run(files.size(_at_provider(seen))))
+        return NONE  # the provider is not declared any more
+    files = volume_files(account, find_state_dir())
+    return _format_size(asyncio.run(files.size(_at_provider(seen))))
+
+
+def volume_lines(
+    seen: View,
+    _reading: StoreReading,
+    _now_s: float,
+) -> Iterator[tuple[str, str]]:
+    """Yields the lines of `describe`."""
+    yield "Size", query_size(seen)
 
 
 def _at_provider(seen: View) -> str:
     return asset_name(seen.resource.name, seen.resource.namespace)
 
 
-def _shown(size: int | None) -> str:
-    return NONE if size is None else byte_size(size)
+def _format_size(size: int | None) -> str:
+    if size is None:
+        return NONE
+    return byte_size(size)

@@ -1,1 +1,1 @@
-"""Copies of the state that are made when the settings say so."""
+"""Copies the state on the schedule of the settings."""

@@ -1,8 +1,8 @@
-"""Backups on a schedule: another process makes what controllers/kinds/backups says is due, and what
-became of it is written to the status of the settings.
+"""Makes backups on a schedule: another process makes the copies that controllers/kinds/backups
+finds due, and the outcome is written to the status of the settings.
 
-A moment is done when the copy is whole and that is written down; a controller that ends in between
-makes another copy, which harms nobody.
+A moment is done when the copy is whole and recorded; a controller that ends in between makes
+another copy, which is harmless.
 """
 
 from __future__ import annotations
@@ -12,27 +12,35 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.controllers.kinds.backups.decide import (
-    Memory,
+from fleetctl.controllers.kinds.backups.backup_decision import (
+    BackupMemory,
     block_of,
-    due,
-    failed,
+    find_due_backup,
     memory_of,
+    record_failure,
+    record_success,
     retry_s,
-    succeeded,
 )
-from fleetctl.engine.execute.retention import Unreadable, settings_in
-from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.kinds.backups.status import KEY, latest
+from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.engine.execute.retention import SettingsUnreadable, settings_in
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.engine.kinds.backups.settings_status import (
+    KEY,
+    KIND,
+    read_latest,
+    settings_status,
+)
+from fleetctl.engine.shared.part import EnginePart, Helper, PartWiring
 from fleetctl.specs.kinds.settings import BackupSettings
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.tracking.track import Track
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -42,7 +50,7 @@ ERROR_CHARS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BackupResult:
     """url: of the backup, an absolute path or a URL. dropped: how many older ones went. remark: why
     not all that should have gone did, or empty.
     """
@@ -54,21 +62,45 @@ class Made:
 
 
 # Makes one: where to, how many stay, variables that it gets beside ours. Raises FleetctlError.
-Make = Callable[[str, int, Mapping[str, str]], Awaitable[Made]]
-Secrets = Callable[[tuple[str, ...], str], Found]
+Make = Callable[[str, int, Mapping[str, str]], Awaitable[BackupResult]]
+Secrets = Callable[[tuple[str, ...], str], ResolvedSecrets]
 
 
-class Backups:
-    """make: None = this engine makes none. secrets: finds values."""
+class Backups(EnginePart):
+    """make: None = this engine makes no backups. secrets: resolves values."""
 
-    def __init__(self, state: State, *, make: Make | None, secrets: Secrets) -> None:
+    kind = KIND
+
+    def __init__(
+        self,
+        state: EngineState,
+        *,
+        make: Make | None,
+        secrets: Secrets,
+    ) -> None:
         self._state, self._make, self._secrets = state, make, secrets
 
-    @property
-    def wanted(self) -> bool:
-        """Whether somebody must be there for the next one."""
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(wiring.state, make=wiring.services.backup, secrets=wiring.secrets)
+
+    def list_helpers(self) -> tuple[Helper, ...]:
+        return (self.tend,)
+
+    def add_status(
+        self,
+        track: Track,
+        status: Status,
+        now_s: float,
+    ) -> Status:
+        if track.resource.deleted_at_s is not None:
+            return status
+        return status | settings_status(self._state, track, now_s)
+
+    def is_idle(self) -> bool:
+        """Returns false if a controller must be running for the next backup."""
         found = self._settings() if self._make is not None else None
-        return found is not None and not found[1].suspend
+        return found is None or found[1].suspend
 
     async def tend(self) -> None:
         while True:
@@ -77,37 +109,58 @@ class Backups:
             await asyncio.sleep(min(max(wait_s, 0.0), BEAT_S))
 
     async def look(self) -> float | None:
-        """Make what is due. When to look again; None: nothing is planned."""
+        """Makes the due backup. Returns when to look again; None: no backup is planned."""
         found = self._settings()
         if found is None or self._make is None:
             return None
         row, spec = found
-        kept, now_s = latest(self._state, json.loads(row.status or "{}")), self._state.clock.now_s()
+        kept, now_s = (
+            read_latest(self._state, json.loads(row.status or "{}")),
+            self._state.clock.now_s(),
+        )
         if not kept:
             return None  # its first pass is to come, which notes from when on moments count
         memory = memory_of(kept, spec, written_s=row.created_at_s, now_s=now_s)
-        next_one = due(spec, memory, now_s)
+        next_one = find_due_backup(spec, memory, now_s)
         if next_one.for_s is None:
             return next_one.look_s
         try:
             made = await self._make(spec.to, spec.keep, self._values(spec))
         except FleetctlError as error:
             text = f"{error}; {error.hint}" if error.hint else str(error)
-            memory = failed(memory, self._state.clock.now_s(), text[:ERROR_CHARS_MAX])
+            memory = record_failure(memory, self._state.clock.now_s(), text[:ERROR_CHARS_MAX])
             log.warning("backup failed", extra={"error": str(error)})
-            self._tell(row, spec, memory, "BackupFailed", f"the backup failed: {memory.error}")
+            self._tell(
+                row,
+                spec,
+                memory,
+                "BackupFailed",
+                f"the backup failed: {memory.error}",
+            )
             return retry_s(memory)
         now_s = self._state.clock.now_s()
-        memory = succeeded(memory, next_one.for_s, now_s, made.url, made.bytes)
-        went = f", {made.dropped} older let go of" if made.dropped else ""
+        memory = record_success(
+            memory,
+            next_one.for_s,
+            now_s,
+            made.url,
+            made.bytes,
+        )
+        went = f", {made.dropped} older ones deleted" if made.dropped else ""
         but = f"; {made.remark[:ERROR_CHARS_MAX]}" if made.remark else ""
-        self._tell(row, spec, memory, "BackedUp", f"{made.url} is written{went}{but}")
+        self._tell(
+            row,
+            spec,
+            memory,
+            "BackedUp",
+            f"{made.url} is written{went}{but}",
+        )
         return spec.times.next_s(memory.decided_s)
 
     def _settings(self) -> tuple[Resource, BackupSettings] | None:
         try:
             found = settings_in(self._state)
-        except Unreadable as error:
+        except SettingsUnreadable as error:
             log.warning("backups wait", extra={"error": str(error)})
             return None
         if found is None or found[1].backup is None:
@@ -120,9 +173,14 @@ class Backups:
         return self._secrets((spec.secret,), DEFAULT_NAMESPACE).values
 
     def _tell(
-        self, row: Resource, spec: BackupSettings, memory: Memory, reason: str, text: str
+        self,
+        row: Resource,
+        spec: BackupSettings,
+        memory: BackupMemory,
+        reason: str,
+        text: str,
     ) -> None:
-        """The pass over the settings makes it durable."""
+        """Reports the outcome; the pass over the settings makes it durable."""
         state = self._state
         state.settings_status[KEY] = block_of(spec, memory)
         state.say(row.uid, reason, text, kind="Warning" if memory.error else "Normal")

@@ -1,5 +1,6 @@
-"""The endpoints of an engine: their gateway is up while there is one, knows them and who may call,
-and what it counted is taken in. Starts wait here for an endpoint that nobody can ask yet.
+"""Manages the endpoints of an engine: their gateway runs while there is one, receives the endpoints
+and the allowed callers, and its counts are stored. Starts wait here for an endpoint that is not
+reachable yet.
 """
 
 from __future__ import annotations
@@ -9,89 +10,134 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fleetctl.common.errors import StoreError, Unavailable
-from fleetctl.common.tasks import woken
-from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.hurry import hurry
-from fleetctl.engine.kinds.endpoints import batches
-from fleetctl.engine.kinds.endpoints.charging import Charging
-from fleetctl.engine.kinds.endpoints.functions import Behind, Lack, ServedFunctions
-from fleetctl.engine.kinds.endpoints.grants import Grants, grant_of
-from fleetctl.engine.kinds.endpoints.standing import lacking, standing
-from fleetctl.gateway.reach.gateway import Gateway, Served
+from fleetctl.common.tasks import wait_or_wake
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.engine.kinds.endpoints import batch_status
+from fleetctl.engine.kinds.endpoints.charging import EndpointCharges
+from fleetctl.engine.kinds.endpoints.endpoint_status import build_status, find_lack
+from fleetctl.engine.kinds.endpoints.grants import EndpointGrants, grant_of
+from fleetctl.engine.kinds.endpoints.served_functions import (
+    FunctionServer,
+    ServedFunctions,
+    ServerLack,
+)
+from fleetctl.engine.money.budgets import Budgets
+from fleetctl.engine.money.ledger import RunCharges
+from fleetctl.engine.shared.part import EnginePart, Helper, PartWiring
+from fleetctl.engine.start_nudges import nudge_starts
+from fleetctl.gateway.client.gateway_client import EndpointConfig, Gateway
 from fleetctl.providers.contract.base import Relaying, RunRequest, ref_of
-from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.model_urls import V1, url_of
 from fleetctl.specs.values.namespaces import object_key
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
     from fleetctl.controllers.vocabulary.status_keys import Status
-    from fleetctl.engine.shared.state import State
-    from fleetctl.tracking.track import Track, Work
+    from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.tracking.track import ResourceWork, Track
 
 log = logging.getLogger("fleetctl.engine")
 
 KIND = "Endpoint"
-MISSING, NOT_READY = "EndpointMissing", "EndpointNotReady"
-TURN_GAP_S = 0.2  # between two turns at least, whoever wakes them
+MISSING = "EndpointMissing"
+NOT_READY = "EndpointNotReady"
+TURN_GAP_S = 0.2  # between two turns at least, for any wake
 REFRESH_S = 2.0  # between two looks at how busy they are
-PROBE_S = 15.0  # between two questions to servers that answer
+PROBE_S = 15.0  # between two health checks of servers that reply
 EAGER_S = 2.0  # and to such that do not
-HEAR_GAP_S = 0.5  # between two transactions with what was asked
+HEAR_GAP_S = 0.5  # between two transactions with usage
 LISTEN_S = 10.0
 COUNT_WAIT_S = (
-    60.0  # what is over is not told so before its calls are counted, or so long has passed
+    60.0  # a finished object is reported as such once its calls are counted, or after this time
 )
-COUNTING = "what its calls cost is being counted"
-COUNTS_LATER = "the gateway did not answer: what its last calls cost is counted once it does"
+COUNTING = "the cost of its calls is being counted"
+COUNTS_LATER = "the gateway did not answer: the cost of its last calls is counted once it does"
 _UP = ("Ready", "Starting")  # a Function that may have containers
-Secrets = Callable[[tuple[str, ...], str], Found]
+Secrets = Callable[[tuple[str, ...], str], ResolvedSecrets]
 Health = Mapping[str, Any]
+Specs = Mapping[tuple[str, str], EndpointSpec]  # by namespace and name
 
 
-class Link(NamedTuple):
-    """The gateway, the grants that it has, and the charges that come of it."""
+class GatewayLink(NamedTuple):
+    """The gateway, its grants, and the resulting charges."""
 
     gateway: Gateway
-    grants: Grants
-    charging: Charging
+    grants: EndpointGrants
+    charging: EndpointCharges
 
 
-class Endpoints:
+class Endpoints(EnginePart):
     """link: None = this engine has no gateway, and its endpoints are never ready."""
+
+    kind = KIND
 
     def __init__(
         self,
-        state: State,
+        state: EngineState,
         *,
         secrets: Secrets,
         functions: ServedFunctions,
-        link: Link | None = None,
+        link: GatewayLink | None = None,
     ) -> None:
         self._state, self._secrets, self._link = state, secrets, link
         self._functions = functions
         self._health: dict[tuple[str, str], Health] = {}  # by namespace and name
         self._trouble: Unavailable | None = None  # with the gateway itself
         self._keyless: dict[tuple[str, str], Unavailable] = {}
-        self._served: list[Served] | None = None  # the set that the gateway has
-        self._lacks: dict[str, Lack] = {}  # by uid of those whose Functions cannot be asked
+        self._served: list[EndpointConfig] | None = None  # the set that the gateway has
+        self._specs: Specs = {}  # of that set
+        self._lacks: dict[
+            str, ServerLack
+        ] = {}  # by uid of endpoints whose Functions are not reachable
         self._woken = asyncio.Event()
         self._serving = asyncio.Event()  # set while the gateway has a set
         self._looked_at: dict[str, int] = {}  # uid -> the generation that a pass saw last
         self._seq = 0
-        self._caught_up = False  # with all that was asked before this controller
-        self._uncounted: dict[str, float] = {}  # uid -> since when nothing of it runs
+        self._caught_up = False  # the usage before this controller is stored
+        self._uncounted: dict[str, float] = {}  # uid -> since when it has no running unit
+
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        state = wiring.state
+        budgets = wiring.get(Budgets)
+        functions = ServedFunctions(state, denied=budgets.serving_denied)
+        gateway: Gateway | None = wiring.services.gateway
+        if gateway is None:
+            return cls(state, secrets=wiring.secrets, functions=functions)
+        grants = EndpointGrants(state, gateway, budgets)
+        charges = wiring.get(RunCharges)
+        charging = EndpointCharges(
+            state,
+            charges=charges,
+            budgets=budgets,
+            grants=grants,
+        )
+        link = GatewayLink(gateway, grants, charging)
+        return cls(
+            state,
+            secrets=wiring.secrets,
+            functions=functions,
+            link=link,
+        )
+
+    def list_helpers(self) -> tuple[Helper, ...]:
+        return (self.tend, self.listen)
 
     # -- starts ------------------------------------------------------------------------------------
 
-    async def join(self, work: Work, request: RunRequest) -> RunRequest:
-        """The same with what its program finds its endpoints by. Raises Unavailable: it waits."""
-        names, namespace = request.template.asks, work.resource.namespace
+    async def join(self, work: ResourceWork, request: RunRequest) -> RunRequest:
+        """Adds to a run's request the variables of its endpoints. Raises Unavailable: the start
+        waits.
+        """
+        names = request.template.asks
+        namespace = work.resource.namespace
         if not names:
             return request
         specs = {name: self._spec(name, namespace) for name in names}
@@ -116,13 +162,22 @@ class Endpoints:
         assert self._link is not None, "they are ready"
         if not await self._link.grants.admit(grant_of(work, request.run, names)):
             raise Unavailable(
-                "what its endpoints were asked takes all that its budget has left",
+                "the calls of its endpoints take all that its budget has left",
                 reason="BudgetExhausted",
                 hint="raise the budget's `maxCost`",
             )
         url, token = self._link.gateway.access(request.run)
         share = min(float(spec.max_fallback_share) for spec in specs.values())
-        return replace(request, endpoints=EndpointAccess(names, first.models, url, token, share))
+        return replace(
+            request,
+            endpoints=EndpointAccess(
+                names,
+                first.models,
+                url,
+                token,
+                share,
+            ),
+        )
 
     def _spec(self, name: str, namespace: str) -> EndpointSpec:
         for track in self._declared():  # read by its last pass: starts are many
@@ -146,17 +201,33 @@ class Endpoints:
         assert isinstance(spec, EndpointSpec)
         return spec
 
-    def _must_be_ready(self, name: str, namespace: str, spec: EndpointSpec) -> None:
+    def _must_be_ready(
+        self,
+        name: str,
+        namespace: str,
+        spec: EndpointSpec,
+    ) -> None:
         found = self._lacking(name, namespace, spec)
+        if found is None and self._specs.get((namespace, name)) != spec:
+            # A call in between would go by the rules of a former spec, or of a deleted namesake.
+            found = NOT_READY, "the gateway has not received its present spec yet", ""
         if found is not None:
             self._woken.set()
             reason, message, hint = found
             key = object_key(KIND, name, namespace)
             text = f"{key}: {message}" if reason == NOT_READY else f"{key}: {reason}: {message}"
-            raise Unavailable(text, reason=NOT_READY, hint=hint, retry_after_s=EAGER_S / 2)
+            raise Unavailable(
+                text,
+                reason=NOT_READY,
+                hint=hint,
+                retry_after_s=EAGER_S / 2,
+            )
 
     def _lacking(
-        self, name: str, namespace: str, spec: EndpointSpec
+        self,
+        name: str,
+        namespace: str,
+        spec: EndpointSpec,
     ) -> tuple[str, str, str] | None:
         trouble = self._keyless.get((namespace, name)) or self._trouble
         if spec.reach != "Direct":
@@ -166,18 +237,20 @@ class Endpoints:
                 return trouble.reason, str(trouble), trouble.hint or ""
             if lack := self._without(spec, namespace):
                 return lack.reason, lack.message, lack.hint
-        return lacking(spec, self._health.get((namespace, name)))
+        return find_lack(spec, self._health.get((namespace, name)))
 
-    def _without(self, spec: EndpointSpec, namespace: str) -> Lack | None:
-        """The first reason, where all its servers are Functions that cannot be asked."""
+    def _without(self, spec: EndpointSpec, namespace: str) -> ServerLack | None:
+        """Returns the first reason, where all its servers are Functions that are not reachable."""
         if len(spec.functions) < len(spec.servers):
             return None
         found = [self._functions.behind(it, namespace) for it in spec.servers]
-        lacks = [it for it in found if isinstance(it, Lack)]
-        return lacks[0] if len(lacks) == len(found) else None
+        lacks = [it for it in found if isinstance(it, ServerLack)]
+        if len(lacks) == len(found):
+            return lacks[0]
+        return None
 
-    def _lacking_functions(self) -> dict[str, Lack]:
-        found: dict[str, Lack] = {}
+    def _lacking_functions(self) -> dict[str, ServerLack]:
+        found: dict[str, ServerLack] = {}
         for track in self._declared():
             spec = track.spec
             if isinstance(spec, EndpointSpec) and spec.reach != "Direct":
@@ -187,13 +260,15 @@ class Endpoints:
         return found
 
     def _direct(self, spec: EndpointSpec, namespace: str) -> Mapping[str, str]:
-        """The first server's address and the key itself, as secrets."""
-        key, url = self._key(spec, namespace), spec.servers[0].base
+        """Returns the first server's address and the key itself, as secrets."""
+        key = self._key(spec, namespace)
+        url = spec.servers[0].base
         usual = next(iter(spec.models.values()), None)
+        api = spec.servers[0].api or spec.api
         return {
-            "OPENAI_BASE_URL": f"{url}/v1",
+            "OPENAI_BASE_URL": url_of(url, f"{V1}/", api=api).rstrip("/"),
             "OPENAI_API_KEY": key or "none",
-            "OLLAMA_HOST": url,
+            "OLLAMA_HOST": url.removesuffix(V1),
             **({"FLEETCTL_LLM_MODEL": usual} if usual else {}),
         }
 
@@ -211,12 +286,29 @@ class Endpoints:
 
     # -- status ------------------------------------------------------------------------------------
 
-    def lacking(self, track: Track) -> tuple[str, str] | None:
-        """Reason and sentence of one that nobody can ask now."""
+    def find_lack(self, track: Track) -> tuple[str, str] | None:
+        """Returns reason and sentence of an endpoint that is not reachable now."""
         assert isinstance(track.spec, EndpointSpec)
         row = track.resource
         found = self._lacking(row.name, row.namespace, track.spec)
-        return (found[0], with_hint(found[1], found[2])) if found is not None else None
+        if found is not None:
+            return (found[0], with_hint(found[1], found[2]))
+        return None
+
+    def add_status(
+        self,
+        track: Track,
+        status: Status,
+        _now_s: float,
+    ) -> Status:
+        shows = self.status(track)
+        # For a deleted object, its wait is more important than its usual status.
+        return {
+            **shows,
+            **status,
+            "message": status.get("message") or shows.get("message", ""),
+            "hint": status.get("hint") or shows.get("hint", ""),
+        }
 
     def status(self, track: Track) -> Status:
         assert isinstance(track.spec, EndpointSpec)
@@ -225,20 +317,26 @@ class Endpoints:
             self._looked_at[row.uid] = row.generation
             self._woken.set()  # it is new, or another
         health = self._health.get((row.namespace, row.name))
-        return standing(track.spec, health, self._state.store.calls.sum_of(row.uid))
+        return build_status(track.spec, health, self._state.store.calls.sum_of(row.uid))
 
-    def counting(self, work: Work) -> tuple[str, str]:
-        """Why the calls of an object of which nothing runs are not counted yet, and why they are
-        counted later, once that was waited for; or empty.
+    def list_inputs(self, work: ResourceWork, _now_s: float) -> Mapping[str, Any]:
+        counting, counts_later = self.counting(work)
+        batched = self.batched(work.resource.uid)
+        return {"counting": counting, "counts_later": counts_later, "batched": batched}
+
+    def counting(self, work: ResourceWork) -> tuple[str, str]:
+        """Returns why the calls of an object without runs are not counted yet, and why they are
+        counted later, once that wait is over; or empty.
         """
-        uid, history = work.resource.uid, work.history
+        uid = work.resource.uid
+        history = work.history
         if history.live or history.sandboxes or self._link is None or not self._may_owe(work):
             self._uncounted.pop(uid, None)
             return "", ""
         now_s = self._state.clock.now_s()
         if uid not in self._uncounted:
             self._uncounted[uid] = now_s
-            self._link.grants.change()  # what is heard after the gateway takes it is all
+            self._link.grants.change()  # a report received after the gateway takes it is complete
             self._woken.set()
         until_s = self._uncounted[uid] + COUNT_WAIT_S
         if now_s >= until_s:
@@ -247,25 +345,25 @@ class Endpoints:
         return COUNTING, ""
 
     def batched(self, uid: str) -> str:
-        """In which batches the rows of an object are, as a sentence; or empty."""
-        return batches.of_object(self._health.values(), uid)
+        """Returns in which batches the rows of an object are, as a sentence; or empty."""
+        return batch_status.of_object(self._health.values(), uid)
 
     # -- the gateway -------------------------------------------------------------------------------
 
     async def tend(self) -> None:
-        """For ever: keep the gateway up and told, and look how the endpoints stand."""
+        """Keeps the gateway running and updated, and watches the endpoints, for ever."""
         while True:
             if self._served is None and not self._declared():
                 await self._woken.wait()  # a controller without endpoints does not wake for them
             else:
-                await woken(self._woken, REFRESH_S)
+                await wait_or_wake(self._woken, REFRESH_S)
             self._woken.clear()
             await self.turn()
             await asyncio.sleep(TURN_GAP_S)
 
     async def turn(self) -> None:
         if self._link is None or not self._declared():
-            self._keep_served(None)
+            self._keep_served(None, {})
             return
         try:
             await self._turn(self._link)
@@ -276,10 +374,10 @@ class Endpoints:
             self._trouble = trouble
             self._poke_all()
             if trouble is None:
-                hurry(self._state, NOT_READY)
+                nudge_starts(self._state, NOT_READY)
 
     async def listen(self) -> None:
-        """For ever: take in what was asked."""
+        """Stores reported usage, for ever."""
         while True:
             await self._serving.wait()
             await self.hear(wait_s=LISTEN_S)
@@ -293,7 +391,7 @@ class Endpoints:
         except Unavailable:
             self._woken.set()
 
-    async def _hear(self, link: Link, wait_s: float) -> None:
+    async def _hear(self, link: GatewayLink, wait_s: float) -> None:
         """Raises Unavailable."""
         version = link.grants.version
         try:
@@ -303,41 +401,47 @@ class Endpoints:
             link.grants.all_heard(version)
             self._caught_up = True
         except StoreError as error:
-            self._seq = 0  # heard once more, which adds nothing twice
+            self._seq = 0  # read again, which adds no amount twice
             log.error("calls not stored", extra={"error": str(error)})
 
     async def close(self) -> None:
         if self._link is not None:
             await self._link.gateway.close(leave=self._state.live_runs() > 0)
 
-    def _keep_served(self, served: list[Served] | None) -> None:
-        """Stores the set that the gateway has, None for none; `listen` waits for one."""
+    def _keep_served(self, served: list[EndpointConfig] | None, specs: Specs) -> None:
+        """Stores the set that the gateway has, None for no set; `listen` waits for one, and starts
+        for their endpoints in it.
+        """
         self._served = served
+        if specs != self._specs:
+            self._specs = specs
+            nudge_starts(self._state, NOT_READY)
         if served is None:
             self._serving.clear()
         else:
             self._serving.set()
 
-    async def _turn(self, link: Link) -> None:
-        gateway, grants = link.gateway, link.grants
+    async def _turn(self, link: GatewayLink) -> None:
+        gateway = link.gateway
+        grants = link.grants
         anew = await gateway.up()
         if anew:
-            self._keep_served(None)
+            self._keep_served(None, {})
             grants.change()
         keyless = set(self._keyless)
-        wanted = self._wanted()
+        wanted, specs = self._wanted()
         if set(self._keyless) != keyless:
             self._poke_all()
         lacks, self._lacks = self._lacks, self._lacking_functions()
         if lacks != self._lacks:
             self._poke_all()
-            hurry(self._state, NOT_READY)
+            nudge_starts(self._state, NOT_READY)
         if wanted != self._served:
             await gateway.serve(wanted)
-            self._keep_served(wanted)
+            self._keep_served(wanted, specs)
             grants.change()
         if self._seq == 0:
-            await self._hear(link, 0.0)  # what an earlier controller let ask
+            await self._hear(link, 0.0)  # objects that an earlier controller granted
         grants.recount()
         await grants.send()
         if self._uncounted:
@@ -351,23 +455,25 @@ class Endpoints:
         self._functions.told({it["url"]: it["why"] for it in servers if it["why"]})
         await self._functions.count(it["url"] for it in servers if it["state"] in _UP)
 
-    def _may_owe(self, work: Work) -> bool:
-        """Before the first word of the gateway, whoever asks may, for an earlier controller."""
+    def _may_owe(self, work: ResourceWork) -> bool:
+        """Returns true if calls may be uncounted. Before the gateway's first report, any object may
+        have made calls, for an earlier controller.
+        """
         assert self._link is not None
         if self._link.grants.may_owe(work.resource.uid):
             return True
         return not self._caught_up and bool(self._declared() and work.controller.template(0).asks)
 
-    async def _count(self, link: Link) -> None:
-        """Hear what objects asked of which nothing runs, and let those end that owe nothing."""
+    async def _count(self, link: GatewayLink) -> None:
+        """Reads the calls of objects without runs, and releases the objects that owe no charge."""
         await self._hear(link, 0.0)
         for uid in [it for it in self._uncounted if not link.grants.may_owe(it)]:
             del self._uncounted[uid]
             self._state.poke(uid)
 
-    def _relay(self, link: Link) -> None:
-        """Carry the calls of runs that an earlier controller began, and of all runs where the
-        gateway has come to listen elsewhere.
+    def _relay(self, link: GatewayLink) -> None:
+        """Carries the calls of runs that an earlier controller began, and of all runs where the
+        gateway now listens elsewhere.
         """
         for track in self._state.tracks.values():
             for run in track.work.history.live.values() if track.work is not None else ():
@@ -377,31 +483,35 @@ class Endpoints:
                     backend.relay(ref_of(run), EndpointAccess((), {}, url, token))
 
     def _take(self, found: dict[tuple[str, str], Health]) -> None:
-        before, self._health = self._health, found
+        before = self._health
+        self._health = found
         for track in self._declared():
             name = track.resource.namespace, track.resource.name
-            if _shown(before.get(name)) != _shown(found.get(name)):
+            if _comparable_health(before.get(name)) != _comparable_health(found.get(name)):
                 self._state.poke(track.resource.uid)
-        for uid in batches.changed(before.values(), found.values()) & self._state.tracks.keys():
+        for uid in (
+            batch_status.find_changed(before.values(), found.values()) & self._state.tracks.keys()
+        ):
             self._state.poke(uid)
         ready = {name for name, health in found.items() if health.get("ready")}
         if any(not before.get(name, {}).get("ready") for name in ready):
             # Hundreds of prompts may wait, each a minute by now.
-            hurry(self._state, NOT_READY)
+            nudge_starts(self._state, NOT_READY)
 
     def _declared(self) -> list[Track]:
-        assets = self._state.tracks.assets.values()
-        return [it for it in assets if it.resource.kind == KIND]
+        return self._state.tracks.of_kind(KIND)
 
     def _poke_all(self) -> None:
         for track in self._declared():
             self._state.poke(track.resource.uid)
 
-    def _wanted(self) -> list[Served]:
-        """All that are there, with their keys; one without its key is not served. Deleted ones are
-        served to their last user.
+    def _wanted(self) -> tuple[list[EndpointConfig], Specs]:
+        """Returns all endpoints with their keys, and their specs; one without its key is not
+        served. Deleted ones are served to their last user.
         """
-        self._keyless, rows = {}, []
+        self._keyless = {}
+        rows = []
+        specs = {}
         living = {it.resource.key: it.resource for it in self._declared()}
         for track in self._declared():
             if track.resource.deleted_at_s is None:
@@ -410,7 +520,7 @@ class Endpoints:
             try:
                 spec = parse_spec(KIND, resource.spec)
             except ValueError:
-                continue  # its pass says so in its status
+                continue  # its pass reports this in its status
             assert isinstance(spec, EndpointSpec)
             if spec.reach == "Direct":
                 continue
@@ -420,30 +530,45 @@ class Endpoints:
                 self._keyless[resource.namespace, resource.name] = error
                 continue
             rows.append(self._row(resource, spec, key))
-        return rows
+            specs[resource.namespace, resource.name] = spec
+        return rows, specs
 
-    def _row(self, resource: Resource, spec: EndpointSpec, key: str) -> Served:
-        """With the addresses of servers that are Functions. What an earlier controller told stays
-        while this one has yet to hear of one of them.
+    def _row(
+        self,
+        resource: Resource,
+        spec: EndpointSpec,
+        key: str,
+    ) -> EndpointConfig:
+        """Returns a row with the addresses of servers that are Functions. The addresses of an
+        earlier controller stay while this one has not found a server yet.
         """
-        document, keys, stays = json.loads(resource.spec), {}, False
+        document = json.loads(resource.spec)
+        keys = {}
+        stays = False
         servers = []
         for row, server in zip(document["servers"], spec.servers, strict=True):
             if server.function is None:
                 servers.append(row)
                 continue
             found = self._functions.behind(server, resource.namespace)
-            if isinstance(found, Behind):
+            if isinstance(found, FunctionServer):
                 servers.append(found.row)
                 keys[found.url] = found.key
             else:
                 stays = stays or found.soon
         document["servers"] = servers
-        return Served(resource.name, resource.namespace, document, key, keys, stays)
+        return EndpointConfig(
+            resource.name,
+            resource.namespace,
+            document,
+            key,
+            keys,
+            stays,
+        )
 
 
-def _shown(health: Health | None) -> object:
-    """What a change of is worth a new status: not each millisecond."""
+def _comparable_health(health: Health | None) -> object:
+    """Returns the fields whose change deserves a new status: not each millisecond."""
     if health is None:
         return None
     return {**health, "servers": [{**it, "resting_s": 0} for it in health.get("servers", ())]}

@@ -1,10 +1,10 @@
-"""Who may call which endpoint, and how much all calls of an object may come to. Told to the gateway
-whole, at each change, before the run that it is for begins.
+"""Grants objects the right to call endpoints, with a cap on all calls of an object. Sent to the
+gateway as a whole, at each change, before the run that it is for begins.
 
-A cap is absolute and of all objects that share a budget: what their calls have come to as far as it
-is charged, and what else the budget has for calls. The gateway counts what they come to together,
-which it alone knows at any time. So it holds whatever is asked between two words of ours, whichever
-objects ask, and when either side is killed.
+A cap is absolute and covers all objects that share a budget: the charged cost of their calls, and
+what else the budget has for calls. The gateway sums their calls together, as it alone knows the sum
+at any time. So the cap holds however much is called between two messages of ours, by any of the
+objects, and when either side is killed.
 """
 
 from __future__ import annotations
@@ -13,29 +13,36 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.money.budget import TINY_USD, Account, OnExceeded
-from fleetctl.gateway.reach.gateway import Gateway, Grant, SharedCap
+from fleetctl.controllers.money.budget import TINY_USD, BudgetAccount, OnExceeded
+from fleetctl.gateway.client.gateway_client import EndpointGrant, Gateway, SharedCap
 
 if TYPE_CHECKING:
     from fleetctl.engine.money.budgets import Budgets
-    from fleetctl.engine.shared.state import State
-    from fleetctl.tracking.track import Work
+    from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.tracking.track import ResourceWork
 
 
-class Grants:
-    def __init__(self, state: State, gateway: Gateway, budgets: Budgets) -> None:
-        self._state, self._gateway, self._budgets = state, gateway, budgets
+class EndpointGrants:
+    def __init__(
+        self,
+        state: EngineState,
+        gateway: Gateway,
+        budgets: Budgets,
+    ) -> None:
+        self._state = state
+        self._gateway = gateway
+        self._budgets = budgets
         self._heard_usd: dict[str, float] = {}  # by uid, as far as the store knows
-        self._granted: dict[str, Grant] = {}  # by run, as its start named it
+        self._granted: dict[str, EndpointGrant] = {}  # by run, as its start named it
         self._wanted, self._sent = 0, -1  # versions
         self._sending: asyncio.Future[None] | None = None
         self._totals: Mapping[str, float] = {}
         self._caps: Sequence[SharedCap] = ()
-        # By uid, the last message that let it ask: its calls may have come to more than was heard.
+        # uid -> the last message that granted it: its calls may have cost more than was reported.
         self._asking: dict[str, int] = {}
 
     def heard(self, uid: str, usd: float) -> None:
-        """The calls of an object have come to so much more, which the store knows by now."""
+        """Adds USD to the object's calls; the store has the amount already."""
         self._asking.setdefault(uid, self._sent)
         if usd and uid in self._heard_usd:
             self._heard_usd[uid] += usd
@@ -48,19 +55,19 @@ class Grants:
 
     @property
     def version(self) -> int:
-        """Of the message that the gateway took last."""
+        """Returns the version of the message that the gateway took last."""
         return self._sent
 
     def all_heard(self, version: int) -> None:
-        """All that was asked until the gateway took that message, and some while after, is known:
-        who may not ask since, and has no call under way, asks nothing more.
+        """Records that all calls until the gateway took that message, and some while after, are
+        counted: an object without a grant since, and with no call under way, makes no more calls.
         """
         for uid in [it for it, last in self._asking.items() if last < version]:
             if uid not in self._state.calling_usd:
                 del self._asking[uid]
 
     def may_owe(self, uid: str) -> bool:
-        """Whether its calls may have come to more than was heard."""
+        """Returns true if its calls may have cost more than was reported."""
         return uid in self._asking or uid in self._state.calling_usd
 
     def recount(self) -> None:
@@ -69,7 +76,7 @@ class Grants:
             self.change()
 
     def change(self) -> None:
-        """The gateway is to be told anew."""
+        """Marks the grants to be sent to the gateway again."""
         self._wanted += 1
 
     @property
@@ -77,12 +84,12 @@ class Grants:
         return self._sent < self._wanted
 
     def has(self, run: str) -> bool:
-        """Whether the last grants that the gateway took hold this run."""
+        """Returns true if the last grants that the gateway took hold this run."""
         return run in self._granted
 
-    async def admit(self, grant: Grant) -> bool:
-        """Let a run call. False: what its object's calls have come to is more than is left for
-        them. Raises Unavailable.
+    async def admit(self, grant: EndpointGrant) -> bool:
+        """Lets a run call. False: its object's calls have cost more than is left for them. Raises
+        Unavailable.
         """
         self._granted[grant.run] = grant
         self.change()
@@ -94,12 +101,12 @@ class Grants:
         )
 
     async def send(self) -> None:
-        """One message for all who changed something meanwhile. Raises Unavailable."""
+        """Sends one message for all changes made meanwhile. Raises Unavailable."""
         wanted = self._wanted
         while self._sent < wanted:
             if self._sending is None:
                 self._sending = asyncio.ensure_future(self._send())
-                self._sending.add_done_callback(_heard_of)
+                self._sending.add_done_callback(_ignore_failure)
             # All who wait go on at once: a lock would let one pass a turn of the loop, and a tick
             # begins hundreds.
             await asyncio.shield(self._sending)
@@ -116,27 +123,31 @@ class Grants:
         finally:
             self._sending = None
 
-    def _live(self) -> Iterator[Grant]:
-        known, self._granted = self._granted, {}
+    def _live(self) -> Iterator[EndpointGrant]:
+        known = self._granted
+        self._granted = {}
         for track in self._state.tracks.values():
             if track.work is None:
                 continue
             for name in track.work.history.live:
-                grant = known.get(name) or _found(track.work, name)
+                grant = known.get(name) or _rebuild_grant(track.work, name)
                 if grant is not None:
                     self._granted[name] = grant
                     yield grant
 
     def _capped(self) -> list[SharedCap]:
-        """One for each budget that stops what is beyond it, of all whose calls it pays."""
+        """Returns one cap for each budget that stops calls beyond it, over all objects whose calls
+        it pays.
+        """
         now_s = self._state.clock.now_s()
-        payers: dict[int, Account] = {}
+        payers: dict[int, BudgetAccount] = {}
         paying: dict[int, list[str]] = {}  # uids
         for uid in sorted(self._asking.keys() | self._state.calling_usd.keys()):
-            track, caller = self._state.tracks.get(uid), self._state.resource_of(uid)
+            track = self._state.tracks.get(uid)
+            caller = self._state.resource_of(uid)
             if caller is None:
-                continue  # it is deleted, and nobody is charged
-            accounts: Sequence[Account] = self._budgets.shared(caller)
+                continue  # it is deleted, and is charged no longer
+            accounts: Sequence[BudgetAccount] = self._budgets.shared(caller)
             if track is not None and track.work is not None:
                 accounts = self._budgets.allowance(track.work, now_s).accounts
             for account in accounts:
@@ -149,20 +160,33 @@ class Grants:
         ]
 
 
-def _heard_of(sent: asyncio.Future[None]) -> None:
-    """A failure whose waiters were all given up is nothing to report."""
+def _ignore_failure(sent: asyncio.Future[None]) -> None:
+    """Ignores a failure whose waiters have all given up."""
     if not sent.cancelled():
         sent.exception()
 
 
-def _found(work: Work, name: str) -> Grant | None:
-    """Of a run that an earlier controller began."""
+def _rebuild_grant(work: ResourceWork, name: str) -> EndpointGrant | None:
+    """Returns the grant of a run that an earlier controller began."""
     run = work.history.live[name]
     unit = work.controller.unit(run.index)
     endpoints = work.controller.template(run.index).asks if unit is not None else ()
-    return grant_of(work, name, endpoints) if endpoints else None
+    if endpoints:
+        return grant_of(work, name, endpoints)
+    return None
 
 
-def grant_of(work: Work, name: str, endpoints: tuple[str, ...]) -> Grant:
+def grant_of(
+    work: ResourceWork,
+    name: str,
+    endpoints: tuple[str, ...],
+) -> EndpointGrant:
     resource = work.resource
-    return Grant(name, name, resource.uid, resource.key, resource.namespace, endpoints)
+    return EndpointGrant(
+        name,
+        name,
+        resource.uid,
+        resource.key,
+        resource.namespace,
+        endpoints,
+    )

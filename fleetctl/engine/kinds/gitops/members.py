@@ -1,5 +1,5 @@
-"""Which objects a Source keeps, and which of them somebody changed by hand. In memory, made of the
-store when it is first asked for; told of every object that is written.
+"""Tracks which objects a Source keeps, and which were changed by hand. In memory, built from the
+store at first use; receives every object that is written.
 """
 
 from __future__ import annotations
@@ -7,22 +7,22 @@ from __future__ import annotations
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import ResourceStore
 from fleetctl.tracking.kept_by import kept_by
-from fleetctl.tracking.ownership import drifted
+from fleetctl.tracking.ownership import has_drifted
 
 
-class Members:
+class SourceMembers:
     def __init__(self, resources: ResourceStore) -> None:
         self._resources = resources
         self._loaded = False
         self._source_of: dict[str, str] = {}  # by uid
         self._uids: dict[str, set[str]] = {}  # by source
         self._keys: dict[str, str] = {}  # by uid
-        self._how: dict[str, str] = {}  # uid -> how it differs, of those that do
-        self._deleted: set[str] = set()  # uids of those that are on their way out
+        self._how: dict[str, str] = {}  # uid -> how it differs, for changed objects
+        self._deleted: set[str] = set()  # uids of objects that are being deleted
 
     def heard(self, row: Resource) -> str:
-        """An object was written. The key of the Source that keeps it, or kept it until now; empty
-        of an object of nobody.
+        """Takes a written object. Returns the key of the Source that keeps it, or kept it until
+        now; empty for an object without a Source.
         """
         note = kept_by(row.annotations)
         before = self._source_of.get(row.uid, "")
@@ -38,12 +38,12 @@ class Members:
             if row.deleted_at_s is not None:
                 self._how[row.uid] = f"{row.key} was deleted"
                 self._deleted.add(row.uid)
-            elif drifted(row, note):
+            elif has_drifted(row, note):
                 self._how[row.uid] = f"{row.key} was changed by hand"
         return source or before
 
     def forget(self) -> None:
-        """The store may say something else than what was heard."""
+        """Drops the cache: the store may differ from the received writes."""
         self._loaded = False
         self._source_of.clear()
         self._uids.clear()
@@ -52,7 +52,7 @@ class Members:
         self._deleted.clear()
 
     def settled(self, source: str) -> None:
-        """All that was missing is there again, or wanted by nobody."""
+        """Drops the deleted objects of a Source: each is restored by now, or no longer wanted."""
         self._load()
         for uid in self._uids.get(source, set()) & self._deleted:
             self._let_go(uid)
@@ -62,7 +62,9 @@ class Members:
         return len(self._uids.get(source, set()) - self._deleted)
 
     def changed(self, source: str) -> list[str]:
-        """A sentence for each that differs, in order; what was deleted and is anew does not."""
+        """Returns a sentence for each object that differs, in order; one that was deleted and
+        restored does not.
+        """
         self._load()
         uids = self._uids.get(source, set())
         there = {self._keys[it] for it in uids - self._deleted}
@@ -71,7 +73,7 @@ class Members:
         return sorted(self._how[it] for it in doubtful - gone)
 
     def rows(self, source: str) -> list[Resource]:
-        """Also those that are being deleted, by uid."""
+        """Returns the rows by uid, also of objects that are being deleted."""
         self._load()
         found = []
         for uid in sorted(self._uids.get(source, ())):

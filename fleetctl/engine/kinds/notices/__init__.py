@@ -1,1 +1,1 @@
-"""Notices: written with what they tell of, and delivered beside the ticks."""
+"""Notices: written with the change that they report, and delivered beside the ticks."""

@@ -1,7 +1,7 @@
-"""Sends what waits in the outbox. A helper of the engine's, beside its ticks: it sends nothing that
-is not durable, and calls nothing delivered before its sink says so.
+"""Sends waiting notices of the outbox. A helper of the engine's, beside its ticks: it sends only
+durable notices, and marks a notice as delivered only when its sink confirms.
 
-A crash between the sink's answer and the row that tells of it repeats the message, under its id.
+A crash between the sink's reply and the row that records it repeats the message, under its id.
 """
 
 from __future__ import annotations
@@ -10,58 +10,76 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from fleetctl.common.errors import StoreError, Unavailable
-from fleetctl.common.tasks import cancel
-from fleetctl.controllers.kinds.notices.message import Message, message_of
-from fleetctl.controllers.kinds.notices.notice import Notice, NoticeState, Sink, sink_of
-from fleetctl.controllers.kinds.notices.pace import IN_A_MESSAGE_MAX, Pace, retry_after_s
-from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.shared.boundary import reported
-from fleetctl.notices.outcome import Outcome
+from fleetctl.common.tasks import cancel_tasks
+from fleetctl.controllers.kinds.notices.message import NoticeMessage, message_of
+from fleetctl.controllers.kinds.notices.notice import Notice, NoticeSink, NoticeState, sink_of
+from fleetctl.controllers.kinds.notices.sink_pace import IN_A_MESSAGE_MAX, SinkPace, retry_after_s
+from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.engine.shared.boundary import run_reported
+from fleetctl.engine.shared.part import EnginePart, Helper, PartWiring
+from fleetctl.notices.sink_outcome import SinkOutcome
 from fleetctl.stores.base import EventRow
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
 
 log = logging.getLogger("fleetctl.engine")
 
 IN_MEMORY_MAX = 10_000  # 1 KB each; those beyond wait in the store
-AT_ONCE_MAX = 8  # sinks that are told at the same time, each in a thread
+AT_ONCE_MAX = 8  # sinks that are sent to at the same time, each in a thread
 BEAT_S = 60.0  # a clock that is moved is noticed within this
-Secrets = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
-GONE_AFTER = 2  # answers that say so, one after the other: an odd one decides nothing
+Secrets = Callable[[tuple[str, ...], str], ResolvedSecrets]  # of names in a namespace
+GONE_AFTER = 2  # consecutive replies with this result: a single one is not enough
 
 
-class Send(Protocol):
+class SendNotice(Protocol):
     def __call__(
-        self, sink: Sink, values: Mapping[str, str], message: Message, *, now_s: float
-    ) -> Awaitable[Outcome]: ...
+        self,
+        sink: NoticeSink,
+        values: Mapping[str, str],
+        message: NoticeMessage,
+        *,
+        now_s: float,
+    ) -> Awaitable[SinkOutcome]: ...
 
 
-class Delivery:
-    """send: None = this engine tells nobody; what is written waits for one that does."""
+class NoticeDelivery(EnginePart):
+    """send: None = this engine sends no notices; written ones wait for an engine that does."""
 
-    def __init__(self, state: State, *, secrets: Secrets, send: Send | None) -> None:
+    def __init__(
+        self,
+        state: EngineState,
+        *,
+        secrets: Secrets,
+        send: SendNotice | None,
+    ) -> None:
         self._state, self._secrets, self._send = state, secrets, send
         self._waiting: dict[int, Notice] = {}
         self._seen = 0  # the highest number that was read
-        self._paces: dict[str, Pace] = {}
-        self._gone: dict[str, int] = {}  # message -> answers that its sink takes no more
+        self._paces: dict[str, SinkPace] = {}
+        self._gone: dict[str, int] = {}  # message -> replies that its sink takes no more
         self._sending: dict[str, asyncio.Future[None]] = {}  # by sink
         self._wake = asyncio.Event()
 
-    @property
-    def waits(self) -> bool:
-        """Whether anything is to be told yet."""
-        return self._send is not None and bool(self._waiting)
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(wiring.state, secrets=wiring.secrets, send=wiring.services.send)
+
+    def list_helpers(self) -> tuple[Helper, ...]:
+        return (self.run,)
+
+    def is_idle(self) -> bool:
+        """Returns whether every notice is sent."""
+        return self._send is None or not self._waiting
 
     def wake(self) -> None:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         if self._send is None:
             return
         self._waiting.clear()
@@ -84,10 +102,12 @@ class Delivery:
             self._sending.clear()
             for task in sending:
                 task.cancel()
-            await cancel(sending)
+            await cancel_tasks(sending)
 
     def _read(self) -> None:
-        """What was committed since. What a tick wrote and lost again is not there."""
+        """Reads the committed notices. A notice of a tick that was rolled back is not among
+        them.
+        """
         room = IN_MEMORY_MAX - len(self._waiting)
         for notice in self._state.store.notices.waiting(after=self._seen, count_max=room):
             self._waiting[notice.number] = notice
@@ -104,7 +124,7 @@ class Delivery:
             self._end(late, NoticeState.UNDELIVERED, "")
 
     def _start(self) -> float:
-        """Send what is due. When there is more to do."""
+        """Sends due notices. Returns when the next is due."""
         now_s = self._state.clock.now_s()
         by_sink: dict[str, list[Notice]] = {}
         for notice in self._waiting.values():
@@ -116,14 +136,14 @@ class Delivery:
         for sink, notices in by_sink.items():
             if sink in self._sending:
                 continue  # its end wakes this
-            pace = self._paces.setdefault(sink, Pace(now_s))
+            pace = self._paces.setdefault(sink, SinkPace(now_s))
             due = [it for it in notices if it.due_at_s <= now_s]
             room = pace.room(now_s)
             if due and room and len(self._sending) >= AT_ONCE_MAX:
                 continue  # the end of another one wakes this
             if due and room:
                 self._sending[sink] = asyncio.ensure_future(
-                    reported(self._tell(sink, _together(due, room), pace), what="notice")
+                    run_reported(self._tell(sink, _choose_message(due, room), pace), what="notice")
                 )
             elif due:
                 next_s = min(next_s, pace.ready_at_s(now_s))
@@ -131,11 +151,16 @@ class Delivery:
                 next_s = min(next_s, *(it.due_at_s for it in notices))
         return next_s
 
-    async def _tell(self, sink: str, notices: Sequence[Notice], pace: Pace) -> None:
+    async def _tell(
+        self,
+        sink: str,
+        notices: Sequence[Notice],
+        pace: SinkPace,
+    ) -> None:
         try:
             message = message_of(notices)
             if any(it.message != message.id for it in notices):
-                # What goes together, and under which id, is durable before anybody hears it.
+                # The grouping, and its id, is durable before any sink receives it.
                 notices = [replace(it, message=message.id) for it in notices]
                 if not self._write(notices):
                     return
@@ -146,17 +171,23 @@ class Delivery:
             self._sending.pop(sink, None)
             self._wake.set()
 
-    async def _once(self, sink: Sink, message: Message) -> Outcome:
+    async def _once(self, sink: NoticeSink, message: NoticeMessage) -> SinkOutcome:
         values: Mapping[str, str] = {}
         try:
             if sink.secret:
                 values = self._secrets((sink.secret,), sink.namespace).values
         except Unavailable as error:
-            return Outcome(str(error))
+            return SinkOutcome(str(error))
         assert self._send is not None
         return await self._send(sink, values, message, now_s=self._state.clock.now_s())
 
-    def _heard(self, notices: Sequence[Notice], pace: Pace, message: str, outcome: Outcome) -> None:
+    def _heard(
+        self,
+        notices: Sequence[Notice],
+        pace: SinkPace,
+        message: str,
+        outcome: SinkOutcome,
+    ) -> None:
         now_s = self._state.clock.now_s()
         notices = [replace(it, tries=it.tries + 1) for it in notices]
         if not outcome.problem:
@@ -176,10 +207,20 @@ class Delivery:
         )
         self._write([replace(it, due_at_s=due_s, problem=outcome.problem) for it in notices])
 
-    def _end(self, notices: Sequence[Notice], state: NoticeState, problem: str) -> None:
+    def _end(
+        self,
+        notices: Sequence[Notice],
+        state: NoticeState,
+        problem: str,
+    ) -> None:
         now_s = self._state.clock.now_s()
         ended = [
-            replace(it, state=state, ended_at_s=now_s, problem=problem or it.problem)
+            replace(
+                it,
+                state=state,
+                ended_at_s=now_s,
+                problem=problem or it.problem,
+            )
             for it in notices
         ]
         told = () if state is NoticeState.DELIVERED else [_given_up(it) for it in ended]
@@ -189,7 +230,9 @@ class Delivery:
             self._waiting.pop(notice.number, None)
 
     def _write(self, notices: Sequence[Notice], events: Sequence[EventRow] = ()) -> bool:
-        """False: the store refuses. They are tried again a little later, under the same ids."""
+        """Writes notices and events. False: the store refuses. They are tried again a little later,
+        under the same ids.
+        """
         store = self._state.store
         try:
             with store.transaction():
@@ -210,16 +253,24 @@ class Delivery:
 
 def _given_up(notice: Notice) -> EventRow:
     why = notice.problem or "no controller was there to send it"
-    text = f"{notice.event} was not told by {sink_of(notice.sink).title}: {why}"
-    return EventRow(notice.uid, notice.ended_at_s or 0.0, "Warning", "NoticeUndelivered", text)
+    text = f"{notice.event} was not sent by {sink_of(notice.sink).title}: {why}"
+    return EventRow(
+        notice.uid,
+        notice.ended_at_s or 0.0,
+        "Warning",
+        "NoticeUndelivered",
+        text,
+    )
 
 
-def _together(due: Sequence[Notice], room: int) -> list[Notice]:
-    """What goes next to one sink: a message that was begun as it is, then each alone while there is
-    room for all, and else all in one.
+def _choose_message(due: Sequence[Notice], room: int) -> list[Notice]:
+    """Chooses the next notices for one sink: a message that was begun as it is, then each alone
+    while there are tokens for all, and else all in one.
     """
     first = min(due, key=lambda it: (it.tries, it.number))
     if first.message:
         return [it for it in due if it.message == first.message]
     fresh = [it for it in due if not it.message]
-    return [first] if len(fresh) <= room else fresh[:IN_A_MESSAGE_MAX]
+    if len(fresh) <= room:
+        return [first]
+    return fresh[:IN_A_MESSAGE_MAX]

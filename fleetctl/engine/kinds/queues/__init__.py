@@ -1,1 +1,3 @@
-"""Queues in the engine: what of them is used, who waits, and what each object's pass may start."""
+"""Manages queues in the engine: their usage, the waiting objects, and what each object's pass may
+start.
+"""

@@ -1,8 +1,9 @@
-"""Queues: what of each is used, who waits in it, and whom a tick looks at because of that.
+"""Tracks queues: the usage of each, its waiting objects, and the objects to look at in a tick
+because of changes.
 
-Called by the loop in every tick and by its passes. What is used is counted anew from what is there
-whenever that changed, so that it cannot drift; who waits is read back from statuses. What a person
-sees of a Queue is told here.
+Called by the loop in every tick and by its passes. Usage is counted again from the live runs
+whenever they changed, so that it cannot drift; waiting objects are read back from statuses. The
+status of a Queue is written here.
 """
 
 from __future__ import annotations
@@ -11,60 +12,80 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from fleetctl.controllers.model import Resource, RunState
 from fleetctl.controllers.planning.plan import Plan, Start
-from fleetctl.controllers.queues.decide import Running, evictions, next_up
-from fleetctl.controllers.queues.lines import Ask, Line, Lines, Rules, Waiter
-from fleetctl.controllers.queues.standing import rules_in, waiter_in
-from fleetctl.controllers.queues.takes import Quota, read
-from fleetctl.controllers.queues.turn import Turn
-from fleetctl.controllers.schedule.desired import revived
+from fleetctl.controllers.queues.preemption import PreemptableRun, choose_evictions, next_up
+from fleetctl.controllers.queues.queue_admission import QueueAdmission
+from fleetctl.controllers.queues.queue_position import rules_in, waiter_in
+from fleetctl.controllers.queues.queue_state import (
+    QueueAsk,
+    QueuedObject,
+    QueueRules,
+    QueueState,
+    QueueStates,
+)
+from fleetctl.controllers.queues.queue_usage import Quota, parse_usage
+from fleetctl.controllers.schedule.desired import is_revived
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.priority import rank_of
 from fleetctl.specs.kinds.registry import parse_spec
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
-    from fleetctl.tracking.track import Track, Work
+    from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.tracking.track import ResourceWork, Track
 
 QUEUE = "Queue"
 EVICTED_AGAIN_S = 1.0
-SAME_MOMENT_S = 1e-6  # apart; a float of today holds a quarter of that
+SAME_MOMENT_S = 1e-6  # apart; the resolution of a present-day float is a quarter of this
 WOKEN_MAX = 64  # of a cohort in one tick; each costs a pass
 
-# What is there of one sort: namespace, what it takes, provider, USD a second, being stopped.
+# A sort of live runs: namespace, usage, provider, USD a second, being stopped.
 Sort = tuple[str, str, str, float | None, bool]
 
 
-class Queues:
-    def __init__(self, state: State) -> None:
+class Queues(EnginePart):
+    kind = QUEUE
+    makes_passes = True
+    applies_at_once = True
+
+    def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._lines = Lines()
+        self._lines = QueueStates()
         self._read: dict[str, int] = {}  # uid of a Queue -> the generation that is taken in
         self._uids: dict[str, str] = {}  # its name -> its uid
         self._holders: set[str] = set()  # uids of objects that may hold something of a queue
         self._counted: dict[str, Counter[Sort]] = {}  # as of the last count, by queue
         self._dirty: set[str] = set()  # names of queues about which something changed
         self._evicted: dict[str, dict[str, str]] = {}  # uid -> run -> why, in this tick
-        self._came_s = 0.0  # when the newest came to its queue
+        self._came_s = 0.0  # when the newest object arrived in its queue
+
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(wiring.state)
 
     # -- ticks ---------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Once the tracks are there: who holds something, and who waited."""
-        self._lines = Lines()
-        self._read, self._counted, self._evicted = {}, {}, {}
+        """Loads usage and waiting objects once the tracks are loaded."""
+        self._lines = QueueStates()
+        self._read = {}
+        self._counted = {}
+        self._evicted = {}
         self._holders = {uid for uid, it in self._state.tracks.items() if it.work is not None}
         for track in self._state.tracks.values():
-            if (waiter := _told(track)) is not None:
+            if (waiter := _read_waiter(track)) is not None:
                 self._lines.put(waiter)
 
-    def count(self, now_s: float) -> list[str]:
-        """Begin a tick; the uids of those whose runs are to make room, of those that may find some
-        now, and of Queues that have news.
+    def take(self, uid: str) -> None:
+        self._state.queue.add(uid)
+
+    def begin_tick(self, now_s: float) -> list[str]:
+        """Returns the uids of objects whose runs should be preempted, of objects
+        that may now find capacity, and of Queues with a changed status.
         """
         self._declare()
         self._recount()
@@ -73,21 +94,22 @@ class Queues:
         for cohort in self._lines.cohorts():
             if not any(it.rules.name in self._dirty for it in cohort):
                 continue
-            for one in evictions(self._lines, cohort, partial(self._running, cohort)):
+            for one in choose_evictions(self._lines, cohort, partial(self._running, cohort)):
                 self._evicted.setdefault(one.uid, {})[one.run] = one.message
                 woken[one.uid] = None
             woken |= dict.fromkeys(self._next_up(cohort, now_s))
         self._dirty.clear()
         if self._evicted:
-            # What a pass did not write, such as that of one that is ending, is decided again.
+            # A decision that its pass did not write, such as for an ending object, is made again.
             for name, uid in self._uids.items():
                 self._dirty.add(name)
                 self._state.queue.add(uid, now_s + EVICTED_AGAIN_S)
         return [*woken, *self._untold()]
 
-    def in_turn(self, uids: list[str], rows: Mapping[str, Resource]) -> list[str]:
-        """The same, those in queues last and in the order of their queues: whoever comes first is
-        asked first what it wants, also where that is not known yet. rows: that were written since.
+    def order(self, uids: list[str], rows: Mapping[str, Resource]) -> list[str]:
+        """Returns the same uids, those in queues last and in the order of their queues: the first
+        in line decides first, also where its request is not known yet. rows: that were written
+        since.
         """
         queued: list[tuple[float, float, tuple[int, float, int], str]] = []
         for uid in uids:
@@ -97,8 +119,9 @@ class Queues:
                 continue
             spec = json.loads(resource.spec)
             if "queue" not in spec:
-                continue  # it says so of something else
-            space, line = resource.namespace, self._lines.lines.get(spec["queue"])
+                continue  # it reports this about another object
+            space = resource.namespace
+            line = self._lines.lines.get(spec["queue"])
             turns = line is not None and line.rules.weights is not None
             share = line.share(space) if line is not None else 0.0
             served_s = line.served.get(space, 0.0) if line is not None and turns else 0.0
@@ -112,23 +135,31 @@ class Queues:
 
     # -- passes --------------------------------------------------------------------------------
 
-    def turn(self, work: Work, now_s: float) -> Turn | None:
-        """What the next pass of this object asks; None: it is in no queue."""
-        # Objects of one file come at one moment, and in the order in which they stand there.
+    def list_inputs(self, work: ResourceWork, now_s: float) -> Mapping[str, Any]:
+        evicted = self._evicted.get(work.resource.uid, {})  # which runs are preempted, and why
+        return {"turn": self.turn(work, now_s), "evicted": evicted}
+
+    def take_decision(self, decision: WorkDecision) -> None:
+        self.decided(decision.work.track, decision.desired.turn, decision.plan)
+
+    def turn(self, work: ResourceWork, now_s: float) -> QueueAdmission | None:
+        """Returns the admission for the next pass of this object; None: it is in no queue."""
+        # Objects from one file come at one moment, and in their order in that file.
         came_s = max(now_s, self._came_s + SAME_MOMENT_S)
-        me = _waiter(work, came_s)
+        me = _build_waiter(work, came_s)
         if me is None:
             return None
         if me.since_s == came_s:
             self._came_s = came_s
-        return Turn(self._lines, me, now_s)
+        return QueueAdmission(self._lines, me, now_s)
 
-    def evicted(self, uid: str) -> Mapping[str, str]:
-        """Which of its runs are to make room, and why."""
-        return self._evicted.get(uid, {})
-
-    def decided(self, track: Track, turn: Turn | None, plan: Plan) -> None:
-        """What its pass came to: it waits in its queue, or it does not."""
+    def decided(
+        self,
+        track: Track,
+        turn: QueueAdmission | None,
+        plan: Plan,
+    ) -> None:
+        """Records the outcome of its pass: it waits in its queue, or it does not."""
         uid = track.resource.uid
         known = self._lines.waiters.get(uid)
         if turn is not None and plan.queued is not None:
@@ -145,18 +176,17 @@ class Queues:
                 if waiter is not None:
                     self._touch(waiter.queue)
 
-    def failed(self, uid: str) -> None:
-        """Its pass raised: nobody waits for it."""
+    def pass_failed(self, uid: str) -> None:
+        """The object no longer waits."""
         if (waiter := self._lines.waiters.get(uid)) is not None:
             self._lines.drop(uid)
             self._touch(waiter.queue)
 
-    def removed(self, name: str) -> None:
-        """A Queue is gone: who waits in it says so."""
-        self._touch(name)
+    def remove(self, track: Track) -> None:
+        """Wakes the objects that wait in a removed Queue, to report it."""
+        self._touch(track.resource.name)
 
-    def status(self, track: Track) -> Status:
-        """Of a Queue object."""
+    def run_pass(self, track: Track, _now_s: float) -> Status:
         return {
             "phase": "Suspended" if getattr(track.spec, "suspend", False) else "Ready",
             "reason": "Suspended" if getattr(track.spec, "suspend", False) else "Ready",
@@ -169,25 +199,22 @@ class Queues:
     # -- helpers -------------------------------------------------------------------------------
 
     def _touch(self, name: str) -> None:
-        """Something about it changed: the next tick, which is made for that, looks at it."""
+        """Marks a queue as changed: the next tick, which is made for that, looks at it."""
         self._dirty.add(name)
         if (uid := self._uids.get(name)) is not None:
             self._state.queue.add(uid)
 
     def _declare(self) -> None:
-        """Take in the Queue objects as they are stored."""
-        tracks = [
-            it
-            for it in self._state.tracks.assets.values()
-            if it.resource.kind == QUEUE and it.resource.deleted_at_s is None
-        ]
+        """Takes in the Queue objects as they are stored."""
+        queues = self._state.tracks.of_kind(QUEUE)
+        tracks = [it for it in queues if it.resource.deleted_at_s is None]
         read = {it.resource.uid: it.resource.generation for it in tracks}
         if read == self._read:
             return
         before = {it.rules.name: it.rules for it in self._lines.lines.values()}
         self._read = read
         self._uids = {it.resource.name: it.resource.uid for it in tracks}
-        rules = [found for it in tracks if (found := _rules(it)) is not None]
+        rules = [found for it in tracks if (found := _read_rules(it)) is not None]
         self._lines.declare(rules)
         self._counted = {}
         after = {it.name: it for it in rules}
@@ -195,22 +222,23 @@ class Queues:
         self._dirty |= after.keys()
         for waiter in self._lines.waiters.values():
             if waiter.queue in changed:
-                self._state.queue.add(waiter.uid)  # what it is told is another thing now
+                self._state.queue.add(waiter.uid)  # its admission message has changed
 
     def _recount(self) -> None:
-        """What is there, where anything about it changed, or a pass took of it: that may have been
-        undone, or stand for something that ended in the same pass.
+        """Counts the usage again, where a run changed, or a pass added usage: that may have been
+        undone, or belong to a run that ended in the same pass.
         """
         counted: dict[str, Counter[Sort]] = {}
         for uid in list(self._holders):
-            held, track = False, self._state.tracks.get(uid)
+            held = False
+            track = self._state.tracks.get(uid)
             if track is None:
                 self._holders.discard(uid)
                 continue
             for place, count in track.places.items():
                 if place.queued:
                     held = True
-                    name, _ = read(place.queued)
+                    name, _ = parse_usage(place.queued)
                     sort = (
                         track.resource.namespace, place.queued, place.provider, place.usd_per_s,
                         place.stopping,
@@ -220,19 +248,26 @@ class Queues:
                 self._holders.discard(uid)
         taken, self._lines.taken = self._lines.taken, set()
         for name in {*counted, *self._counted, *taken}:
-            now, before = counted.get(name), self._counted.get(name)
+            now = counted.get(name)
+            before = self._counted.get(name)
             line = self._lines.lines.get(name)
             if line is None or (now == before and name not in taken):
                 continue
             self._dirty.add(name)
             self._lines.empty(name)
             for (namespace, text, provider, usd_per_s, stopping), count in (now or {}).items():
-                ask = Ask(provider, read(text)[1], usd_per_s)
-                self._lines.use(name, namespace, ask, count=count, leaving=stopping)
+                ask = QueueAsk(provider, parse_usage(text)[1], usd_per_s)
+                self._lines.use(
+                    name,
+                    namespace,
+                    ask,
+                    count=count,
+                    leaving=stopping,
+                )
         self._counted = counted
 
-    def _next_up(self, cohort: list[Line], now_s: float) -> list[str]:
-        """Who is gone waits no more, and is asked no more."""
+    def _next_up(self, cohort: list[QueueState], now_s: float) -> list[str]:
+        """Picks the next objects; a removed object is no longer waiting."""
         while True:
             found = next_up(self._lines, cohort, now_s, most=WOKEN_MAX)
             gone = [uid for uid in found if uid not in self._state.tracks]
@@ -241,25 +276,33 @@ class Queues:
             for uid in gone:
                 self._lines.drop(uid)
 
-    def _running(self, cohort: list[Line]) -> Iterator[Running]:
+    def _running(self, cohort: list[QueueState]) -> Iterator[PreemptableRun]:
         names = {it.rules.name for it in cohort}
         for uid in self._holders:
             track = self._state.tracks.get(uid)
             if track is None or track.work is None:
                 continue
             spec = track.spec
-            priority = spec.rank if isinstance(spec, Execution) else 0
+            priority = spec.rank if isinstance(spec, WorkSpec) else 0
             for run in track.work.history.live.values():
                 if run.state is RunState.STOPPING or not run.queued:
                     continue
-                name, takes = read(run.queued)
+                name, takes = parse_usage(run.queued)
                 if name in names:
-                    ask = Ask(run.provider, takes, run.usd_per_s)
+                    ask = QueueAsk(run.provider, takes, run.usd_per_s)
                     namespace = track.resource.namespace
-                    yield Running(run.name, uid, name, namespace, priority, run.created_at_s, ask)
+                    yield PreemptableRun(
+                        run.name,
+                        uid,
+                        name,
+                        namespace,
+                        priority,
+                        run.created_at_s,
+                        ask,
+                    )
 
     def _untold(self) -> Iterator[str]:
-        """Queue objects whose status tells of something else than what is there."""
+        """Yields Queue objects whose status differs from the present state."""
         for name, uid in self._uids.items():
             track = self._state.tracks.get(uid)
             if track is None:
@@ -275,7 +318,7 @@ class Queues:
         counted = self._counted.get(name, Counter())
         return {
             "quotas": [
-                _quota(quota, used)
+                _quota_status(quota, used)
                 for quota, used in zip(line.rules.quotas, line.used, strict=True)
             ],
             "running": sum(counted.values()),
@@ -288,7 +331,7 @@ class Queues:
         }
 
 
-def _quota(quota: Quota, used: float) -> dict[str, object]:
+def _quota_status(quota: Quota, used: float) -> dict[str, object]:
     return {
         "resource": quota.resource,
         **({"provider": quota.provider} if quota.provider else {}),
@@ -298,8 +341,8 @@ def _quota(quota: Quota, used: float) -> dict[str, object]:
     }
 
 
-def _rules(track: Track) -> Rules | None:
-    """None: its own pass fails by it, and says so in its status."""
+def _read_rules(track: Track) -> QueueRules | None:
+    """Returns None where its own pass fails by it, and reports so in its status."""
     resource = track.resource
     try:
         parse_spec(QUEUE, resource.spec)
@@ -308,18 +351,22 @@ def _rules(track: Track) -> Rules | None:
     return rules_in(resource.name, json.loads(resource.spec))
 
 
-def _waiter(work: Work, now_s: float) -> Waiter | None:
-    """As it would wait now, without what it asks for. It came when its present wish did."""
+def _build_waiter(work: ResourceWork, now_s: float) -> QueuedObject | None:
+    """Returns the object as it would wait now, without its request. Its arrival is that of its
+    present spec.
+    """
     track, spec = work.track, work.track.spec
-    if not isinstance(spec, Execution) or spec.queue is None:
+    if not isinstance(spec, WorkSpec) or spec.queue is None:
         return None
     resource = track.resource
     known: Mapping[str, Any] = track.status.get("queued") or {}  # type: ignore[assignment]
-    same = known.get("queue") == spec.queue and not revived(track.prior, resource.generation)
-    since_s, stands_since_s = now_s, now_s
+    same = known.get("queue") == spec.queue and not is_revived(track.prior, resource.generation)
+    since_s = now_s
+    stands_since_s = now_s
     if same:
-        since_s, stands_since_s = known["since"], known.get("waitingSince", now_s)
-    return Waiter(
+        since_s = known["since"]
+        stands_since_s = known.get("waitingSince", now_s)
+    return QueuedObject(
         uid=resource.uid,
         key=resource.key,
         queue=spec.queue,
@@ -330,8 +377,8 @@ def _waiter(work: Work, now_s: float) -> Waiter | None:
     )
 
 
-def _told(track: Track) -> Waiter | None:
-    """Who waited when the status was written; its pass says anew what it asks for."""
+def _read_waiter(track: Track) -> QueuedObject | None:
+    """Returns the waiting object as the status was written; its pass sends its request again."""
     if track.work is None:
         return None
     resource = track.resource

@@ -1,7 +1,8 @@
-"""One pass over a Schedule: what controllers/kinds/cron decides is carried out and written at once.
+"""Runs one pass over a Schedule: the decisions of controllers/kinds/cron are carried out and
+written at once.
 
-The object and the status that tells of it are one transaction, and the object's name says the
-moment that it is for: whatever crashes, nothing is made twice. Called by decide/passes.py.
+The object and the status that records it are one transaction, and the object's name contains the
+moment that it is for: no crash makes it twice. Called by decide/passes.py.
 """
 
 from __future__ import annotations
@@ -10,21 +11,28 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from fleetctl.common.errors import FleetctlError, StoreError
-from fleetctl.common.tasks import cancel
-from fleetctl.controllers.kinds.cron.decide import Child, Decision, Memory, decide, started
+from fleetctl.common.tasks import cancel_tasks
+from fleetctl.controllers.kinds.cron.schedule_decision import (
+    ScheduleDecision,
+    ScheduledObject,
+    ScheduleMemory,
+    decide_schedule,
+    record_start,
+)
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.engine.kinds.schedules.maker import Maker, Wanted
+from fleetctl.engine.kinds.schedules.object_maker import ObjectMaker, RequestedObject
+from fleetctl.engine.shared.part import EnginePart, PartWiring
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.stores.base import EventRow
 from fleetctl.tracking.annotations import SCHEDULED_AT, SCHEDULED_BY
 
 if TYPE_CHECKING:
-    from fleetctl.engine.shared.state import State
+    from fleetctl.engine.shared.engine_state import EngineState
     from fleetctl.tracking.track import Track
 
 KIND = "Schedule"
@@ -34,20 +42,36 @@ RUNS_NOT_BEGUN = "RunsNotBegun"
 NAMES_SHOWN_MAX = 5
 
 
-class Schedules:
-    """maker: None = this engine makes no objects, and says so."""
+class Schedules(EnginePart):
+    """maker: None = this engine makes no objects, and reports so."""
 
-    def __init__(self, state: State, maker: Maker | None) -> None:
-        self._state, self._maker = state, maker
-        # Schedule -> what it made, by uid, and perhaps more: the store knows which of it is there.
+    kind = KIND
+    makes_passes = True
+
+    def __init__(self, state: EngineState, maker: ObjectMaker | None) -> None:
+        self._state = state
+        self._maker = maker
+        # Schedule -> uids of the objects that it made, perhaps of removed ones too: the store knows
+        # which exist.
         self._children: dict[str, set[str]] | None = None
         self._looking: dict[tuple[str, float], asyncio.Future[object]] = {}
         self._failures: dict[str, int] = {}  # in a row
 
-    # -- what others tell ----------------------------------------------------------------------
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(wiring.state, wiring.services.maker)
+
+    # -- events of other objects -------------------------------------------------------------------
+
+    def object_moved(self, track: Track) -> None:
+        self.heard(track.resource)
+
+    def dropped(self, track: Track) -> None:
+        if owner := track.resource.annotations.get(SCHEDULED_BY):
+            self._state.queue.add(owner)  # it waits for this end, perhaps
 
     def heard(self, resource: Resource) -> None:
-        """An object is new, has another phase, or is gone: whose schedule made it looks at it."""
+        """Takes an object that is new, has another phase, or is gone: its schedule looks at it."""
         owner = resource.annotations.get(SCHEDULED_BY)
         if owner is None:
             return
@@ -56,7 +80,7 @@ class Schedules:
         self._state.queue.add(owner)
 
     async def looked(self) -> None:
-        """Until all that is asked of repositories is answered."""
+        """Waits until every request to a repository has a reply."""
         if self._looking:
             await asyncio.wait(self._looking.values())
 
@@ -65,12 +89,12 @@ class Schedules:
         self._looking.clear()
         for task in looking:
             task.cancel()
-        await cancel(looking)
+        await cancel_tasks(looking)
 
     # -- passes --------------------------------------------------------------------------------
 
     def remove(self, track: Track) -> Status | None:
-        """Of one that is deleted: its objects go with it. None once all of them are gone."""
+        """Removes a deleted Schedule: its objects are deleted with it. None once all are gone."""
         resource = track.resource
         left = self._children_of(resource)
         self._delete([it for it in left if not it.deleted], "its schedule was deleted")
@@ -80,9 +104,9 @@ class Schedules:
                 self._looking.pop(key).cancel()
             (self._children or {}).pop(resource.uid, None)
             return None
-        text = f"still stopping {_names([it.key for it in left])}"
+        text = f"still stopping {_join_names([it.key for it in left])}"
         return {
-            **_kept(track.status),
+            **_copy_status(track.status),
             "phase": Phase.DELETING.value,
             "reason": "Deleted",
             "message": text,
@@ -90,30 +114,45 @@ class Schedules:
             "observedGeneration": resource.generation,
         }
 
-    def run(self, track: Track, now_s: float) -> Status:
-        """Start what is due, let go of what is past, and the status from then on."""
+    def run_pass(self, track: Track, now_s: float) -> Status:
+        """Starts due moments, removes past objects, and returns the status from then on."""
         assert isinstance(track.spec, ScheduleSpec)
-        spec, children = track.spec, self._children_of(track.resource)
-        decision = decide(spec, _memory(track, spec, now_s), children, now_s)
+        spec = track.spec
+        children = self._children_of(track.resource)
+        decision = decide_schedule(spec, _read_memory(track, spec, now_s), children, now_s)
         self._delete(decision.remove, "the schedule keeps no more", spec.concurrency_policy)
-        memory, problem, made = decision.memory, "", None
+        memory = decision.memory
+        problem = ""
+        made = None
         if decision.start_s is not None:
             problem, made = self._start(track, spec, decision.start_s, now_s)
-            memory = memory if made is None else started(decision)
+            memory = memory if made is None else record_start(decision)
         self._tell_missed(track, spec, decision, passed=made is not None)
         self._tell_unbegun(track, decision)
-        status = _status(track, spec, decision, memory, children, problem)
+        status = _build_status(
+            track,
+            spec,
+            decision,
+            memory,
+            children,
+            problem,
+        )
         if made is not None:
-            running = {*_list(status["activeRuns"]), made.key}
+            running = {*_as_list(status["activeRuns"]), made.key}
             status |= {"active": len(running), "activeRuns": sorted(running)}
         self._wake(track, decision, now_s, again=made is not None)
         return status
 
     def _start(
-        self, track: Track, spec: ScheduleSpec, at_s: float, now_s: float
+        self,
+        track: Track,
+        spec: ScheduleSpec,
+        at_s: float,
+        now_s: float,
     ) -> tuple[str, Resource | None]:
-        """(why it cannot be made now, or nothing; the object once it is stored)"""
-        uid, wanted = track.resource.uid, Wanted(track.resource, spec, at_s)
+        """Returns (why it cannot be made now, or empty; the object once it is stored)"""
+        uid = track.resource.uid
+        wanted = RequestedObject(track.resource, spec, at_s)
         if self._maker is None:
             return "this controller makes no objects", None
         try:
@@ -138,7 +177,12 @@ class Schedules:
         self._state.say(uid, "ScheduledRun", text)
         return "", made
 
-    def _look(self, maker: Maker, wanted: Wanted, at_s: float) -> asyncio.Future[object]:
+    def _look(
+        self,
+        maker: ObjectMaker,
+        wanted: RequestedObject,
+        at_s: float,
+    ) -> asyncio.Future[object]:
         uid = wanted.schedule.uid
         task = self._looking.get((uid, at_s))
         if task is None:
@@ -149,29 +193,53 @@ class Schedules:
             self._looking[uid, at_s] = task
         return task
 
-    def _failed(self, track: Track, error: FleetctlError, now_s: float) -> str:
+    def _failed(
+        self,
+        track: Track,
+        error: FleetctlError,
+        now_s: float,
+    ) -> str:
         uid = track.resource.uid
         self._failures[uid] = self._failures.get(uid, 0) + 1
         self._state.queue.add(uid, now_s + self._state.backoff_s(self._failures[uid]))
         self._state.say(uid, "RunNotMade", str(error), kind="Warning")
         return str(error)
 
-    def _delete(self, doomed: Sequence[Child], why: str, policy: str = "") -> None:
-        """The ordinary deletion: the row stays until all of it is confirmed gone. What equal work
-        came to is still known.
+    def _delete(
+        self,
+        doomed: Sequence[ScheduledObject],
+        why: str,
+        policy: str = "",
+    ) -> None:
+        """Deletes objects in the ordinary way: the row stays until all is confirmed gone. Results
+        for equal work stay known.
         """
-        store, now_s = self._state.store, self._state.clock.now_s()
+        store = self._state.store
+        now_s = self._state.clock.now_s()
         for child in doomed:
             row = store.resources.of(child.uid)
             if row is None or row.deleted_at_s is not None:
                 continue
             store.resources.put(replace(row, deleted_at_s=now_s), expected_version=row.version)
             reason = why if child.over or not policy else f"concurrencyPolicy is {policy}"
-            self._state.events.append(EventRow(child.uid, now_s, "Normal", "Deleted", reason))
+            self._state.events.append(
+                EventRow(
+                    child.uid,
+                    now_s,
+                    "Normal",
+                    "Deleted",
+                    reason,
+                )
+            )
             self._state.queue.add(child.uid)
 
     def _tell_missed(
-        self, track: Track, spec: ScheduleSpec, decision: Decision, *, passed: bool
+        self,
+        track: Track,
+        spec: ScheduleSpec,
+        decision: ScheduleDecision,
+        *,
+        passed: bool,
     ) -> None:
         count = decision.late + (decision.passed if passed else 0)
         if not count:
@@ -185,19 +253,26 @@ class Schedules:
         text = f"{many} {runs} missed up to {until}: {why}"
         self._state.say(track.resource.uid, "RunsMissed", text, kind="Warning")
 
-    def _tell_unbegun(self, track: Track, decision: Decision) -> None:
-        """An event when it begins to be so, not one for each further object."""
+    def _tell_unbegun(self, track: Track, decision: ScheduleDecision) -> None:
+        """Adds an event for the first unbegun objects, not one for each further object."""
         if decision.unbegun and track.status.get("reason") != RUNS_NOT_BEGUN:
-            text = _unbegun(decision.unbegun)
+            text = _describe_unbegun(decision.unbegun)
             self._state.say(track.resource.uid, RUNS_NOT_BEGUN, text, kind="Warning")
 
-    def _wake(self, track: Track, decision: Decision, now_s: float, *, again: bool) -> None:
+    def _wake(
+        self,
+        track: Track,
+        decision: ScheduleDecision,
+        now_s: float,
+        *,
+        again: bool,
+    ) -> None:
         due_s = now_s + BEAT_S
         if decision.next_s is not None and not decision.behind:
             due_s = min(due_s, max(decision.next_s, now_s))
         self._state.queue.add(track.resource.uid, 0.0 if again else due_s)
 
-    def _children_of(self, schedule: Resource) -> list[Child]:
+    def _children_of(self, schedule: Resource) -> list[ScheduledObject]:
         resources = self._state.store.resources
         if self._children is None:
             self._children = {}
@@ -208,20 +283,22 @@ class Schedules:
         uids = self._children.get(schedule.uid, set())
         found = {uid: resources.of(uid) for uid in sorted(uids)}
         uids -= {uid for uid, row in found.items() if row is None}
-        return [_child(row) for row in found.values() if row is not None and _is_of(row, schedule)]
+        return [
+            _read_child(row) for row in found.values() if row is not None and _is_of(row, schedule)
+        ]
 
 
 def _is_of(row: Resource, schedule: Resource) -> bool:
-    """Not of one that was let go."""
+    """Returns true for an object that the schedule owns, not for one that was released."""
     return row.annotations.get(SCHEDULED_BY) == schedule.uid
 
 
-def _child(row: Resource) -> Child:
+def _read_child(row: Resource) -> ScheduledObject:
     status = json.loads(row.status) if row.status else {}
     current = status.get("observedGeneration") == row.generation
     at = row.annotations.get(SCHEDULED_AT, "")
     messages = [str(status.get(key) or "") for key in ("reason", "message")]
-    return Child(
+    return ScheduledObject(
         uid=row.uid,
         key=row.key,
         at_s=float(at) if at else None,
@@ -236,8 +313,8 @@ def _child(row: Resource) -> Child:
 
 
 def _has_begun(status: Mapping[str, object]) -> bool | None:
-    """A run that only tries to start counts as active, and has a start time, too. None: nobody has
-    looked at the object yet.
+    """Returns true if a run has begun. A run that only tries to start counts as active, and has a
+    start time, too. None: the object had no pass yet.
     """
     if "phase" not in status:
         return None
@@ -246,18 +323,24 @@ def _has_begun(status: Mapping[str, object]) -> bool | None:
     return any(status.get(key) for key in ("succeeded", "failed", "retries", "infraFailures"))
 
 
-def _memory(track: Track, spec: ScheduleSpec, now_s: float) -> Memory:
-    """What the status keeps. Another line counts from when it was seen first: what it names of the
-    time before was never wished for.
+def _read_memory(
+    track: Track,
+    spec: ScheduleSpec,
+    now_s: float,
+) -> ScheduleMemory:
+    """Reads the memory from the status. Another cron line counts from when it was seen first:
+    earlier moments that it names were never desired.
     """
     status = track.status
-    decided_s, last_s = status.get("decidedUntil"), status.get("lastScheduleTime")
-    succeeded_s, missed = status.get("lastSuccessfulTime"), status.get("missed")
+    decided_s = status.get("decidedUntil")
+    last_s = status.get("lastScheduleTime")
+    succeeded_s = status.get("lastSuccessfulTime")
+    missed = status.get("missed")
     if not isinstance(decided_s, int | float):
         decided_s = track.resource.created_at_s
-    elif status.get("times") != _times(spec):
+    elif status.get("times") != _format_times(spec):
         decided_s = max(decided_s, now_s)
-    return Memory(
+    return ScheduleMemory(
         float(decided_s),
         last_s if isinstance(last_s, int | float) else None,
         succeeded_s if isinstance(succeeded_s, int | float) else None,
@@ -265,32 +348,42 @@ def _memory(track: Track, spec: ScheduleSpec, now_s: float) -> Memory:
     )
 
 
-def _times(spec: ScheduleSpec) -> str:
+def _format_times(spec: ScheduleSpec) -> str:
     return f"{spec.schedule} {spec.time_zone}"
 
 
-def _status(
+def _build_status(
     track: Track,
     spec: ScheduleSpec,
-    decision: Decision,
-    memory: Memory,
-    children: Sequence[Child],
+    decision: ScheduleDecision,
+    memory: ScheduleMemory,
+    children: Sequence[ScheduledObject],
     problem: str,
 ) -> Status:
-    phase, reason, message = Phase.READY, "Ready", ""
+    phase = Phase.READY
+    reason = "Ready"
+    message = ""
     if spec.suspend:
-        phase, reason, message = Phase.SUSPENDED, "Suspended", "suspend is set: nothing is started"
+        phase = Phase.SUSPENDED
+        reason = "Suspended"
+        message = "suspend is set: nothing is started"
     elif decision.behind:
         until = spec.times.text(memory.decided_s)
         message = f"the clock was set back: nothing starts again for moments up to {until}"
-        phase, reason = Phase.PENDING, "ClockBehind"
+        phase = Phase.PENDING
+        reason = "ClockBehind"
     elif problem:
-        phase, reason, message = Phase.PENDING, "RunNotMade", problem
+        phase = Phase.PENDING
+        reason = "RunNotMade"
+        message = problem
     elif decision.unbegun:
-        message = "; ".join(filter(None, (_unbegun(decision.unbegun), decision.waiting)))
-        phase, reason = Phase.PENDING, RUNS_NOT_BEGUN
+        message = "; ".join(filter(None, (_describe_unbegun(decision.unbegun), decision.waiting)))
+        phase = Phase.PENDING
+        reason = RUNS_NOT_BEGUN
     elif decision.waiting:
-        phase, reason, message = Phase.PENDING, "Waiting", decision.waiting
+        phase = Phase.PENDING
+        reason = "Waiting"
+        message = decision.waiting
     running = sorted(it.key for it in children if it.runs)
     return {
         "phase": phase.value,
@@ -304,28 +397,34 @@ def _status(
         "lastSuccessfulTime": memory.succeeded_s,
         "nextScheduleTime": None if spec.suspend else decision.next_s,
         "decidedUntil": memory.decided_s,
-        "times": _times(spec),
+        "times": _format_times(spec),
         "missed": memory.missed,
     }
 
 
-def _unbegun(children: Sequence[Child]) -> str:
+def _describe_unbegun(children: Sequence[ScheduledObject]) -> str:
     """Returns a sentence on objects that have not begun, oldest first."""
-    names = _names([it.key for it in children])
+    names = _join_names([it.key for it in children])
     text = f"its newest {len(children)} objects have not begun: {names}"
-    return f"{text}; {children[0].why}" if children[0].why else text
+    if children[0].why:
+        return f"{text}; {children[0].why}"
+    return text
 
 
-def _kept(status: dict[str, object]) -> Status:
+def _copy_status(status: dict[str, object]) -> Status:
     found: Status = {**status}  # type: ignore[typeddict-item]
     return found
 
 
-def _names(keys: Sequence[str]) -> str:
+def _join_names(keys: Sequence[str]) -> str:
     shown = ", ".join(keys[:NAMES_SHOWN_MAX])
     rest = len(keys) - NAMES_SHOWN_MAX
-    return shown if rest <= 0 else f"{shown} and {rest} more"
+    if rest <= 0:
+        return shown
+    return f"{shown} and {rest} more"
 
 
-def _list(value: object) -> list[str]:
-    return list(value) if isinstance(value, list) else []
+def _as_list(value: object) -> list[str]:
+    if isinstance(value, list):
+        return list(value)
+    return []

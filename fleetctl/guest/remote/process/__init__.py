@@ -1,1 +1,1 @@
-"""The processes of a run: made, found, and told to run tasks."""
+"""The processes of a run: starts them, finds them, and gives them tasks."""

@@ -1,7 +1,7 @@
 """New processes: their environment, and the way from the fork to a program.
 
-Called by the supervisor. A process begins in a session of its own, with nothing on stdin, and with
-its output and its channel (descriptor 3, on which it tells events) going to the supervisor.
+Called by the supervisor. A process begins in a session of its own, with an empty stdin, and with
+its output and its channel (descriptor 3, on which it sends events) going to the supervisor.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 
 from fleetctl.guest.remote import place
+from fleetctl.guest.task.inputs import name_inputs
 from fleetctl.guest.task.parameters import parameter_texts, parameter_variables, past_proxies
 from fleetctl.guest.task.program import become, enter, guarded
 from fleetctl.guest.task.serving import CHANNEL
@@ -25,9 +26,14 @@ DESCRIPTORS_MAX = 1024  # more than the supervisor ever has
 _kept: list[Callable[..., Tuple[Variables, List[str]]]] = []
 
 
-def environment(order: dict[str, Any], secrets: dict[str, str], base: dict[str, str]) -> Variables:
-    """All variables of a task. Also writes the file with its parameters."""
+def environment(
+    order: dict[str, Any],
+    secrets: dict[str, str],
+    base: dict[str, str],
+) -> Variables:
+    """Returns all variables of a task. Also writes the file with its parameters."""
     files = f"{os.getcwd()}/{place.FILES}"
+    inputs = name_inputs(order, files)
     _overwrite(f"{place.FILES}/params.json", spaced(order["params"]).encode())
     variables = {
         **base,
@@ -37,7 +43,7 @@ def environment(order: dict[str, Any], secrets: dict[str, str], base: dict[str, 
         "FLEETCTL_METRICS": f"{files}/metrics.jsonl",
         "FLEETCTL_RUN": order["run"],
         "FLEETCTL_ATTEMPT": str(order["attempt"]),
-        "JOB_COMPLETION_INDEX": str(order["index"]),
+        "JOB_COMPLETION_INDEX": order["env"].get("FLEETCTL_NODE_RANK", str(order["index"])),
     }
     for volume in order["volumes"]:
         variables[volume["variable"]] = volume["mount"]
@@ -45,14 +51,15 @@ def environment(order: dict[str, Any], secrets: dict[str, str], base: dict[str, 
         variables.update(parameter_texts(order["params"]))
     else:
         variables.update(parameter_variables(order["params"], files))
+    variables.update(inputs)
     variables.update(secrets)
     variables.update(past_proxies(variables))
     return variables
 
 
 def begun_of(order: dict[str, Any], variables: Variables) -> tuple[Variables, list[str]]:
-    """(variables to add, arguments to append) of a program that may go on from a checkpoint, and is
-    looked after. To be called in the process that becomes it.
+    """Returns (variables to add, arguments to append) of a program that may resume from a
+    checkpoint, and is watched. Called in the process that becomes the program.
     """
     if not order.get("library"):
         return {}, []
@@ -62,12 +69,22 @@ def begun_of(order: dict[str, Any], variables: Variables) -> tuple[Variables, li
         _kept.append(begin)
     library = f"{os.path.dirname(variables['FLEETCTL_PARAMS'])}/python"
     root = order["checkpoint"]["path"] if order.get("checkpoint") else ""
-    return _kept[0](order, root, library, variables, tell)
+    return _kept[0](
+        order,
+        root,
+        library,
+        variables,
+        tell,
+    )
 
 
-def spawn(work: Callable[[], NoReturn], output: int, channel: int) -> int:
-    """Fork a process that is set up and then does `work`; its pid. Raises OSError when there is
-    no process to be had.
+def spawn(
+    work: Callable[[], NoReturn],
+    output: int,
+    channel: int,
+) -> int:
+    """Forks a process that is set up and then does `work`; returns its pid. Raises OSError when no
+    process can be started.
     """
 
     def whole() -> NoReturn:
@@ -81,15 +98,18 @@ def spawn(work: Callable[[], NoReturn], output: int, channel: int) -> int:
 
 
 def execute(
-    argv: list[str], variables: Variables, directory: str, workdir: Optional[str] = None
+    argv: list[str],
+    variables: Variables,
+    directory: str,
+    workdir: Optional[str] = None,
 ) -> NoReturn:
-    """Become a program. Raises OSError when that cannot be."""
+    """Becomes a program. Raises OSError when that is not possible."""
     enter(directory, workdir)
     become(argv, variables)
 
 
 def tell(event: dict[str, Any]) -> None:
-    """One line to the supervisor. A result comes as JSON text, which goes on as it is."""
+    """Sends one line to the supervisor. A result is JSON text, which is passed on as it is."""
     result = event.get("json")
     line = compact(event) if result is None else '{"e":"result","value":' + result + "}"
     data = memoryview((line + "\n").encode())

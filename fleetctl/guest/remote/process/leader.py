@@ -1,4 +1,4 @@
-"""A process that works for a run, and the channel on which it tells events.
+"""A process that works for a run, and the channel on which it sends events.
 
 Made by attempt.py. A command leads one run; a worker leads one Python task after another.
 """
@@ -24,10 +24,15 @@ LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room
 
 
 class Leader:
-    """hear and ended are set by whoever is served at the moment."""
+    """A process for runs; `hear` and `ended` are set by the run that it works for."""
 
-    def __init__(self, loop: Loop, work: Callable[[], NoReturn], output: int) -> None:
-        """Raises OSError when there is no process to be had."""
+    def __init__(
+        self,
+        loop: Loop,
+        work: Callable[[], NoReturn],
+        output: int,
+    ) -> None:
+        """Starts the process. Raises OSError when it cannot be started."""
         self._loop = loop
         self._received = b""
         self.hear: Callable[[dict[str, Any]], None] = _deaf
@@ -51,7 +56,7 @@ class Leader:
         return self.status is None
 
     def hand(self, message: str, output: int) -> None:
-        """Hand a worker one more task. Raises OSError when it does not take it."""
+        """Hands a worker one more task. Raises OSError when the worker does not take it."""
         if self._channel is None:
             raise BrokenPipeError("the worker has left")
         data = message.encode() + b"\n"
@@ -63,7 +68,7 @@ class Leader:
         self._channel.setblocking(False)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process and its group."""
+        """Sends a signal to the process and its group."""
         if self.lives:
             send(-self.pid, number)
             send(self.pid, number)
@@ -72,12 +77,12 @@ class Leader:
         self.signal(_signal.SIGKILL)
 
     def drain(self) -> None:
-        """Hear its last words."""
+        """Receives its last events."""
         while self._listen():
             pass
 
     def hang_up(self) -> None:
-        """A worker that waits for a task leaves then."""
+        """Closes the channel, at which a waiting worker leaves."""
         if self._channel is not None:
             self._loop.forget(self._channel.fileno())
             self._channel.close()
@@ -88,7 +93,7 @@ class Leader:
         self.ended()
 
     def _listen(self) -> bool:
-        """Take in some events; False when there are none now."""
+        """Receives some events; False when there are none now."""
         if self._channel is None:
             return False
         try:
@@ -112,20 +117,22 @@ class Leader:
 
 
 def _event(line: bytes) -> dict[str, Any]:
-    """What a process says may be anything; {} for what makes no sense."""
+    """Parses an event of a process, which may be anything; {} for an invalid one."""
     try:
         event = parse(line.decode())
     except (ValueError, RecursionError):
         return {}
-    return event if isinstance(event, dict) else {}
+    if isinstance(event, dict):
+        return event
+    return {}
 
 
 def _deaf(_: dict[str, Any]) -> None:
-    """A worker between two tasks has nothing to say."""
+    """Ignores events of a worker between two tasks."""
 
 
 def _unheard() -> None:
-    """Nobody is served at the moment."""
+    """Ignores the end of a worker between two tasks."""
 
 
 HAND_S = 5.0  # for a worker to take its next task
@@ -133,5 +140,5 @@ _BYTE_ORDER = sys.byteorder
 _TOO_LONG = {
     "e": "error",
     "reason": "ResultInvalid",
-    "message": "the task said more than a result may hold",
+    "message": "the task sent more than a result may hold",
 }

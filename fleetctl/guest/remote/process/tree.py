@@ -1,6 +1,6 @@
 """Finds the processes of a run, however they hide: by session, by parent and by a mark.
 
-Called by attempt.py when a run does not end by itself, or leaves something behind. The mark is the
+Called by attempt.py when a run does not end by itself, or leaves processes behind. The mark is the
 run's name in the environment; a process that cleared it and left its session and its parents is
 not found, and ends with the sandbox.
 """
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from typing import Optional
 
 ENVIRON_BYTES_MAX = 1024 * 1024
-LISTS_MAX = 50  # where others come and go all the time
+LISTS_MAX = 50  # where other processes come and go all the time
 PF_KTHREAD = 0x00200000
 
 
 class Tree:
-    """The processes of one run. Once seen, a process belongs to it, whatever becomes of its
+    """The processes of a run. Once seen, a process belongs to the run, whatever becomes of its
     parents.
     """
 
     def __init__(self, leader: int, runs: list[str]) -> None:
-        """leader: of a group and a session, -1 when there is none any more; runs: names that
+        """leader: the id of a group and a session, -1 when it has ended; runs: names that
         processes may carry.
         """
         self._leader = leader
@@ -34,15 +34,16 @@ class Tree:
         # Where processes of several sandboxes are seen, each has a directory of its own.
         self._place = f"\0FLEETCTL_PARAMS={os.getcwd()}/".encode()
         self._seen: dict[int, int] = {}  # pid -> when it started
-        self._group: set[int] = set()  # of them, those of the leader's group
+        self._group: set[int] = set()  # pids that are in the leader's group
 
     def living(self) -> list[int]:
-        """None slips through: a process that is born while we look is seen in the next list, until
-        one has nothing new. One that becomes another program has no environment for a moment.
+        """Returns all living processes: one that is born during the search is in the next list,
+        until a list is all known. One that becomes another program has no environment for a moment.
         """
         parents: dict[int, int] = {}
         starts: dict[int, int] = {}
-        found, known = set(), set()
+        found = set()
+        known = set()
         self._group = set()
         for _ in range(LISTS_MAX):
             fresh = [pid for pid in _everything() if pid not in known]
@@ -67,8 +68,8 @@ class Tree:
         return sorted(found)
 
     def send(self, number: int) -> None:
-        """Send a signal to all that live, each once."""
-        # Looked for first: when the leader is gone, some could not be told any more.
+        """Sends a signal to all that live, each once."""
+        # Searched first: without the leader, some could not be found any more.
         pids = self.living()
         if self._leader > 0:
             send(-self._leader, number)
@@ -93,7 +94,7 @@ def _everything() -> list[int]:
 
 
 def _environment(pid: int) -> bytes:
-    """A lone zero when it may not be read."""
+    """Returns a process's environment; a lone zero when it may not be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read(ENVIRON_BYTES_MAX)
@@ -102,8 +103,8 @@ def _environment(pid: int) -> bytes:
 
 
 def _stat(pid: int) -> Optional[tuple[int, int, int, int]]:
-    """(parent, group, session, start); None for a zombie, a thread of the kernel, or what is
-    gone.
+    """Returns (parent, group, session, start); None for a zombie, a kernel thread, or a process
+    that has ended.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -115,7 +116,11 @@ def _stat(pid: int) -> Optional[tuple[int, int, int, int]]:
         return None
 
 
-def _descends(pid: int, found: set[int], parents: dict[int, int]) -> bool:
+def _descends(
+    pid: int,
+    found: set[int],
+    parents: dict[int, int],
+) -> bool:
     seen = set()
     while pid in parents and pid not in seen:
         seen.add(pid)

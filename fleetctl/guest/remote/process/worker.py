@@ -1,6 +1,6 @@
 """A process that runs Python tasks: one, or one after another while the sandbox is open.
 
-The functions for the supervisor are at the top; all else runs in the forked child.
+The functions for the supervisor are at the top; the rest runs in the forked child.
 """
 
 from __future__ import annotations
@@ -24,20 +24,24 @@ TRAINING = ("checkpoint", "progress", "library")
 
 
 def message(order: dict[str, Any], variables: dict[str, str]) -> str:
-    """The line that hands a task to a living worker."""
+    """Returns the line that hands a task to a living worker."""
     handed = {name: order.get(name) for name in ("code", "params", *TRAINING)}
     return compact({**handed, "variables": variables})
 
 
 def serves(order: dict[str, Any]) -> bool:
-    """Whether its worker takes further tasks. Services begin and end with each, and so does the
-    process that leads them.
+    """Returns whether a task's worker takes further tasks. Services begin and end with each task,
+    and so does the process that leads them.
     """
     return order["mode"] == "python" and order["reusable"] and not order.get("services")
 
 
-def work(order: dict[str, Any], variables: dict[str, str], directory: str) -> NoReturn:
-    """Be the worker. Never returns. directory: where the task begins."""
+def work(
+    order: dict[str, Any],
+    variables: dict[str, str],
+    directory: str,
+) -> NoReturn:
+    """Becomes the worker. Never returns. directory: where the task begins."""
     variables = {**variables, **begun_of(order, variables)[0]}
     enter(directory, order["workdir"])
     os.environ.clear()
@@ -50,7 +54,7 @@ def work(order: dict[str, Any], variables: dict[str, str], directory: str) -> No
     mounts = [{"mount": one["mount"], "root": one["mount"]} for one in order["volumes"]]
     sandbox = task.Sandbox(mounts)
     _forget_ourselves()
-    gc.freeze()  # looking at what was here before would copy every page of it
+    gc.freeze()  # collecting objects of before the fork would copy all of their pages
     gc.enable()
     code = order["code"]
     show_source(code)
@@ -70,11 +74,11 @@ def work(order: dict[str, Any], variables: dict[str, str], directory: str) -> No
 
 
 def _become_an_interpreter(variables: dict[str, str]) -> None:
-    """What Python would have done at its start, had it not been told to be quick (-I -S)."""
+    """Does the rest of Python's start, which its quick options (-I -S) left out."""
     import site
 
     site.main()
-    # New ones: those of the interpreter's start know what its descriptors were then.
+    # New ones: those of the interpreter's start recorded what its descriptors were then.
     streams = (open(0, encoding="utf-8", closefd=False), _writer(1), _writer(2))
     for name, stream in zip(("stdin", "stdout", "stderr"), streams):  # noqa: B905 - Python 3.9
         setattr(sys, name, stream)
@@ -87,12 +91,17 @@ def _become_an_interpreter(variables: dict[str, str]) -> None:
 
 def _writer(handle: int) -> TextIO:
     return open(
-        handle, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        handle,
+        "w",
+        buffering=1,
+        encoding="utf-8",
+        errors="backslashreplace",
+        closefd=False,
     )
 
 
 def _forget_ourselves() -> None:
-    """Forget our own modules, so that a task's module named like one of ours is found."""
+    """Forgets our own modules, so that a task's module named like one of ours is found."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "fleetctl"]:
         del sys.modules[name]
     sys.meta_path[:] = [one for one in sys.meta_path if type(one).__name__ != "OneFile"]

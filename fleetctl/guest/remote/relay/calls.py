@@ -1,7 +1,7 @@
-"""What a run asks now, each request under its number, and the line over which it is told.
+"""Numbers the open requests of a run, and sends them over a line to the controller.
 
-A line may be lost at any moment. Who joins next is told everything that has no whole answer yet,
-with how much of it the client has; the other end keeps answers by their numbers.
+A line may be lost at any moment. The next one gets every request without a whole answer, with how
+many bytes the client has; the other end keeps answers by their numbers.
 """
 
 from __future__ import annotations
@@ -19,24 +19,31 @@ if TYPE_CHECKING:
     News = Dict[str, Any]
 
 AT_ONCE_MAX = 64  # requests of a run; further ones wait, their bodies unread
-# Of all bodies at once: a request waits for room, and the sandbox is the task's.
+# Bytes of all bodies at once: a request waits for room, and the sandbox is the task's.
 BODIES_BYTES_MAX = 64 * 1024 * 1024
 LEFT_MAX = 1024  # numbers whose client left while there was no line
-# What a line tells before another one is asked for: some services keep all of it in a file.
+# Bytes of a line before it is replaced: some services store the line in a file.
 LINE_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Asked:
     """One request. have: bytes of its answer that the client was given."""
 
-    def __init__(self, number: str, fields: dict[str, Any], body: bytes) -> None:
-        self.number, self._fields, self._body = number, fields, body
+    def __init__(
+        self,
+        number: str,
+        fields: dict[str, Any],
+        body: bytes,
+    ) -> None:
+        self.number = number
+        self._fields = fields
+        self._body = body
         self.have = 0
-        self.over = False  # nothing more is to be told of it
+        self.over = False  # the rest is not to be sent
         self.news: asyncio.Queue[Optional[News]] = asyncio.Queue()  # None: the client left
 
     def told(self) -> bytes:
-        """The line that tells it; b"" when nobody waits for its answer any more."""
+        """Returns the line that sends the request; b"" when no client waits for the answer."""
         if self.over:
             return b""
         body = {"b64": binascii.b2a_base64(self._body, newline=False).decode()}
@@ -46,16 +53,17 @@ class Asked:
 
 
 class Calls:
-    """Those of one run."""
+    """The requests of a run."""
 
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(AT_ONCE_MAX)
         self.room = Room(BODIES_BYTES_MAX)
         self._asked: dict[str, Asked] = {}
         self._left: list[str] = []
-        self._line: Optional[Line] = None
+        self._line: Optional[RelayStream] = None
         # Also after the death of a process like this one no number comes twice in a run.
-        self._life, self._count = os.urandom(6).hex(), 0
+        self._life = os.urandom(6).hex()
+        self._count = 0
 
     def ask(self, fields: dict[str, Any], body: bytes) -> Asked:
         self._count += 1
@@ -66,7 +74,7 @@ class Calls:
         return asked
 
     def leave(self, asked: Asked) -> None:
-        """Nobody waits for it any more, whether it was answered or not."""
+        """Drops a request that no client waits for any more, answered or not."""
         del self._asked[asked.number]
         if asked.over:
             return
@@ -76,8 +84,8 @@ class Calls:
         elif len(self._left) < LEFT_MAX:
             self._left.append(asked.number)
 
-    def join(self, line: Line) -> None:
-        """Tell everything over this line from now on; who had joined before is sent away."""
+    def join(self, line: RelayStream) -> None:
+        """Sends everything over this line from now on; closes the one before."""
         if self._line is not None:
             self._line.close()
         self._line = line
@@ -87,12 +95,12 @@ class Calls:
         for asked in self._asked.values():
             line.tell(asked.told)
 
-    def part(self, line: Line) -> None:
+    def part(self, line: RelayStream) -> None:
         if self._line is line:
             self._line = None
 
-    def hear(self, line: Line, news: News) -> None:
-        """Hand on what came over a line, unless another one has joined since."""
+    def hear(self, line: RelayStream, news: News) -> None:
+        """Passes on a message of the line, unless another one has joined since."""
         asked = self._asked.get(str(news.get("n")))
         if asked is None or asked.over or line is not self._line:
             return
@@ -101,7 +109,7 @@ class Calls:
         asked.news.put_nowait(news)
 
     def end(self) -> None:
-        """The run is over: whoever still waits, waits in vain."""
+        """Ends the run: clients that still wait get a broken answer."""
         for asked in self._asked.values():
             asked.over = True
             asked.news.put_nowait({"broken": True})
@@ -110,9 +118,9 @@ class Calls:
             self._line.finish()
 
 
-class Line:
-    """The way out to who has joined. What is told is made when it can be written: it may be long,
-    and of no use by then.
+class RelayStream:
+    """Sends to the joined line. A message is made when it can be written: it may be long, and
+    obsolete by then.
     """
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -123,11 +131,11 @@ class Line:
 
     def tell(self, message: Callable[[], bytes]) -> None:
         if self._bytes > LINE_BYTES_MAX:
-            self.close()  # who joins anew is told it, too
+            self.close()  # the next line gets it, too
         self._waiting.put_nowait(message)
 
     def finish(self) -> None:
-        """Close once all is told."""
+        """Closes once all is sent."""
         self._waiting.put_nowait(None)
 
     def close(self) -> None:
@@ -145,12 +153,12 @@ class Line:
                 self._writer.write(data)
                 await self._writer.drain()
         except OSError:
-            pass  # whoever reads it sees that, too
+            pass  # the reader notices that, too
         self._writer.close()
 
 
 class Room:
-    """So many bytes, for whoever comes first."""
+    """A number of bytes, given to requests as they come."""
 
     def __init__(self, most: int) -> None:
         self._left, self._freed = most, asyncio.Condition()
@@ -167,7 +175,7 @@ class Room:
 
 
 def piece_of(news: News) -> bytes:
-    """What it brings of the answer."""
+    """Returns a message's bytes of the answer."""
     if "b64" in news:
         return binascii.a2b_base64(news["b64"])
     return str(news.get("piece", "")).encode()

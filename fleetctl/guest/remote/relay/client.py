@@ -1,5 +1,5 @@
-"""One client of the listener: its requests are told under the run whose token they carry, and it is
-given the answers as they come. Used by process.py.
+"""Serves one client of the listener: sends its requests under the run whose token they carry, and
+passes on the answers as they come. Used by process.py.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fleetctl.guest.remote.relay.http import (
     Head,
     read_body,
     read_head,
+    to_server,
     write_head,
     write_piece,
     write_whole,
@@ -32,13 +33,13 @@ HOSTS = ("127.0.0.1", "localhost")
 
 
 class Client(asyncio.StreamReaderProtocol):
-    """One connection. calls_of: those of the run that has a token; None without one."""
+    """One connection. calls_of: returns the calls of the run that has a token; None without one."""
 
     def __init__(self, calls_of: FindCalls) -> None:
         reader = asyncio.StreamReader(limit=HEAD_BYTES_MAX)
         super().__init__(reader, self._serve)
         self._calls_of = calls_of
-        self._asked: Optional[Asked] = None  # whose answer it waits for
+        self._asked: Optional[Asked] = None  # whose answer the client waits for
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         self._leave()
@@ -63,7 +64,7 @@ class Client(asyncio.StreamReaderProtocol):
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Serve a request; whether another one may follow."""
+        """Serves a request; returns whether another one may follow."""
         head: Optional[Head] = None
         try:
             head = await read_head(reader)
@@ -76,8 +77,14 @@ class Client(asyncio.StreamReaderProtocol):
             return await self._ask(calls, head, reader, writer)
         except Bad as bad:
             head = head or Head("GET", "/", "HTTP/1.1", {})
-            head.stays = False  # what follows of the request was not read
-            write_whole(writer, head, bad.status, {"Content-Type": "application/json"}, bad.body)
+            head.stays = False  # the rest of the request was not read
+            write_whole(
+                writer,
+                head,
+                bad.status,
+                {"Content-Type": "application/json"},
+                bad.body,
+            )
             return False
 
     async def _ask(
@@ -107,29 +114,43 @@ class Client(asyncio.StreamReaderProtocol):
 
 
 def _check_origin(head: Head) -> None:
-    """No page in a browser asks, also not by a name that resolves to loopback. Raises Bad."""
+    """Refuses pages in a browser, also by a name that resolves to loopback. Raises Bad."""
     host = head.headers.get("host", "").rsplit(":", 1)[0]
     if head.headers.get("origin") or host not in HOSTS:
         raise Bad(403, "only tasks may ask here, by the loopback address")
 
 
 def _fields(head: Head) -> dict[str, Any]:
-    headers = {name: head.headers[name] for name in TOLD_HEADERS if name in head.headers}
+    told = {name: head.headers[name] for name in TOLD_HEADERS if name in head.headers}
+    headers = {**to_server(head.headers), **told}
     return {"method": head.method, "path": head.path, "headers": headers}
 
 
-async def _answer(asked: Asked, head: Head, writer: asyncio.StreamWriter) -> bool:
-    """Give the client what comes; whether it may ask again over its connection."""
+async def _answer(
+    asked: Asked,
+    head: Head,
+    writer: asyncio.StreamWriter,
+) -> bool:
+    """Passes the answer on; returns whether the connection may carry another request."""
     begun = False
     while True:
         news = await asked.news.get()
         if news is None or news.get("broken"):
-            return False  # a cut is all that tells a client that an answer is not whole
-        data, ends = piece_of(news), bool(news.get("end"))
+            return False  # only a cut connection shows a client that an answer is incomplete
+        data = piece_of(news)
+        ends = bool(news.get("end"))
         if not begun:
-            begun, status, headers = True, int(news["status"]), dict(news["headers"])
+            begun = True
+            status = int(news["status"])
+            headers = dict(news["headers"])
             if ends:
-                write_whole(writer, head, status, headers, data)
+                write_whole(
+                    writer,
+                    head,
+                    status,
+                    headers,
+                    data,
+                )
                 return head.stays
             write_head(writer, head, status, headers)
         if data:

@@ -1,6 +1,6 @@
 """HTTP/1.1 as far as clients of model servers speak it, over asyncio's streams. Used by client.py.
 
-A body comes whole, an answer goes out whole or in pieces. Nothing here knows who is asked.
+A body comes whole, an answer goes out whole or in pieces. Independent of the endpoint.
 """
 
 from __future__ import annotations
@@ -12,15 +12,53 @@ from fleetctl.guest.task.text import compact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Mapping, Optional
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 16 * 1024 * 1024  # as the gateway takes them
 PATHS_OF_TOKENS = "/t/"  # for clients that send no token
 
 
+# Headers that clients and servers exchange beside a body. The account, the
+# key and the address are the endpoint's matter.
+_TO_SERVER = ("http-referer", "traceparent", "tracestate", "baggage", "idempotency-key")
+_TO_SERVER_PREFIXES = ("x-", "openai-", "anthropic-")
+_NOT_TO_SERVER = (
+    *("openai-organization", "openai-project", "x-api-key", "x-goog-api-key", "x-real-ip"),
+    "x-should-retry",
+)
+_NOT_TO_SERVER_PREFIXES = ("x-fleetctl-", "x-forwarded-", "x-stainless-")
+_TO_TASK = (
+    *("retry-after", "retry-after-ms", "x-should-retry", "x-request-id", "request-id"),
+    *("openai-processing-ms", "openai-version"),
+)
+_TO_TASK_PREFIXES = ("x-ratelimit-", "ratelimit-", "anthropic-ratelimit-")
+
+
+def to_server(headers: Mapping[str, str]) -> dict[str, str]:
+    """Returns a task's request headers for a model server, by their names in lower case."""
+    named = ((name.lower(), value) for name, value in headers.items())
+    return {
+        name: value
+        for name, value in named
+        if (name in _TO_SERVER or name.startswith(_TO_SERVER_PREFIXES))
+        and name not in _NOT_TO_SERVER
+        and not name.startswith(_NOT_TO_SERVER_PREFIXES)
+    }
+
+
+def to_task(headers: Mapping[str, str]) -> dict[str, str]:
+    """Returns a model server's answer headers for the task, by their names in lower case."""
+    named = ((name.lower(), value) for name, value in headers.items())
+    return {
+        name: value
+        for name, value in named
+        if name in _TO_TASK or name.startswith(_TO_TASK_PREFIXES)
+    }
+
+
 class Bad(Exception):
-    """What the client is told instead of an answer."""
+    """An error that the client receives instead of an answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -28,23 +66,30 @@ class Bad(Exception):
 
     @property
     def body(self) -> bytes:
-        """As the gateway says such things."""
+        """Returns the error in the gateway's format."""
         error = {"message": str(self), "type": "fleetctl", "code": self.status}
         return compact({"error": error}).encode()
 
 
 class Head:
-    """path: with its query, without a token in it; token: "" when there is none."""
+    """A request's head. path: with its query, without a token in it; token: "" when missing."""
 
-    def __init__(self, method: str, target: str, version: str, headers: dict[str, str]) -> None:
-        self.method, self.headers = method, headers
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        version: str,
+        headers: dict[str, str],
+    ) -> None:
+        self.method = method
+        self.headers = headers
         self.path, self.token = _untokened(target, headers)
         self.chunks = version == "HTTP/1.1"  # whether the client reads answers in chunks
         self.stays = self.chunks and headers.get("connection", "").lower() != "close"
 
 
 async def read_head(reader: asyncio.StreamReader) -> Optional[Head]:
-    """None when the client has left. Raises Bad."""
+    """Reads a head; None when the client has left. Raises Bad."""
     try:
         text = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except asyncio.IncompleteReadError:
@@ -63,9 +108,11 @@ async def read_head(reader: asyncio.StreamReader) -> Optional[Head]:
 
 
 async def read_body(
-    head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    head: Head,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> bytes:
-    """Raises Bad, and IncompleteReadError when the client leaves."""
+    """Reads a body. Raises Bad, and IncompleteReadError when the client leaves."""
     chunked = "chunked" in head.headers.get("transfer-encoding", "").lower()
     length = head.headers.get("content-length", "0")
     if not chunked and not length.isdecimal():
@@ -78,16 +125,25 @@ async def read_body(
 
 
 def write_whole(
-    writer: asyncio.StreamWriter, head: Head, status: int, headers: dict[str, str], body: bytes
+    writer: asyncio.StreamWriter,
+    head: Head,
+    status: int,
+    headers: dict[str, str],
+    body: bytes,
 ) -> None:
     _write_head(writer, head, status, {**headers, "Content-Length": str(len(body))})
     writer.write(body)
 
 
 def write_head(
-    writer: asyncio.StreamWriter, head: Head, status: int, headers: dict[str, str]
+    writer: asyncio.StreamWriter,
+    head: Head,
+    status: int,
+    headers: dict[str, str],
 ) -> None:
-    """Of an answer whose pieces follow. Without chunks its end is the connection's."""
+    """Writes the head of an answer whose pieces follow. Without chunks the connection's end is the
+    answer's.
+    """
     if head.chunks:
         headers = {**headers, "Transfer-Encoding": "chunked"}
     else:
@@ -95,8 +151,12 @@ def write_head(
     _write_head(writer, head, status, headers)
 
 
-def write_piece(writer: asyncio.StreamWriter, head: Head, data: bytes) -> None:
-    """data: b"" is the end."""
+def write_piece(
+    writer: asyncio.StreamWriter,
+    head: Head,
+    data: bytes,
+) -> None:
+    """Writes a piece of an answer. data: b"" ends the answer."""
     if not head.chunks:
         writer.write(data)
     else:
@@ -104,7 +164,10 @@ def write_piece(writer: asyncio.StreamWriter, head: Head, data: bytes) -> None:
 
 
 def _write_head(
-    writer: asyncio.StreamWriter, head: Head, status: int, headers: dict[str, str]
+    writer: asyncio.StreamWriter,
+    head: Head,
+    status: int,
+    headers: dict[str, str],
 ) -> None:
     try:
         phrase = HTTPStatus(status).phrase
@@ -117,12 +180,13 @@ def _write_head(
 
 
 def _untokened(target: str, headers: dict[str, str]) -> tuple[str, str]:
-    """(path, token)"""
+    """Returns (path, token)."""
     if target.startswith(PATHS_OF_TOKENS):
         token, _, rest = target[len(PATHS_OF_TOKENS) :].partition("/")
         return "/" + rest, token
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    return target, token.strip() if scheme.lower() == "bearer" else ""
+    # Clients of `/v1/messages` send their key in this header.
+    return target, token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
 
 
 async def _chunks(reader: asyncio.StreamReader) -> bytes:

@@ -1,5 +1,5 @@
-"""The verb `relay`: joins the relay of this sandbox for a run, and is its line: what comes on stdin
-goes there, what it tells goes to stdout. Losing this process loses nothing.
+"""The verb `relay`: joins the relay of this sandbox for a run, and is its line: copies stdin to the
+relay and the relay's messages to stdout. Losing this process loses no request.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
-BEGIN_S, LOOK_S = 60.0, 0.05  # for the relay to be there: its run may be about to begin
+BEGIN_S, LOOK_S = 60.0, 0.05  # until the relay listens: its run may be about to begin
 READ_BYTES = 256 * 1024
 NOBODY = 5  # the exit code when there is no relay
 
 
 def join(run: str) -> int:
-    """The exit code; returns when either side has gone."""
+    """Returns the exit code when either side has closed."""
     relay = _connected()
     if relay is None:
         return NOBODY

@@ -1,7 +1,7 @@
-"""The relay as the supervisor has it: its addresses, and the process that listens there.
+"""The relay in the supervisor: its addresses, and the process that listens there.
 
 The addresses are bound here, before a task begins, and stay for the sandbox's life: a process that
-dies is begun anew behind them. What it holds in memory is then lost, and clients ask again.
+dies is started again behind them. Its memory is then lost, and clients repeat their requests.
 """
 
 from __future__ import annotations
@@ -18,21 +18,26 @@ if TYPE_CHECKING:
     from typing import Any, Callable, NoReturn, Protocol
 
     class Loop(Protocol):
-        """The supervisor's; see remote/loop.py."""
+        """The supervisor's loop; see remote/loop.py."""
 
-        def after(self, name: str, delay_s: float, act: Callable[[], object]) -> None: ...
+        def after(
+            self,
+            name: str,
+            delay_s: float,
+            act: Callable[[], object],
+        ) -> None: ...
 
         def when_ended(self, pid: int, act: Callable[[int], object]) -> None: ...
 
 
 SOCKET = "relay"  # in the state directory: where the verb `relay` joins
-AGAIN_S = 0.5  # until a process that died is begun anew
+AGAIN_S = 0.5  # until a process that died is started again
 DESCRIPTORS_MAX = 1024  # more than the supervisor ever has
 
 
 class Relay:
     def __init__(self, loop: Loop) -> None:
-        """Raises OSError where nothing can be bound."""
+        """Raises OSError where no address can be bound."""
         self._loop = loop
         self._listener = _listening(_socket.AF_INET, ("127.0.0.1", 0))
         self._joining = _listening(_socket.AF_UNIX, SOCKET)
@@ -40,8 +45,8 @@ class Relay:
         self._start()
 
     def variables(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]:
-        """The secrets of a run, with the address of the listener where its order leaves it open;
-        from now on the run may ask.
+        """Returns the secrets of a run, with the address of the listener where its order leaves it
+        open; from now on the run may make calls.
         """
         asked = order["relay"]
         self._run = {"run": order["run"], "token": secrets[asked["token"]]}
@@ -50,7 +55,7 @@ class Relay:
         return {name: value.replace(asked["base"], base) for name, value in secrets.items()}
 
     def end(self, run: str) -> None:
-        """The run asks no more."""
+        """Ends the calls of the run."""
         if self._run.get("run") == run:
             self._run = {}
             self._tell({"over": run})
@@ -59,7 +64,7 @@ class Relay:
         try:
             self._control.sendall((compact(message) + "\n").encode())
         except OSError:
-            return  # it has just died, and the next one is told
+            return  # it has just died, and the next process gets the message
 
     def _start(self) -> None:
         self._control, theirs = _socket.socketpair()
@@ -76,7 +81,7 @@ class Relay:
     def _again(self) -> None:
         try:
             self._start()
-        except OSError:  # no process to be had now
+        except OSError:  # no process can be started now
             self._loop.after("relay", AGAIN_S, self._again)
             return
         if self._run:
@@ -91,8 +96,8 @@ def _listening(family: int, address: Any) -> _socket.socket:
 
 
 def _serve(*sockets: _socket.socket) -> NoReturn:
-    """Be the process that listens. It holds nothing of the supervisor's: neither its lock nor its
-    signals; it ends when the last of `sockets`, the supervisor's own, is closed.
+    """Becomes the process that listens. It inherits neither the supervisor's lock nor its signals;
+    it ends when the last of `sockets`, the supervisor's own, is closed.
     """
     code = 70
     try:
@@ -108,7 +113,7 @@ def _serve(*sockets: _socket.socket) -> NoReturn:
 
         serve(*[one.fileno() for one in sockets])
         code = 0
-    except BaseException:  # nothing may climb back into the supervisor
+    except BaseException:  # no exception may reach the supervisor's code
         import traceback
 
         os.write(2, traceback.format_exc().encode())

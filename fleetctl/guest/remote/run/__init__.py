@@ -1,1 +1,1 @@
-"""One run: its attempt, what it tells, and what its volumes keep of it."""
+"""One run: its attempt, its output and metrics, and the files that its volumes keep."""

@@ -1,6 +1,6 @@
 """One run in this sandbox, from its preparations to its end record.
 
-Made by supervise.py. Never waits: what takes time ends in a call of the loop.
+Made by supervise.py. Never waits: slow work ends in a call of the loop.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import time
 
 from fleetctl.guest.journal.ending import outcome
 from fleetctl.guest.journal.logfile import LogFile
+from fleetctl.guest.remote import place
 from fleetctl.guest.remote.place import start_directory
 from fleetctl.guest.remote.process.child import environment
 from fleetctl.guest.remote.run import launching
 from fleetctl.guest.remote.run.files import odd_remark
+from fleetctl.guest.remote.run.keeping import Keeping
 from fleetctl.guest.remote.run.looking import Looking
 from fleetctl.guest.remote.run.output import Output
 from fleetctl.guest.supervision.processes import send
+from fleetctl.guest.task.inputs import write_inputs
 from fleetctl.guest.task.parameters import remark_on_long
+from fleetctl.guest.task.program import start_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.supervision.services.keeping import ServiceRecords
 
     class Box(Protocol):
-        """The sandbox, as one run of it sees it; see supervise.py."""
+        """The sandbox, as its run sees it; see supervise.py."""
 
         loop: Loop
         visitors: Visitors
@@ -47,55 +51,61 @@ if TYPE_CHECKING:
         def finished(self, run: str, *, staying: bool) -> None: ...
 
 
-SETTLE_S, SETTLE_MAX_S = 0.02, 0.5  # between two looks at what a run left behind
-GIVE_UP_S = 5.0  # after KILL; what lives even then is left to the end of the sandbox
+SETTLE_S, SETTLE_MAX_S = 0.02, 0.5  # between two looks at processes that a run left behind
+GIVE_UP_S = 5.0  # after KILL; processes that live even then end with the sandbox
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
 TICK_S = 1.0  # between two looks at metrics files and memory
-RETRY_S = 1.0  # until the disk is asked again to take an end record
+RETRY_S = 1.0  # until an end record that the disk refused is written again
 COPIES_S = 0.2  # between two looks at copies of checkpoints that the end waits for
 SETUP_S = 900.0  # for all preparations of a sandbox, such as a clone of the source
 REMARKS_MAX = 3  # a task could go on for ever
-TAKEN = "SandboxEnded"  # why a run ends whose sandbox was told to
+TAKEN = "SandboxEnded"  # why a run ends when its sandbox was asked to end
 TIMERS = ("timeout", "tick", "sync", "stall", "kill", "settle")
 
 
 class Attempt:
     def __init__(
-        self, box: Box, order: dict[str, Any], secrets: dict[str, str], journal: Journal
+        self,
+        box: Box,
+        order: dict[str, Any],
+        secrets: dict[str, str],
+        journal: Journal,
     ) -> None:
         self.name: str = order["run"]
         self.order = order
         self.journal = journal
         self.started_at_s = time.time()
-        self.remarks: list[str] = []  # what its user should know although it may succeed
+        self.remarks: list[str] = []  # remarks for the user, although the run may succeed
         self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
-        self._box, self._loop = box, box.loop
+        self._box = box
+        self._loop = box.loop
         self._secrets = secrets
-        log = LogFile(box.runs, self.name, order["log_bytes_max"])
+        log = LogFile(box.runs, self.name, order["log_bytes_max"], journal.masking)
         self._output = Output(log, box.loop, tell=box.visitors.tell_soon)
         self._services: Optional[ServiceRecords] = None
         if order.get("services"):
             from fleetctl.guest.remote.run.files import services_of
 
-            self._services = services_of(order, box.runs)
+            self._services = services_of(order, box.runs, journal.masking)
         self._looking = Looking(journal, self._output.say)
+        self._keeping = Keeping(box.loop, order, box.runs, self._output.say)
         self._output.hears = self._looking.hear
         self._steps: list[list[str]] = []
         self._leader: Optional[Leader] = None
         self._began = False  # the task itself, after all preparations
-        self._ending = self._message = ""  # why we end it, when we do
+        self._ending = self._message = ""  # why we end it, if we do
         self._error: Optional[dict[str, str]] = None
-        self._exit_code: Optional[int] = None  # told by a worker that lives on
+        self._exit_code: Optional[int] = None  # reported by a worker that lives on
         self._trees: Optional[Tree] = None
-        self._memory_used = 0  # when it was ended for it
-        self._left_at_s = 0.0  # when its process ended; what it left behind may end later
-        self._kill_at_s = 0.0  # monotonic; 0 = nobody asked it to end
+        self._memory_used = 0  # when the run was ended for it
+        self._left_at_s = 0.0  # when its process ended; processes that it left may end later
+        self._kill_at_s = 0.0  # monotonic; 0 = no request to end
         self._settle_s = SETTLE_S
 
     # Beginning
 
     def start(self, *, fresh: bool) -> None:
-        """fresh: the sandbox is still to be prepared."""
+        """Starts the run. fresh: the sandbox is still to be prepared."""
         if self.order.get("relay"):
             self._attempt(self._join_relay)
         if fresh:
@@ -110,7 +120,7 @@ class Attempt:
         self._secrets = self._box.relayed(self.order, self._secrets)
 
     def _advance(self) -> None:
-        """The next preparation, or the task itself."""
+        """Begins the next preparation, or the task itself."""
         if self._ending or self._error:
             self._drained()
         elif self._steps:
@@ -122,20 +132,28 @@ class Attempt:
             self._drained()
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """What cannot be done fails the run."""
+        """Calls `act`, and fails the run when that raises OSError or ValueError."""
         try:
             act()
         except (OSError, ValueError) as error:
-            self._error = {"reason": "StartFailed", "message": str(error)}
+            self._error = start_failure(error)
 
     def _start_preparation(self, argv: list[str]) -> None:
-        variables, writable = self._variables(), self._output.writable
-        leader = launching.preparation(self._loop, self.order, argv, variables, writable)
+        variables = self._variables()
+        writable = self._output.writable
+        leader = launching.preparation(
+            self._loop,
+            self.order,
+            argv,
+            variables,
+            writable,
+        )
         self._follow(leader, self._prepared)
 
     def _prepared(self) -> None:
         assert self._leader is not None
-        status, self._leader = self._leader.status, None
+        status = self._leader.status
+        self._leader = None
         if status and not self._ending:
             self._output.drain()
             self._ending = "SourceFailed"
@@ -148,6 +166,10 @@ class Attempt:
         if order["timeout_s"] is not None:
             self._loop.after("timeout", order["timeout_s"], self._expire)
         self._looking.begin(order, self._commit, self._variables)
+        self._attempt(lambda: write_inputs(order, place.FILES))
+        if self._error is not None:
+            return
+        self._attempt(self._keeping.begin)
         if order["mode"] == "python":
             self._attempt(self._start_python)
         else:
@@ -161,7 +183,8 @@ class Attempt:
             self._loop.after("sync", order["sync_s"], self._sync_now)
 
     def _start_program(self) -> None:
-        order, variables = self.order, self._variables()
+        order = self.order
+        variables = self._variables()
         remark = remark_on_long(order["params"])
         if remark:
             self._output.say(remark)
@@ -169,7 +192,13 @@ class Attempt:
         if order.get("wandb"):
             variables.update(self._looking.trial(order, variables, directory))
         writable = self._output.writable
-        leader = launching.program(self._loop, order, variables, directory, writable)
+        leader = launching.program(
+            self._loop,
+            order,
+            variables,
+            directory,
+            writable,
+        )
         self._follow(leader, self._ended)
 
     def _variables(self) -> dict[str, str]:
@@ -185,14 +214,16 @@ class Attempt:
         sync(self._loop, self._box.base, mounts, done)
 
     def _start_python(self) -> None:
-        variables, writable = self._variables(), self._output.writable
+        variables = self._variables()
+        writable = self._output.writable
         self._follow(launching.python(self._box, self.order, variables, writable), self._ended)
 
     def _follow(self, leader: Leader, ended: Callable[[], None]) -> None:
         self._leader = leader
-        leader.hear, leader.ended = self._hear, ended
+        leader.hear = self._hear
+        leader.ended = ended
 
-    # Hearing
+    # Events
 
     def _hear(self, event: dict[str, Any]) -> None:
         kind = event.get("e")
@@ -240,15 +271,15 @@ class Attempt:
     # Ending
 
     def end(self, why: str, grace_s: float) -> None:
-        """TERM now, KILL after the grace; a second call can only make it sooner."""
+        """Sends TERM now, KILL after the grace; a second call can only shorten it."""
         first = not self._ending
         self._ending = self._ending or why
         if why == TAKEN:
-            # Of several nodes the one that was taken first is the cause, however long it cleans up.
+            # With several nodes the first request is the cause, however long the cleaning up.
             self._left_at_s = self._left_at_s or time.time()
         self._box.closing = True
         if self._leader is None:
-            return  # between two steps: whatever comes next looks
+            return  # between two steps: the next one checks this
         kill_at_s = time.monotonic() + grace_s
         if self._kill_at_s and self._kill_at_s <= kill_at_s:
             return
@@ -268,13 +299,13 @@ class Attempt:
         if self._leader is None or not self._leader.lives:
             return
         if self._services is not None and number == _signal.SIGTERM:
-            self._leader.signal(number)  # services stand until the work is over
+            self._leader.signal(number)  # services stay until the work has ended
         else:
             self._tree.send(number)
 
     @property
     def _tree(self) -> Tree:
-        """Looked at only when a run does not end by itself: most need no walk through /proc."""
+        """Searches only when a run does not end by itself: most need no walk through /proc."""
         assert self._leader is not None
         if self._trees is None:
             from fleetctl.guest.remote.process.tree import Tree
@@ -283,10 +314,10 @@ class Attempt:
         return self._trees
 
     def _done(self) -> None:
-        """A worker's task is over: it waits for the next one, or leaves."""
+        """Ends a worker's task: the worker waits for the next one, or leaves."""
         assert self._leader is not None
         if not self._leader.lives:
-            return  # its last words, read after it died
+            return  # its last events, read after it died
         if self.order["reusable"] and not self._box.closing:
             self._drained()
             return
@@ -294,7 +325,7 @@ class Attempt:
         self._loop.after("kill", HANG_UP_S, self._kill)
 
     def _ended(self) -> None:
-        """The leader has ended: wait until what it left has ended too."""
+        """Waits, after the leader's end, for the processes that it left."""
         self._left_at_s = self._left_at_s or time.time()
         for name in ("timeout", "tick", "sync", "stall"):
             self._loop.cancel(name)
@@ -305,10 +336,10 @@ class Attempt:
             self._drained()
 
     def _left_behind(self) -> bool:
-        """Whether processes of the run live on; ends them unless they still have grace.
+        """Returns whether processes of the run live on; ends them unless they still have grace.
 
         The sandbox of a run that has ended by itself ends with it, so there only the group and
-        whoever still holds the output are looked for.
+        processes that still hold the output are searched for.
         """
         assert self._leader is not None
         self._output.drain()
@@ -326,7 +357,7 @@ class Attempt:
         return True
 
     def _drained(self) -> None:
-        """All is said and done: take in the last words, and make volumes durable."""
+        """Receives the last output after all processes, and makes volumes durable."""
         for name in TIMERS:
             self._loop.cancel(name)
         if self._began and not self._ending and self._looking.copies():
@@ -341,13 +372,17 @@ class Attempt:
         self._output.drain()
         self._output.stop()
         self._looking.take(whole=True)
+        if self._began:
+            self._keeping.keep(self._ending, self._kept)
+        else:
+            self._kept()
+
+    def _kept(self) -> None:
+        """Continues once its outputs are kept."""
         odd = odd_remark() if self._began and self.result is None else ""
         if odd:
             self._output.say(odd)
             self.remarks.append(odd)
-        self._output.close()
-        if self._services is not None:
-            self._services.close()
         if self._began and self.order["sync"]:
             from fleetctl.guest.remote.run.sync import sync
 
@@ -356,12 +391,18 @@ class Attempt:
             self._conclude("")
 
     def _conclude(self, unsynced: str) -> None:
-        """Write the end record. unsynced: what is wrong with the volumes, or ""."""
+        """Writes the end record. unsynced: the problem with the volumes, or ""."""
         from fleetctl.guest.remote.run.files import judge_result
 
         status = self._leader.status if self._leader is not None else None
         limits = {**self.order, "used": self._memory_used}
-        ended = outcome(self._ending, self._error, self._exit_code, status, limits)
+        ended = outcome(
+            self._ending,
+            self._error,
+            self._exit_code,
+            status,
+            limits,
+        )
         if self._message:
             ended["message"] = self._message
         handed_in = ended["ok"] or (ended["reason"] == "ResultInvalid" and self.result is not None)
@@ -370,13 +411,24 @@ class Attempt:
             self._looking.lost()
         if unsynced and ended["ok"]:
             line = ""
-            ended.update(ok=False, infra=True, reason="SyncFailed", message=unsynced)
+            ended.update(
+                ok=False,
+                infra=True,
+                reason="SyncFailed",
+                message=unsynced,
+            )
+        if self._keeping.judge(ended):
+            line = ""
         if ended["ok"]:
-            ended["message"] = "; ".join(filter(None, [*self.remarks, self._looking.remark]))
+            remarks = [*self.remarks, *self._keeping.remarks, self._looking.remark]
+            ended["message"] = "; ".join(filter(None, remarks))
+        self._output.close()
+        if self._services is not None:
+            self._services.close()
         self._write_end(self._looking.conclude(line, ended), ended)
 
     def abandon(self) -> None:
-        """We have failed ourselves: the run ends here, through no fault of its own."""
+        """Ends the run after a failure of ours, through no fault of its own."""
         self._signal(_signal.SIGKILL)
         message = "the process that looked after the run failed (see supervisor.log beside it)"
         ended = {**outcome("GuestFailed", None, None, None), "message": message}
@@ -390,11 +442,11 @@ class Attempt:
         staying = self._box.may_stay(self.order)
         try:
             self.journal.end(line, record, sandbox_open=staying)
-        except OSError:  # a full disk: the end of a run waits until it can be told
+        except OSError:  # a full disk: the end of a run waits until it can be written
             self._loop.after("settle", RETRY_S, lambda: self._write_end(line, ended))
             return
         self._box.finished(self.name, staying=staying)
 
 
 def _deaf(_: dict[str, Any]) -> None:
-    """Between two tasks a worker has nothing to say."""
+    """Ignores events of a worker between two tasks."""

@@ -1,4 +1,4 @@
-"""What a command says through files: its result and its metrics. Never follows a link.
+"""Reads the files in which a command reports its result and its metrics. Never follows a link.
 
 Called by attempt.py while the run lives and at its end.
 """
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
     from fleetctl.guest.checkpoints.watch import Watch
+    from fleetctl.guest.journal.masking import Masking
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.metrics.followed import Followed
@@ -28,17 +29,19 @@ def read_metrics(
     *,
     whole: bool = False,
 ) -> tuple[Optional[MetricLines], bool]:
-    """Take in what was appended to $FLEETCTL_METRICS; whether there was anything.
+    """Records new lines of $FLEETCTL_METRICS; returns whether there were any.
 
-    known: what was read before; say: tells a person what is wrong with a line; whole: not only as
-    much as a look holds.
+    known: the lines read before; say: reports a wrong line in the log; whole: also more than one
+    look's bytes.
     """
     if not os.path.lexists(f"{place.FILES}/metrics.jsonl"):
         return known, False
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.results import METRICS_READ_BYTES_MAX
 
-    lines, news, last = known or MetricLines(), 0, False
+    lines = known or MetricLines()
+    news = 0
+    last = False
     while True:
         before = lines.offset
         data = _read("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
@@ -51,10 +54,15 @@ def read_metrics(
         last = lines.offset == before
 
 
-def trial_of(order: dict[str, Any], variables: dict[str, str], directory: str) -> Trial:
-    """What a program that may ask wandb for its parameters is told; to be called before it starts.
+def trial_of(
+    order: dict[str, Any],
+    variables: dict[str, str],
+    directory: str,
+) -> Trial:
+    """Returns the trial of a program that may read its parameters from wandb; called before it
+    starts.
 
-    variables: all that it has anyway; directory: where it begins.
+    variables: all its other ones; directory: where it begins.
     """
     from fleetctl.guest.wandb.trial import Trial
 
@@ -64,10 +72,14 @@ def trial_of(order: dict[str, Any], variables: dict[str, str], directory: str) -
     return trial
 
 
-def followed_of(order: dict[str, Any], directory: str, say: Callable[[str], None]) -> Followed:
-    """What reads the metrics of a program as its template says; to be called before it starts.
+def followed_of(
+    order: dict[str, Any],
+    directory: str,
+    say: Callable[[str], None],
+) -> Followed:
+    """Returns the reader of a program's metrics as its template defines; called before it starts.
 
-    directory: where it begins; say: a word in its log.
+    directory: where it begins; say: writes a line to its log.
     """
     from fleetctl.guest.metrics.followed import Followed
 
@@ -82,10 +94,10 @@ def watch_of(
     say: Callable[[str], None],
     variables: Callable[[], dict[str, str]],
 ) -> Watch:
-    """What looks for new checkpoints of a program; to be called before it starts.
+    """Returns the watch for new checkpoints of a program; called before it starts.
 
-    commit: makes mounts durable and calls with what went wrong; say: a word in its log; variables:
-    of its environment.
+    commit: makes mounts durable and calls back with the failure; say: writes a line to its log;
+    variables: of its environment.
     """
     from fleetctl.guest.checkpoints.begin import holding
     from fleetctl.guest.checkpoints.disk import Disk
@@ -105,11 +117,22 @@ def watch_of(
 
         mirror = mirror_of(order, path, variables())
     commits = committed if mounts else None
-    return Watch(asked, Disk(path), path=path, commit=commits, say=say, mirror=mirror)
+    return Watch(
+        asked,
+        Disk(path),
+        path=path,
+        commit=commits,
+        say=say,
+        mirror=mirror,
+    )
 
 
-def services_of(order: dict[str, Any], runs: int) -> ServiceRecords:
-    """What keeps the words of its services. Who tells the run's story finds their names in a
+def services_of(
+    order: dict[str, Any],
+    runs: int,
+    masking: Optional[Masking],
+) -> ServiceRecords:
+    """Returns the records of its services' output. The stream of the run finds their names in a
     file.
     """
     from fleetctl.guest.supervision.services.keeping import ServiceRecords
@@ -117,13 +140,24 @@ def services_of(order: dict[str, Any], runs: int) -> ServiceRecords:
     names = [one["name"] for one in order["services"]]
     with open(place.services(order["run"]), "w", encoding="ascii") as file:
         file.write("".join(f"{name}\n" for name in names))
-    return ServiceRecords(names, runs, order["run"], order["log_bytes_max"])
+    return ServiceRecords(
+        names,
+        runs,
+        order["run"],
+        order["log_bytes_max"],
+        masking,
+    )
 
 
-def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: list[str]) -> str:
-    """The journal's line for the result, or "". Makes the end a failure when it cannot be kept.
+def judge_result(
+    value: Optional[tuple[Any]],
+    ended: dict[str, Any],
+    remarks: list[str],
+) -> str:
+    """Returns the journal's line for the result, or "". Turns the end into a failure when the
+    result cannot be kept.
 
-    value: as the task handed it in, if it did; remarks: gains what its user should know.
+    value: as the task handed it in, if it did; remarks: gains remarks for the user.
     """
     problem = ""
     if value is None and os.path.lexists(f"{place.FILES}/result.json"):
@@ -135,18 +169,25 @@ def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: li
             value = (value,)
     text = ""
     if value is not None and not problem:
-        from fleetctl.guest.journal.results import judge, result_line
+        from fleetctl.guest.journal.digest import result_line
+        from fleetctl.guest.journal.results import judge
 
         text, problem, changed = judge(value[0])
         remarks += [changed] if changed else []
     if problem:
-        ended.update(ok=False, reason="ResultInvalid", message=problem)
+        ended.update(
+            ok=False,
+            reason="ResultInvalid",
+            message=problem,
+        )
         return ""
-    return result_line(text) if text else ""
+    if text:
+        return result_line(text)
+    return ""
 
 
 def odd_remark() -> str:
-    """How the result file is none, or ""."""
+    """Returns why the result file is not read, or ""."""
     path = f"{place.FILES}/result.json"
     if not os.path.lexists(path):
         return ""
@@ -156,7 +197,7 @@ def odd_remark() -> str:
 
 
 def forget(name: str) -> None:
-    """Remove a file of a task, so that the next task of a sandbox does not hand it in."""
+    """Removes a file of a task, so that the next task of a sandbox does not hand it in."""
     path = f"{place.FILES}/{name}"
     if os.path.lexists(path):
         from fleetctl.guest.journal.results import remove_result
@@ -164,7 +205,11 @@ def forget(name: str) -> None:
         remove_result(path)
 
 
-def _read(name: str, offset: int, limit: int) -> Any:
+def _read(
+    name: str,
+    offset: int,
+    limit: int,
+) -> Any:
     from fleetctl.guest.journal.results import read_below
 
     return read_below(place.FILES, name, offset, limit)

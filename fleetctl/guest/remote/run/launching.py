@@ -15,22 +15,30 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.loop import Loop
 
     class Workers(Protocol):
-        """Where the worker of a sandbox stands that goes on after its task."""
+        """A part of the sandbox that holds the worker which continues after its task."""
 
         loop: Loop
         worker: Optional[Leader]
 
 
 def preparation(
-    loop: Loop, order: dict[str, Any], argv: list[str], variables: dict[str, str], output: int
+    loop: Loop,
+    order: dict[str, Any],
+    argv: list[str],
+    variables: dict[str, str],
+    output: int,
 ) -> Leader:
-    """output: the descriptor that it writes to, as of all here."""
+    """Starts a preparation. output: the descriptor of its output, as in all functions here."""
     directory = os.getcwd()
     return Leader(loop, lambda: execute(argv, variables, directory, order["workdir"]), output)
 
 
 def program(
-    loop: Loop, order: dict[str, Any], variables: dict[str, str], directory: str, output: int
+    loop: Loop,
+    order: dict[str, Any],
+    variables: dict[str, str],
+    directory: str,
+    output: int,
 ) -> Leader:
     def work(variables: dict[str, str]) -> NoReturn:
         if order.get("ray"):
@@ -46,9 +54,12 @@ def program(
 
 
 def python(
-    workers: Workers, order: dict[str, Any], variables: dict[str, str], output: int
+    workers: Workers,
+    order: dict[str, Any],
+    variables: dict[str, str],
+    output: int,
 ) -> Leader:
-    """Begin Python work in the living worker, or in a new process."""
+    """Begins Python work in the living worker, or in a new process."""
     from fleetctl.guest.remote.process.worker import message, serves, work
 
     worker = workers.worker
@@ -71,7 +82,7 @@ def _beside_services(
     directory: str,
     work: Callable[[dict[str, str]], NoReturn],
 ) -> NoReturn:
-    """The work once its services are ready, where it has any. work: is told the variables."""
+    """Does the work once its services are ready, where it has any. work: takes the variables."""
     services = order.get("services")
     if services:
         from fleetctl.guest.supervision.services.crew import lead
@@ -88,8 +99,12 @@ def _beside_services(
     raise AssertionError  # it has become the program
 
 
-def _with_ray(order: dict[str, Any], variables: dict[str, str], directory: str) -> NoReturn:
-    """The work inside a cluster of its own."""
+def _with_ray(
+    order: dict[str, Any],
+    variables: dict[str, str],
+    directory: str,
+) -> NoReturn:
+    """Does the work inside a cluster of its own."""
     from fleetctl.guest.nodes.ray import launch, own_variables
 
     whole = {**variables, **own_variables(order["ray"])}

@@ -1,7 +1,7 @@
-"""What a run tells while it lives, in files and in its output, and whether it still gets on.
+"""Reads a living run's reports, in files and in its output, and whether it makes progress.
 
-Made by attempt.py, which looks once a second and at the end of the run. What a run does not ask
-for is never imported.
+Made by attempt.py, which looks once a second and at the end of the run. Features that a run does
+not use are never imported.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ if TYPE_CHECKING:
     from fleetctl.guest.supervision.pace import Pace
 
     class Follower(Protocol):
-        """Reads what the program tells of its metrics; see files.py."""
+        """Reads the program's metrics; see files.py."""
 
         def take(self, journal: Journal, *, whole: bool = False) -> bool: ...
-        def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str: ...
+        def conclude(
+            self,
+            line: str,
+            ended: dict[str, Any],
+            journal: Journal,
+        ) -> str: ...
 
 
 class Looking:
     def __init__(self, journal: Journal, say: Callable[[str], None]) -> None:
-        """say: a word in the log of the run."""
-        self._journal, self._say = journal, say
+        """say: writes a line to the log of the run."""
+        self._journal = journal
+        self._say = say
         self._metrics: Optional[MetricLines] = None  # of its file, once there is one
         self._followers: list[Follower] = []
         self._checkpoints: Optional[Watch] = None
         self._pace: Optional[Pace] = None
         self._heard = 0  # bytes of output
-        self._hears: Optional[Callable[[bytes], None]] = None  # one that wants its output too
+        self._hears: Optional[Callable[[bytes], None]] = None  # a follower of the output
 
     def begin(
         self,
@@ -43,8 +49,8 @@ class Looking:
         commit: Callable[[list[str], Callable[[str], None]], None],
         variables: Callable[[], dict[str, str]],
     ) -> None:
-        """The task is to start. commit: makes mounts durable and calls with what went wrong;
-        variables: of its environment.
+        """Prepares for the start of the task. commit: makes mounts durable and calls back with the
+        failure; variables: returns those of its environment.
         """
         if order.get("metrics"):
             from fleetctl.guest.remote.run.files import followed_of
@@ -67,9 +73,12 @@ class Looking:
             self._pace = Pace(order["progress"], time.monotonic())
 
     def trial(
-        self, order: dict[str, Any], variables: dict[str, str], directory: str
+        self,
+        order: dict[str, Any],
+        variables: dict[str, str],
+        directory: str,
     ) -> dict[str, str]:
-        """Variables for a program that may ask wandb for its parameters; see `trial_of`."""
+        """Returns variables for a program that may use wandb for parameters; see `trial_of`."""
         from fleetctl.guest.remote.run.files import trial_of
 
         trial = trial_of(order, variables, directory)
@@ -77,17 +86,17 @@ class Looking:
         return trial.variables
 
     def hear(self, data: bytes) -> None:
-        """Take in some of the task's output."""
+        """Takes some of the task's output."""
         self._heard += len(data)
         if self._hears is not None:
             self._hears(data)
 
     def saved(self, event: dict[str, Any]) -> bool:
-        """Whether the event told of a checkpoint, which stands in the journal then."""
+        """Returns whether the event reported a checkpoint, which is in the journal then."""
         return self._checkpoints is not None and self._checkpoints.hear(event, self._journal)
 
     def take(self, *, whole: bool = False) -> bool:
-        """Take in what is new in files; whether there was anything. whole: for the last time."""
+        """Records new reports of files; returns whether there were any. whole: the last call."""
         from fleetctl.guest.remote.run.files import read_metrics
 
         self._metrics, news = read_metrics(self._metrics, self._journal, self._say, whole=whole)
@@ -96,35 +105,38 @@ class Looking:
         return news
 
     def copies(self) -> bool:
-        """Whether a checkpoint is still copied elsewhere, once the program has ended."""
+        """Returns whether a checkpoint is still being copied, once the program has ended."""
         return self._checkpoints is not None and self._checkpoints.copies(self._journal)
 
     def ends_in_s(self, pids: Callable[[], Iterable[int]]) -> Optional[float]:
-        """Seconds until a task that hangs is to be ended, told once; None while it gets on. See
-        pace.py.
+        """Returns seconds until a task that hangs is to be ended, once; None while it makes
+        progress. See pace.py.
         """
         if self._pace is None:
             return None
         from fleetctl.guest.supervision.pace import ends_in_s
 
-        pace, step = self._pace, self._journal.step
+        pace = self._pace
+        step = self._journal.step
         count = self._checkpoints.count if self._checkpoints is not None else 0
         wait_s = ends_in_s(pace, (step, count, self._heard), say=self._say, pids=pids)
         self._pace = pace if wait_s is None else None
         return wait_s
 
     def lost(self) -> None:
-        """Its volumes could not be made durable."""
+        """Drops unreported checkpoints: the volumes could not be made durable."""
         if self._checkpoints is not None:
             self._checkpoints.lost()
 
     @property
     def remark(self) -> str:
-        """What its user should know of its metrics, or ""."""
-        return self._metrics.remark if self._metrics else ""
+        """Returns a remark for the user on its metrics, or ""."""
+        if self._metrics:
+            return self._metrics.remark
+        return ""
 
     def conclude(self, line: str, ended: dict[str, Any]) -> str:
-        """The journal's line for the result, as the followers leave it and its end."""
+        """Returns the journal's line for the result, after the followers changed it and the end."""
         for follower in self._followers:
             line = follower.conclude(line, ended, self._journal)
         return line

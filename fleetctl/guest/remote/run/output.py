@@ -1,4 +1,4 @@
-"""What a run writes: all of it into its log, and the last of it for people.
+"""Writes the output of a run to its log, and keeps the last lines for messages.
 
 Made by attempt.py, which hands the writable end to each process that it starts.
 """
@@ -15,15 +15,23 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.loop import Loop
 
 READ_BYTES_MAX = 1024 * 1024
-DRAIN_READS_MAX = 256  # last words that a process of an open sandbox keeps talking over
+DRAIN_READS_MAX = 256  # a process of an open sandbox may go on writing for ever
 LAST_WORDS_BYTES = 1024
 
 
 class Output:
-    def __init__(self, log: LogFile, loop: Loop, *, tell: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        log: LogFile,
+        loop: Loop,
+        *,
+        tell: Callable[[], None],
+    ) -> None:
         """tell: called when there is more in the log."""
-        self.hears: Optional[Callable[[bytes], None]] = None  # one that wants the output too
-        self._log, self._loop, self._tell = log, loop, tell
+        self.hears: Optional[Callable[[bytes], None]] = None  # a follower of the output
+        self._log = log
+        self._loop = loop
+        self._tell = tell
         self._tail = b""
         self._readable, self.writable = os.pipe()
         os.set_blocking(self._readable, False)
@@ -31,7 +39,7 @@ class Output:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody may still write there."""
+        """Returns whether any process may still write there."""
         return self._readable >= 0
 
     @property
@@ -39,35 +47,35 @@ class Output:
         return self._tail.decode("utf-8", "replace").strip()
 
     def say(self, text: str) -> None:
-        """A word of ours to the person who reads the log."""
+        """Writes a line of ours for the reader of the log."""
         self._log.write(f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
         self._tell()
 
     def drain(self) -> None:
-        """Take in what has been written by now."""
+        """Takes the output written by now."""
         for _ in range(DRAIN_READS_MAX):
             if not self._pump():
                 return
 
     def close_writable(self) -> None:
-        """Nothing more is started that writes there."""
+        """Closes the writable end: no further process is started with it."""
         if self.writable >= 0:
             os.close(self.writable)
             self.writable = -1
 
     def stop(self) -> None:
-        """Listen no longer."""
+        """Stops reading."""
         if self._readable >= 0:
             self._loop.forget(self._readable)
             os.close(self._readable)
             self._readable = -1
 
     def close(self) -> None:
-        """The log is whole."""
+        """Closes the complete log."""
         self._log.close()
 
     def _pump(self) -> bool:
-        """Move some output to the log; False when there is none now."""
+        """Moves some output to the log; False when there is none now."""
         if self._readable < 0:
             return False
         try:

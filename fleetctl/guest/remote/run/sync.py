@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.loop import Loop
 
 
-def sync(loop: Loop, base: dict[str, str], mounts: list[str], then: Callable[[str], None]) -> None:
-    """Sync one mount after the other, then call `then` with what went wrong, or ""; base:
-    variables.
+def sync(
+    loop: Loop,
+    base: dict[str, str],
+    mounts: list[str],
+    then: Callable[[str], None],
+) -> None:
+    """Syncs one mount after the other, then calls `then` with the failure, or "". base: the
+    environment.
     """
     if not mounts:
         then("")

@@ -1,1 +1,1 @@
-"""A run's story as frames on stdout, from any offset."""
+"""Streams a run's journal and log as frames on stdout, from any offset."""

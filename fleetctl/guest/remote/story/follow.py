@@ -1,4 +1,4 @@
-"""Tells a run's story on stdout, from any offset, live, until its end.
+"""Streams a run's frames to stdout, from any offset, live, until its end.
 
 Called by attach.py. Reads files alone; the line to the supervisor only says when to look.
 """
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.story.frames import Offsets
 
 LOOK_S = 0.1  # between two looks while there is no line to the supervisor
-BEGINNING_S = 5.0  # between a latch and the journal; longer means that whoever took it died
+BEGINNING_S = 5.0  # between a latch and the journal; longer means that the latch's owner died
 LOST = 3  # the exit code of a run whose supervisor died without an end record
 
 
 def follow(
-    run: str, offsets: Offsets, line: Optional[socket], log_bytes_max: Optional[int] = None
+    run: str,
+    offsets: Offsets,
+    line: Optional[socket],
+    log_bytes_max: Optional[int] = None,
 ) -> int:
-    """Write frames until the end of the run, or until so much of its log is told; the exit code."""
+    """Writes frames until the end of the run, or of enough of its log; returns the exit code."""
     story = Story(run, offsets, log_bytes_max)
     try:
         return _follow(run, story, line)
@@ -35,11 +38,17 @@ def follow(
         story.close()
 
 
-def _follow(run: str, story: Story, line: Optional[socket]) -> int:
+def _follow(
+    run: str,
+    story: Story,
+    line: Optional[socket],
+) -> int:
     begun_s = said_s = time.monotonic()
+    gone = False
     while True:
-        # Asked first: what was written before the supervisor died is still read below.
+        # Checked first: frames from before the supervisor's death are still read below.
         supervised = line is not None or place.supervised()
+        gone = gone and not supervised
         news = story.news()
         now_s = time.monotonic()
         if news:
@@ -48,6 +57,9 @@ def _follow(run: str, story: Story, line: Optional[socket]) -> int:
                 news = story.news()
             said_s = now_s
         elif not supervised and (story.there or now_s - begun_s > BEGINNING_S):
+            if story.there and not gone:
+                gone = True  # it may have begun between both looks
+                continue
             if story.there:
                 _write(b'{"e":"lost","message":"the process that looked after the run died"}\n')
                 return LOST
@@ -70,9 +82,9 @@ def _write(data: bytes) -> None:
 
 
 def _wait(line: Optional[socket], alive_s: float) -> Optional[socket]:
-    """Wait until there may be news; the line to the supervisor after that."""
+    """Waits until there may be news; returns the line to the supervisor after that."""
     poll = select.poll()
-    poll.register(1, 0)  # tells when nobody reads any more
+    poll.register(1, 0)  # reports that the reader has closed the pipe
     if line is None:
         line = place.connect()
     if line is not None:
@@ -90,7 +102,7 @@ def _wait(line: Optional[socket], alive_s: float) -> Optional[socket]:
 
 
 def _heard(line: socket) -> bool:
-    """Take what the supervisor said, which means nothing but `look`; False when it has gone."""
+    """Drops the supervisor's bytes, which mean `look` alone; False when it has gone."""
     try:
         return bool(line.recv(4096))
     except OSError:

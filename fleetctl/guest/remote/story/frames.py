@@ -1,6 +1,6 @@
-"""What there is to tell of a run, from any offset on: its journal and its log as frames.
+"""Encodes a run's journal and log as frames, from any offset on.
 
-Reads files alone, so that whoever tells it may begin at any time, and several may at once.
+Reads files alone, so that any process may stream at any time, and several at once.
 """
 
 from __future__ import annotations
@@ -14,24 +14,31 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Optional, Tuple
 
-    # Of the journal, the log, and of logs of services by their names; those left out are 0.
-    Offsets = Tuple[int, int, Dict[str, int]]
+    # Offsets of the journal, the log, of services' logs by name, where missing ones are 0, and of
+    # the outputs.
+    Offsets = Tuple[int, int, Dict[str, int], int]
 
-LOG_READ_BYTES = 48 * 1024  # of one frame
+LOG_READ_BYTES = 48 * 1024  # of output in one frame
+OUTPUTS_READ_BYTES = 192 * 1024  # of what is kept, in one frame
 JOURNAL_READ_BYTES = 1024 * 1024
 TAIL_BYTES = 16 * 1024  # an `ended` event is shorter
 ENDED = b'{"e":"ended"'
 EOF = b'{"e":"eof"}\n'
-ALIVE_S = 15.0  # a stream that says nothing for longer than this is broken
+ALIVE_S = 15.0  # a stream that is silent for longer than this is broken
 ALIVE = b'{"e":"alive"}\n'
 
 
 class Story:
-    """over: all of it, or enough of it, has been told."""
+    """The stream of a run. over: all frames, or enough, were returned."""
 
-    def __init__(self, run: str, offsets: Offsets, log_bytes_max: Optional[int] = None) -> None:
-        """log_bytes_max: how much of logs is enough."""
-        journal, log, self._known = offsets
+    def __init__(
+        self,
+        run: str,
+        offsets: Offsets,
+        log_bytes_max: Optional[int] = None,
+    ) -> None:
+        """log_bytes_max: how many bytes of logs are enough."""
+        journal, log, self._known, self._outputs_at = offsets
         self._run = run
         self._journal, self._log = JournalReader(run, journal), LogReader(run, log)
         self._services: Optional[list[tuple[str, LogReader]]] = None  # once they are known
@@ -41,17 +48,17 @@ class Story:
 
     @property
     def there(self) -> bool:
-        """Whether the run has a journal."""
+        """Returns whether the run has a journal."""
         return self._journal.there
 
     def news(self) -> bytes:
-        """The next frames, whole ones; nothing when there is nothing new, or nothing more."""
+        """Returns the next frames, whole ones; b"" without new ones, or at the end."""
         if self.over:
             return b""
         lines = b""
         if not self._journal.ended:
             lines, self._last = self._journal.read()
-        # The journal was read first, so the log holds all that was written before its end.
+        # The journal was read first, so the log holds all output from before its end.
         data, output = self._output()
         if data:
             lines += output
@@ -64,7 +71,7 @@ class Story:
         return lines
 
     def _output(self) -> tuple[bytes, bytes]:
-        """What was written next, and its frame: of the run, or else of a service."""
+        """Returns the next output and its frame: of the run, or else of a service."""
         data = self._log.read()
         if data:
             return data, _frame(b"", self._log.offset - len(data), data)
@@ -73,10 +80,30 @@ class Story:
             if data:
                 of = b'"of":"%s",' % name.encode()
                 return data, _frame(of, log.offset - len(data), data)
-        return b"", b""
+        if self._journal.ended:
+            return self._kept()
+        return (b"", b"")
+
+    def _kept(self) -> tuple[bytes, bytes]:
+        """Returns the next piece of the kept outputs and its frame; they are whole by the end of
+        the run.
+        """
+        try:
+            handle = os.open(place.outputs(self._run), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b"", b""
+        try:
+            data = os.pread(handle, OUTPUTS_READ_BYTES, self._outputs_at)
+        finally:
+            os.close(handle)
+        if not data:
+            return b"", b""
+        at, self._outputs_at = self._outputs_at, self._outputs_at + len(data)
+        text = binascii.b2a_base64(data, newline=False)
+        return data, b'{"e":"outputs","at":%d,"b64":"%s"}\n' % (at, text)
 
     def _logs_of_services(self) -> list[tuple[str, LogReader]]:
-        """Their names are written before the first line of the journal."""
+        """Opens the services' logs; their names are written before the journal's first line."""
         if self._services is None and self._journal.begun:
             try:
                 with open(place.services(self._run), encoding="ascii") as file:
@@ -98,16 +125,21 @@ class Story:
             log.close()
 
 
-def _frame(of: bytes, at: int, data: bytes) -> bytes:
+def _frame(
+    of: bytes,
+    at: int,
+    data: bytes,
+) -> bytes:
     text = binascii.b2a_base64(data, newline=False)
     return b'{"e":"log",%s"at":%d,"b64":"%s"}\n' % (of, at, text)
 
 
 class JournalReader:
-    """Whole lines of a journal from an offset; `ended` once its end record was read."""
+    """Reads whole lines of a journal from an offset; `ended` once its end record was read."""
 
     def __init__(self, run: str, offset: int) -> None:
-        self._path, self._offset = f"{place.RUNS}/{run}.jsonl", offset
+        self._path = f"{place.RUNS}/{run}.jsonl"
+        self._offset = offset
         self._handle: Optional[int] = None
         self.ended = False
 
@@ -121,11 +153,11 @@ class JournalReader:
 
     @property
     def begun(self) -> bool:
-        """Whether its first line was read, here or before."""
+        """Returns whether its first line was read, here or before."""
         return self._offset > 0
 
     def read(self) -> tuple[bytes, bytes]:
-        """What was added; the second part begins with the end record."""
+        """Returns new bytes in two parts; the second begins with the end record."""
         if self._handle is None:
             try:
                 self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -145,18 +177,20 @@ class JournalReader:
 
 
 class LogReader:
-    """A log and its later parts as one text with holes, from an offset on."""
+    """Reads a log and its later parts as one text with holes, from an offset on."""
 
     def __init__(self, run: str, offset: int) -> None:
-        self._run, self.offset = run, offset
-        self._start, self._handle = 0, -1
+        self._run = run
+        self.offset = offset
+        self._start = 0
+        self._handle = -1
 
     def close(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
 
     def read(self) -> bytes:
-        """The next bytes; they end at `offset`. Parts that were dropped are passed over."""
+        """Returns the next bytes; they end at `offset`. Parts that were dropped are skipped."""
         while True:
             if self._handle >= 0:
                 data = os.pread(self._handle, LOG_READ_BYTES, self.offset - self._start)
@@ -167,7 +201,7 @@ class LogReader:
                 return b""
 
     def _next_part(self) -> bool:
-        """Open the part that holds the offset, or else the next one; False when there is none."""
+        """Opens the part that holds the offset, or else the next one; False without either."""
         starts = self._starts()
         here = max((start for start in starts if start <= self.offset), default=-1)
         if here < 0 or (self._handle >= 0 and here <= self._start):
@@ -183,12 +217,14 @@ class LogReader:
             return True
         if self._handle >= 0:
             os.close(self._handle)
-        self._start, self._handle = here, handle
+        self._start = here
+        self._handle = handle
         return True
 
     def _starts(self) -> list[int]:
-        """Offsets at which the parts on disk begin."""
-        first, starts = len(self._run) + 1, []
+        """Returns the offsets at which the parts on disk begin."""
+        first = len(self._run) + 1
+        starts = []
         for name in os.listdir(place.RUNS):
             if name.endswith(".log") and name.startswith(self._run + "."):
                 middle = name[first:-4]

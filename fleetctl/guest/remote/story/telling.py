@@ -1,7 +1,7 @@
-"""Tells a run's story from within its supervisor, where that is also the command that began it.
+"""Streams a run's frames from within its supervisor, where that is also the command that began it.
 
-Made by supervise.py. The supervisor must never wait for who reads: what the pipe does not take now
-is told when it takes more, and what has not been told yet stands in files alone.
+Made by supervise.py. The supervisor must never wait for the reader: bytes that the pipe refuses now
+are written when it takes more, and frames that are not due yet are in files alone.
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ if TYPE_CHECKING:
 
 
 class Telling:
-    def __init__(self, loop: Loop, story: Story, handle: int) -> None:
-        """handle: where the frames go; ours from now on."""
-        self._loop, self._story, self._handle = loop, story, handle
-        self._rest = b""  # of what was begun to be told
+    def __init__(
+        self,
+        loop: Loop,
+        story: Story,
+        handle: int,
+    ) -> None:
+        """handle: descriptor for the frames; ours from now on."""
+        self._loop = loop
+        self._story = story
+        self._handle = handle
+        self._rest = b""  # the unwritten rest of the last frames
         os.set_blocking(handle, False)
         loop.after("alive", ALIVE_S, self._say_alive)
 
     def look(self) -> None:
-        """Tell what is new, as far as it is taken now."""
+        """Writes new frames, as far as the pipe takes them now."""
         if self._handle < 0 or self._rest:
-            return  # the loop says when more is taken
+            return  # the loop calls when the pipe takes more
         news = self._story.news()
         while news and self._write(news):
             news = self._story.news()
@@ -35,7 +42,7 @@ class Telling:
             self.close()
 
     def finish(self) -> None:
-        """Tell all that is left, however long it takes: nothing else is to be done any more."""
+        """Writes all remaining frames, however long it takes: no other work is left."""
         if self._handle < 0:
             return
         os.set_blocking(self._handle, True)
@@ -52,16 +59,18 @@ class Telling:
         self._loop.cancel("alive")
         self._story.close()
         os.close(self._handle)
-        self._handle, self._rest = -1, b""
+        self._handle = -1
+        self._rest = b""
 
     def _go_on(self) -> None:
         self._loop.forget(self._handle)
-        rest, self._rest = self._rest, b""
+        rest = self._rest
+        self._rest = b""
         if self._write(rest):
             self.look()
 
     def _write(self, data: bytes) -> bool:
-        """Whether all of it was taken; else the rest is to come, or nobody reads any more."""
+        """Returns whether all was written; else the rest is to come, or the reader has gone."""
         self._loop.after("alive", ALIVE_S, self._say_alive)
         try:
             done = os.write(self._handle, data)

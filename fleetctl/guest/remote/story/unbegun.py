@@ -1,4 +1,4 @@
-"""Ends a run that nobody will begin any more. Called by `attach`."""
+"""Ends a run that no process will begin any more. Called by `attach`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fleetctl.guest.remote import place
 
 
 def write_unbegun_run(run: str) -> None:
-    """Nobody will begin this run any more: making its journal makes sure of that."""
+    """Makes the run's journal, so that no process can begin the run any more."""
     runs = os.open(place.RUNS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         journal = Journal(runs, run)

@@ -1,1 +1,1 @@
-"""What a provider can ask of the guest."""
+"""The commands of the guest that a provider can run."""

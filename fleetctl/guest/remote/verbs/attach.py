@@ -1,7 +1,7 @@
-"""The verb `attach`: begins a run through its latch, if nobody has, and follows it.
+"""The verb `attach`: begins a run through its latch, unless it has begun, and follows it.
 
-Losing this process loses nothing, unless it was told to stay: the supervisor is not a descendant of
-it, and what it writes it reads from files.
+Losing this process loses no run, unless it has to stay: the supervisor is not its descendant,
+and the frames come from files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fleetctl.guest.remote.story.frames import Offsets
 
-# Who follows for a moment holds what it hears in memory.
+# A provider that follows for a moment holds the frames in memory.
 MOMENT_LOG_BYTES_MAX = 4 * 1024 * 1024
 UNBEGUN = 4  # the exit code of a run that never began here
 
@@ -32,8 +32,8 @@ def attach(
     *,
     stay: bool = False,
 ) -> int:
-    """The exit code. offsets: as Story takes them; order: its JSON, or None to follow;
-    for_s: how long to follow; stay: nothing ends this process before its sandbox, so that it may be
+    """Returns the exit code. offsets: as Story takes them; order: its JSON, or None to follow;
+    for_s: how long to follow; stay: this process lives until its sandbox ends, so that it may be
     the supervisor itself, which saves a process at each run.
     """
     line = None
@@ -60,7 +60,7 @@ def attach(
 
 
 def _ask(order: dict[str, Any], secrets: dict[str, str]) -> Optional[socket]:
-    """A line to the supervisor that has the order now; None when there can be none any more."""
+    """Connects to the supervisor and sends the order; None when there can be no supervisor."""
     line = place.reach()
     if line is None:
         from fleetctl.guest.remote.story.unbegun import write_unbegun_run
@@ -76,18 +76,25 @@ def _ask(order: dict[str, Any], secrets: dict[str, str]) -> Optional[socket]:
 
 
 def _become_supervisor(
-    lock: int, offsets: Offsets, order: dict[str, Any], secrets: dict[str, str]
+    lock: int,
+    offsets: Offsets,
+    order: dict[str, Any],
+    secrets: dict[str, str],
 ) -> int:
-    """Be it, and tell of the run, too; the exit code."""
+    """Becomes the supervisor, and streams the run, too; returns the exit code."""
     from fleetctl.guest.remote.supervise import supervise
 
-    if os.getpgrp() != os.getpid():  # else nobody's signal to a group reaches us
+    if os.getpgrp() != os.getpid():  # else signals to another group do not reach us
         os.setsid()
     return supervise(lock, order, secrets, offsets=offsets)
 
 
-def _supervise(lock: int, order: dict[str, Any], secrets: dict[str, str]) -> socket:
-    """Start the supervisor as a process that has nothing more to do with this one."""
+def _supervise(
+    lock: int,
+    order: dict[str, Any],
+    secrets: dict[str, str],
+) -> socket:
+    """Starts the supervisor as a process that is independent of this one."""
     import _socket
     import select  # noqa: F401 - both processes need it, and it is loaded once
 
@@ -103,7 +110,7 @@ def _supervise(lock: int, order: dict[str, Any], secrets: dict[str, str]) -> soc
             from fleetctl.guest.remote.supervise import supervise
 
             code = supervise(lock, order, secrets, follower=theirs)
-        except BaseException:  # nothing may climb back into the code of attach
+        except BaseException:  # no exception may reach the code of attach
             sys.excepthook(*sys.exc_info())
         os._exit(code)
     os.waitpid(pid, 0)

@@ -15,17 +15,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LOOK_S = 3600.0  # an entrypoint sleeps until it is told to end
+LOOK_S = 3600.0  # an entrypoint sleeps until a signal
 
 
 def idle(begin_s: float) -> int:
-    """Wait to be told to end; not longer than `begin_s` for something to begin."""
+    """Waits for a signal to end; not longer than `begin_s` for a run to begin."""
     waker, writable = os.pipe()
     os.set_blocking(writable, False)
     _signal.set_wakeup_fd(writable)
     for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGCHLD):
         _signal.signal(number, lambda *_: None)
-    # Who reads this may tell us to end at once.
+    # The reader of this line may send the signal at once.
     with open(place.idle_pid(), "w", encoding="ascii") as file:
         file.write(str(os.getpid()))
     begin_by_s = time.monotonic() + begin_s
@@ -38,11 +38,11 @@ def idle(begin_s: float) -> int:
             signals = os.read(waker, 4096)
             if set(signals) - {_signal.SIGCHLD}:
                 return 0
-            list(ended())  # as the first process of a sandbox we inherit what others leave
+            list(ended())  # as the first process of a sandbox we inherit orphans
 
 
 def stop(run: str, grace_s: float) -> int:
-    """Ask the supervisor to end a run; without one there is nothing to end by the rules."""
+    """Requests a run's end from the supervisor; without one there is no orderly end."""
     if not _ask({"op": "stop", "run": run, "grace_s": grace_s}):
         _kill_leftovers()
     return 0
@@ -58,7 +58,7 @@ def leave(why: str) -> int:
 
 
 def _ask(request: dict[str, Any]) -> bool:
-    """False when there is no supervisor."""
+    """Sends a request; False when there is no supervisor."""
     line = place.connect()
     if line is None:
         return False
@@ -70,7 +70,7 @@ def _ask(request: dict[str, Any]) -> bool:
 
 
 def _kill_leftovers() -> None:
-    """What a supervisor that was killed left running."""
+    """Kills processes of a supervisor that was killed."""
     from fleetctl.guest.remote.process.tree import Tree
 
     runs = [name[: -len(".begun")] for name in os.listdir(place.RUNS) if name.endswith(".begun")]

@@ -20,21 +20,22 @@ READ_BYTES = 1024 * 1024
 
 
 def attach_in_turn() -> int:
-    """Serve requests until nobody asks any more; returns the exit code. A request that is cut off
-    begins nothing.
+    """Serves requests until stdin ends; returns the exit code. A request that is cut off begins no
+    run.
     """
-    rest, code = b"", 0
+    rest = b""
+    code = 0
     while code == 0:
         request, rest = _next(rest)
         if request is None:
             break
         os.environ.update(request["secrets"])
-        code = attach(request["run"], (0, 0, {}), compact(request["order"]))
+        code = attach(request["run"], (0, 0, {}, 0), compact(request["order"]))
     return code
 
 
 def _next(rest: bytes) -> tuple[Optional[dict[str, Any]], bytes]:
-    """(the next request, what came after it)."""
+    """Returns (the next request, the bytes after it)."""
     parts = [rest]
     while b"\n" not in parts[-1]:
         parts.append(os.read(0, READ_BYTES))

@@ -1,9 +1,9 @@
 """Leads an attempt that has services: they are started before the work, ready before it begins, and
 ended after it.
 
-Called in the forked process that leads a run, in place of the work; it never returns. Each service
-has a session of its own: what ends the work by TERM leaves the services standing until the work is
-over. All of them end when this process does, also where it is killed.
+Called in the forked process that leads a run, instead of the work; it never returns. Each service
+has a session of its own: a TERM that ends the work leaves the services standing until the work has
+ended. All services end when this process does, also where it is killed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ if TYPE_CHECKING:
     Tell = Callable[[Dict[str, Any]], None]
     Work = Callable[[Dict[str, str]], NoReturn]
 
-FAILED, NOT_READY = "ServiceFailed", "ServiceNotReady"
-RESTART, IGNORE = "Restart", "Ignore"
-IDLE_S = 3600.0  # nothing is due
-GIVE_UP_S = 5.0  # after KILL; what lives even then is left to whoever keeps the run
-DRAIN_READS_MAX = 256  # of what somebody goes on to write
+FAILED = "ServiceFailed"
+NOT_READY = "ServiceNotReady"
+RESTART = "Restart"
+IGNORE = "Ignore"
+IDLE_S = 3600.0  # no call is due
+GIVE_UP_S = 5.0  # after KILL; processes that live even then are left to the run's supervisor
+DRAIN_READS_MAX = 256  # other processes may write for ever
 
 
-class _Ended(BaseException):
-    """TERM, while nothing of the work runs here."""
+class _CrewEnded(BaseException):
+    """TERM arrived while the work does not run in this process."""
 
 
-class _Failed(Exception):
+class _CrewFailed(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
@@ -53,11 +55,11 @@ def lead(
     grace_s: float,
     tell: Tell,
 ) -> NoReturn:
-    """asked: the services, as `Service` takes them; the `port` of a probe is 0 for one that is
-    free. variables: the whole environment of the work, which services have too. directory: where
-    they begin. work: called in a process of its own with the variables that tell it ports; never
-    returns. grace_s: between the request to end and the kill. tell: one event to whoever keeps the
-    run.
+    """Runs the services and the work; never returns. asked: the services, as `Service` takes them;
+    the `port` of a probe is 0 for a free port. variables: the whole environment of the work and the
+    services. directory: where they begin. work: called in a process of its own with the variables
+    of the ports. grace_s: seconds between the request to end and the kill. tell: sends one event
+    to the run's supervisor.
     """
     signal.signal(signal.SIGTERM, _end)
     crew = _Crew(tell)
@@ -66,10 +68,10 @@ def lead(
         ports = crew.enlist(asked, variables, directory)
         crew.await_ready()
         status = crew.watch(lambda: work(ports))
-    except _Ended:
+    except _CrewEnded:
         status = signal.SIGTERM
-    except (_Failed, OSError) as error:
-        reason = error.reason if isinstance(error, _Failed) else FAILED
+    except (_CrewFailed, OSError) as error:
+        reason = error.reason if isinstance(error, _CrewFailed) else FAILED
         tell({"e": "error", "reason": reason, "message": str(error)})
         _say(str(error))
         crew.end_work(grace_s)
@@ -95,10 +97,13 @@ class _Crew:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def enlist(
-        self, asked: Sequence[Mapping[str, Any]], variables: Mapping[str, str], directory: str
+        self,
+        asked: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, str],
+        directory: str,
     ) -> dict[str, str]:
-        """The variables that tell ports. Raises _Failed where a port is in use: whoever listens
-        there would be taken for the service.
+        """Returns the variables with the ports. Raises _CrewFailed where a port is in use: its
+        listener would be taken for the service.
         """
         numbers: dict[str, int] = {}
         for it in asked:
@@ -112,7 +117,7 @@ class _Crew:
         return ports
 
     def await_ready(self) -> None:
-        """Start all, and return when all are ready. Raises _Failed, _Ended and OSError."""
+        """Starts all, and returns when all are ready. Raises _CrewFailed, _CrewEnded, OSError."""
         for service in self._services:
             service.start()
             self._attend(service)
@@ -120,8 +125,8 @@ class _Crew:
             self._turn()
 
     def watch(self, work: Callable[[], NoReturn]) -> int:
-        """The wait status of the work, once it has ended. Raises _Failed for a service that ends
-        before.
+        """Returns the wait status of the work, once it has ended. Raises _CrewFailed for a service
+        that ends before.
         """
         leader = os.getpid()
 
@@ -133,14 +138,14 @@ class _Crew:
         pid = os.fork()
         if pid == 0:
             guarded(begin, self._tell)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the work has it from its group
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the work receives TERM through its group
         self._work = pid
         while self._status is None:
             self._turn()
         return self._status
 
     def end_work(self, grace_s: float) -> None:
-        """TERM, and KILL after the grace. What it leaves behind, whoever keeps the run ends."""
+        """Sends TERM, and KILL after the grace. The run's supervisor ends its other processes."""
         if not self._work:
             return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -153,7 +158,7 @@ class _Crew:
             send(self._work, signal.SIGKILL)
 
     def end(self, grace_s: float) -> None:
-        """All services at once; returns when the last one is gone."""
+        """Ends all services at once; returns when the last one has ended."""
         for service in self._services:
             service.tell_to_end()
         for patience_s in (grace_s, GIVE_UP_S):
@@ -167,20 +172,20 @@ class _Crew:
             self._drain(service)
 
     def _turn(self) -> None:
-        """Wait for something, and do what is due."""
+        """Waits for an event, and calls what is due."""
         for service in self._services:
             before = service.state
             service.look()
             if service.state != before:
                 self._attend(service)
             if service.late and not service.was_ready:
-                raise _Failed(NOT_READY, self._late(service))
+                raise _CrewFailed(NOT_READY, self._late(service))
         self._rest(min(it.due_s() for it in self._services))
         for service in self._reap():
             self._gone(service)
 
     def _rest(self, until_s: float) -> None:
-        """Wait until then at the most, and take in what is written."""
+        """Waits until then at the most, and reads output."""
         wait_s = min(IDLE_S, max(0.0, until_s - time.monotonic()))
         for handle, _ in self._poll.poll(wait_s * 1000 + 0.5):
             if handle == self._woken:
@@ -189,8 +194,8 @@ class _Crew:
                 self._pump(self._outputs[handle])
 
     def _reap(self) -> list[Service]:
-        """Services whose processes have ended. Their answers come after: somebody else may have
-        given them.
+        """Returns services whose processes have ended. Results of probes are taken second: another
+        listener than the ended service may have replied.
         """
         found = dict(ended())
         if self._work in found:
@@ -208,13 +213,13 @@ class _Crew:
         return gone
 
     def _gone(self, service: Service) -> None:
-        """Raises _Failed where the work cannot do without it."""
+        """Handles a service's end. Raises _CrewFailed where the work cannot do without it."""
         self._drain(service)
-        text = f"service `{service.name}` ended with exit code {service.code}"
+        text = f"service `{service.name}` exited with code {service.code}"
         if not service.was_ready:
-            raise _Failed(FAILED, f"{text} before it was ready{service.last_words}")
+            raise _CrewFailed(FAILED, f"{text} before it was ready{service.last_words}")
         if self._status is not None:
-            self._note(service)  # the work is over, and needs it no more
+            self._note(service)  # the work has ended, and needs it no more
         elif service.on_exit == RESTART:
             _say(f"{text}; it is started again in {service.start_later():.0f} s")
             self._note(service)
@@ -223,7 +228,7 @@ class _Crew:
             self._note(service)
         else:
             self._note(service)
-            raise _Failed(FAILED, f"{text} while the work ran{service.last_words}")
+            raise _CrewFailed(FAILED, f"{text} while the work ran{service.last_words}")
 
     def _late(self, service: Service) -> str:
         self._drain(service, close=False)
@@ -231,13 +236,13 @@ class _Crew:
         return f"{text}: {service.unready}{service.last_words}"
 
     def _attend(self, service: Service) -> None:
-        """It has been started."""
+        """Registers a service that has been started."""
         self._outputs[service.output] = service
         self._poll.register(service.output, select.POLLIN)
         self._note(service)
 
     def _pump(self, service: Service) -> bool:
-        """Hand on some output; False when there is none now."""
+        """Passes some output on; False when there is none now."""
         data = service.read() if service.output else None
         if data == b"":
             self._hang_up(service)
@@ -247,7 +252,7 @@ class _Crew:
         return bool(data)
 
     def _drain(self, service: Service, *, close: bool = True) -> None:
-        """Hand on its last words."""
+        """Passes the last output on."""
         for _ in range(DRAIN_READS_MAX):
             if not self._pump(service):
                 break
@@ -266,7 +271,7 @@ class _Crew:
 
 
 def _port_of(asked: Mapping[str, Any]) -> int:
-    """0 where no port is asked for. Raises _Failed."""
+    """Returns a probe's port; 0 where none is given. Raises _CrewFailed."""
     port = (asked["ready"] or {}).get("port")
     if port is None:
         return 0
@@ -274,7 +279,7 @@ def _port_of(asked: Mapping[str, Any]) -> int:
         return probe.free_port()
     if probe.is_taken(port):
         name = asked["name"]
-        raise _Failed(
+        raise _CrewFailed(
             FAILED,
             f"port {port} is in use before service `{name}` is started; where tasks share a"
             f" machine, `port: auto` gives each a free one, in {_variable(name)}",
@@ -287,11 +292,11 @@ def _variable(name: str) -> str:
 
 
 def _end(_number: int, _frame: Optional[FrameType]) -> None:
-    raise _Ended
+    raise _CrewEnded
 
 
 def _end_as(status: int) -> NoReturn:
-    """End as the work did, so that its end is called what it was."""
+    """Ends as the work did, so that the supervisor classifies its end correctly."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:
@@ -301,5 +306,5 @@ def _end_as(status: int) -> NoReturn:
 
 
 def _say(text: str) -> None:
-    """A word of ours in the log of the run."""
+    """Writes a line of ours to the log of the run."""
     os.write(2, f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))

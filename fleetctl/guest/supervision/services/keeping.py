@@ -1,5 +1,5 @@
-"""What whoever keeps a run makes of its services' words: a log of each, and their states in the
-journal. The words come from within the sandbox, so what makes no sense is dropped.
+"""Records the events of a run's services: a log of each, and their states in the journal. Called by
+the run's supervisor. The events come from within the sandbox, so invalid ones are dropped.
 """
 
 from __future__ import annotations
@@ -12,25 +12,38 @@ from fleetctl.guest.supervision.services.process import STARTING, STATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable
+    from typing import Any, Iterable, Optional
 
+    from fleetctl.guest.journal.masking import Masking
     from fleetctl.guest.journal.record import Journal
 
-LOG_BYTES_MAX = 16 * 1024 * 1024  # of one service
-NOTES_MAX = 200  # of one run; a service may be started again and again
+LOG_BYTES_MAX = 16 * 1024 * 1024  # of each service
+NOTES_MAX = 200  # of each run; a service may be started again and again
 
 
 class ServiceRecords:
-    def __init__(self, names: Iterable[str], directory: int, run: str, bytes_max: int) -> None:
-        """directory: the open one of journals and logs; bytes_max: of a log of the run."""
+    def __init__(
+        self,
+        names: Iterable[str],
+        directory: int,
+        run: str,
+        bytes_max: int,
+        masking: Optional[Masking] = None,
+    ) -> None:
+        """directory: the open one of journals and logs; bytes_max: of a log of the run; masking:
+        as for the run's logs.
+        """
         most = min(bytes_max, LOG_BYTES_MAX)
-        self._logs = {name: LogFile(directory, service_name(run, name), most) for name in names}
+        self._logs = {
+            name: LogFile(directory, service_name(run, name), most, masking) for name in names
+        }
         self._states = dict.fromkeys(self._logs, STARTING)
         self._notes = 0
 
     def hear(self, event: dict[str, Any], journal: Journal) -> bool:
-        """Take in an event of the run's leader; whether something of it is new in the journal."""
-        kind, name = event.get("e"), event.get("name")
+        """Takes an event of the run's leader; returns whether the journal gained a line."""
+        kind = event.get("e")
+        name = event.get("name")
         if not isinstance(name, str) or name not in self._logs:
             return False
         if kind == "service_log":
@@ -42,7 +55,7 @@ class ServiceRecords:
         return False
 
     def close(self) -> None:
-        """The logs are whole."""
+        """Closes the complete logs."""
         for log in self._logs.values():
             log.close()
 

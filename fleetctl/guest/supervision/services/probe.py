@@ -1,5 +1,5 @@
-"""Asks once whether a service is ready. Runs in a process of its own, which is its exit code: who
-looks after services never waits for an answer.
+"""Checks once whether a service is ready. Runs in a process of its own, whose exit code is the
+result: the supervisor of services never waits for it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Mapping, Optional
 
-READY, SILENT, REFUSED = 0, 1, 2  # nobody listens there; something does, and says another thing
-ASK_S = 10.0  # for one answer
-HEAD_BYTES_MAX = 256  # of an answer; its status is in the first line
+READY, SILENT, REFUSED = 0, 1, 2  # 1: no program listens there; 2: one does, with another reply
+ASK_S = 10.0  # for one reply
+HEAD_BYTES_MAX = 256  # of a reply; its status is in the first line
 ADDRESSES = ("127.0.0.1", "::1")  # of this sandbox alone
 
 
 def asked(ready: Mapping[str, Any], port: int) -> int:
-    """The exit code. ready: with `path` of an HTTP request, or none for a connection alone."""
+    """Returns the exit code. ready: with `path` of an HTTP request, or without for a connection."""
     path = ready.get("path")
     for address in ADDRESSES:
         line = connected(address, port)
@@ -32,7 +32,7 @@ def asked(ready: Mapping[str, Any], port: int) -> int:
 
 
 def is_taken(port: int) -> bool:
-    """Whether a program listens there."""
+    """Returns whether a program listens there."""
     for address in ADDRESSES:
         line = connected(address, port)
         if line is not None:
@@ -42,7 +42,7 @@ def is_taken(port: int) -> bool:
 
 
 def free_port() -> int:
-    """One that nobody listens at now."""
+    """Returns a port at which no program listens now."""
     import socket
 
     with socket.socket() as line:
@@ -50,20 +50,26 @@ def free_port() -> int:
         return int(line.getsockname()[1])
 
 
-def why(code: Optional[int], ready: Mapping[str, Any], port: int) -> str:
-    """What the last answer says, for people. code: None where none has come."""
+def why(
+    code: Optional[int],
+    ready: Mapping[str, Any],
+    port: int,
+) -> str:
+    """Explains the last result in a message. code: None before the first."""
     if ready.get("argv"):
-        how = "did not end in time" if code in (None, 137) else f"ended with exit code {code}"
+        how = "did not end in time" if code in (None, 137) else f"exited with code {code}"
         return f"`{' '.join(ready['argv'])}` {how}"
     if code == SILENT:
         return f"nothing listens at port {port}"
     path = ready.get("path")
     what = f"`http://localhost:{port}{path}`" if path is not None else f"port {port}"
-    return f"{what} does not answer" if code is None else f"{what} does not answer with 200 to 399"
+    if code is None:
+        return f"{what} does not answer"
+    return f"{what} does not answer with 200 to 399"
 
 
 def connected(address: str, port: int) -> Optional[socket.socket]:
-    """None where nobody takes the call."""
+    """Connects; None where no program accepts."""
     import socket  # few runs need it, and every supervisor loads this file
 
     try:
@@ -72,8 +78,12 @@ def connected(address: str, port: int) -> Optional[socket.socket]:
         return None
 
 
-def _answers(line: socket.socket, path: str, port: int) -> bool:
-    """Whether the status is of success or leads on, as in Kubernetes. Raises OSError."""
+def _answers(
+    line: socket.socket,
+    path: str,
+    port: int,
+) -> bool:
+    """Returns whether the status is a success or a redirect, as in Kubernetes. Raises OSError."""
     request = f"GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nUser-Agent: fleetctl\r\n"
     line.sendall(f"{request}Accept: */*\r\nConnection: close\r\n\r\n".encode())
     head = b""

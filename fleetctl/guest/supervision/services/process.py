@@ -1,5 +1,5 @@
-"""One service: its process, what it writes, and whether it is ready. Decides nothing: what becomes
-of the work when it ends, crew.py does.
+"""One service: its process, its output, and whether it is ready. Its end is
+handled by crew.py.
 """
 
 from __future__ import annotations
@@ -16,43 +16,47 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, NoReturn, Optional
 
-READ_BYTES_MAX = 48 * 1024  # of one piece of output, which travels as one event
-LAST_WORDS_BYTES, LAST_WORDS_LINES = 1024, 5
-DESCRIPTORS_MAX = 4096  # more than whoever keeps the run has open
+READ_BYTES_MAX = 48 * 1024  # one piece of output, which travels as one event
+LAST_WORDS_BYTES = 1024
+LAST_WORDS_LINES = 5
+DESCRIPTORS_MAX = 4096  # more than the run's supervisor has open
 SOON_S = 0.05  # between the first two looks at whether it is ready
-ANSWER_S = 11.0  # a probe that takes longer is ended; those of ours take 10
+ANSWER_S = 11.0  # a slower probe is ended; our own ones take 10
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 60.0  # between an end and the next start
-STEADY_S = 60.0  # that long it lived well, and its next end is its first
+STEADY_S = 60.0  # after this long a life its next end counts as the first
 STATES = STARTING, READY, RESTARTING, ENDED = "Starting", "Ready", "Restarting", "Ended"
 
 
 class Service:
     def __init__(
-        self, asked: Mapping[str, Any], port: int, variables: Mapping[str, str], directory: str
+        self,
+        asked: Mapping[str, Any],
+        port: int,
+        variables: Mapping[str, str],
+        directory: str,
     ) -> None:
         """asked: `name`, `argv`, `env`, `on_exit` and `ready`, which is None or has `timeout_s`,
-        `every_s` and `argv`, or `port` with `path` or without. port: where it listens, 0 = nobody
-        knows.
+        `every_s` and `argv`, or `port` with `path` or without. port: where it listens, 0 = unknown.
         """
         self.name: str = asked["name"]
         self.on_exit: str = asked["on_exit"]
         self.state = STARTING
         self.was_ready = False
-        self.pid = self.output = 0  # 0 = there is none
-        self.code = 0  # that it ended with last
+        self.pid = self.output = 0  # 0 = not started
+        self.code = 0  # its last exit code
         self._asked, self._ready, self._port = asked, asked["ready"], port
         ours = {name: it for name, it in variables.items() if name.startswith("FLEETCTL_")}
         self._variables = {**variables, **asked["env"], **ours}
         self._directory = directory
         self._tail = b""
-        self._ends = 0  # in a row
+        self._ends = 0  # ends in a row
         self._began_s = self._due_s = self._asked_s = 0.0
         self._until_s = float("inf")
         self._probe = 0
-        self._answer: Optional[int] = None  # of the last probe
+        self._answer: Optional[int] = None  # exit code of the last probe
 
     def start(self) -> None:
-        """Raises OSError when there is no process to be had."""
+        """Starts the process. Raises OSError when it cannot be started."""
         now_s = time.monotonic()
         self.output, writable = os.pipe()
         os.set_blocking(self.output, False)
@@ -66,14 +70,15 @@ class Service:
             os.close(writable)
         self._began_s = self._due_s = now_s
         if self._ready is None:
-            self.state, self.was_ready = READY, True
+            self.state = READY
+            self.was_ready = True
             return
         self.state = STARTING
         if not self.was_ready:
             self._until_s = now_s + self._ready["timeout_s"]
 
     def due_s(self) -> float:
-        """When `look` is to be called next, in monotonic seconds."""
+        """Returns when `look` is due, in monotonic seconds."""
         if self.state == RESTARTING:
             return self._due_s
         if self.state != STARTING:
@@ -82,7 +87,7 @@ class Service:
         return min(next_s, self._until_s)
 
     def look(self) -> None:
-        """Start it again, or ask whether it is ready, where that is due."""
+        """Starts it again, or begins a probe, where that is due."""
         if self.due_s() > time.monotonic():
             return
         if self.state == RESTARTING:
@@ -95,46 +100,49 @@ class Service:
 
     @property
     def late(self) -> bool:
-        """Whether it should have been ready by now."""
+        """Returns whether it should have been ready by now."""
         return not self.was_ready and time.monotonic() >= self._until_s
 
     @property
     def where(self) -> str:
-        """` at port 8000`, where that is known."""
-        return f" at port {self._port}" if self._port else ""
+        """Returns ` at port 8000`, where that is known."""
+        if self._port:
+            return f" at port {self._port}"
+        return ""
 
     @property
     def took_s(self) -> float:
         return time.monotonic() - self._began_s
 
     def takes(self, pid: int, status: int) -> bool:
-        """Whether a process that ended was the probe, whose answer it takes in."""
+        """Returns whether a process that ended was the probe, and takes its result."""
         if pid != self._probe:
             return False
-        send(-pid, signal.SIGKILL)  # what it may have left behind
+        send(-pid, signal.SIGKILL)  # processes that it may have left behind
         self._probe, self._answer = 0, exit_code(status)
-        # Most are ready soon; who takes long is asked as often as is wanted.
+        # Most are ready soon; a slow one is probed at the configured interval.
         soon_s = max(SOON_S, self.took_s / 4)
         self._due_s = time.monotonic() + min(soon_s, self._ready["every_s"])
         if self._answer == 0 and self.state == STARTING:
-            self.state, self.was_ready = READY, True
+            self.state = READY
+            self.was_ready = True
         return True
 
     def ended(self, status: int) -> None:
-        """Its process is gone, and what it left behind goes with it."""
+        """Records the end of its process, and kills the processes that it left behind."""
         send(-self.pid, signal.SIGKILL)
         self.pid, self.code, self.state = 0, exit_code(status), ENDED
         self._end_probe()
 
     def start_later(self) -> float:
-        """Seconds until it is started again."""
+        """Returns seconds until it is started again."""
         self._ends = 1 if self.took_s >= STEADY_S else self._ends + 1
         wait_s: float = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(self._ends - 1, 16))
         self.state, self._due_s = RESTARTING, time.monotonic() + wait_s
         return wait_s
 
     def read(self) -> Optional[bytes]:
-        """The next piece of output: None when there is none now, empty when none comes."""
+        """Returns the next piece of output: None when there is none now, b"" at its end."""
         try:
             data = os.read(self.output, READ_BYTES_MAX)
         except BlockingIOError:
@@ -144,13 +152,15 @@ class Service:
 
     @property
     def last_words(self) -> str:
-        """The last few lines, for a message; "" when there is no output."""
+        """Returns the last few lines, for a message; "" when there is no output."""
         lines = self._tail.decode("utf-8", "replace").strip().splitlines()[-LAST_WORDS_LINES:]
-        return "\n".join(["; its last lines:", *lines]) if lines else ""
+        if lines:
+            return "\n".join(["; its last lines:", *lines])
+        return ""
 
     @property
     def unready(self) -> str:
-        """What is missing, for people."""
+        """Explains in a message why it is not ready."""
         return probe.why(self._answer, self._ready, self._port)
 
     def tell_to_end(self) -> None:
@@ -185,12 +195,14 @@ class Service:
 
 
 def exit_code(status: int) -> int:
-    """As a shell has it."""
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+    """Converts a wait status to an exit code, as a shell does."""
+    if os.WIFEXITED(status):
+        return os.WEXITSTATUS(status)
+    return 128 + os.WTERMSIG(status)
 
 
 def let_go(*, keep: int) -> None:
-    """A new process does not know what this one waits for. keep: descriptors below stay open."""
+    """Resets a new process's signals and descriptors. keep: descriptors below stay open."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -198,8 +210,8 @@ def let_go(*, keep: int) -> None:
 
 
 def _forked(work: Callable[[], NoReturn], output: int) -> int:
-    """Fork a process of a session of its own, which ends with this one; its pid. What ends the work
-    by TERM leaves it alone.
+    """Forks a process with a session of its own, which ends with this one; returns its pid. A TERM
+    that ends the work does not reach it.
     """
     parent = os.getpid()
 

@@ -1,5 +1,5 @@
-"""What the SDK has no call for, asked of Daytona's API itself: at the address and with the key that
-the SDK was given. Nothing here reaches behind the SDK's face.
+"""Calls Daytona's API itself where the SDK has no method: at the address and with the key that the
+SDK was given. No private part of the SDK is used here.
 """
 
 from __future__ import annotations
@@ -8,27 +8,23 @@ import asyncio
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from fleetctl.providers.daytona.connection import credentials
-from fleetctl.providers.daytona.connection.errors import is_marked
-
-if TYPE_CHECKING:
-    import daytona
+from fleetctl.providers.daytona.connection import daytona_credentials, sdk
+from fleetctl.providers.daytona.connection.daytona_errors import is_marked
 
 FETCH_S = 30.0
 DELETE_S = 30.0
 LOOK_S = 0.1
 
 
-async def build_log(client: daytona.AsyncDaytona, snapshot: str) -> str:
-    """The log of a snapshot's build, as a whole: the SDK streams nothing of a build that is over
+async def build_log(client: sdk.AsyncDaytona, snapshot: str) -> str:
+    """Returns the whole log of a snapshot's build: the SDK streams no line of a build that is over
     before it looks. "" where it cannot be had: a build's end never depends on its log.
     """
     import aiohttp
 
-    known = credentials.of_client(client)
+    known = daytona_credentials.of_client(client)
     place = f"{known.url}/snapshots/{quote(snapshot, safe='')}/build-logs-url"
     try:
         async with (
@@ -45,14 +41,14 @@ async def build_log(client: daytona.AsyncDaytona, snapshot: str) -> str:
         return ""
 
 
-def delete_now(client: daytona.AsyncDaytona, id_or_name: str) -> bool:
-    """Delete a sandbox while this process exits, and see that it is gone. Blocks. False when there
-    is none.
+def delete_now(client: sdk.AsyncDaytona, id_or_name: str) -> bool:
+    """Deletes a sandbox while this process exits, and checks that it is gone. Blocks. False without
+    such a sandbox.
 
     The SDK looks for proxies in a thread at each request, and no thread can be started any more.
-    Raises OSError when it does not work out in time.
+    Raises OSError when it is not gone in time.
     """
-    known = credentials.of_client(client)
+    known = daytona_credentials.of_client(client)
     url = f"{known.url}/sandbox/{quote(id_or_name, safe='')}"
     until_s = time.monotonic() + DELETE_S
     method = "DELETE"

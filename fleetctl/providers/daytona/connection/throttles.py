@@ -1,8 +1,9 @@
-"""After a 429 no call of its kind is made until Daytona takes them again: what it told one caller
-holds for all of them.
+"""Stops calls of one kind after a 429 until Daytona takes them again: a wait that one caller
+received holds for all callers.
 
-Kept by sandboxes.py, one a sort of call; asked and told by errors.asking and by the streams. Makes
-no call. Creates have a bucket of their own, in which they wait in line.
+Kept by daytona_sandboxes.py, one throttle for each sort of call; checked and set by
+daytona_errors.retryable_call and by the streams. Makes no call. Creates have a bucket of their own,
+in which they wait in line.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Throttle:
         self._until_s = 0.0
 
     def check(self, what: str) -> None:
-        """Raises Unavailable, with what is left of the time that was told."""
+        """Raises Unavailable with the rest of the wait that Daytona asked for."""
         left_s = self._until_s - time.monotonic()
         if left_s > 0:
             message = f"{what}: Daytona takes no such calls for {left_s:.1f} s yet"

@@ -1,8 +1,8 @@
-"""A command with a terminal beside a task at Daytona: over a WebSocket, to a shell that becomes
-it.
+"""Runs a command with a terminal beside a task at Daytona: over a WebSocket, in a shell that
+becomes the command.
 
-What the shell says before, its prompt and the echo of what is typed into it, is not shown.
-Variables travel in the handshake, the command in a file.
+The shell's earlier output, its prompt and the echo of its input, is not shown. Variables travel in
+the handshake, the command in a file.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.common.tasks import cancel
-from fleetctl.providers.contract.exec import Streams
-from fleetctl.providers.daytona.connection.errors import asking, is_of_the_sdk
-from fleetctl.providers.daytona.runs.streams import STATE_DIR
+from fleetctl.common.tasks import cancel_tasks
+from fleetctl.providers.contract.exec import ExecStreams
+from fleetctl.providers.daytona.connection import sdk
+from fleetctl.providers.daytona.connection.daytona_errors import is_of_the_sdk, retryable_call
+from fleetctl.providers.daytona.runs.daytona_streams import STATE_DIR
 
 if TYPE_CHECKING:
-    import daytona
     from daytona.handle.async_pty_handle import AsyncPtyHandle
 
 CALL_S = 30.0
@@ -32,7 +32,8 @@ class _Curtain:
     """Hides all up to a mark that the command itself makes."""
 
     def __init__(self, mark: bytes, show: Callable[[bytes], None]) -> None:
-        self._mark, self._show = mark, show
+        self._mark = mark
+        self._show = show
         self._hidden = b""
         self.opened = asyncio.Event()
 
@@ -48,66 +49,69 @@ class _Curtain:
                 self._show(rest)
 
     def text(self) -> str:
-        """What a shell said that never came to the command."""
+        """Returns the output of a shell that never became the command."""
         return self._hidden.decode("utf-8", "replace").strip()
 
 
 async def run(
-    sandbox: daytona.AsyncSandbox,
+    sandbox: sdk.AsyncSandbox,
     words: Sequence[str],
     variables: Mapping[str, str],
-    streams: Streams,
+    streams: ExecStreams,
     *,
     what: str,
 ) -> int:
     """The exit code of the command. Cancelled, it ends the terminal with all that runs in it."""
-    import daytona
-
     assert streams.tty is not None
-    name, mark = f"exec-{token_hex(6)}", token_hex(8)
+    name = f"exec-{token_hex(6)}"
+    mark = token_hex(8)
     path = f"{STATE_DIR}/{name}.sh"
     curtain = _Curtain(f"{mark}\r\n".encode(), streams.out)
-    async with asking(f"{what} cannot be started", deadline_s=CALL_S):
-        await sandbox.fs.upload_file(_script(words, mark).encode(), path)
+    async with retryable_call(f"{what} cannot be started", deadline_s=CALL_S):
+        await sandbox.fs.upload_file(_terminal_script(words, mark).encode(), path)
         terminal = await sandbox.process.create_pty_session(
             name,
             on_data=curtain.take,
             envs={"TERM": "xterm-256color", **variables},
-            pty_size=daytona.PtySize(*map(_cells, streams.tty)),
+            pty_size=sdk.PtySize(*map(_clamp_cells, streams.tty)),
         )
     beside = [
-        asyncio.ensure_future(_feed(terminal, curtain, streams.stdin)),
-        asyncio.ensure_future(_resize(terminal, streams.sizes)),
+        asyncio.ensure_future(_feed_input(terminal, curtain, streams.stdin)),
+        asyncio.ensure_future(_follow_sizes(terminal, streams.sizes)),
     ]
     try:
-        async with asking(f"{what} was lost", deadline_s=LIFE_S):
+        async with retryable_call(f"{what} was lost", deadline_s=LIFE_S):
             await terminal.send_input(f" exec sh {shlex.quote(path)}\n")
             ended = await terminal.wait()
     finally:
-        await cancel(beside)
-        await _tidy(sandbox, terminal, name)
+        await cancel_tasks(beside)
+        await _end_terminal(sandbox, terminal, name)
     if not curtain.opened.is_set():
         raise Unavailable(
             f"{what} cannot be started: {curtain.text() or ended.error or 'no answer'}"
         )
-    return 1 if ended.exit_code is None else int(ended.exit_code)
+    if ended.exit_code is None:
+        return 1
+    return int(ended.exit_code)
 
 
-def _script(words: Sequence[str], mark: str) -> str:
-    """Removes itself, says that it is there, and becomes the command."""
+def _terminal_script(words: Sequence[str], mark: str) -> str:
+    """Returns a script that removes itself, prints the mark, and becomes the command."""
     half = len(mark) // 2
     message = f"printf '%s%s\\n' {mark[:half]} {mark[half:]}"
     return f'rm -f -- "$0"\n{message}\nexec {shlex.join(words)}\n'
 
 
-def _cells(count: int) -> int:
+def _clamp_cells(count: int) -> int:
     return max(1, min(count, CELLS_MAX))
 
 
-async def _feed(
-    terminal: AsyncPtyHandle, curtain: _Curtain, data: AsyncIterator[bytes] | None
+async def _feed_input(
+    terminal: AsyncPtyHandle,
+    curtain: _Curtain,
+    data: AsyncIterator[bytes] | None,
 ) -> None:
-    """What is typed before the command reads would go to the shell that starts it."""
+    """Sends input once the command reads: earlier input would go to the shell that starts it."""
     if data is None:
         return
     await curtain.opened.wait()
@@ -115,23 +119,27 @@ async def _feed(
         await terminal.send_input(piece)
 
 
-async def _resize(terminal: AsyncPtyHandle, sizes: AsyncIterator[tuple[int, int]] | None) -> None:
-    import daytona
-
+async def _follow_sizes(
+    terminal: AsyncPtyHandle, sizes: AsyncIterator[tuple[int, int]] | None
+) -> None:
     if sizes is None:
         return
     async for rows, columns in sizes:
-        await terminal.resize(daytona.PtySize(rows=_cells(rows), cols=_cells(columns)))
+        await terminal.resize(sdk.PtySize(rows=_clamp_cells(rows), cols=_clamp_cells(columns)))
 
 
-async def _tidy(sandbox: daytona.AsyncSandbox, terminal: AsyncPtyHandle, name: str) -> None:
-    """Of one that ended by itself there is nothing left to end."""
+async def _end_terminal(
+    sandbox: sdk.AsyncSandbox,
+    terminal: AsyncPtyHandle,
+    name: str,
+) -> None:
+    """Ends a terminal; one that ended by itself needs no request."""
     still_runs = terminal.is_connected()
     await terminal.disconnect()
     if not still_runs:
         return
     try:
-        async with asking("a terminal cannot be ended", deadline_s=CALL_S):
+        async with retryable_call("a terminal cannot be ended", deadline_s=CALL_S):
             await sandbox.process.kill_pty_session(name)
     except Exception as error:
         if not is_of_the_sdk(error) and not isinstance(error, FleetctlError):

@@ -1,1 +1,1 @@
-"""What runs use and outlive: claims of volumes, their files, sources."""
+"""Assets that runs use and that outlive them: claims of volumes, their files, sources."""

@@ -1,1 +1,1 @@
-"""The way to one cluster: who we are to it, what it answers, commands in its pods."""
+"""The connection to a cluster: our credentials, its answers, commands in its pods."""

@@ -1,4 +1,4 @@
-"""What the guest of each node is ordered, of what their run is ordered."""
+"""Splits the order of a run into the orders of its nodes' guests."""
 
 from __future__ import annotations
 
@@ -9,24 +9,39 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.nodes.variables import variables
-from fleetctl.providers.kubernetes.gangs.gang import Gang
-from fleetctl.providers.kubernetes.manifests.gangs import PORT
+from fleetctl.providers.kubernetes.gangs.pod_gang import PodGang
+from fleetctl.providers.kubernetes.manifests.gang_manifests import PORT
 
 
 def node_order(
-    order: Mapping[str, Any], rank: int, gang: Gang, *, head: str, procs: int, token: str
+    order: Mapping[str, Any],
+    rank: int,
+    gang: PodGang,
+    *,
+    head: str,
+    procs: int,
+    token: str,
 ) -> dict[str, object]:
     """order: of the run. head: the name of node 0; procs: processes of a launcher on each node;
     token: lets the nodes of a Ray cluster join.
     """
     met = variables(rank, gang.addresses, PORT, procs)
-    met.update(MASTER_ADDR=head, PET_MASTER_ADDR=head, JAX_COORDINATOR_ADDRESS=f"{head}:{PORT}")
+    met.update(
+        MASTER_ADDR=head,
+        PET_MASTER_ADDR=head,
+        JAX_COORDINATOR_ADDRESS=f"{head}:{PORT}",
+    )
     made = {**order, "env": {**order["env"], **met}, "reusable": False}
     if order["ray"]:
         ray = {"rank": rank, "addresses": gang.addresses, "token": token}
         made["ray"] = {**order["ray"], **ray}
-    if rank:  # node 0 speaks for all: its time, its metrics
-        made.update(timeout_s=None, wandb=None, metrics=None)
+    if rank:  # node 0 speaks for all: its time, its metrics, its outputs
+        made.update(
+            rank=rank,
+            timeout_s=None,
+            wandb=None,
+            metrics=None,
+        )
     else:
         made["table"] = gang.table
     return made

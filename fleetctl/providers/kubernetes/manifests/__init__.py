@@ -1,1 +1,1 @@
-"""What is made in a cluster, as plain dicts. Pure."""
+"""The objects that are made in a cluster, as plain dicts. Pure."""

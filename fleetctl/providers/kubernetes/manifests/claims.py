@@ -20,7 +20,12 @@ def claim_name(volume: str) -> str:
     return "volume-" + blake2b(volume.encode(), digest_size=10).hexdigest()
 
 
-def claim(volume: str, settings: ClusterVolumes) -> Object:
+def build_claim(
+    name: str,
+    volume: str,
+    settings: ClusterVolumes,
+) -> Object:
+    """name: of the claim for that Volume."""
     spec: Object = {
         "accessModes": [settings.access_mode],
         "resources": {"requests": {"storage": str(settings.size)}},
@@ -31,7 +36,7 @@ def claim(volume: str, settings: ClusterVolumes) -> Object:
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {
-            "name": claim_name(volume),
+            "name": name,
             "labels": dict(MANAGED),
             "annotations": {VOLUME_MARK: volume},
         },
@@ -40,5 +45,5 @@ def claim(volume: str, settings: ClusterVolumes) -> Object:
 
 
 def is_ours(found: Object) -> bool:
-    """Whether we made it: what somebody else made is used, and never deleted."""
+    """Returns whether we made it: other claims are used, and never deleted."""
     return VOLUME_MARK in ((found.get("metadata") or {}).get("annotations") or {})

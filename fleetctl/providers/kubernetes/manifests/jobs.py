@@ -1,8 +1,8 @@
-"""The Job of one run, as a plain dict. Pure; posted by creates.py.
+"""Builds the Job of a run, as a plain dict. Pure; posted by job_creator.py.
 
-Retries are ours: one pod, or one for each of several nodes (gangs.py), made once, and whatever ends
-it ends the Job. Its container is inert until the run is begun in it, so a Job that is made twice,
-or by nobody any more, works nothing.
+Retries are ours: one pod, or one for each of several nodes (gang_manifests.py), made once, and the
+end of a pod ends the Job. Its container is inert until the run is begun in it, so a Job that is
+made twice, or without a living controller, does no work.
 """
 
 from __future__ import annotations
@@ -13,25 +13,31 @@ from dataclasses import dataclass
 
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.kubernetes.manifests import entry, gangs, machines
-from fleetctl.providers.kubernetes.manifests.images import PodImage
-from fleetctl.providers.kubernetes.manifests.labels import marks
-from fleetctl.providers.remote.sandboxes.names import sandbox_name
+from fleetctl.providers.kubernetes.manifests import (
+    entry,
+    gang_manifests,
+    pod_resources,
+    security,
+    shape,
+)
+from fleetctl.providers.kubernetes.manifests.labels import job_name, object_labels, split_marks
+from fleetctl.providers.kubernetes.manifests.pod_images import PodImage
+from fleetctl.providers.pip_index import PASSWORD, USERNAME
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 
 MAIN, PREPARE = "main", "prepare"  # names of containers
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-# Beyond a task's own grace: for its guest to tell the end, and for the entry to write it down.
+# Beyond a task's own grace: for its guest to report the end, and for the entry to write it down.
 GRACE_SLACK_S = 20.0
-GUEST_MARK = "guest"  # the tag that says which of the two the image can run
+GUEST_MARK = "guest"  # the tag for which of the two guests the image can run
 RAY_MARK = "ray"  # its nodes are those of a Ray cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What a Job is made of. tags: as names.tags has them. claims: of PVCs, by name of volume.
-    life_s: of the pod from its start; inert_s: of it without work; finished_s: of the Job after
-    its end.
+class JobSpec:
+    """The parts of a Job. tags: as sandbox_names.sandbox_tags has them. claims: names of PVCs, by
+    name of volume. life_s: of the pod from its start; inert_s: of the pod without work; finished_s:
+    of the Job after its end.
     """
 
     request: RunRequest
@@ -43,27 +49,34 @@ class Made:
     finished_s: float
 
 
-def name_of(run: str) -> str:
-    """Names of our runs are DNS labels, and unique over all stores."""
-    return sandbox_name(run)
-
-
-def job(made: Made, settings: ClusterSettings) -> Object:
-    ray = {RAY_MARK: "yes"} if gangs.has_ray(made.request.template) else {}
-    labels, annotations = marks({**made.tags, **ray, GUEST_MARK: made.image.guest})
+def build_job(made: JobSpec, provider: ClusterSettings) -> Object:
+    """Returns the Job. provider: the Provider object's settings; the task's template goes before
+    them.
+    """
+    settings = provider.shaped(made.request.template.kubernetes)
+    ray = {RAY_MARK: "yes"} if gang_manifests.has_ray(made.request.template) else {}
+    marked, annotations = split_marks({**made.tags, **ray, GUEST_MARK: made.image.guest})
+    labels = {**object_labels(made.request), **settings.pod_labels, **marked}
+    template = {
+        "metadata": {
+            "labels": labels,
+            "annotations": {**settings.pod_annotations, **annotations},
+        },
+        "spec": _pod_template(made, settings),
+    }
     queue = settings.kueue_queue
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": name_of(made.request.run),
+            "name": job_name(made.request),
             "labels": {**labels, **({KUEUE_QUEUE: queue} if queue else {})},
             "annotations": annotations,
         },
         "spec": {
             "backoffLimit": 0,
-            **gangs.job_fields(gangs.size(made.request.template)),
-            # Kueue begins what it admits; nobody else may see a pod of it before.
+            **gang_manifests.job_fields(gang_manifests.gang_size(made.request.template)),
+            # Kueue begins the Jobs that it admits; before that, a Job must have no pod.
             "suspend": bool(queue),
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": {
@@ -77,28 +90,34 @@ def job(made: Made, settings: ClusterSettings) -> Object:
             # Counts what the pod waits for, too; the pod's own counts its work.
             "activeDeadlineSeconds": math.ceil(made.life_s + settings.pending_seconds),
             "ttlSecondsAfterFinished": math.ceil(made.finished_s),
-            "template": {
-                "metadata": {"labels": labels, "annotations": annotations},
-                "spec": _pod(made, settings),
-            },
+            "template": shape.reshape_template(template, settings),
         },
     }
 
 
-def _pod(made: Made, settings: ClusterSettings) -> Object:
+def _pod_template(made: JobSpec, settings: ClusterSettings) -> Object:
     template = made.request.template
+    nobody = security.is_nobody(template, made.image, settings)
     grace_s = template.termination_grace_period_seconds
     spec: Object = {
+        **shape.pod_fields(settings, made.tags.get("uid", "")),
         "restartPolicy": "Never",
         "activeDeadlineSeconds": math.ceil(made.life_s),
         "terminationGracePeriodSeconds": math.ceil(grace_s + GRACE_SLACK_S),
-        **gangs.pod_fields(name_of(made.request.run), gangs.size(template)),
-        # What a pod's own token could do is nothing that a task was given.
+        **gang_manifests.pod_fields(job_name(made.request), gang_manifests.gang_size(template)),
+        # A task was given no rights of a pod's own token.
         "automountServiceAccountToken": settings.service_account is not None,
         "enableServiceLinks": False,  # else every Service of the namespace is in the environment
-        "containers": [_main(made, settings)],
-        "volumes": _volumes(made, settings),
-        "nodeSelector": machines.node_selector(template.resources, settings),
+        "securityContext": {
+            **security.pod_context(nobody=nobody),
+            **settings.security_context,
+        },
+        "containers": [_main_container(made, settings, nobody=nobody)],
+        "volumes": [
+            *_pod_volumes(made, settings),
+            *security.writable_volumes(template, nobody=nobody),
+        ],
+        "nodeSelector": pod_resources.node_selector(template.resources, settings),
         "tolerations": [
             taint.model_dump(exclude_none=True, by_alias=True) for taint in settings.tolerations
         ],
@@ -108,13 +127,19 @@ def _pod(made: Made, settings: ClusterSettings) -> Object:
         "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
     }
     if made.image.install:
-        spec["initContainers"] = [_prepare(made.image)]
+        spec["initContainers"] = [*settings.init_containers, _prepare_container(made.image)]
     return {name: value for name, value in spec.items() if value not in (None, [], {})}
 
 
-def _main(made: Made, settings: ClusterSettings) -> Object:
-    template, image = made.request.template, made.image
-    env = dict(image.env)
+def _main_container(
+    made: JobSpec,
+    settings: ClusterSettings,
+    *,
+    nobody: bool,
+) -> Object:
+    template = made.request.template
+    image = made.image
+    env = {**security.home_variables(nobody=nobody), **dict(image.env)}
     if image.install:
         env[entry.SITE] = f"{entry.CACHE}/sites/{image.key}"
     inert_s = str(math.ceil(made.inert_s))
@@ -123,32 +148,58 @@ def _main(made: Made, settings: ClusterSettings) -> Object:
         "image": image.name,
         "command": ["sh", f"{entry.HERE}/entry.sh", inert_s, *entry.GUESTS[image.guest]],
         "env": [{"name": name, "value": value} for name, value in env.items()],
-        "envFrom": [{"secretRef": {"name": name}} for name in made.request.secret_refs],
-        "resources": machines.resources(template.resources, settings),
-        "volumeMounts": _mounts(made),
+        "envFrom": [
+            *({"secretRef": {"name": name}} for name in made.request.secret_refs),
+            *shape.kept_variables(settings),
+        ],
+        "resources": pod_resources.container_resources(template.resources, settings),
+        "securityContext": {**security.CONTAINER, **settings.container_security_context},
+        "volumeMounts": [
+            *_volume_mounts(made),
+            *shape.kept_mounts(settings),
+            *security.writable_mounts(template, nobody=nobody),
+        ],
+        **({"workingDir": security.WORK} if nobody else {}),
     }
     return {name: value for name, value in container.items() if value not in ([], {})}
 
 
-def _prepare(image: PodImage) -> Object:
-    return {
+def _prepare_container(image: PodImage) -> Object:
+    container: Object = {
         "name": PREPARE,
         "image": image.name,
         "command": ["sh", f"{entry.HERE}/prepare.sh", image.key, *image.install],
+        "securityContext": security.CONTAINER,
         "volumeMounts": [_HERE, _CACHE],
     }
+    if image.login:
+        container["env"] = [
+            _variable_of(image.login, USERNAME, optional=True),
+            _variable_of(image.login, PASSWORD, optional=False),
+        ]
+    return container
+
+
+def _variable_of(
+    secret: str,
+    name: str,
+    *,
+    optional: bool,
+) -> Object:
+    reference = {"name": secret, "key": name, **({"optional": True} if optional else {})}
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}
 
 
 _HERE = {"name": "fleetctl-guest", "mountPath": entry.HERE, "readOnly": True}
 _CACHE = {"name": "fleetctl-packages", "mountPath": entry.CACHE}
 
 
-def _mounts(made: Made) -> list[Object]:
+def _volume_mounts(made: JobSpec) -> list[Object]:
     template = made.request.template
     mounts: list[Object] = [_HERE]
     if made.image.install:
         mounts.append({**_CACHE, "readOnly": True})
-    if gangs.shares_memory(template):
+    if gang_manifests.shares_memory(template):
         mounts.append({"name": "fleetctl-shm", "mountPath": "/dev/shm"})  # noqa: S108
     mounts += [
         {
@@ -161,14 +212,14 @@ def _mounts(made: Made) -> list[Object]:
     return mounts
 
 
-def _volumes(made: Made, settings: ClusterSettings) -> list[Object]:
+def _pod_volumes(made: JobSpec, settings: ClusterSettings) -> list[Object]:
     template = made.request.template
     guest = {"name": entry.files_name(), "defaultMode": 0o555}
     volumes: list[Object] = [{"name": _HERE["name"], "configMap": guest}]
     if made.image.install:
-        volumes.append({"name": _CACHE["name"], **_cache(settings)})
-    if gangs.shares_memory(template):
-        shared = gangs.shared_memory(template, settings)
+        volumes.append({"name": _CACHE["name"], **_cache_volume(settings)})
+    if gang_manifests.shares_memory(template):
+        shared = gang_manifests.shared_memory(template, settings)
         volumes.append({"name": "fleetctl-shm", "emptyDir": shared})
     volumes += [
         {
@@ -177,10 +228,10 @@ def _volumes(made: Made, settings: ClusterSettings) -> list[Object]:
         }
         for number, mount in enumerate(template.volumes)
     ]
-    return volumes
+    return [*volumes, *shape.kept_volumes(settings)]
 
 
-def _cache(settings: ClusterSettings) -> Object:
+def _cache_volume(settings: ClusterSettings) -> Object:
     cache = settings.package_cache
     if cache is None:
         return {"emptyDir": {}}

@@ -1,8 +1,10 @@
-"""The Python environment of an image, kept below $FLEETCTL_HOME and shared by all that ask for it.
+"""The Python environment of an image, kept below $FLEETCTL_HOME and shared by all images with the
+same requirements.
 
-An image that installs something is built by uv. All else gets a plain environment: the standard
-library and nothing else, so that a task finds the same on every machine and never what fleetctl
-itself happens to be installed with. Called once a supervisor; nothing is installed anywhere else.
+An image that installs packages is built by uv. Any other image gets a plain environment with the
+standard library alone, so that a task finds the same on every machine and never the packages that
+fleetctl itself happens to be installed with. Called once a supervisor; nothing is installed
+anywhere else.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.local.assets import pythons, shelf, system
-from fleetctl.providers.local.assets.pythons import Base
-from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.assets import cache_dir, pythons, system_packages
+from fleetctl.providers.local.assets.pythons import BasePython
+from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 from fleetctl.providers.paths import make_private
-from fleetctl.providers.pip_index import options, variables
-from fleetctl.providers.programs import ask
-from fleetctl.providers.rundir.builds import BuildLog, link
+from fleetctl.providers.pip_index import index_options, index_variables
+from fleetctl.providers.programs import run_program
+from fleetctl.providers.rundir.build_logs import BuildLog, link_log
 from fleetctl.providers.uv import AWAY, find_uv, one_line
 from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.values.packages import without_digest
@@ -39,7 +41,7 @@ PROGRAMS = f"{_HOMEBREW}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 
 
 @dataclass(frozen=True, slots=True)
-class Python:
+class EnvPython:
     """An interpreter, and the directories of ours that its runs must be able to read."""
 
     python: str
@@ -47,39 +49,43 @@ class Python:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What its runs find in their environment, whatever the manifest adds."""
+        """The variables of its runs, whatever the manifest adds."""
         return {"PATH": f"{Path(self.python).parent}:{PROGRAMS}", "LANG": "C.UTF-8"}
 
 
-async def python_of(layout: Layout, image: Image | None, job: Path | None = None) -> Python:
+async def python_of(
+    layout: LocalLayout,
+    image: Image | None,
+    job: Path | None = None,
+) -> EnvPython:
     """The interpreter for an image, built if need be. Raises Refused or Unavailable.
 
     job: the directory of the resource that asks, from which the log of the build is linked.
     """
     if image is not None:
-        await system.check(image)
+        await system_packages.check_image(image)
     wanted = image.python if image else None
-    base = await pythons.find(wanted) if wanted else pythons.ours()
+    base = await pythons.find_python(wanted) if wanted else pythons.own_python()
     if image is None or not image.pip:
-        return await _plain(layout, base)
-    return await _environment(layout, image, base, job)
+        return await _make_plain(layout, base)
+    return await _make_environment(layout, image, base, job)
 
 
-async def _plain(layout: Layout, base: Base) -> Python:
-    """An environment with nothing in it. A few files, which no program is needed for."""
-    directory = layout.environments / f"plain-{base.short}-{_key(base.facts)}"
+async def _make_plain(layout: LocalLayout, base: BasePython) -> EnvPython:
+    """Makes an empty environment. A few files, for which no program is needed."""
+    directory = layout.environments / f"plain-{base.short}-{_env_key(base.facts)}"
     interpreter = directory / "bin" / "python"
     if not interpreter.exists():
-        async with _held(make_private(layout.environments) / f"{directory.name}.lock"):
+        async with _lock_file(make_private(layout.environments) / f"{directory.name}.lock"):
             if not interpreter.exists():
-                building = _building(directory)
+                building = _building_path(directory)
                 _lay_out(building, base)
-                _put(building, directory)
-    return _shown(layout, directory, base)
+                _put_env(building, directory)
+    return _expose_env(layout, directory, base)
 
 
-def _lay_out(directory: Path, base: Base) -> None:
-    """What `python -m venv --without-pip` makes, in a hundredth of its time."""
+def _lay_out(directory: Path, base: BasePython) -> None:
+    """Makes the same as `python -m venv --without-pip`, in a hundredth of its time."""
     (directory / "bin").mkdir(parents=True)
     (directory / "lib" / f"python{base.short}" / "site-packages").mkdir(parents=True)
     home = Path(base.executable).parent
@@ -90,74 +96,111 @@ def _lay_out(directory: Path, base: Base) -> None:
         (directory / "bin" / name).symlink_to("python")
 
 
-def is_hidden(layout: Layout, path: str) -> bool:
-    """Whether runs in a namespace would not see `path`."""
+def is_hidden(layout: LocalLayout, path: str) -> bool:
+    """Returns whether runs in a namespace would not see `path`."""
     real = Path(os.path.realpath(path))
     return real.is_relative_to(layout.home) or real.is_relative_to("/tmp")  # noqa: S108
 
 
-async def _environment(layout: Layout, image: Image, base: Base, job: Path | None) -> Python:
+async def _make_environment(
+    layout: LocalLayout,
+    image: Image,
+    base: BasePython,
+    job: Path | None,
+) -> EnvPython:
     uv = find_uv()
-    index = options(image.pip_index)
-    key = _key([*base.facts, sorted(image.pip), "compiled", *([index] if index else [])])
+    index = index_options(image.pip_index)
+    key = _env_key([*base.facts, sorted(image.pip), "compiled", *([index] if index else [])])
     directory = make_private(layout.environments) / key
     interpreter = directory / "bin" / "python"
     log = directory.with_suffix(".log")
     if job is not None:
-        link(job, log)
-    # Noted anew with each use, so that what is used stays; see assets/caches.py.
-    if not shelf.use(directory, interpreter):
-        async with _held(shelf.lock_of(directory)) as lock:
+        link_log(job, log)
+    # Noted again with each use, so that used environments stay; see assets/local_caches.py.
+    if not cache_dir.mark_used(directory, interpreter):
+        async with _lock_file(cache_dir.lock_of(directory)) as lock:
             if not interpreter.exists():
-                await _build(uv, directory, image, base, log)
+                await _build_env(
+                    uv,
+                    directory,
+                    image,
+                    base,
+                    log,
+                )
             os.utime(lock)
-    return _shown(layout, directory, base)
+    return _expose_env(layout, directory, base)
 
 
-def _key(facts: list[object]) -> str:
+def _env_key(facts: list[object]) -> str:
     return sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
-def _shown(layout: Layout, directory: Path, base: Base) -> Python:
+def _expose_env(
+    layout: LocalLayout,
+    directory: Path,
+    base: BasePython,
+) -> EnvPython:
     expose = [str(directory), *_hidden_base(layout, base.executable)]
-    return Python(str(directory / "bin" / "python"), tuple(expose))
+    return EnvPython(str(directory / "bin" / "python"), tuple(expose))
 
 
-async def _build(uv: str, directory: Path, image: Image, base: Base, log: Path) -> None:
-    """Build beside the final place, then rename: an environment that exists is whole."""
-    building = _building(directory)
+async def _build_env(
+    uv: str,
+    directory: Path,
+    image: Image,
+    base: BasePython,
+    log: Path,
+) -> None:
+    """Builds beside the final path, then renames: an environment that exists is whole."""
+    building = _building_path(directory)
     await asyncio.to_thread(remove_tree, str(building))
     try:
         with BuildLog(log) as written:
             # Scripts must not name the directory that they were built in.
             venv = ["venv", "--relocatable", "--python", base.executable, str(building)]
-            await _run(uv, venv, written)
+            await _run_uv(uv, venv, written)
             # Runs cannot write there, so without bytecode each would compile all that it imports.
             install = ["pip", "install", "--compile-bytecode"]
-            install += ["--python", str(building / "bin" / "python"), *options(image.pip_index)]
+            install += [
+                "--python",
+                str(building / "bin" / "python"),
+                *index_options(image.pip_index),
+            ]
             install += ["--", *(without_digest(entry) for entry in image.pip)]
-            await _run(uv, install, written, **variables(image.pip_index))
-        await asyncio.to_thread(_put, building, directory)
+            await _run_uv(uv, install, written, **index_variables(image.pip_index))
+        await asyncio.to_thread(_put_env, building, directory)
     finally:
         await asyncio.to_thread(remove_tree, str(building))
 
 
-def _building(directory: Path) -> Path:
+def _building_path(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}.building-{os.getpid()}")
 
 
-def _put(building: Path, directory: Path) -> None:
-    """What is there already has lost the Python that it was made with."""
+def _put_env(building: Path, directory: Path) -> None:
+    """Puts an environment at its path: one that is there already has lost the Python that it was
+    made with.
+    """
     remove_tree(str(directory))
     building.rename(directory)
 
 
-async def _run(uv: str, arguments: list[str], log: BuildLog, **given: str) -> None:
-    """One step of a build. given: variables. Raises Refused with the end of what uv said."""
+async def _run_uv(
+    uv: str,
+    arguments: list[str],
+    log: BuildLog,
+    **given: str,
+) -> None:
+    """Runs one step of a build. given: variables. Raises Refused with the end of uv's output."""
     environment = {**os.environ, "UV_NO_PROGRESS": "1", "VIRTUAL_ENV": "", **given}
     log.write(f"=> uv {' '.join(arguments[:2])}\n")
     try:
-        answer = await ask([uv, *arguments], deadline_s=BUILD_S, env=environment, log=log.fileno())
+        answer = await run_program(
+            [uv, *arguments],
+            deadline_s=BUILD_S,
+            env=environment,
+            log=log.fileno(),
+        )
     except TimeoutError as error:
         raise Unavailable(
             f"the environment of the image was not built within {BUILD_S:.0f} s",
@@ -172,15 +215,17 @@ async def _run(uv: str, arguments: list[str], log: BuildLog, **given: str) -> No
         raise Refused(message, hint=hint)
 
 
-def _hidden_base(layout: Layout, base: str) -> list[str]:
+def _hidden_base(layout: LocalLayout, base: str) -> list[str]:
     """The directory of the interpreter behind an environment, where runs would not see it."""
     prefix = str(Path(os.path.realpath(base)).parent.parent)
-    return [prefix] if is_hidden(layout, prefix) else []
+    if is_hidden(layout, prefix):
+        return [prefix]
+    return []
 
 
 @asynccontextmanager
-async def _held(path: Path) -> AsyncIterator[Path]:
-    """Hold a lock file, also against other processes, without blocking the event loop."""
+async def _lock_file(path: Path) -> AsyncIterator[Path]:
+    """Holds a lock file, also against other processes, without blocking the event loop."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:

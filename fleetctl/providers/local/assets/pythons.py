@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.programs import ask
+from fleetctl.providers.programs import run_program
 from fleetctl.providers.uv import find_uv
 
 UV_S = 300.0  # it may download an interpreter
-ASK_S = 10.0  # for an interpreter to tell its version
-# Of an environment, the interpreter that it was made with.
+ASK_S = 10.0  # for an interpreter to print its version
+# For an environment, the interpreter that it was made with.
 _QUESTION = (
     "import sys; print('.'.join(map(str, sys.version_info[:3])),"
     " getattr(sys, '_base_executable', '') or sys.executable)"
 )
-OLDEST = (3, 9)  # what the guest and the supervisor are written for
+OLDEST = (3, 9)  # the oldest that the guest and the supervisor support
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """A Python of this machine with which environments are made, itself in none."""
+class BasePython:
+    """A Python of this machine with which environments are made, itself outside of any."""
 
     executable: str  # without symlinks: beside it its library is found
     version: str  # "3.11.7"
@@ -37,23 +37,25 @@ class Base:
 
     @property
     def facts(self) -> list[object]:
-        """What makes an environment of another one; a patch of Python does not."""
+        """The facts that make an environment a different one; a patch of Python is not among
+        them.
+        """
         return [self.executable, self.short, sys.platform, os.uname().machine]
 
 
-def ours() -> Base:
+def own_python() -> BasePython:
     """The Python that runs fleetctl."""
     executable = getattr(sys, "_base_executable", "") or sys.executable
-    return Base(os.path.realpath(executable), platform.python_version())
+    return BasePython(os.path.realpath(executable), platform.python_version())
 
 
-async def find(version: str) -> Base:
-    """An interpreter of that version. Raises Refused when there is none to be had."""
-    check(version)
-    if (base := await here(version)) is not None:
+async def find_python(version: str) -> BasePython:
+    """Returns an interpreter with that version. Raises Refused when there is none to be had."""
+    check_version(version)
+    if (base := await find_installed(version)) is not None:
         return base
     path = await _uv_find(version)
-    if path is not None and (base := await _ask(path, version)) is not None:
+    if path is not None and (base := await _probe_candidate(path, version)) is not None:
         return base
     raise Refused(
         f"Python `{version}` is not on this machine, and uv cannot get it",
@@ -61,7 +63,7 @@ async def find(version: str) -> Base:
     )
 
 
-def check(version: str) -> None:
+def check_version(version: str) -> None:
     """Raises Refused for one that no task can run under."""
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         raise Refused(
@@ -70,16 +72,16 @@ def check(version: str) -> None:
         )
 
 
-async def here(version: str) -> Base | None:
-    """An interpreter of that version that this machine has without uv."""
-    for candidate in _candidates(version):
-        if (base := await _ask(candidate, version)) is not None:
+async def find_installed(version: str) -> BasePython | None:
+    """Returns an interpreter with that version that this machine has without uv."""
+    for candidate in _list_candidates(version):
+        if (base := await _probe_candidate(candidate, version)) is not None:
             return base
     return None
 
 
-def _candidates(version: str) -> list[str]:
-    """Where a Python of that version may be: this one, PATH, pyenv."""
+def _list_candidates(version: str) -> list[str]:
+    """Returns where a Python with that version may be: this one, PATH, pyenv."""
     short = ".".join(version.split(".")[:2])
     found = [sys.executable]
     for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
@@ -91,26 +93,28 @@ def _candidates(version: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def _ask(candidate: str, version: str) -> Base | None:
-    """What the candidate says of itself when it runs and is of that version."""
+async def _probe_candidate(candidate: str, version: str) -> BasePython | None:
+    """Returns the candidate's own facts if it runs and has that version."""
     try:
-        answer = await ask([candidate, "-I", "-c", _QUESTION], deadline_s=ASK_S)
+        answer = await run_program([candidate, "-I", "-c", _QUESTION], deadline_s=ASK_S)
     except OSError:  # also TimeoutError, which is one
         return None
     its_version, _, path = answer.out.decode("utf-8", "replace").strip().partition(" ")
     fits = its_version == version or its_version.startswith(version + ".")
-    return Base(os.path.realpath(path), its_version) if answer.code == 0 and fits else None
+    if answer.code == 0 and fits:
+        return BasePython(os.path.realpath(path), its_version)
+    return None
 
 
 async def _uv_find(version: str) -> str | None:
-    """What uv has, or downloads."""
+    """Returns the Python that uv has, or downloads."""
     for arguments in (
         ["python", "find", version],
         ["python", "install", version],
         ["python", "find", version],
     ):
         try:
-            answer = await ask([find_uv(), "--quiet", *arguments], deadline_s=UV_S)
+            answer = await run_program([find_uv(), "--quiet", *arguments], deadline_s=UV_S)
         except TimeoutError:
             return None
         path = answer.out.decode("utf-8", "replace").strip()

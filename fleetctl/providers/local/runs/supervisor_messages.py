@@ -1,5 +1,5 @@
-"""What a supervisor is told: its config (once, no secrets) and each order. Called by the provider;
-starts nothing.
+"""Builds the messages for a supervisor: its config (once, no secrets) and each order. Called by the
+provider; starts no process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from fleetctl.common.program import tree_of
 from fleetctl.guest.ship.assemble import guest_source
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.contract.orphans import work_mark, work_of
-from fleetctl.providers.local.assets.envs import Python
-from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.contract.output_limits import outputs_order
+from fleetctl.providers.local.assets.envs import EnvPython
+from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.providers.paths import make_private
 from fleetctl.specs.blocks.nodes import procs_of, ray_job_of, ray_of
 from fleetctl.specs.blocks.template import Template
@@ -26,7 +27,7 @@ from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.namespaces import own_name
 
 LOG_BYTES_MAX = 64 * 1024 * 1024
-PROCESSES_MAX = 4096  # of one run; more is taken for a fork bomb
+PROCESSES_MAX = 4096  # for one run; more is taken for a fork bomb
 SANDBOX_IDLE_S = 120.0
 # Above the limit on the tree's sum, so that this one only stops what grows faster than it is looked
 # at.
@@ -35,18 +36,22 @@ CPU_HEADROOM_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """What had to be made before the supervisor can start."""
+class PreparedRun:
+    """The parts that have to be made before the supervisor can start."""
 
-    python: Python  # of the image
+    python: EnvPython  # of the image
     source: str | None  # a directory with the code, copied for each sandbox
     source_name: str
 
 
 def supervisor_config(
-    layout: Layout, request: RunRequest, prepared: Prepared, *, tier: str
+    layout: LocalLayout,
+    request: RunRequest,
+    prepared: PreparedRun,
+    *,
+    tier: str,
 ) -> dict[str, Any]:
-    """What a supervisor is told once, before its first order."""
+    """Returns the config of a supervisor, sent once, before its first order."""
     template = request.template
     return {
         "owner": request.owner,
@@ -55,24 +60,28 @@ def supervisor_config(
         "runs_dir": str(layout.runs(request.uid)),
         "work_dir": str(layout.work(request.uid)),
         "top": str(layout.tree),
-        "expose": [*prepared.python.expose, *([prepared.source] if prepared.source else [])],
+        "expose": [
+            *prepared.python.expose,
+            *([prepared.source] if prepared.source else []),
+            str(layout.inputs(request.uid)),
+        ],
         "tier": tier,
         "mode": "python" if template.python is not None else "exec",
         "code": template.python,
-        "preimport": _preimport(template),
-        "env": _environment(template, prepared.python),
-        "volumes": [_volume(layout, mount) for mount in template.volumes],
-        "source": _source(template, prepared),
+        "preimport": _preimport_names(template),
+        "env": _task_environment(template, prepared.python),
+        "volumes": [_volume_config(layout, mount) for mount in template.volumes],
+        "source": _source_config(template, prepared),
         "per_run_mounts": bool(template.source and template.source.mount_path),
         "workdir": template.workdir,
-        "limits": _limits(template),
+        "limits": _resource_limits(template),
         "log_bytes_max": int(os.environ.get("FLEETCTL_LOCAL_LOG_BYTES_MAX", LOG_BYTES_MAX)),
         "sandbox_idle_s": SANDBOX_IDLE_S,
     }
 
 
 def mark_of(request: RunRequest) -> str:
-    """What the journal says of the work; empty where another object has a say in its hash, which
+    """Returns the journal's mark of the work; "" where another object takes part in its hash, which
     may change between two calls for one run.
     """
     if request.function is not None or request.template.function is not None:
@@ -80,9 +89,14 @@ def mark_of(request: RunRequest) -> str:
     return work_mark(request.template_hash, params_hash(request.params))
 
 
-def start_message(request: RunRequest, gpus: dict[int, str], nodes: int) -> dict[str, Any]:
-    """What may change while the supervisor lives is told with each run. gpus: of all nodes
-    together.
+def start_message(
+    request: RunRequest,
+    gpus: dict[int, str],
+    nodes: int,
+    files: list[dict[str, str]],
+) -> dict[str, Any]:
+    """Returns a run's order, with all values that may change while the supervisor lives. gpus: of
+    all nodes together. files: as the guest reads them; see guest/task/inputs.py.
     """
     template = request.template
     gpu = template.resources.gpu
@@ -97,35 +111,39 @@ def start_message(request: RunRequest, gpus: dict[int, str], nodes: int) -> dict
         "argv": request.arguments(),  # a sweep's trials have arguments of their own
         "params": dict(request.params),
         "params_text": json.dumps(request.params),
+        "files": files,
         "timeout_s": template.timeout_seconds,
         "cpu_s": _cpu_s(template),
         "grace_s": template.termination_grace_period_seconds,
         "reusable": request.reusable,
-        "secrets": _secrets(request),
+        "secrets": _secret_variables(request),
+        "masked": request.masked(),
         "variables": dict(request.variables),
         "nodes": nodes,
         "procs": procs_of(template),
-        "ray": _ray(template),
+        "ray": _ray_config(template),
         "ray_job": ray_job_of(template, request.own_names, request.unit),
         "wandb": request.wandb.order() if request.wandb is not None else None,
         "metrics": request.followed(),
         "services": request.services(),
+        "outputs": outputs_order(template),
         **request.training(),
         "gpus": list(gpus),
-        # Which of a list it got, its journal tells.
+        # Its journal names the one that it got of a list.
         "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],
     }
 
 
-def _secrets(request: RunRequest) -> dict[str, str]:
+def _secret_variables(request: RunRequest) -> dict[str, str]:
     """With the token of its endpoints, which it calls at the gateway's own port: no relay here."""
     access = request.endpoints
     return {**request.secrets, **(access.variables(access.base_url) if access else {})}
 
 
-def _ray(template: Template) -> dict[str, Any] | None:
-    """As the supervisor's gang reads it."""
-    ray, cpu = ray_of(template), template.resources.cpu
+def _ray_config(template: Template) -> dict[str, Any] | None:
+    """Returns Ray's config for the supervisor's gang; None without a cluster of our own."""
+    ray = ray_of(template)
+    cpu = template.resources.cpu
     if not ray.enabled or ray.address is not None:
         return None
     return {
@@ -136,9 +154,9 @@ def _ray(template: Template) -> dict[str, Any] | None:
     }
 
 
-def _environment(template: Template, python: Python) -> dict[str, str]:
-    """Nothing of the controller's own: it holds tokens that are not the task's, and what else is
-    in it depends on the shell that happened to start it.
+def _task_environment(template: Template, python: EnvPython) -> dict[str, str]:
+    """Returns the task's environment without the controller's own: that holds tokens that are not
+    the task's, and otherwise depends on the shell that happened to start it.
     """
     image = template.image.env if template.image else {}
     base = {**python.variables, "PYTHONUNBUFFERED": "1"}
@@ -148,7 +166,7 @@ def _environment(template: Template, python: Python) -> dict[str, str]:
     return {**base, **image, **template.env}
 
 
-def _volume(layout: Layout, mount: Any) -> dict[str, Any]:
+def _volume_config(layout: LocalLayout, mount: Any) -> dict[str, Any]:
     name = own_name(mount.name)
     variable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
     return {
@@ -161,7 +179,7 @@ def _volume(layout: Layout, mount: Any) -> dict[str, Any]:
     }
 
 
-def _source(template: Template, prepared: Prepared) -> dict[str, Any] | None:
+def _source_config(template: Template, prepared: PreparedRun) -> dict[str, Any] | None:
     if template.source is None:
         return None
     mount_path = template.source.mount_path
@@ -172,8 +190,9 @@ def _source(template: Template, prepared: Prepared) -> dict[str, Any] | None:
     }
 
 
-def _limits(template: Template) -> dict[str, Any]:
-    resources, memory = template.resources, 0
+def _resource_limits(template: Template) -> dict[str, Any]:
+    resources = template.resources
+    memory = 0
     if resources.memory is not None:  # of all that runs there, services too
         memory = template.sandbox_resources.memory or 0
     return {
@@ -185,7 +204,7 @@ def _limits(template: Template) -> dict[str, Any]:
 
 
 def _cpu_s(template: Template) -> int:
-    """Seconds of CPU of one run, for what outlives the supervisor; 0 = no limit."""
+    """Returns the CPU seconds of a run, for processes that outlive the supervisor; 0 = no limit."""
     timeout_s = template.timeout_seconds
     if timeout_s is None:
         return 0
@@ -193,7 +212,7 @@ def _cpu_s(template: Template) -> int:
     return math.ceil(timeout_s * max(1.0, cores)) + CPU_HEADROOM_S
 
 
-def guest_file(layout: Layout) -> Path:
+def guest_file(layout: LocalLayout) -> Path:
     """The assembled guest on disk, named by its content."""
     text = guest_source()
     path = make_private(layout.guests) / f"{sha256(text.encode()).hexdigest()[:16]}.py"
@@ -204,13 +223,16 @@ def guest_file(layout: Layout) -> Path:
     return path
 
 
-def _preimport(template: Template) -> list[str]:
+def _preimport_names(template: Template) -> list[str]:
     """Installed modules that the task's top level imports: done once in the supervisor, every task
     starts with them.
 
-    Not with GPUs: a library that has touched one does not survive a fork.
+    Not with GPUs: a library that has touched one does not survive a fork. Nor where a path of the
+    task's own goes before what is installed: its directories are known when a run begins.
     """
     if template.python is None or template.resources.gpu is not None:
+        return []
+    if "PYTHONPATH" in {**(template.image.env if template.image else {}), **template.env}:
         return []
     try:
         tree = tree_of(template.python)

@@ -1,9 +1,9 @@
 """Finds, starts and loses supervisors. One a (resource, template hash); called by the provider
 alone.
 
-A supervisor outlives us while something runs in it. Of those in which nothing does, a few are kept
-for the next task of their job; the others are asked to leave, so that many small jobs need no more
-processes than run at a time.
+A supervisor outlives us while a run is in it. A few idle ones are kept for the next task of their
+job; the others are asked to leave, so that many small jobs need no more processes than run at a
+time.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.base import Notify
-from fleetctl.providers.local import locks
-from fleetctl.providers.local.paths import Layout
-from fleetctl.providers.local.runs import leftovers
-from fleetctl.providers.local.runs.link import (
-    Cannot,
-    Link,
+from fleetctl.providers.local import supervisor_locks
+from fleetctl.providers.local.local_layout import LocalLayout
+from fleetctl.providers.local.runs import leftover_processes
+from fleetctl.providers.local.runs.supervisor_link import (
     NeverReady,
+    StartFailed,
     SupervisorGone,
-    connect,
-    greet,
+    SupervisorLink,
+    connect_supervisor,
+    greet_fork,
 )
 from fleetctl.providers.local.runs.zygotes import Zygotes
 from fleetctl.providers.paths import make_private
 
 START_TRIES = 20  # another controller may start the same supervisor, or one may just be leaving
 READY_S = 60.0  # for a supervisor to come up, imports of the task's libraries included
-LEAVE_TRIES, LEAVE_PAUSE_S = 50, 0.02  # for a supervisor that was killed to let go of its lock
+LEAVE_TRIES, LEAVE_PAUSE_S = 50, 0.02  # for a killed supervisor's lock to be free
 BIRTHS_AT_ONCE = 4 * (os.cpu_count() or 1)
 BIRTH_S = 0.5  # after which a birth counts no more among them
 IDLE_MAX = 8  # supervisors without a run; each leaves by itself after a minute
@@ -41,10 +41,10 @@ MakeConfig = Callable[[], Awaitable[tuple[str, dict[str, Any]]]]  # (interpreter
 
 
 class Supervisors:
-    def __init__(self, layout: Layout, notify: Notify) -> None:
+    def __init__(self, layout: LocalLayout, notify: Notify) -> None:
         self._layout = layout
         self._notify = notify
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, SupervisorLink] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._runs: dict[str, set[str]] = {}  # supervisor -> runs to speak of when it goes
         self._idle: dict[str, None] = {}  # supervisors without such runs, the first idle first
@@ -58,12 +58,14 @@ class Supervisors:
         names = sorted(os.listdir(top)) if top.exists() else []
         return [name for name in names if os.path.lexists(top / name / "sock")]
 
-    def linked(self, name: str) -> Link | None:
+    def linked(self, name: str) -> SupervisorLink | None:
         link = self._links.get(name)
-        return link if link is not None and link.alive else None
+        if link is not None and link.alive:
+            return link
+        return None
 
     def watch(self, name: str, run: str) -> None:
-        """Tell `notify` of this run when its supervisor goes away."""
+        """Calls `notify` with this run when its supervisor goes away."""
         self._idle.pop(name, None)
         self._runs.setdefault(name, set()).add(run)
 
@@ -76,16 +78,18 @@ class Supervisors:
             if len(self._idle) > IDLE_MAX:
                 self._ask_to_leave(next(iter(self._idle)))
 
-    async def reach(self, name: str) -> Link | None:
-        """The living supervisor of that name; None when there is none."""
+    async def reach(self, name: str) -> SupervisorLink | None:
+        """Returns the living supervisor with that name, or None."""
         link = self.linked(name)
         if link is not None:
             return link
         async with self._lock(name):
             return self.linked(name) or await self._connect(name)
 
-    async def ensure(self, name: str, make_config: MakeConfig) -> Link:
-        """The living supervisor of that name, started if need be. Raises Refused or Unavailable."""
+    async def ensure(self, name: str, make_config: MakeConfig) -> SupervisorLink:
+        """Returns the living supervisor with that name, started if need be. Raises Refused or
+        Unavailable.
+        """
         link = self.linked(name)
         if link is not None:
             return link
@@ -105,14 +109,16 @@ class Supervisors:
         )
 
     async def is_gone(self, name: str, token: str) -> bool:
-        """Whether the supervisor of that life is dead, and all of its processes with it."""
+        """Returns whether the supervisor of that life is dead, with all its processes."""
         directory = self._layout.supervisor(name)
         for _ in range(LEAVE_TRIES):
             link = await self.reach(name)
             if link is not None:
                 return link.token != f"{name}/{token}"
-            if locks.lock_is_free(directory):
-                return await leftovers.gone(locks.holder(directory))
+            if supervisor_locks.lock_is_free(directory):
+                return await leftover_processes.end_leftovers(
+                    supervisor_locks.last_holder(directory)
+                )
             # It is coming up, or on its way out.
             await asyncio.sleep(LEAVE_PAUSE_S)
         return False
@@ -124,7 +130,7 @@ class Supervisors:
         self._zygotes.close()
 
     def _ask_to_leave(self, name: str) -> None:
-        """It leaves as soon as nothing runs in it."""
+        """Asks it to leave as soon as it is idle."""
         del self._idle[name]
         link = self.linked(name)
         if link is not None:
@@ -134,16 +140,16 @@ class Supervisors:
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
-    async def _connect(self, name: str) -> Link | None:
+    async def _connect(self, name: str) -> SupervisorLink | None:
         directory = self._layout.supervisor(name)
         if not directory.exists():
             return None
-        link = await connect(directory, self._notify, self._lost)
+        link = await connect_supervisor(directory, self._notify, self._lost)
         if link is not None:
             self._links[name] = link
         return link
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, link: SupervisorLink) -> None:
         if self._links.get(link.name) is link:
             del self._links[link.name]
             self._idle.pop(link.name, None)
@@ -151,10 +157,17 @@ class Supervisors:
             for run in sorted(self._runs.pop(link.name, ())):
                 self._notify(run)
 
-    async def _start(self, name: str, python: str, config: dict[str, Any]) -> Link | None:
-        """The supervisor, or None when another one is there. Raises Refused or Unavailable."""
+    async def _start(
+        self,
+        name: str,
+        python: str,
+        config: dict[str, Any],
+    ) -> SupervisorLink | None:
+        """Starts a supervisor; None when another one is there. Raises Refused or Unavailable."""
         directory = make_private(self._layout.supervisor(name))
-        if locks.lock_is_free(directory) and not await leftovers.gone(locks.holder(directory)):
+        if supervisor_locks.lock_is_free(directory) and not await leftover_processes.end_leftovers(
+            supervisor_locks.last_holder(directory)
+        ):
             raise Unavailable(
                 f"processes of an earlier supervisor of {config['resource']} do not end",
                 retry_after_s=5.0,
@@ -164,13 +177,13 @@ class Supervisors:
             try:
                 link = await self._launch(name, python, config, in_namespaces=born)
                 break
-            except Cannot as error:
+            except StartFailed as error:
                 problem = error
             if isinstance(problem, NeverReady) and config["preimport"]:
                 # A library that crashes on import may do so in the task, where it can be seen.
                 config = {**config, "preimport": []}
             elif born:
-                born = False  # what cannot be had in namespaces, it finds another way for, or says
+                born = False  # without namespaces it finds another way, or reports the lack
             else:
                 raise _not_started(config, problem)
         if link is not None:
@@ -178,11 +191,16 @@ class Supervisors:
         return link
 
     async def _launch(
-        self, name: str, python: str, config: dict[str, Any], *, in_namespaces: bool
-    ) -> Link | None:
-        """Raises Cannot with what went wrong, and Unavailable."""
+        self,
+        name: str,
+        python: str,
+        config: dict[str, Any],
+        *,
+        in_namespaces: bool,
+    ) -> SupervisorLink | None:
+        """Starts a supervisor. Raises StartFailed with the cause, and Unavailable."""
         directory = self._layout.supervisor(name)
-        link = await greet(
+        link = await greet_fork(
             self._zygotes.fork(python, in_namespaces=in_namespaces),
             (name, self._notify, self._lost),
             {"directory": str(directory), "config": config},
@@ -199,7 +217,9 @@ class Supervisors:
             raise NeverReady(f"it was not ready within {READY_S:.0f} s") from error
         except SupervisorGone as error:
             raise NeverReady(f"it ended at once (see {self._zygotes.log})") from error
-        return link if link.token else None
+        if link.token:
+            return link
+        return None
 
 
 class Births:
@@ -212,7 +232,9 @@ class Births:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """One that takes long, because it imports much, holds up the others no further."""
+        """Yields a turn to start a supervisor. One that takes long, because it imports much, holds
+        up the others no further.
+        """
         await self._free.acquire()
         over = asyncio.get_running_loop().call_later(BIRTH_S, self._free.release)
         try:
@@ -223,7 +245,7 @@ class Births:
                 self._free.release()
 
 
-def _not_started(config: dict[str, Any], problem: Cannot) -> Refused | Unavailable:
+def _not_started(config: dict[str, Any], problem: StartFailed) -> Refused | Unavailable:
     if config["tier"] == "namespaces" and not isinstance(problem, NeverReady):
         return Refused(
             f"isolation tier `namespaces` cannot be had on this machine: {problem}",

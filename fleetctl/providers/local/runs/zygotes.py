@@ -1,8 +1,8 @@
 """Zygotes: one a Python of this controller, from which supervisors are forked
 (supervisor/zygote.py).
 
-Called by supervisors.py alone. A zygote ends when we let go of its stdin, also by dying; nothing is
-lost with one, and the next supervisor that is wanted brings another.
+Called by supervisors.py alone. A zygote ends when we close its stdin, also by dying; no run is lost
+with it, and the next supervisor brings another.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.providers.local.runs.supervisor_messages import guest_file
 from fleetctl.providers.paths import make_private
 
 PACKAGE = Path(__file__).parents[1] / "supervisor"
-IN_NAMESPACES, AS_IT_IS = b"n", b"-"
+IN_NAMESPACES = b"n"
+AS_IT_IS = b"-"
 IDLE_S = 60.0  # without a new supervisor; the next one pays a start of Python then
-LOG_BYTES_MAX = 1024 * 1024  # then it begins anew
+LOG_BYTES_MAX = 1024 * 1024  # then it begins again
 LEND_TRIES = 2  # a zygote may have been killed since it was last used
 
 
 @dataclass(slots=True)
 class Zygote:
-    """One living, or so we believe."""
+    """A zygote that lives, as far as we know."""
 
     process: subprocess.Popen[bytes]
     line: socket.socket
@@ -37,14 +38,15 @@ class Zygote:
 
 
 class Zygotes:
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: LocalLayout) -> None:
         self._layout = layout
         self._living: dict[str, Zygote] = {}  # by interpreter
         self._ended: list[subprocess.Popen[bytes]] = []  # to be collected
         self._looking: asyncio.TimerHandle | None = None
 
     def fork(self, python: str, *, in_namespaces: bool) -> socket.socket:
-        """A line to a new fork, which waits to be told whose supervisor it is. Raises Unavailable.
+        """Returns a connection to a new fork, which waits for its supervisor's config. Raises
+        Unavailable.
 
         in_namespaces: born in new ones, if that can be had; it cannot leave them.
         """
@@ -81,7 +83,7 @@ class Zygotes:
         return zygote
 
     def _start(self, python: str, now_s: float) -> Zygote:
-        """Raises Unavailable. What goes wrong in there is seen by the first that it should fork."""
+        """Starts a zygote. Raises Unavailable. Errors in it are seen by its first fork."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         # Not through asyncio: it would wait for the process when its loop closes.
@@ -94,7 +96,7 @@ class Zygotes:
                     stderr=log,
                     start_new_session=True,
                     cwd="/",
-                    env=_environment(),
+                    env=_zygote_environment(),
                 )
             except OSError as error:
                 ours.close()
@@ -122,7 +124,7 @@ class Zygotes:
             self._looking = asyncio.get_running_loop().call_later(IDLE_S, self._look)
 
     def _look(self) -> None:
-        """Let go of what has not been used, and collect what has ended."""
+        """Closes unused zygotes, and collects ended ones."""
         self._looking = None
         idle_since_s = asyncio.get_running_loop().time() - IDLE_S
         for python, zygote in list(self._living.items()):
@@ -133,8 +135,8 @@ class Zygotes:
             self._look_later()
 
 
-def _environment() -> dict[str, str]:
-    """What supervisors themselves need; runs get nothing of it."""
+def _zygote_environment() -> dict[str, str]:
+    """Returns the variables that supervisors themselves need; runs get none of them."""
     names = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     # Symbols bound now are bound for all processes that are forked.

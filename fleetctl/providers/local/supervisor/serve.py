@@ -1,5 +1,5 @@
-"""The supervisor's loop: takes orders, watches children, tells what changed, leaves when nothing is
-to be done.
+"""The supervisor's loop: takes orders, watches children, reports changes, leaves when there is no
+more work.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import socket
 import time
 from typing import Any
 
+from fleetctl.guest.supervision.processes import is_removed
 from fleetctl.guest.task.text import compact, quote
 
-from .io.clients import Client, Clients
+from .io.clients import SocketClient, SocketClients
 from .io.poller import Poller
-from .run.begun import Begun
+from .run.begun import BeginLog
 from .run.supervise import OK, RunSupervisor
 
 ALONE_S = 2.0  # without a client and without a run
@@ -23,11 +24,15 @@ _OK = '{"answer":%s,"ok":true}'
 IDLE_S = 60.0  # with clients, but without an order or a run
 
 
-class Supervisor:
+class LocalSupervisor:
     def __init__(
-        self, config: dict[str, Any], listener: socket.socket, places: tuple[int, Begun]
+        self,
+        config: dict[str, Any],
+        listener: socket.socket,
+        places: tuple[int, BeginLog],
     ) -> None:
         self._config = config
+        self._directory = places[0]
         self._poller = Poller()
         self._changed: list[str] = []
         self._runs = RunSupervisor(config, self._poller, places, self._changed.append)
@@ -37,22 +42,26 @@ class Supervisor:
             "note": config["note"],
             "resource": config["resource"],
         }
-        self._clients = Clients(
-            self._poller, listener, hello, self._handle, self._runs.visits.hang_up
+        self._clients = SocketClients(
+            self._poller,
+            listener,
+            hello,
+            self._handle,
+            self._runs.visits.hang_up,
         )
         self._busy_at_s = time.monotonic()
-        self._ordered: list[tuple[Client, dict[str, Any]]] = []  # starts of this turn
+        self._ordered: list[tuple[SocketClient, dict[str, Any]]] = []  # starts of this turn
         self._over = False
         self._ending = False
         self._wake_on_signals()
 
     def greet(self, connection: socket.socket) -> None:
-        """Serve a client that has not come through the listening socket."""
+        """Serves a client that has not come through the listening socket."""
         self._clients.adopt(connection)
         self._clients.flush()
 
     def serve(self) -> None:
-        """Serve until there is nothing to keep."""
+        """Serves until there is no run or sandbox to keep."""
         supervisor = self._runs
         while not self._over:
             self._poller.wait(supervisor.timers.wait_s())
@@ -76,12 +85,12 @@ class Supervisor:
             return True
         return now - self._busy_at_s > (IDLE_S if len(self._clients) else ALONE_S)
 
-    def _handle(self, client: Client, message: dict[str, Any]) -> None:
+    def _handle(self, client: SocketClient, message: dict[str, Any]) -> None:
         self._busy_at_s = time.monotonic()
         if message["op"] == "start":
             self._ordered.append((client, message))
             return
-        self._begin_ordered()  # what came first happens first
+        self._begin_ordered()  # orders begin in the order of arrival
         if message["op"] == "stop":
             owner = message.get("owner", self._config["owner"])
             self._runs.stop(owner, message["run"], message["sandbox"], message["grace_s"])
@@ -94,21 +103,23 @@ class Supervisor:
         elif message["op"] == "own":
             self._runs.own(message["sandbox"], message["owner"])
         elif message["op"] == "leave":
-            self._ending = True  # as soon as nothing runs
+            self._ending = True  # as soon as it is idle
 
-    def _visit(self, client: Client, message: dict[str, Any]) -> None:
-        """A person's command beside a run; its streams came with the message."""
+    def _visit(self, client: SocketClient, message: dict[str, Any]) -> None:
+        """Begins a user's command beside a run; its streams came with the message."""
 
         def told(code: int) -> None:
             self._clients.tell(client, compact({"exited": code}))
 
-        streams, client.descriptors = client.descriptors, []
+        streams = client.descriptors
+        client.descriptors = []
         problem = self._runs.visits.begin(client, message, streams, told)
         self._clients.tell(client, compact({"visit": problem}))
 
     def _begin_ordered(self) -> None:
-        """All starts of this turn: their names reach the disk together."""
-        ordered, self._ordered = self._ordered, []
+        """Begins all starts of this turn: their names reach the disk together."""
+        ordered = self._ordered
+        self._ordered = []
         if not ordered:
             return
         problem = self._runs.announce([message["run"] for _, message in ordered])
@@ -127,7 +138,7 @@ class Supervisor:
         os.set_blocking(readable, False)
         os.set_blocking(writable, False)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _noted)
+        signal.signal(signal.SIGCHLD, _ignore_signal)
         # As pid 1 of a namespace, what has no handler cannot be used against us by a run.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -139,19 +150,21 @@ class Supervisor:
         self._runs.reap()
 
     def _look_for_term(self) -> None:
-        """A request to end counts when it comes from outside: a run's has a process number in
-        here.
+        """Looks for a request to end, which counts when it comes from outside: a run's has a
+        process number in here. A removed state directory is a request, too: its runs will never be
+        asked for again.
         """
         self._runs.timers.after(TERM_POLL_S, self._look_for_term)
         about = (
             signal.sigtimedwait({signal.SIGTERM}, 0) if hasattr(signal, "sigtimedwait") else None
         )
-        if about is None or (self._config["namespaces"] and about.si_pid != 0):
+        asked = about is not None and not (self._config["namespaces"] and about.si_pid != 0)
+        if not asked and not is_removed(self._directory):
             return
         for sandbox in list(self._runs.sandboxes.values()):
             self._runs.end(sandbox, "KeeperEnded", 0.0)
         self._ending = True
 
 
-def _noted(number: int, frame: object) -> None:
-    """The wakeup descriptor carries the number; there is nothing to do here."""
+def _ignore_signal(number: int, frame: object) -> None:
+    """The wakeup descriptor carries the number; there is no work to do here."""

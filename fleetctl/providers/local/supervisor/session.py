@@ -1,9 +1,9 @@
 """Leads one session of an interpreter: builds the tier, starts the driver, and ends everything.
 
-Started by `python -c` from the provider's session.py, under the Python of an image. It sits between
-the host and the driver only as a guard: the driver has the host's pipes itself. When the host lets
-go of its end of the life pipe (also by dying), when the driver ends or when the session's time is
-over, every process of the session is killed.
+Started by `python -c` from the provider's local_session.py, under the Python of an image. It sits
+between the host and the driver only as a guard: the driver has the host's pipes itself. When the
+host closes its end of the life pipe (also by dying), when the driver ends or when the session's
+time is over, every process of the session is killed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from fleetctl.guest.supervision.processes import ended, send
 
 from .isolation import sharedlinks, spaces, syscalls
 from .run import procs
-from .run.child import rlimits
+from .run.child import compute_rlimits
 
 REAP_PAUSE_S = 0.01
 
 
-def main(config_from: int, life: int, lock: int) -> NoReturn:
+def main(
+    config_from: int,
+    life: int,
+    lock: int,
+) -> NoReturn:
     """The arguments are inherited descriptors. Says {"ready": tier, "root"} or {"problem", "tier"}
     on stdout, and {"ended": why} as its last line.
     """
@@ -37,24 +41,24 @@ def main(config_from: int, life: int, lock: int) -> NoReturn:
         config: dict[str, Any] = json.load(source)
     os.umask(0o077)
     try:
-        note = _isolate(config)
+        note = _build_tier(config)
     except OSError as error:
         tier = config["tier"] if config["tier"] != "auto" else ""
-        _say(1, {"problem": str(error), "tier": tier})
+        _write_message(1, {"problem": str(error), "tier": tier})
         os._exit(1)
     out = os.dup(1)
     root = config["volumes"][0]["root"] if config["volumes"] else ""
-    _say(out, {"ready": note, "root": root})
-    guard = Guard(config, life)
+    _write_message(out, {"ready": note, "root": root})
+    guard = SessionGuard(config, life)
     guard.start()
     why = guard.watch()
     guard.end_all()
-    sharedlinks.release(config, config["directory"])
-    _say(out, {"ended": why})
+    sharedlinks.release_links(config, config["directory"])
+    _write_message(out, {"ended": why})
     os._exit(0)
 
 
-class Guard:
+class SessionGuard:
     """Watches over the driver and all that it starts."""
 
     def __init__(self, config: dict[str, Any], life: int) -> None:
@@ -90,21 +94,21 @@ class Guard:
         while True:
             left_s = self._until_s - time.monotonic()
             if left_s <= 0:
-                return f"its lifetime of {self._config['lifetime_s']:g} s was over"
+                return f"its lifetime of {self._config['lifetime_s']:g} s has passed"
             ready = [descriptor for descriptor, _ in poller.poll(left_s * 1000)]
             if self._life in ready:
                 return "it was stopped"
             self._reap()
             if self._status is not None:
-                return _ending(self._status)
+                return _describe_ending(self._status)
 
     def end_all(self) -> None:
-        """Kill until nothing is left: what is being killed may just have forked."""
+        """Kills until no process is left: a process that is being killed may just have forked."""
         while True:
             if self._config["namespaces"]:
                 left = send(-1, signal.SIGKILL)
             else:
-                found = procs.marked(self._config["mark"], self._config["mark"] + 1)
+                found = procs.find_marked(self._config["mark"], self._config["mark"] + 1)
                 procs.kill_all(found)
                 left = bool(found)
                 if sys.platform != "linux" and self._status is None:
@@ -127,7 +131,7 @@ class Guard:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        for which, value in rlimits(self._config["limits"]):
+        for which, value in compute_rlimits(self._config["limits"]):
             resource.setrlimit(which, (value, value))
         if sys.platform == "linux":
             mark = self._config["mark"]
@@ -139,11 +143,11 @@ class Guard:
         os.execve(command[0], command, self._config["env"])  # noqa: S606 - no shell is the point
 
 
-def _isolate(config: dict[str, Any]) -> str:
-    """Build the tier; its name for people. Returns in the process that goes on."""
-    state = spaces.enter(config, config["directory"])
+def _build_tier(config: dict[str, Any]) -> str:
+    """Builds the tier; returns its name for messages. Returns in the process that goes on."""
+    state = spaces.enter_spaces(config, config["directory"])
     config["namespaces"] = state.tier == spaces.NAMESPACES
-    remarks = [] if config["namespaces"] else _link(config)
+    remarks = [] if config["namespaces"] else _link_volumes(config)
     for volume in config["volumes"]:
         volume["root"] = volume["mount_path"] if config["namespaces"] else volume["dir"]
         config["env"][volume["variable"]] = volume["root"]
@@ -151,29 +155,31 @@ def _isolate(config: dict[str, Any]) -> str:
         return spaces.process_note(state.problem, remarks)
     os.setsid()
     places = spaces.open_places(config)
-    spaces.confine(places)
+    spaces.drop_privileges(places)
     for place in places:
         os.close(place)
     return spaces.tier_name()
 
 
-def _link(config: dict[str, Any]) -> list[str]:
-    """What goes with the sandbox is nobody else's: it is at its path in namespaces only."""
+def _link_volumes(config: dict[str, Any]) -> list[str]:
+    """Links volumes to their paths. A directory that goes with the sandbox needs no link: it is at
+    its path in namespaces only.
+    """
     kept = {**config, "volumes": [one for one in config["volumes"] if not one["fleeting"]]}
-    remarks = sharedlinks.make(kept, config["directory"])
+    remarks = sharedlinks.make_links(kept, config["directory"])
     config["made_links"] = kept["made_links"]
     return remarks
 
 
-def _ending(status: int) -> str:
+def _describe_ending(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"its process was ended by signal {os.WTERMSIG(status)}"
-    return f"its process ended with exit code {os.WEXITSTATUS(status)}"
+    return f"its process exited with code {os.WEXITSTATUS(status)}"
 
 
-def _say(out: int, message: dict[str, Any]) -> None:
-    """Write on a line of its own: the driver may have died in the middle of one."""
+def _write_message(out: int, message: dict[str, Any]) -> None:
+    """Writes a message on a line of its own: the driver may have died in the middle of a line."""
     try:
         os.write(out, ("\n" + json.dumps(message) + "\n").encode())
     except OSError:
-        return  # nobody listens any more
+        return  # no reader any more

@@ -1,8 +1,8 @@
-"""Start of a supervisor: from a fork of the zygote to a loop that serves.
+"""Starts a supervisor: from a fork of the zygote to a loop that serves.
 
 Reads from its first client which directory and config are its own, takes the directory's lock (held
-for as long as it lives: its identity), builds its tier, and greets that client or tells it what is
-wrong. Called by zygote.py alone.
+for as long as it lives: its identity), builds its tier, and greets that client or sends it the
+error. Called by zygote.py alone.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any, Callable, NoReturn
 
 from .isolation import shortnames, spaces
 from .run import procs
-from .run.begun import Begun
-from .run.child import DESCRIPTORS_MAX, rlimits, within
-from .serve import Supervisor
+from .run.begun import BeginLog
+from .run.child import DESCRIPTORS_MAX, clamp_limit, compute_rlimits
+from .serve import LocalSupervisor
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # on the path because we are run from it
 LOCK_WAIT_S = 0.3  # the supervisor before us may still be leaving
@@ -33,7 +33,12 @@ CONFIG_WAIT_S = 30.0  # for a client that is busy; it sends the config with the 
 PREIMPORT_S = 55  # below what the controller waits for a supervisor
 
 
-def main(connection: socket.socket, guest: ModuleType, *, in_namespaces: bool) -> None:
+def main(
+    connection: socket.socket,
+    guest: ModuleType,
+    *,
+    in_namespaces: bool,
+) -> None:
     """in_namespaces: whether this process was born in its own."""
     order = _first_line(connection)
     directory: str = order["directory"]
@@ -42,30 +47,31 @@ def main(connection: socket.socket, guest: ModuleType, *, in_namespaces: bool) -
     token = f"{os.path.basename(directory)}/{os.urandom(8).hex()}"
     runs = os.open(config["runs_dir"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     _write_identity(lock, token, config)
-    begun = Begun(os.path.join(directory, "begun"), config["boot"])
-    listener, leave = _listen(directory)
+    begun = BeginLog(os.path.join(directory, "begun"), config["boot"])
+    listener, leave = _open_socket(directory)
     try:
-        note = _isolate(config, directory, runs, in_namespaces)
+        note = _build_tier(config, directory, runs, in_namespaces)
     except OSError as error:
         _give_up(connection, str(error))
     config["identity"] = {"keeper": token, "boot": config["boot"]}
     config["note"] = note
     _clean_environment(config["env"])
-    config["short_names"] = shortnames.prepare(directory)
-    config["rlimits"] = rlimits(config["limits"])
+    config["short_names"] = shortnames.prepare_names(directory)
+    config["rlimits"] = compute_rlimits(config["limits"])
     _prepare_python(config, guest)
-    supervisor = Supervisor(config, listener, (runs, begun))
-    listener.listen(64)  # again, so that the kernel tells clients our process and not our parent's
+    supervisor = LocalSupervisor(config, listener, (runs, begun))
+    # again, so that the kernel reports our process to clients and not our parent's
+    listener.listen(64)
     supervisor.greet(connection)
     supervisor.serve()
     spaces.remove_links(config)
-    shortnames.remove(directory)
+    shortnames.remove_names(directory)
     leave()
     os._exit(0)
 
 
-def silence() -> None:
-    """Nobody reads what is printed here, and nothing is to be read."""
+def silence_output() -> None:
+    """Silences output: prints here have no reader, and input no writer."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
@@ -73,14 +79,14 @@ def silence() -> None:
 
 
 def forget_own_modules() -> None:
-    """Forget our own modules, so that a task's module named like one of ours is found."""
+    """Forgets our own modules, so that a task's module named like one of ours is found."""
     ours = (__name__.partition(".")[0], "fleetctl")
     for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
         del sys.modules[name]
 
 
 def _first_line(connection: socket.socket) -> dict[str, Any]:
-    """What the first client says; it waits for our greeting before it says more."""
+    """Returns the first client's first message; it waits for our greeting before it sends more."""
     connection.settimeout(CONFIG_WAIT_S)
     received = bytearray()
     while not received.endswith(b"\n"):
@@ -101,14 +107,18 @@ def _take_lock(directory: str, connection: socket.socket) -> int:
             return lock
         except BlockingIOError:
             if time.monotonic() > deadline:
-                _say(connection, {"taken": True})
+                _send_message(connection, {"taken": True})
                 os._exit(1)
             time.sleep(0.01)
 
 
-def _write_identity(lock: int, token: str, config: dict[str, Any]) -> None:
-    """Write down who holds the lock, and the range of marks that its processes carry (for whoever
-    finds it dead).
+def _write_identity(
+    lock: int,
+    token: str,
+    config: dict[str, Any],
+) -> None:
+    """Writes the identity of the lock's holder, and the range of marks that its processes carry,
+    for a process that finds the holder dead.
     """
     number = int.from_bytes(os.urandom(8), "big") % (procs.SUPERVISORS - 1) + 1
     config["mark_base"] = number * procs.RUNS_PER_SUPERVISOR
@@ -126,8 +136,10 @@ def _boot_id() -> str:
         return ""
 
 
-def _listen(directory: str) -> tuple[socket.socket, Callable[[], None]]:
-    """The socket that clients find, and what takes it away: who has left need not be asked."""
+def _open_socket(directory: str) -> tuple[socket.socket, Callable[[], None]]:
+    """Returns the socket that clients find, and the function that removes it: a supervisor that has
+    left need not be asked.
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     path = os.path.join(directory, "sock")
@@ -144,10 +156,15 @@ def _listen(directory: str) -> tuple[socket.socket, Callable[[], None]]:
     return listener, leave
 
 
-def _isolate(config: dict[str, Any], directory: str, runs: int, born: bool) -> str:
-    """Build the tier; its name for people. Returns in the process that goes on."""
+def _build_tier(
+    config: dict[str, Any],
+    directory: str,
+    runs: int,
+    born: bool,
+) -> str:
+    """Builds the tier; returns its name for messages. Returns in the process that goes on."""
     places = [] if sys.platform != "linux" else [os.dup(runs), os.open(directory, os.O_RDONLY)]
-    state = (spaces.settle if born else spaces.enter)(config, directory)
+    state = (spaces.settle_spaces if born else spaces.enter_spaces)(config, directory)
     config["namespaces"] = state.tier == spaces.NAMESPACES
     config["remarks"] = [] if config["namespaces"] else spaces.without_mounts(config)
     _name_volumes(config)
@@ -159,14 +176,14 @@ def _isolate(config: dict[str, Any], directory: str, runs: int, born: bool) -> s
     if config["per_run_mounts"]:
         config["places"] = places
         return spaces.tier_name()
-    spaces.confine(places)
+    spaces.drop_privileges(places)
     for place in places:
         os.close(place)
     return spaces.tier_name()
 
 
 def _name_volumes(config: dict[str, Any]) -> None:
-    """Where each volume is found: at its mount path, or where it really is."""
+    """Sets the path of each volume in the config: its mount path, or its real one."""
     config["guest_volumes"] = []
     for volume in config["volumes"]:
         root = volume["mount_path"] if config["namespaces"] else volume["dir"]
@@ -175,16 +192,16 @@ def _name_volumes(config: dict[str, Any]) -> None:
 
 
 def _clean_environment(variables: dict[str, str]) -> None:
-    """Make the template's environment our own, so that every run is born with it."""
+    """Makes the template's environment our own, so that every run is born with it."""
     for name in list(os.environ):
         del os.environ[name]
     os.environ.update(variables)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (within(DESCRIPTORS_MAX, hard), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (clamp_limit(DESCRIPTORS_MAX, hard), hard))
 
 
 def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:
-    """Do once what every Python task would do again: compile, import what the task imports."""
+    """Does once what every Python task would do again: compile, import what the task imports."""
     config["guest_module"] = guest
     config["guest_sandbox"] = guest.Sandbox(config["guest_volumes"])
     config["compiled"] = None
@@ -194,7 +211,7 @@ def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:
 
 
 def _prepare_tasks(config: dict[str, Any], guest: ModuleType) -> None:
-    _preimport(config["preimport"])
+    _preimport_modules(config["preimport"])
     try:
         config["compiled"] = guest.compile_task(config["code"])
     except (SyntaxError, ValueError):
@@ -207,11 +224,11 @@ def _prepare_tasks(config: dict[str, Any], guest: ModuleType) -> None:
     sys.path[:] = ["", *asked, *theirs]
 
 
-def _preimport(names: list[str]) -> None:
-    """Import what tasks will import; a name that fails here fails again, visibly, in the task."""
+def _preimport_modules(names: list[str]) -> None:
+    """Imports what tasks will import; a name that fails here fails again, visibly, in the task."""
     if not names:
         return
-    signal.signal(signal.SIGALRM, _hangs)
+    signal.signal(signal.SIGALRM, _give_up_import)
     signal.alarm(PREIMPORT_S)
     for name in names:
         try:
@@ -225,18 +242,18 @@ def _preimport(names: list[str]) -> None:
     gc.collect()
 
 
-def _hangs(*_: object) -> None:
-    """What hangs on import may do so in the task, where it can be seen: the next supervisor imports
-    nothing ahead.
+def _give_up_import(*_: object) -> None:
+    """Gives up an import that hangs: it may hang in the task, where it can be seen. The next
+    supervisor imports no module ahead.
     """
     os._exit(1)
 
 
-def _say(connection: socket.socket, message: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # whoever asked may have gone
+def _send_message(connection: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # the caller may have gone
         connection.sendall((json.dumps(message) + "\n").encode())
 
 
 def _give_up(connection: socket.socket, problem: str) -> NoReturn:
-    _say(connection, {"problem": problem})
+    _send_message(connection, {"problem": problem})
     os._exit(1)

@@ -1,10 +1,9 @@
 """The zygote: one warm process an interpreter, from which the supervisor of every job is forked.
 
 A new interpreter costs each job ten times what a fork does. The zygote lives as long as the
-controller that started it, and does nothing else: each byte that arrives on its stdin brings one
-end of a socket, and the fork that gets it learns from there whose supervisor it is. What a fork
-inherits must hold nothing of another job, so the zygote itself never reads one. Its death ends no
-supervisor.
+controller that started it, and has no other work: each byte that arrives on its stdin brings one
+end of a socket, and the fork that gets it learns from there whose supervisor it is. A fork must
+inherit no data of another job, so the zygote itself never reads any. Its death ends no supervisor.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import NoReturn, Optional
 from . import starting
 from .isolation import spaces, syscalls
 
-WARM_RUNS = 20  # after so many the interpreter has stopped rewriting its own code
+WARM_RUNS = 20  # after this number the interpreter has stopped rewriting its own code
 STDIN = 0
 IN_NAMESPACES = b"n"  # how the next one is to be born; any other byte: as we are
 DESCRIPTORS_MAX = 1  # with each byte
@@ -31,7 +30,7 @@ DESCRIPTORS_MAX = 1  # with each byte
 def main(guest_path: str) -> None:
     os.umask(0o077)
     line = socket.socket(fileno=os.dup(STDIN))
-    starting.silence()
+    starting.silence_output()
     guest = _load_guest(guest_path)
     _open_streams()
     _warm_up(guest)
@@ -44,7 +43,7 @@ def main(guest_path: str) -> None:
         if not message:
             os._exit(0)
         for descriptor in lent:
-            _fork(line, descriptor, guest, message)
+            _fork_supervisor(line, descriptor, guest, message)
 
 
 def _open_streams() -> None:
@@ -56,7 +55,12 @@ def _open_streams() -> None:
         held = os.dup(number)
         os.dup2(writable, number)
         stream = open(
-            number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+            number,
+            "w",
+            buffering=1,
+            encoding="utf-8",
+            errors="backslashreplace",
+            closefd=False,
         )
         os.dup2(held, number)
         os.close(held)
@@ -66,10 +70,15 @@ def _open_streams() -> None:
     os.close(writable)
 
 
-def _fork(line: socket.socket, descriptor: int, guest: ModuleType, how: bytes) -> None:
+def _fork_supervisor(
+    line: socket.socket,
+    descriptor: int,
+    guest: ModuleType,
+    how: bytes,
+) -> None:
     user = os.getuid(), os.getgid()
     try:
-        pid, born = _birth(how)
+        pid, born = _fork_namespaced(how)
         if pid == 0:
             line.close()
             _become_supervisor(descriptor, guest, user if born else None)
@@ -79,20 +88,22 @@ def _fork(line: socket.socket, descriptor: int, guest: ModuleType, how: bytes) -
         os.close(descriptor)
 
 
-def _birth(how: bytes) -> tuple[int, bool]:
-    """(as of os.fork, whether it is born in namespaces of its own). Raises OSError."""
+def _fork_namespaced(how: bytes) -> tuple[int, bool]:
+    """Returns (as of os.fork, whether it is born in namespaces of its own). Raises OSError."""
     if how == IN_NAMESPACES:
         try:
             return syscalls.fork_into_namespaces(), True
         except OSError:
-            return os.fork(), False  # it finds out why not, and tells
+            return os.fork(), False  # it finds out why not, and reports it
     return os.fork(), False
 
 
 def _become_supervisor(
-    descriptor: int, guest: ModuleType, user: Optional[tuple[int, int]]
+    descriptor: int,
+    guest: ModuleType,
+    user: Optional[tuple[int, int]],
 ) -> NoReturn:
-    """user: who we are, to be it again in the namespaces that it was born in."""
+    """user: our ids, to be the same user again in the namespaces that it was born in."""
     try:
         os.setsid()
         if user is not None:
@@ -101,7 +112,7 @@ def _become_supervisor(
         starting.main(
             socket.socket(fileno=os.dup(descriptor)), guest, in_namespaces=user is not None
         )
-    except BaseException:  # nothing may climb back into the zygote's loop
+    except BaseException:  # no error may climb back into the zygote's loop
         import traceback
 
         os.write(2, traceback.format_exc().encode())
@@ -116,14 +127,14 @@ def _load_guest(path: str) -> ModuleType:
 
 
 def _warm_up(guest: ModuleType) -> None:
-    """Run one task here: what it imports and touches first is then shared by all that are
-    forked.
+    """Runs one task here: all modules and memory that it needs first are then shared by all
+    forks.
     """
     main = sys.modules["__main__"]
     sandbox = guest.Sandbox([])
     for _ in range(WARM_RUNS):
         sandbox.run("SUBMIT(warm=[1, 2.5, None])", {"a": 1}, json.dumps)
     sys.modules["__main__"] = main
-    # Not `threading`: what it does after a fork costs each task more than the rest of its start.
+    # Not `threading`: its work after a fork costs each task more than the rest of its start.
     for name in ("atexit", "linecache", "traceback"):
         importlib.import_module(name)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.modal.connection.errors import asking
+from fleetctl.providers.modal.connection.modal_errors import retryable_call
 
 if TYPE_CHECKING:
     import modal
 
-FRESH_S = 60.0  # so long a secret that was found is not asked for again
+FRESH_S = 60.0  # for this time a secret that was found is not looked up again
 ASK_S = 30.0
 
 
 class Secrets:
-    """What one provider has found of each client's."""
+    """The secrets that one provider has found, by client."""
 
     def __init__(self) -> None:
         self._found: WeakKeyDictionary[modal.Client, dict[str, tuple[float, modal.Secret]]]
@@ -32,15 +32,17 @@ class Secrets:
         now_s = time.monotonic()
         for name in refs:
             if name not in found or now_s - found[name][0] > FRESH_S:
-                found[name] = (now_s, await _find(client, name))
+                found[name] = (now_s, await _find_secret(client, name))
         return [found[name][1] for name in refs]
 
 
-async def _find(client: modal.Client, name: str) -> modal.Secret:
+async def _find_secret(client: modal.Client, name: str) -> modal.Secret:
     import modal
     from modal.exception import NotFoundError
 
-    async with asking(f"the secret `{name}` of Modal cannot be looked up", deadline_s=ASK_S):
+    async with retryable_call(
+        f"the secret `{name}` of Modal cannot be looked up", deadline_s=ASK_S
+    ):
         secret = modal.Secret.from_name(name, client=client)
         try:
             await secret.hydrate.aio()

@@ -1,7 +1,7 @@
-"""Which call each run was given, on this machine's disk: one file a resource, which only grows.
+"""Records the call of each run on this machine's disk: one file a resource, which only grows.
 
 A call has no name of ours, so its id is written down as soon as it is known. Losing a record costs
-a second call that begins nothing.
+a second call, which begins no work.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.guest.nodes.names import node_name
-from fleetctl.providers.paths import checked, jobs_dir, make_private
+from fleetctl.providers.paths import checked_name, jobs_dir, make_private
 
 FILE = "calls"
 RESOURCES_MAX = 1000  # whose files are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
-    """What the store keeps of a run in a function. sort: `fn` before its call was made, when id is
-    the name of the function's app; `fc` after, when it is the call's. fleet: whose it is. Of a node
-    beside the first of several, which only this process knows: `node`, and the id is its rank.
+class CallHandle:
+    """The store's handle of a run in a function.
+
+    sort: `fn` before its call was made, when id is the name of the function's app; `fc` after, when
+        id is the call's; `node` for a node beside the first of several, which only this process
+        knows, with its rank as the id. fleet: the store that owns it.
     """
 
     sort: str
@@ -35,20 +37,22 @@ class Handle:
 
     @property
     def files(self) -> str:
-        """How its journal and its log are called."""
-        return node_name(self.run, int(self.id)) if self.sort == "node" else self.run
+        """The name of its journal and its log."""
+        if self.sort == "node":
+            return node_name(self.run, int(self.id))
+        return self.run
 
     @property
     def called(self) -> bool:
         return self.sort == "fc"
 
 
-def parsed(text: str) -> Handle | None:
-    """The handle of a call in its parts; None for the handle of a sandbox."""
+def parse_handle(text: str) -> CallHandle | None:
+    """Returns the handle of a call in its parts; None for the handle of a sandbox."""
     sort, _, rest = text.partition(":")
     if sort not in ("fn", "fc", "node") or rest.count(":") != 3:
         return None
-    return Handle(sort, *rest.split(":"))
+    return CallHandle(sort, *rest.split(":"))
 
 
 class CallRecords:
@@ -57,16 +61,25 @@ class CallRecords:
         self._known: dict[str, dict[str, str]] = {}
 
     def call(self, uid: str, run: str) -> str:
-        """ "" when none is known."""
-        return self._of(uid).get(run, "") if uid else ""
+        """Returns the id of a run's call; "" while it is unknown."""
+        if uid:
+            return self._of(uid).get(run, "")
+        return ""
 
     def runs(self, uid: str) -> bool:
-        """Whether the resource ever called a function."""
-        return bool(self._of(uid)) if uid else False
+        """Returns whether the resource ever called a function."""
+        if uid:
+            return bool(self._of(uid))
+        return False
 
-    def write(self, uid: str, run: str, call: str) -> None:
+    def write(
+        self,
+        uid: str,
+        run: str,
+        call: str,
+    ) -> None:
         self._of(uid)[run] = call
-        path = make_private(self._jobs / checked(uid)) / FILE
+        path = make_private(self._jobs / checked_name(uid)) / FILE
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(path, flags, 0o600)
         try:
@@ -75,7 +88,7 @@ class CallRecords:
             os.close(handle)
 
     def forget(self, uid: str) -> None:
-        """Its files are about to go."""
+        """Forgets a resource: its files are about to go."""
         self._known.pop(uid, None)
 
     def _of(self, uid: str) -> dict[str, str]:
@@ -83,11 +96,11 @@ class CallRecords:
         if known is None:
             while len(self._known) >= RESOURCES_MAX:
                 self._known.pop(next(iter(self._known)))
-            known = self._known[uid] = _read(self._jobs / checked(uid) / FILE)
+            known = self._known[uid] = _read_records(self._jobs / checked_name(uid) / FILE)
         return known
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read_records(path: Path) -> dict[str, str]:
     """The first call of each run: of two that raced, both are followed to the same end."""
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Functions deployed at Modal: an app for each content, made once, stopped when nobody wants it.
+"""Functions deployed at Modal: an app for each content, made once, stopped when no user needs it.
 
-Called by runs.py. Who wants which app stands on this machine's disk before anything is made,
-so that a crash leaves nothing behind that nobody remembers.
+Called by function_runs.py. The users of each app are on this machine's disk before the app is made,
+so that a crash leaves no unknown app behind.
 """
 
 from __future__ import annotations
@@ -20,21 +20,25 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.contract.base import FunctionRequest
-from fleetctl.providers.contract.endpoints import ServerOrder
-from fleetctl.providers.modal.assets.images import FUNCTION_PARTS, function_part
-from fleetctl.providers.modal.connection.client import Connection
-from fleetctl.providers.modal.connection.errors import asking, is_not_found, words
-from fleetctl.providers.modal.functions import web
-from fleetctl.providers.modal.runs import clusters, machines
-from fleetctl.providers.paths import checked, make_private
-from fleetctl.providers.remote.sandboxes import names
+from fleetctl.providers.contract.endpoint_access import ServerOrder
+from fleetctl.providers.modal.assets.modal_images import FUNCTION_PARTS, function_part
+from fleetctl.providers.modal.connection.modal_connection import ModalConnection
+from fleetctl.providers.modal.connection.modal_errors import (
+    error_words,
+    is_not_found,
+    retryable_call,
+)
+from fleetctl.providers.modal.functions import web_functions
+from fleetctl.providers.modal.runs import clusters, modal_machines
+from fleetctl.providers.paths import checked_name, make_private
+from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.specs.blocks.nodes import rdma_of
 from fleetctl.specs.blocks.template import Template
 
 if TYPE_CHECKING:
     import modal
 
-    # Of a text, the order, to bytes, the story of its run.
+    # From a text, the order, to bytes, the story of its run.
     Deployed = modal.Function[[str], bytes, bytes]
 
 BODY = "fleetctl_body"
@@ -49,8 +53,8 @@ GATHER_S = 600  # beyond that, for several nodes to be ready; as in fleetctl_gan
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be deployed, and for whom. user: `job-<uid>` or `function-<name>`."""
+class FunctionDeployment:
+    """A function to deploy, and its user: `job-<uid>` or `function-<name>`."""
 
     template: Template
     function: FunctionRequest
@@ -59,12 +63,12 @@ class Wanted:
     user: str
     job: Path  # where builds and sources of the user are kept
     commit: str | None = None  # that a container clones, once for all its calls
-    server: ServerOrder | None = None  # of one that answers HTTP, and is not called
+    server: ServerOrder | None = None  # for a function that answers HTTP, and is not called
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What a deployment needs that is looked up or built first."""
+class FunctionParts:
+    """The parts of a deployment that are looked up or built first."""
 
     image: modal.Image
     volumes: dict[str | PurePosixPath, modal.Volume | modal.CloudBucketMount]
@@ -72,16 +76,16 @@ class Parts:
 
 
 class Deployments:
-    """parts: finds what a function is made of; may raise Refused and Unavailable. stale: called
-    when Modal does not know some of it any more.
+    """Deploys and stops functions. parts: finds a function's parts; may raise Refused and
+    Unavailable. stale: called when Modal does not know a part any more.
     """
 
     def __init__(
         self,
         home: Path,
         store_id: str,
-        connection: Connection,
-        parts: Callable[[Wanted], Awaitable[Parts]],
+        connection: ModalConnection,
+        parts: Callable[[FunctionDeployment], Awaitable[FunctionParts]],
         *,
         stale: Callable[[Template], None],
     ) -> None:
@@ -93,7 +97,7 @@ class Deployments:
         self._found: dict[str, Deployed] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def ready(self, wanted: Wanted) -> tuple[str, Deployed]:
+    async def ready(self, wanted: FunctionDeployment) -> tuple[str, Deployed]:
         """The app's name and its function, deployed now or before. Raises Refused, Unavailable."""
         app = self.app_name(wanted)
         known = self._found.get(app)
@@ -109,17 +113,22 @@ class Deployments:
             return app, function
 
     def forget(self, app: str) -> None:
-        """Modal says that it is not there: look again."""
+        """Forgets an app that Modal does not know: it is looked up again."""
         self._found.pop(app, None)
 
-    def app_name(self, wanted: Wanted) -> str:
+    def app_name(self, wanted: FunctionDeployment) -> str:
         """A function of the content. Values of secrets are hashed under a key of this machine."""
-        template, function = wanted.template, wanted.function
+        template = wanted.template
+        function = wanted.function
         parts = [*map(function_part, FUNCTION_PARTS)]
         parts.append(BODY_FILE.read_bytes())
         facts: list[object] = [
-            template.model_dump(mode="json", include=_CONTENT, exclude_defaults=True),
-            [clusters.size(template), rdma_of(template)],
+            template.model_dump(
+                mode="json",
+                include=_CONTENT,
+                exclude_defaults=True,
+            ),
+            [clusters.cluster_size(template), rdma_of(template)],
             [function.name, function.min_containers, function.max_containers, function.scaledown_s],
             life_s(wanted),
             sorted(wanted.secret_refs),
@@ -130,30 +139,39 @@ class Deployments:
         ]
         if wanted.server is not None:
             facts += [asdict(wanted.server), sorted(template.env.items())]
-            facts += [blake2b(web.SERVER_FILE.read_bytes()).hexdigest()]
+            facts += [blake2b(web_functions.SERVER_FILE.read_bytes()).hexdigest()]
         digest = blake2b(digest_size=10, key=self._key())
         digest.update(json.dumps(facts, sort_keys=True).encode())
         digest.update(json.dumps(sorted(wanted.secrets.items())).encode())
         return f"{self._prefix()}{digest.hexdigest()}"
 
     def server_key(self, app: str) -> str:
-        """By which its server knows us; the same for the same app, and kept nowhere."""
-        return blake2b(app.encode(), digest_size=24, key=self._key(), person=b"server").hexdigest()
+        """Returns the key by which its server knows us; the same for the same app, and kept
+        nowhere.
+        """
+        return blake2b(
+            app.encode(),
+            digest_size=24,
+            key=self._key(),
+            person=b"server",
+        ).hexdigest()
 
     async def containers(self, user: str) -> int:
-        """How many of the newest of the user's apps are there; of none 0."""
+        """Returns how many containers of the user's apps exist; 0 without an app."""
         total = 0
-        for marker in self._home.glob(f"*/{checked(user)}"):
+        for marker in self._home.glob(f"*/{checked_name(user)}"):
             app = marker.parent.name
             function = self._found.get(app) or await self._look_up(app)
             if function is not None:
-                async with asking("containers cannot be counted", deadline_s=CALL_S):
+                async with retryable_call("containers cannot be counted", deadline_s=CALL_S):
                     total += (await function.get_current_stats.aio()).num_total_runners
         return total
 
     async def release(self, user: str, *, but: str = "") -> None:
-        """`user` wants no app any more, except `but`. What nobody wants then is stopped."""
-        for marker in list(self._home.glob(f"*/{checked(user)}")):
+        """Drops the user's need of all apps except `but`, and stops the apps that no user needs
+        then.
+        """
+        for marker in list(self._home.glob(f"*/{checked_name(user)}")):
             app = marker.parent.name
             if app == but:
                 continue
@@ -163,7 +181,7 @@ class Deployments:
         await self.collect()
 
     async def collect(self) -> None:
-        """Stop every app that nobody wants, also those that a crash left."""
+        """Stops every app that no user needs, also those that a crash left."""
         for directory in sorted(self._home.iterdir()) if self._home.is_dir() else ():
             if directory.is_dir() and not any(directory.iterdir()):
                 async with self._locked(directory.name):
@@ -172,11 +190,11 @@ class Deployments:
                         shutil.rmtree(directory)
 
     def wants(self, user: str) -> bool:
-        return any(self._home.glob(f"*/{checked(user)}"))
+        return any(self._home.glob(f"*/{checked_name(user)}"))
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _made(self, app: str, wanted: Wanted) -> Deployed:
+    async def _made(self, app: str, wanted: FunctionDeployment) -> Deployed:
         why = Unavailable("a function was deployed and is not seen yet", retry_after_s=1.0)
         try:
             await self._deploy(app, wanted)
@@ -187,23 +205,30 @@ class Deployments:
             raise why
         return function
 
-    async def _deploy(self, app_name: str, wanted: Wanted) -> None:
+    async def _deploy(self, app_name: str, wanted: FunctionDeployment) -> None:
         import modal
 
-        # What is cheap to refuse is refused before an image is built.
-        clusters.check(wanted.template)
-        resources, nodes = wanted.template.sandbox_resources, clusters.size(wanted.template)
-        machine = machines.machine(resources)
-        gpus = [machines.gpu(one) for one in resources.gpu.choices] if resources.gpu else None
+        # Cheap refusals come before an image is built.
+        clusters.check_cluster(wanted.template)
+        resources = wanted.template.sandbox_resources
+        nodes = clusters.cluster_size(wanted.template)
+        machine = modal_machines.choose_machine(resources)
+        gpus = (
+            [modal_machines.gpu_name(one) for one in resources.gpu.choices]
+            if resources.gpu
+            else None
+        )
         parts = await self._parts(wanted)
         limits = wanted.function
-        app = modal.App(app_name, tags=names.fleet_tag(self._store_id))
+        app = modal.App(app_name, tags=sandbox_names.fleet_tag(self._store_id))
         values: dict[str, str | None] = dict(wanted.secrets)
-        body = web.shipped(BODY, BODY_FILE).run
+        body = web_functions.load_shipped(BODY, BODY_FILE).run
         if wanted.server is not None:
             key = self.server_key(app_name)
-            values[web.ORDER] = web.order(wanted.server, wanted.template, wanted.commit, key)
-            body = web.decorated(wanted.server)
+            values[web_functions.ORDER] = web_functions.server_order(
+                wanted.server, wanted.template, wanted.commit, key
+            )
+            body = web_functions.decorator_options(wanted.server)
         elif nodes > 1:
             body = modal.clustered(size=nodes, rdma=rdma_of(wanted.template))(body)
         app.function(
@@ -215,7 +240,7 @@ class Deployments:
             cpu=machine.cpu,
             memory=machine.memory,
             timeout=life_s(wanted),
-            startup_timeout=web.startup_s_of(wanted.server) if wanted.server else None,
+            startup_timeout=web_functions.startup_s_of(wanted.server) if wanted.server else None,
             retries=None if wanted.server else 0,
             min_containers=limits.min_containers,
             max_containers=limits.max_containers,
@@ -226,13 +251,13 @@ class Deployments:
         client = await self._connection.client()
         what = "the function cannot be deployed"
         try:
-            async with asking(what, deadline_s=DEPLOY_S):
+            async with retryable_call(what, deadline_s=DEPLOY_S):
                 await app.deploy.aio(client=client)
         except Exception as error:
             if not is_not_found(error):
                 raise
             self._stale(wanted.template)
-            raise Unavailable(f"{what}: {words(error)}", retry_after_s=1.0) from error
+            raise Unavailable(f"{what}: {error_words(error)}", retry_after_s=1.0) from error
 
     async def _look_up(self, app: str) -> Deployed | None:
         import modal
@@ -240,7 +265,7 @@ class Deployments:
         client = await self._connection.client()
         found: Deployed = modal.Function.from_name(app, FUNCTION, client=client)
         try:
-            async with asking("the function cannot be looked up", deadline_s=CALL_S):
+            async with retryable_call("the function cannot be looked up", deadline_s=CALL_S):
                 await found.hydrate.aio()
         except Exception as error:
             if is_not_found(error):
@@ -249,10 +274,10 @@ class Deployments:
         return found
 
     async def _keep_no_more_warm(self, app: str) -> None:
-        """Its calls end in peace; afterwards it costs nothing."""
+        """Lets the app's calls end; afterwards the app costs no money."""
         function = self._found.get(app) or await self._look_up(app)
         if function is not None:
-            async with asking("the function cannot be scaled down", deadline_s=CALL_S):
+            async with retryable_call("the function cannot be scaled down", deadline_s=CALL_S):
                 await function.autoscaler.update.aio(min_containers=0)
 
     async def _stop(self, name: str) -> None:
@@ -265,10 +290,10 @@ class Deployments:
             yield
 
     def _marker(self, app: str, user: str) -> Path:
-        return self._home / checked(app) / checked(user)
+        return self._home / checked_name(app) / checked_name(user)
 
     def _prefix(self) -> str:
-        return f"{APPS}{fleet(self._store_id)}-"
+        return f"{APPS}{fleet_name(self._store_id)}-"
 
     def _key(self) -> bytes:
         path = make_private(self._home) / "key"
@@ -280,16 +305,24 @@ class Deployments:
         return path.read_bytes()
 
 
-# What all calls of a function share. Work, parameters and variables travel with each call.
+# The properties that all calls of a function share. Work, parameters and variables travel with each
+# call.
 _CONTENT = {"image", "source", "resources", "volumes"}
 
 
-async def stop_app(client: modal.Client, name: str, *, deadline_s: float) -> None:
-    """End a function and its containers. Idempotent. Raises Refused and Unavailable."""
+async def stop_app(
+    client: modal.Client,
+    name: str,
+    *,
+    deadline_s: float,
+) -> None:
+    """Ends a function and its containers. Idempotent. Raises Refused and Unavailable."""
     import modal
 
     try:
-        async with asking(f"the function's app `{name}` cannot be stopped", deadline_s=deadline_s):
+        async with retryable_call(
+            f"the function's app `{name}` cannot be stopped", deadline_s=deadline_s
+        ):
             app = await modal.App.lookup.aio(name, client=client)
             await app.stop.aio(client=client)
     except Exception as error:
@@ -297,12 +330,12 @@ async def stop_app(client: modal.Client, name: str, *, deadline_s: float) -> Non
             raise
 
 
-def fleet(store_id: str) -> str:
+def fleet_name(store_id: str) -> str:
     """Short for a store, in names of apps and handles."""
     return blake2b(store_id.encode(), digest_size=6).hexdigest()
 
 
-def life_s(wanted: Wanted) -> int:
+def life_s(wanted: FunctionDeployment) -> int:
     """Modal ends a call then, whatever becomes of us. A Function object serves tasks of any
     length.
     """
@@ -313,6 +346,6 @@ def life_s(wanted: Wanted) -> int:
     return min(LIFE_S, math.ceil(task_s) + slack_s(wanted))
 
 
-def slack_s(wanted: Wanted) -> int:
+def slack_s(wanted: FunctionDeployment) -> int:
     """The part of a call's life that is not its task's."""
-    return LIFE_SLACK_S + (GATHER_S if clusters.size(wanted.template) > 1 else 0)
+    return LIFE_SLACK_S + (GATHER_S if clusters.cluster_size(wanted.template) > 1 else 0)

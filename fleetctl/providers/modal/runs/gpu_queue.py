@@ -1,7 +1,7 @@
-"""Creates that block at Modal until a GPU is free: so many at once, and the others in line here.
+"""Limits creates that block at Modal until a GPU is free; further ones queue here.
 
-Used by creates.py. Knows who waits for a GPU, which is not everybody who is under way: a create
-that waits for its rate, and one in line behind others that move, may have its GPU in a moment.
+Used by modal_creator.py. Knows which runs wait for a GPU. Not every pending create does: one that
+the rate limit holds back, or that is queued behind creates that proceed, may get its GPU at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ PATIENCE_S = 3.0  # a GPU that is free is there by then
 
 
 class GpuQueue:
-    """places: how many creates may block at once. patience_s: None is PATIENCE_S."""
+    """A queue of creates that may block. places: how many creates may block at once. patience_s:
+    seconds; None is PATIENCE_S.
+    """
 
     def __init__(self, places: int, *, patience_s: float | None = None) -> None:
         self._count = max(1, places)
@@ -26,7 +28,7 @@ class GpuQueue:
 
     @asynccontextmanager
     async def place(self, run: str) -> AsyncIterator[None]:
-        """What is done inside may block at Modal. First come, first served."""
+        """Holds a slot in which a create may block at Modal. First come, first served."""
         self._in_line.add(run)
         self._tell()
         try:
@@ -42,7 +44,7 @@ class GpuQueue:
             self._places.release()
 
     async def wait_told(self, run: str) -> None:
-        """Returns once it is known that the run's create waits for a GPU; it may never be."""
+        """Returns once it is known that the run's create waits for a GPU; it may never return."""
         while not self._waits(run):
             await self._more_wait.wait()
 

@@ -1,1 +1,1 @@
-"""What remote sandboxes are made from: image recipes, builds and volumes."""
+"""The parts of remote sandboxes: image recipes, builds and volumes."""

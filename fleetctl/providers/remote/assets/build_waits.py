@@ -11,13 +11,13 @@ from typing import TypeVar
 
 from fleetctl.common.errors import Unavailable
 
-PATIENCE_S = 20.0  # a start waits so long for a build, then makes room for other starts
+PATIENCE_S = 20.0  # a start waits this long for a build, then makes room for other starts
 RETRY_AFTER_S = 2.0
 
 T = TypeVar("T")
 
 
-def building(make: Coroutine[None, None, T]) -> asyncio.Task[T]:
+def start_build(make: Coroutine[None, None, T]) -> asyncio.Task[T]:
     """An error belongs to who asks for the image next; asyncio would call it forgotten."""
     task = asyncio.ensure_future(make)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -28,8 +28,10 @@ def has_failed(task: asyncio.Task[T]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 
-async def patiently(task: asyncio.Task[T]) -> T:
-    """What the task makes. It goes on when this gives up, or when its caller does."""
+async def await_build(task: asyncio.Task[T]) -> T:
+    """Returns the result of a build's task, which goes on when this gives up, or when its caller
+    does.
+    """
     if not task.done():  # as it is for all runs of a resource but its first
         await asyncio.wait({task}, timeout=PATIENCE_S)
     if not task.done():

@@ -1,5 +1,5 @@
-"""What an image is made of, as data: its key names builds, their logs and what is remembered. Pure,
-but for reading the local packages that an image installs.
+"""Describes an image as data: its key names builds, their logs and their cached results. Pure,
+except that it reads the local packages that an image installs.
 """
 
 from __future__ import annotations
@@ -10,25 +10,29 @@ from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.sources.tree import Rules, walk
+from fleetctl.manifest.files import fence
+from fleetctl.manifest.files.fence import describe_error
+from fleetctl.providers.sources.tree_copy import CopyRules, walk_tree
 from fleetctl.specs.blocks.template import Image, PipIndex, Template
 from fleetctl.specs.values.packages import LOCAL
 
 DEFAULT_PYTHON = "3.12"  # the same wherever the controller runs
 PIP_PLACE = "/.fleetctl-pip"  # where local packages lie in an image
-# Told by the build, once; without Python every sandbox would end as soon as it began.
+# Printed by the build, once; without Python every sandbox would end as soon as it began.
 NO_PYTHON = "the image has no python3 of 3.9 or newer"
 CHECK_PYTHON = (
     "python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ||"
     f" {{ echo '{NO_PYTHON}, which runs a task in Python, looks at checkpoints, carries calls of"
-    " endpoints, and reads what others tell wandb or their `metrics`; install one in the image'"
+    " endpoints, keeps outputs, and reads values of wandb and `metrics`; install one in the image'"
     " >&2; exit 1; }"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
-    """A package that lies on this machine; `place` is where it goes, `wanted` what is installed."""
+class LocalPackage:
+    """A package that lies on this machine. place: its path in the image. wanted: the requirement to
+    install.
+    """
 
     path: str
     place: str
@@ -41,13 +45,13 @@ class Recipe:
     """The layers of an image, from the base up."""
 
     registry: str | None
-    python: str | None  # None with a registry image: the one that it has
+    python: str | None  # None with a registry image: its own version
     env: tuple[tuple[str, str], ...]  # before all else, so that every step sees it
     apt: tuple[str, ...]
-    packages: tuple[Package, ...]
+    packages: tuple[LocalPackage, ...]
     pip: tuple[str, ...]
     run: tuple[str, ...]
-    must_have_python: bool = False  # checked when it is built, where nobody put one in
+    must_have_python: bool = False  # checked in the build, where the image brings its own Python
     index: PipIndex | None = None
 
     @property
@@ -63,7 +67,7 @@ class Recipe:
 
     @property
     def told(self) -> str:
-        """One line for people; without env, which may hold what is nobody's business."""
+        """Returns one line for messages; without env, which may hold private values."""
         parts = [self.registry or f"python {self.python}"]
         if self.registry and self.python:
             parts.append(f"python {self.python}")
@@ -76,13 +80,13 @@ class Recipe:
         return ", ".join(parts)
 
 
-def recipe(template: Template) -> Recipe:
+def build_recipe(template: Template) -> Recipe:
     """The image of a template. Raises Refused for a package that cannot be meant."""
     image = template.image or Image()
     if image.snapshot is not None:
         raise Refused(
             f"image.snapshot is `{image.snapshot}`, and only provider `daytona` has snapshots",
-            hint="say what to install, or name an image of a registry",
+            hint="list what to install, or name an image of a registry",
         )
     pip, packages = _sorted_out(image)
     apt = image.apt
@@ -104,10 +108,10 @@ def recipe(template: Template) -> Recipe:
     )
 
 
-def _sorted_out(image: Image) -> tuple[tuple[str, ...], tuple[Package, ...]]:
-    """(requirements that an index answers, packages of this machine)."""
+def _sorted_out(image: Image) -> tuple[tuple[str, ...], tuple[LocalPackage, ...]]:
+    """Returns (requirements that an index answers, packages of this machine)."""
     listed: list[str] = []
-    packages: list[Package] = []
+    packages: list[LocalPackage] = []
     for entry in image.pip:
         if entry.startswith("-"):
             raise Refused(
@@ -123,36 +127,56 @@ def _sorted_out(image: Image) -> tuple[tuple[str, ...], tuple[Package, ...]]:
         if match is None:
             listed.append(entry)
         else:
-            path, extras = Path(match["path"]), match["extras"] or ""
-            packages.append(_package(entry, path, extras, match["digest"]))
+            path = Path(match["path"])
+            extras = match["extras"] or ""
+            packages.append(_make_package(entry, path, extras, match["digest"]))
     return tuple(listed), tuple(packages)
 
 
-def _package(entry: str, path: Path, extras: str, applied: str | None) -> Package:
+def _make_package(
+    entry: str,
+    path: Path,
+    extras: str,
+    applied: str | None,
+) -> LocalPackage:
     """applied: the digest of the file when the manifest was applied, where that is known."""
     if not path.exists():
         raise Refused(
             f"image.pip has `{entry}`, and `{path}` is not there",
             hint="build it first, or name a package of the index",
         )
-    digest = _digest(path)
+    digest = _path_digest(path)
     if applied not in (None, digest):
         raise Refused(
             f"image.pip has `{path}`, which is another file than the one that was applied",
             hint="apply the manifest again",
         )
     place = f"{PIP_PLACE}/{digest[:12]}/{path.name}"
-    return Package(str(path), place, place + extras, digest)
+    return LocalPackage(str(path), place, place + extras, digest)
 
 
-def _digest(path: Path) -> str:
-    """The digest of a file, or of all files of a directory that a copy would have."""
+def _path_digest(path: Path) -> str:
+    """Returns the digest of a package file, or of the files that a copy of a package directory
+    would have. Raises Refused if the path is no package.
+    """
     total = sha256()
-    if path.is_file():
-        total.update(path.read_bytes())
-        return total.hexdigest()
-    for found, relative in walk(path, Rules.of_project(())):
-        if found.is_file() and not found.is_symlink():
-            total.update(f"{relative}\0{found.stat().st_size}\0".encode())
-            total.update(Path(found.path).read_bytes())
+    try:
+        if not path.is_dir():
+            total.update(_read_content(path))
+            return total.hexdigest()
+        fence.check_inside(path)
+        for found, relative in walk_tree(path, CopyRules.of_project(())):
+            if found.is_file() and not found.is_symlink():
+                total.update(f"{relative}\0{found.stat().st_size}\0".encode())
+                total.update(_read_content(found.path))
+    except OSError as error:
+        raise Refused(
+            f"image.pip has `{path}`, which cannot be read: {describe_error(error)}",
+            hint="name a file or directory that holds a package",
+        ) from error
     return total.hexdigest()
+
+
+def _read_content(path: Path | str) -> bytes:
+    with fence.open_regular(path) as file:
+        return file.read()

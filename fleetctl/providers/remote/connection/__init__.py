@@ -1,1 +1,1 @@
-"""How often a service is called, and what happens when it throttles."""
+"""Calls to services: their rate, and throttling."""

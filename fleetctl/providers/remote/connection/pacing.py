@@ -1,4 +1,4 @@
-"""How a provider with remote sandboxes paces itself: numbers, each of which the controller's
+"""The pacing of a provider with remote sandboxes: numbers, each of which the controller's
 environment can set.
 
 Called by the settings of each such provider, a frozen dataclass of numbers with defaults.
@@ -18,21 +18,25 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 
 
-def given(settings: type[T], prefix: str, environ: Mapping[str, str]) -> T:
+def read_settings(
+    settings: type[T],
+    prefix: str,
+    environ: Mapping[str, str],
+) -> T:
     """Field `call_s` is the variable `<prefix>CALL_S`. Raises Refused for a value that is no
     positive number.
     """
     names = {field.name: f"{prefix}{field.name.upper()}" for field in fields(settings)}
     return settings(
         **{
-            field: _number(name, environ[name])
+            field: _parse_number(name, environ[name])
             for field, name in names.items()
             if environ.get(name)
         }
     )
 
 
-def _number(name: str, text: str) -> float:
+def _parse_number(name: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The calls of one run, carried between its sandbox and the gateway until the run is over.
+"""The calls of a run, carried between its sandbox and the gateway until the run is over.
 
-An asyncio task, made by relays.py. Its line may be lost at any moment: it is made anew, and the
-sandbox tells again what has no whole answer.
+An asyncio task, made by relays.py. Its line may be lost at any moment: it is made again, and the
+sandbox repeats the requests without a whole answer.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.tasks import cancel
-from fleetctl.providers.contract.endpoints import EndpointAccess
-from fleetctl.providers.remote.relay import asking
-from fleetctl.providers.remote.relay.messages import (
-    LINE_CHARACTERS_MAX,
-    Cancelled,
-    Over,
-    Request,
-    read,
-)
+from fleetctl.common.tasks import cancel_tasks
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.remote.relay import relay_call
 from fleetctl.providers.remote.relay.outbox import Outbox
-from fleetctl.providers.remote.runs.follower import Pace, SandboxOver
-from fleetctl.providers.remote.sandboxes.talk import Splitter, Talk
+from fleetctl.providers.remote.relay.relay_messages import (
+    LINE_CHARACTERS_MAX,
+    RelayCancelled,
+    RelayOver,
+    RelayRequest,
+    read_message,
+)
+from fleetctl.providers.remote.runs.follower import FollowPace, SandboxOver
+from fleetctl.providers.remote.sandboxes.exec_channel import ExecChannel, LineSplitter
 
 if TYPE_CHECKING:
     import aiohttp
 
 log = logging.getLogger("fleetctl.providers")
 
-AT_ONCE_MAX = 64  # as the guest keeps it; more is nothing that our guest tells
+AT_ONCE_MAX = 64  # the guest's own limit; our guest sends no more
 UNKNOWN_S = 120.0  # for somebody to follow the run, who knows whether it lives
-STEADY_S = 5.0  # a line that lasted so long is made anew at once
+STEADY_S = 5.0  # a line that lasted this long is made again at once
 
 
 class _Dropped(Exception):
     """The line is of no use any more."""
 
 
-class Relay:
+class RunRelay:
     """access: how the gateway is asked for this run, now."""
 
     def __init__(
@@ -49,14 +49,18 @@ class Relay:
         run: str,
         access: EndpointAccess,
         *,
-        open_line: Callable[[], Awaitable[Talk]],
+        open_line: Callable[[], Awaitable[ExecChannel]],
         lives: Callable[[], bool | None],
         client: aiohttp.ClientSession,
-        pace: Pace,
+        pace: FollowPace,
     ) -> None:
-        """lives: None when nobody knows now."""
-        self.run, self.access = run, access
-        self._open, self._lives, self._client, self._pace = open_line, lives, client, pace
+        """lives: None while the answer is unknown."""
+        self.run = run
+        self.access = access
+        self._open = open_line
+        self._lives = lives
+        self._client = client
+        self._pace = pace
         self._over = asyncio.Event()
         self._asks: dict[str, asyncio.Task[None]] = {}
         self._unanswered: set[str] = set()
@@ -68,7 +72,9 @@ class Relay:
         self._over.set()
 
     async def carry(self) -> None:
-        """Until the run is over. Cancel it to leave the run to who comes next."""
+        """Carries calls until the run is over. Cancel it to leave the run to the next
+        controller.
+        """
         tries = 0
         try:
             while self._goes_on():
@@ -80,12 +86,13 @@ class Relay:
                 self._cancel(number)
             await asyncio.gather(*self._cancelling)
         finally:
-            await cancel(self._cancelling)
+            await cancel_tasks(self._cancelling)
 
     def _goes_on(self) -> bool:
         if self._over.is_set():
             return False
-        lives, now_s = self._lives(), asyncio.get_running_loop().time()
+        lives = self._lives()
+        now_s = asyncio.get_running_loop().time()
         if lives is not None:
             self._unknown_since_s = None
             return lives
@@ -97,14 +104,15 @@ class Relay:
         return min(self._pace.retry_initial_s * 2.0 ** min(tries, 16), self._pace.retry_max_s)
 
     async def _one_line(self) -> bool:
-        """Carry over one line until it is lost; whether it lasted."""
+        """Carries calls over one line until it is lost; returns whether it lasted."""
         loop = asyncio.get_running_loop()
         try:
             line = await self._open()
         except (SandboxOver, Refused, Unavailable, OSError, TimeoutError) as error:
             log.info("relay not joined", extra={"run": self.run, "error": type(error).__name__})
             return False
-        outbox, begun_s = Outbox(), loop.time()
+        outbox = Outbox()
+        begun_s = loop.time()
         parts = [
             asyncio.ensure_future(outbox.send(line)),
             asyncio.ensure_future(self._hear(line, outbox)),
@@ -117,15 +125,16 @@ class Relay:
         except (_Dropped, Unavailable, OSError, TimeoutError) as error:
             log.info("relay dropped", extra={"run": self.run, "error": type(error).__name__})
         finally:
-            await cancel([*parts, *self._asks.values()])
+            await cancel_tasks([*parts, *self._asks.values()])
             self._asks.clear()
             with suppress(Refused, Unavailable, OSError, TimeoutError):
                 await line.close()
         return loop.time() - begun_s >= STEADY_S
 
-    async def _hear(self, line: Talk, outbox: Outbox) -> None:
-        """Take in what the sandbox tells, until the line is at its end."""
-        loop, splitter = asyncio.get_running_loop(), Splitter()
+    async def _hear(self, line: ExecChannel, outbox: Outbox) -> None:
+        """Takes in the sandbox's messages, until the line is at its end."""
+        loop = asyncio.get_running_loop()
+        splitter = LineSplitter()
         async with (
             aclosing(line.pieces()) as pieces,
             asyncio.timeout(self._pace.silence_s) as limit,
@@ -138,12 +147,12 @@ class Relay:
                     raise _Dropped
 
     def _take(self, text: str, outbox: Outbox) -> None:
-        match read(text):
-            case Over():
+        match read_message(text):
+            case RelayOver():
                 self._over.set()
-            case Cancelled(number):
+            case RelayCancelled(number):
                 self._forget(number, outbox)
-            case Request() as request if request.number not in self._asks:
+            case RelayRequest() as request if request.number not in self._asks:
                 if len(self._asks) >= AT_ONCE_MAX:
                     raise _Dropped
                 self._unanswered.add(request.number)
@@ -151,11 +160,16 @@ class Relay:
                 self._asks[request.number] = task
                 task.add_done_callback(lambda done: self._answered(request.number, done, outbox))
 
-    async def _answer(self, request: Request, outbox: Outbox) -> None:
-        await asking.ask(self._client, lambda: self.access, request, outbox)
+    async def _answer(self, request: RelayRequest, outbox: Outbox) -> None:
+        await relay_call.ask_gateway(self._client, lambda: self.access, request, outbox)
         self._unanswered.discard(request.number)
 
-    def _answered(self, number: str, done: asyncio.Task[None], outbox: Outbox) -> None:
+    def _answered(
+        self,
+        number: str,
+        done: asyncio.Task[None],
+        outbox: Outbox,
+    ) -> None:
         if self._asks.get(number) is done:
             del self._asks[number]
         if not done.cancelled() and done.exception() is not None:
@@ -163,7 +177,7 @@ class Relay:
             outbox.break_off(number)
 
     def _forget(self, number: str, outbox: Outbox) -> None:
-        """Its client left."""
+        """Cancels a request: its client left."""
         self._unanswered.discard(number)
         outbox.drop(number)
         task = self._asks.pop(number, None)
@@ -172,6 +186,6 @@ class Relay:
         self._cancel(number)
 
     def _cancel(self, number: str) -> None:
-        task = asyncio.ensure_future(asking.cancel(self._client, self.access, number))
+        task = asyncio.ensure_future(relay_call.cancel_request(self._client, self.access, number))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)

@@ -1,4 +1,4 @@
-"""The relays of one provider, one a live run with endpoints. Called by the provider's face."""
+"""The relays of a provider, one a live run with endpoints. Called by the provider's face."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from fleetctl.common.tasks import cancel
-from fleetctl.providers.contract.endpoints import EndpointAccess
-from fleetctl.providers.remote.relay.relay import Relay
-from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.providers.remote.sandboxes.talk import Talk
+from fleetctl.common.tasks import cancel_tasks
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.remote.relay.relay import RunRelay
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.providers.remote.sandboxes.exec_channel import ExecChannel
 
 if TYPE_CHECKING:
     import aiohttp
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("fleetctl.providers")
 
 
-class Lines(Protocol):
-    async def line(self, handle: str, run: str) -> Talk:
+class RelayLines(Protocol):
+    async def line(self, handle: str, run: str) -> ExecChannel:
         """Join the relay of a sandbox for a run, by the guest's verb. Raises SandboxOver,
         Unavailable, Refused or OSError.
         """
@@ -29,19 +29,34 @@ class Lines(Protocol):
 
 
 class Relays:
-    def __init__(self, lines: Lines, *, lives: Callable[[str], bool | None], pace: Pace) -> None:
-        """lives: whether a run may live; None when nobody follows it."""
-        self._lines, self._lives, self._pace = lines, lives, pace
-        self._relays: dict[str, Relay] = {}
+    def __init__(
+        self,
+        lines: RelayLines,
+        *,
+        lives: Callable[[str], bool | None],
+        pace: FollowPace,
+    ) -> None:
+        """lives: whether a run may live; None for a run without a follower."""
+        self._lines = lines
+        self._lives = lives
+        self._pace = pace
+        self._relays: dict[str, RunRelay] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    def hold(self, run: str, handle: str, access: EndpointAccess) -> None:
-        """Carry the calls of a run until it is over. Called again it tells of another gateway."""
+    def hold(
+        self,
+        run: str,
+        handle: str,
+        access: EndpointAccess,
+    ) -> None:
+        """Carries the calls of a run until it is over. A second call switches to another
+        gateway.
+        """
         if run in self._relays:
             self._relays[run].access = access
             return
-        self._relays[run] = Relay(
+        self._relays[run] = RunRelay(
             run,
             access,
             open_line=partial(self._lines.line, handle, run),
@@ -63,8 +78,10 @@ class Relays:
 
     async def close(self) -> None:
         """Leave all runs to the next controller."""
-        tasks, self._tasks, self._relays = list(self._tasks.values()), {}, {}
-        await cancel(tasks)
+        tasks = list(self._tasks.values())
+        self._tasks = {}
+        self._relays = {}
+        await cancel_tasks(tasks)
         if self._session is not None:
             await self._session.close()
             self._session = None

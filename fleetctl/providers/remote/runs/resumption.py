@@ -1,5 +1,5 @@
-"""Whether the checkpoint that `checkpoint.resume` names can be there, told before a machine is paid
-for. Used by providers that can list a volume without one; pure.
+"""Finds out whether the checkpoint that `checkpoint.resume` names can be there, before a machine is
+paid for. Used by providers that can list a volume without one; pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleetctl.providers.contract.base import RunRequest
 UNTOLD = ".ckpt"  # files that may keep their step inside
 
 
-class Wanted(NamedTuple):
+class WantedCheckpoint(NamedTuple):
     """path: of the directory of checkpoints, from the top of the volume, without a `/` before."""
 
     volume: str
@@ -23,8 +23,10 @@ class Wanted(NamedTuple):
     step: int
 
 
-def wanted(request: RunRequest) -> Wanted | None:
-    """What to list; None where any checkpoint or none will do, or it may come from a mirror."""
+def wanted_checkpoint(request: RunRequest) -> WantedCheckpoint | None:
+    """Returns the checkpoint to list; None where the run takes any checkpoint or starts without, or
+    it may come from a mirror.
+    """
     asked = request.checkpoint
     if asked is None or asked.mirror or not asked.resume.startswith("step:"):
         return None
@@ -33,12 +35,12 @@ def wanted(request: RunRequest) -> Wanted | None:
         for one in request.template.volumes
     ]
     volume, _, path = place_of(asked.path, volumes).partition(":")
-    if volume.startswith("/"):  # it is on none
+    if volume.startswith("/"):  # it is on no volume
         return None
-    return Wanted(volume, path.strip("/"), int(asked.resume.removeprefix("step:")))
+    return WantedCheckpoint(volume, path.strip("/"), int(asked.resume.removeprefix("step:")))
 
 
-def refuse_what_is_missing(asked: Wanted, names: Collection[str]) -> None:
+def refuse_what_is_missing(asked: WantedCheckpoint, names: Collection[str]) -> None:
     """names: of what is in the directory. Whether a checkpoint is complete is seen when it is begun
     from. Raises Refused.
     """

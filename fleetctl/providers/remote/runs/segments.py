@@ -1,8 +1,8 @@
 """A remote run's output on this machine's disk, at the offsets that it has in its sandbox.
 
-Called by mirror.py alone. Same files as a local run's: `<run>.log` and, where a part ends or output
-was dropped, `<run>.<offset of its first byte>.log`; `<run>.times` dates it by its coming here. No
-file stays open: thousands of runs may live.
+Called by run_mirror.py alone. Same files as a local run's: `<run>.log` and, where a part ends or
+output was dropped, `<run>.<offset of its first byte>.log`; `<run>.times` dates it by its coming
+here. No file stays open: thousands of runs may live.
 """
 
 from __future__ import annotations
@@ -18,15 +18,22 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Segments:
-    """Only grows. `at` is where the next byte belongs; bytes before it are already here.
+    """A log in pieces, which only grows. `at` is where the next byte belongs; bytes before it are
+    already here.
 
-    fresh: nothing is.
+    fresh: no byte is here yet.
     """
 
     def __init__(
-        self, runs: Path, run: str, *, bytes_max: int = LOG_BYTES_MAX, fresh: bool = False
+        self,
+        runs: Path,
+        run: str,
+        *,
+        bytes_max: int = LOG_BYTES_MAX,
+        fresh: bool = False,
     ) -> None:
-        self._runs, self._run = runs, run
+        self._runs = runs
+        self._run = run
         self._segment_bytes = max(1, bytes_max // SEGMENTS)
         self._starts = [] if fresh else self._found()
         self._touched: set[int] = set()
@@ -36,12 +43,14 @@ class Segments:
 
     @property
     def files(self) -> int:
-        """How many files of the log were found here or made since."""
-        return len(self._there)
+        """Returns how many files of the log were found here or made since, with the file of its
+        dates.
+        """
+        return len(self._there) + bool(self._marks.written)
 
     def write(self, at: int, data: bytes) -> None:
-        """Keep `data`, whose first byte has offset `at`. Raises OSError when the disk refuses, and
-        then can be told again.
+        """Keeps `data`, whose first byte has offset `at`. Raises OSError when the disk refuses, and
+        then can be called again.
         """
         view = memoryview(data)[max(0, self.at - at) :]
         at = max(at, self.at)
@@ -55,9 +64,9 @@ class Segments:
             self.at = at
 
     def flush(self) -> None:
-        """Make all that was written survive a loss of power, once this returns."""
+        """Makes all that was written survive a loss of power, once this returns."""
         for start in self._touched:
-            sync(self._path(start))
+            sync_file(self._path(start))
         self._touched.clear()
 
     def _segment_for(self, at: int) -> int:
@@ -74,7 +83,12 @@ class Segments:
             self._path(dropped).unlink(missing_ok=True)
         return start
 
-    def _put(self, start: int, place: int, data: memoryview) -> int:
+    def _put(
+        self,
+        start: int,
+        place: int,
+        data: memoryview,
+    ) -> int:
         self._touched.add(start)
         handle = os.open(self._path(start), _WRITE, 0o600)
         self._there.add(start)
@@ -87,7 +101,7 @@ class Segments:
         return done
 
     def _found(self) -> list[int]:
-        size = _size(self._path(0))
+        size = _file_size(self._path(0))
         if size is None:
             return []
         # A directory may hold a hundred thousand runs: it is only listed for a large log. A part
@@ -103,14 +117,14 @@ class Segments:
         return [0, *sorted(int(middle) for middle in middles if middle.isdigit())]
 
     def _end_of(self, start: int) -> int:
-        return start + (_size(self._path(start)) or 0)
+        return start + (_file_size(self._path(start)) or 0)
 
     def _path(self, start: int) -> Path:
         return self._runs / (f"{self._run}.{start}.log" if start else f"{self._run}.log")
 
 
-def sync(path: Path) -> None:
-    """Make a file's content durable. One that is not there has none."""
+def sync_file(path: Path) -> None:
+    """Makes a file's content durable. A missing file has no content."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -121,7 +135,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _size(path: Path) -> int | None:
+def _file_size(path: Path) -> int | None:
     try:
         return path.stat(follow_symlinks=False).st_size
     except FileNotFoundError:

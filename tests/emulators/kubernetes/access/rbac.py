@@ -13,6 +13,7 @@ from tests.emulators.kubernetes.store.objects import Store
 
 GROUP = "rbac.authorization.k8s.io"
 Rule = dict[str, Any]
+_GATHERED = f"{GROUP}/aggregate-to-"
 _READ, _WRITE = (
     ["get", "list", "watch"],
     [
@@ -68,7 +69,22 @@ class Rbac:
         place = namespace if plural == "roles" else ""
         role = self._store.get((GROUP, plural), place, reference["name"])
         if role is not None:
-            yield from role.object.get("rules") or ()
+            yield from self._whole(role.object, set())
+
+    def _whole(self, role: dict[str, Any], passed: set[str]) -> Iterator[Rule]:
+        """A role's own rules, and those of the ClusterRoles that it gathers by their labels."""
+        yield from role.get("rules") or ()
+        for wanted in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
+            labels = (wanted.get("matchLabels") or {}).items()
+            for entry in self._store.shelf((GROUP, "clusterroles")).ordered():
+                metadata = entry.object["metadata"]
+                if (
+                    metadata["name"] in passed
+                    or not labels <= (metadata.get("labels") or {}).items()
+                ):
+                    continue
+                passed.add(metadata["name"])
+                yield from self._whole(entry.object, passed)
 
     def refusal(self, user: User, wish: Wish) -> ApiError:
         if wish.path:
@@ -111,9 +127,19 @@ def _grants(rule: Rule, wish: Wish) -> bool:
     return not names or wish.name in names
 
 
-def _role(name: str, rules: list[Rule]) -> dict[str, Any]:
-    head = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
-    return {**head, "rules": rules}
+def _role(name: str, rules: list[Rule], *, gathers: str = "", part_of: str = "") -> dict[str, Any]:
+    """gathers, part_of: the end of a label `aggregate-to-...`."""
+    labels = {f"{_GATHERED}{part_of}": "true"} if part_of else {}
+    made = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name, "labels": labels},
+        "rules": rules,
+    }
+    if gathers:
+        selector = {"matchLabels": {f"{_GATHERED}{gathers}": "true"}}
+        made["aggregationRule"] = {"clusterRoleSelectors": [selector]}
+    return made
 
 
 def _binding(role: str, group: str) -> dict[str, Any]:
@@ -176,8 +202,8 @@ DEFAULTS: tuple[dict[str, Any], ...] = (
             {"nonResourceURLs": ["*"], "verbs": ["*"]},
         ],
     ),
-    _role("view", _named(_READ, [])),
-    _role("edit", _named(_READ + _WRITE, _EDIT)),
+    _role("view", _named(_READ, []), gathers="view", part_of="edit"),
+    _role("edit", _named(_READ + _WRITE, _EDIT), gathers="edit", part_of="admin"),
     _role("system:basic-user", _REVIEWS),
     _role("system:discovery", [{"nonResourceURLs": _PATHS, "verbs": ["get"]}]),
     _role("system:public-info-viewer", [{"nonResourceURLs": _PUBLIC, "verbs": ["get"]}]),

@@ -72,14 +72,17 @@ class ContainerLog:
         for one in self.listeners:
             one.put_nowait((channel, data))
         whole, newline, rest = (self._rest[descriptor] + data).rpartition(b"\n")
-        if len(rest) > LINE_BYTES_MAX:
-            whole, newline, rest = whole + newline + rest, b"", b""
-        self._rest[descriptor] = rest
         if whole or newline:
             self._write(whole, channel)
+        if len(rest) > LINE_BYTES_MAX:
+            self._write(rest, channel, part=True)
+            rest = b""
+        self._rest[descriptor] = rest
 
-    def _write(self, whole: bytes, channel: int) -> None:
-        head = _stamp(time.time()) + (b" stdout F " if channel == 1 else b" stderr F ")
+    def _write(self, whole: bytes, channel: int, *, part: bool = False) -> None:
+        """part: the line goes on in the next record, as the runtime's tag `P` says."""
+        stream, tag = (b"stdout" if channel == 1 else b"stderr"), (b"P" if part else b"F")
+        head = b" ".join((_stamp(time.time()), stream, tag, b""))
         self._file.write(b"".join(head + line + b"\n" for line in whole.split(b"\n")))
         self._tell()
 
@@ -145,24 +148,31 @@ def wish_of(query: Mapping[str, str]) -> LogWish:
 
 
 def lines(path: Path, offset: int, wish: LogWish, *, tail: bool) -> tuple[list[bytes], int]:
-    """(lines as they are answered, where the next reading goes on)."""
+    """(lines as they are answered, where the next reading goes on). Parts of a line (tag `P`) are
+    joined, as the kubelet does, and have one time."""
     if not path.exists():
         return [], offset
-    with path.open("rb") as file:
-        file.seek(offset)
-        data = file.read()
+    content = path.read_bytes()
+    before, data = content[:offset], content[offset:]
     whole = data.rpartition(b"\n")[0]
     records = whole.split(b"\n") if whole else []
     if tail and wish.tail is not None:
         records = list(deque(records, maxlen=wish.tail)) if wish.tail else []
     found = []
+    goes_on = _is_part(before.removesuffix(b"\n").rpartition(b"\n")[2])
     for record in records:
         stamp, _, rest = record.partition(b" ")
         if wish.since_s and seconds_of(stamp[:26].decode() + "Z") < wish.since_s:
             continue
         text = rest.split(b" ", 2)[2]
-        found.append((stamp + b" " if wish.timestamps else b"") + text + b"\n")
+        head = stamp + b" " if wish.timestamps and not goes_on else b""
+        goes_on = _is_part(record)
+        found.append(head + text + (b"" if goes_on else b"\n"))
     return found, offset + len(whole) + (1 if whole or data[:1] == b"\n" else 0)
+
+
+def _is_part(record: bytes) -> bool:
+    return record.split(b" ", 3)[2:3] == [b"P"]
 
 
 def tail_text(path: Path, *, lines_max: int = 80, bytes_max: int = 2048) -> str:

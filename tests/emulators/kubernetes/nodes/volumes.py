@@ -144,6 +144,7 @@ class Volumes:
 
     def environment(self, container: Object) -> dict[str, str]:
         """Raises NotYet as CreateContainerConfigError."""
+        self._refuse_root(container)
         found: dict[str, str] = {}
         for source in container.get("envFrom", ()):
             kind, key = (
@@ -163,6 +164,17 @@ class Volumes:
                 value = expand(value, found)
             found[one["name"]] = value
         return found
+
+    def _refuse_root(self, container: Object) -> None:
+        """Every image is one of root's."""
+        pod, own = self._pod["spec"].get("securityContext") or {}, container.get("securityContext")
+        context = {**pod, **(own or {})}
+        if context.get("runAsNonRoot") and not context.get("runAsUser"):
+            metadata = self._pod["metadata"]
+            place = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
+            why = "container has runAsNonRoot and image will run as root"
+            message = f'{why} (pod: "{place}", container: {container["name"]})'
+            raise NotYet("CreateContainerConfigError", message)
 
     def _referred(self, key: tuple[str, str], reference: Object) -> Object | None:
         entry = self._store.get(key, self._namespace, reference["name"])

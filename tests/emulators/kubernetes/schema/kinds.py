@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.emulators.kubernetes.schema import jobs, pods
 from tests.emulators.kubernetes.schema.names import name_problems
+from tests.emulators.kubernetes.schema.structural import schema_problems
 from tests.emulators.kubernetes.schema.validation import Cause, cause, invalid_value, required
 from tests.emulators.kubernetes.store.errors import ApiError
 
@@ -221,6 +222,7 @@ def _definition_problems(definition: Object) -> Iterator[Cause]:
     if sum(bool(it.get("storage")) for it in spec.get("versions") or ()) != 1:
         detail = "must have exactly one version marked as storage version"
         yield invalid_value("spec.versions", spec.get("versions"), detail)
+    yield from schema_problems(definition)
     yield from name_problems("customresourcedefinitions", name)
 
 

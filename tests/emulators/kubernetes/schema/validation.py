@@ -23,6 +23,8 @@ _SAID = {
     "FieldValueTooMany": "Too many",
 }
 _NOTHING = object()
+# The largest whole number that the server's validation, which has them as floats, takes for one.
+EXACT_MAX = 2**53 - 1
 
 
 def cause(reason: str, path: str, detail: str = "", *, value: Any = _NOTHING) -> Cause:
@@ -165,6 +167,13 @@ def _number(value: float, node: Node, path: str) -> Iterator[Cause]:
     )
     for name, exclusive, words, beyond, at_or_beyond in rules:
         if name not in node:
+            continue
+        if node.get("type") == "integer" and abs(node[name]) > EXACT_MAX:
+            detail = (
+                f"{name.capitalize()} boundary value must be of type integer (default format) in"
+                f" {path}"
+            )
+            yield invalid_value(path, value, detail)
             continue
         strict = node.get(exclusive)
         if (at_or_beyond if strict else beyond)(node[name]) is True:

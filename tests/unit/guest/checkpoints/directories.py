@@ -40,6 +40,6 @@ def torch_file(step: int, *, torch_memo: bytes = b"q\x01") -> bytes:
     pickle = b"\x80\x02}q\x00X\x0b\x00\x00\x00global_step" + torch_memo + number + b"s."
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("archive/data.pkl", pickle)
-        archive.writestr("archive/data/0", b"\0" * 2000)
+        archive.writestr(zipfile.ZipInfo("archive/data.pkl"), pickle)
+        archive.writestr(zipfile.ZipInfo("archive/data/0"), b"\0" * 2000)
     return file.getvalue()

@@ -18,7 +18,7 @@ from fleetctl.guest.checkpoints.prepare import remove
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.ship.library import library
-from fleetctl.providers.rundir.journal import parse
+from fleetctl.providers.rundir.run_journal import parse_journal
 from tests.unit.guest.checkpoints.directories import own, write
 
 TEXT = library(mirror=True)[PROGRAM]
@@ -55,7 +55,7 @@ class World:
 
     @property
     def unmirrored(self) -> tuple[str, ...]:
-        return parse((self.runs / "run.jsonl").read_bytes()).checkpoints.unmirrored
+        return parse_journal((self.runs / "run.jsonl").read_bytes()).checkpoints.unmirrored
 
 
 def test_a_checkpoint_is_copied_whole_and_its_listing_comes_last(tmp_path: Path) -> None:
@@ -91,7 +91,9 @@ def test_a_place_that_refuses_is_told_without_secrets_and_loses_nothing(tmp_path
     world.end()
     told = "checkpoint `step-00000010` is not at the mirror: PermissionError: key *** may not write"
     assert world.unmirrored == (told,) and world.said == [told]
-    assert [one.step for one in parse((world.runs / "run.jsonl").read_bytes()).checkpoints.saved]
+    assert [
+        one.step for one in parse_journal((world.runs / "run.jsonl").read_bytes()).checkpoints.saved
+    ]
 
 
 def test_a_copy_that_never_ends_is_given_up_after_the_run(
@@ -183,3 +185,13 @@ def test_one_node_alone_copies() -> None:
     assert mirror_of(order, "/c", {"FLEETCTL_RUN": "r"}) is not None
     assert mirror_of({**order, "rank": 1}, "/c", {}) is None
     assert len(clean("x " * 900, [])) == 300
+
+
+def test_a_copy_of_what_was_set_aside_meanwhile_is_no_second_warning(tmp_path: Path) -> None:
+    world = World(tmp_path, program='print(\'{"error": "FileNotFoundError"}\')')
+    own(world.top, 10)
+    world.watch.take(world.journal)
+    world.watch.take(world.journal)
+    (world.top / "step-00000010").rename(world.top / ".incomplete-step-00000010")
+    world.end()
+    assert world.unmirrored == () and world.said == []

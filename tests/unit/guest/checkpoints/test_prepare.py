@@ -139,7 +139,7 @@ def test_a_note_is_no_link_to_a_file_of_somebody_elses(tmp_path: Path) -> None:
 def test_the_name_that_scripts_ask_lightning_for_is_the_newest_again(tmp_path: Path) -> None:
     write(tmp_path, {"epoch=0-step=5.ckpt": torch_file(5), "last.ckpt": torch_file(9)[:-9]})
     seen_writing(tmp_path, "last.ckpt")
-    assert begun(tmp_path).remarks[-1] == "`last.ckpt` was made anew from `epoch=0-step=5.ckpt`"
+    assert begun(tmp_path).remarks[-1] == "`last.ckpt` was created again from `epoch=0-step=5.ckpt`"
     assert (tmp_path / "last.ckpt").read_bytes() == torch_file(5)
     (tmp_path / "last.ckpt").unlink()
     begun(tmp_path)

@@ -17,7 +17,7 @@ from fleetctl.guest.checkpoints.notebook import NAME, notebook_of
 from fleetctl.guest.checkpoints.prepare import remove
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.journal.record import Journal
-from fleetctl.providers.rundir.journal import parse
+from fleetctl.providers.rundir.run_journal import parse_journal
 from tests.unit.guest.checkpoints.directories import own
 
 ENDED = {"ok": True, "reason": "Completed"}
@@ -58,7 +58,7 @@ class World:
 
     @property
     def told(self) -> list[int]:
-        seen = parse((self.runs / "run.jsonl").read_bytes())
+        seen = parse_journal((self.runs / "run.jsonl").read_bytes())
         return [one.step for one in seen.checkpoints.saved]
 
 
@@ -173,7 +173,8 @@ def test_what_is_being_written_at_the_end_is_written_down_and_what_rests_is_not(
     own(world.top, 10, marked=False)
     world.look()
     assert notebook_of(there, "uid-1").writing == {"step-00000010"}
-    world.look()
+    for _ in range(3):
+        world.look()
     assert not (world.top / NAME).exists()
     (world.top / "step-00000010" / "optimizer.bin").write_text("more")
     own(world.top, 15, marked=False)
@@ -232,3 +233,20 @@ def test_what_keep_no_longer_wants(
     last: int, every: int | None, resumed: int | None, gone: list[int]
 ) -> None:
     assert superfluous([20, 5, 15, 10], last, every, resumed) == gone
+
+
+def test_what_a_look_saw_written_just_before_the_end_is_left_unfinished(world: World) -> None:
+    """The program died between the look that saw its last change and the one after its end."""
+    own(world.top, 10, marked=False)
+    world.look()
+    world.now_s += 600.0  # a busy machine: the end is noticed late
+    world.look(whole=True)
+    assert notebook_of(Disk(str(world.top)), "uid-1").writing == {"step-00000010"}
+
+
+def test_what_rested_while_the_program_ran_on_is_left_as_it_is(world: World) -> None:
+    own(world.top, 10, marked=False)
+    for _ in range(8):
+        world.look()
+    world.look(whole=True)
+    assert notebook_of(Disk(str(world.top)), "uid-1").writing == set()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleetctl.guest.journal.record import Journal
+from fleetctl.guest.metrics import cpulimit, files, globs
 from fleetctl.guest.metrics.followed import Followed
-from fleetctl.providers.rundir.journal import parse
+from fleetctl.providers.rundir.run_journal import parse_journal
 from tests.unit.guest.metrics.event_writer import (
     event,
     field,
@@ -62,7 +68,7 @@ class Place:
         return list(self._parsed().remarks)
 
     def _parsed(self) -> Any:
-        return parse((self.runs / "r-1.jsonl").read_bytes())
+        return parse_journal((self.runs / "r-1.jsonl").read_bytes())
 
 
 @pytest.fixture
@@ -70,6 +76,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+SHORT_TICK_S = 0.02  # still far more than an ordinary line takes
 JSONL = {"from": "jsonl", "path": "out/metrics.jsonl"}
 BOARD = {"from": "tensorboard", "path": "runs"}
 
@@ -122,7 +129,7 @@ def test_what_is_no_number_is_said_once_with_its_line(place: Place) -> None:
     ]
     assert place.log == [
         *place.remarks(),
-        "2 places of what it printed could not be read as metrics in all",
+        "2 parts of what it printed could not be read as metrics in all",
     ]
 
 
@@ -143,6 +150,61 @@ def test_nothing_found_is_said_of_a_run_that_ended_well(place: Place) -> None:
         "no metric was found: there was nothing to read in any line that matches"
         r" `loss=(?P<loss>\S+)`"
     ]
+
+
+def test_a_line_that_takes_too_long_is_given_up_and_said_once(place: Place) -> None:
+    text = ("a" * 60 + "!\n") * 2 + "x=1\n"
+    assert place.printed(r"(?P<loss>(a+)+)$|x=(?P<x>\d)", text) == [(0, "x", 1)]
+    first, total = place.remarks()
+    assert first.startswith(f"line 1 of what it printed, `{'a' * 60}…`, is not looked at: the `reg")
+    assert total == "2 lines of what it printed were not looked at"
+
+
+def test_an_expression_that_takes_too_long_again_and_again_is_not_tried_any_more(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpulimit, "TICK_S", SHORT_TICK_S)
+    followed = place.follow(**{"from": "stdout", "regex": r"(?P<loss>(a+)+)$|x=(?P<x>\d)"})
+    begun_s, slow = time.process_time(), (b"a" * 60 + b"!\n") * 10
+    for _ in range(6):
+        followed.hear(slow)
+    assert time.process_time() - begun_s < 60  # one line would take the age of the world
+    followed.hear(b"x=1\n")
+    followed.take(place.journal, whole=True)
+    assert place.told() == []
+    remarks = place.remarks()
+    assert len(remarks) == 3
+    assert remarks[1].startswith("the `regex` of `metrics` took too long for 20 lines")
+    assert remarks[2] == "61 lines of what it printed were not looked at"
+
+
+def test_a_slow_expression_takes_ten_ticks_of_a_look_at_the_most(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpulimit, "TICK_S", SHORT_TICK_S)
+    followed = place.follow(**{"from": "stdout", "regex": r"(?P<loss>\w+)\w+\w+:"})
+    begun_s = time.process_time()
+    followed.hear((b"a" * 300 + b"\n") * 3000)  # a quarter of an hour
+    assert time.process_time() - begun_s < 30
+    followed.take(place.journal, whole=True)
+    assert place.remarks()[-1].endswith("lines of what it printed were not looked at")
+
+
+def test_of_a_long_line_the_beginning_is_looked_at_and_that_is_said(place: Place) -> None:
+    text = "loss=1 " + "-" * 8192 + " loss=2\nloss=3\n"
+    assert place.printed(r"loss=(?P<loss>\d)", text) == [(0, "loss", 1), (1, "loss", 3)]
+    (remark,) = place.remarks()
+    assert "more than 8,192 characters" in remark
+
+
+def test_what_a_program_does_with_clocks_of_its_own_is_left_as_it_was(place: Place) -> None:
+    before = signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    try:
+        place.printed(r"loss=(?P<loss>\d)", "loss=1\n")
+        assert signal.getsignal(signal.SIGPROF) == signal.SIG_IGN
+        assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+    finally:
+        signal.signal(signal.SIGPROF, before)
 
 
 # -- lines of JSON -----------------------------------------------------------------------------
@@ -178,7 +240,7 @@ def test_a_line_that_is_no_object_is_said_with_file_and_line(place: Place) -> No
         "line 2 of `out/metrics.jsonl` is not recorded: `loss: 2` is not an object such as"
         ' {"step": 3, "loss": 0.5}'
     ]
-    assert place.log[1:] == ["3 places of out/metrics.jsonl could not be read as metrics in all"]
+    assert place.log[1:] == ["3 parts of out/metrics.jsonl could not be read as metrics in all"]
 
 
 def test_a_loss_that_left_the_numbers_is_recorded_from_every_form(place: Place) -> None:
@@ -227,9 +289,12 @@ def test_a_file_that_is_written_anew_is_read_anew(place: Place) -> None:
     assert [value for _, _, value in place.told()] == [1, 2, 3]
 
 
-def test_more_than_a_look_holds_is_all_there_at_the_end(place: Place) -> None:
+def test_more_than_a_look_holds_is_all_there_at_the_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "READ_BYTES_MAX", 64 * 1024)
     followed = place.follow(**JSONL)
-    count = 100_000
+    count = 10_000
     write(place, "".join(f'{{"step": {it}, "loss": {it}.5}}\n' for it in range(count)))
     followed.take(place.journal)
     assert 0 < len(place.told()) < count
@@ -247,6 +312,55 @@ def test_a_pattern_names_files_and_a_directory_is_none(place: Place) -> None:
     assert place.remarks() == [
         "`out/c/models` is a directory; `path` must name a file of JSON lines"
     ]
+
+
+def test_files_at_any_depth_are_found_and_links_do_not_lead_round(place: Place) -> None:
+    followed = place.follow(**{"from": "jsonl", "path": "**/m.jsonl"})
+    for number, name in enumerate(("m.jsonl", "out/m.jsonl", "out/a/b/m.jsonl", ".git/m.jsonl")):
+        write(place, f'{{"loss": {number}}}\n', name=name)
+    for number in range(4):  # each doubles the ways to every file
+        (place.start / f"out/round-{number}").symlink_to(place.start)
+    began_s = time.process_time()
+    followed.take(place.journal, whole=True)
+    assert time.process_time() - began_s < 5.0
+    assert sorted(value for _, _, value in place.told()) == [0, 1, 2]
+    assert place.remarks() == []
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "tensorboard"])
+def test_a_pattern_looks_through_a_bounded_number_of_files(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(globs, "ENTRIES_MAX", 100)
+    for number in range(90):
+        (place.start / f"deep/{number}").mkdir(parents=True)
+    followed = place.follow(**{"from": kind, "path": "**/m*"})
+    for number in range(90):
+        write(place, '{"loss": 1}\n', name=f"deep/{number}/m")
+    if kind == "jsonl":
+        write(place, '{"loss": 7}\n', name="m.jsonl")
+    followed.take(place.journal, whole=True)
+    told = " ".join(place.remarks())
+    assert ("**/m*" in told, "deeper ones" in told) == (True, True)
+    assert kind != "jsonl" or 7 in [value for _, _, value in place.told()]
+
+
+@given(
+    st.text("ab*?", max_size=12)
+    | st.sampled_from(["[ab]*", "[!a]*b", "[]a]*", "[", "*[b", "[!]]"]),
+    st.text("ab]", max_size=14),
+)
+def test_names_match_as_those_of_a_shell_do(pattern: str, name: str) -> None:
+    expected = fnmatch.fnmatchcase(name, pattern)
+    matcher = globs.compile_name(pattern)
+    assert (name == pattern if matcher is None else bool(matcher.fullmatch(name))) is expected
+
+
+def test_no_name_is_compared_in_every_way() -> None:
+    began_s = time.process_time()
+    matcher = globs.compile_name("*a" * 100 + "b")
+    assert matcher is not None and not matcher.fullmatch("a" * 255)
+    assert time.process_time() - began_s < 2.0
 
 
 # -- event files of TensorBoard ----------------------------------------------------------------

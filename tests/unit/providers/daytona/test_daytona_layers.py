@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.daytona.assets import layers
-from fleetctl.providers.remote.assets.recipes import NO_PYTHON, recipe
+from fleetctl.providers.daytona.assets import daytona_layers
+from fleetctl.providers.remote.assets.recipes import NO_PYTHON, build_recipe
 from fleetctl.specs.blocks.template import Template
 
 GUEST = "RUN mkdir -p /.fleetctl"
@@ -19,7 +19,9 @@ GUEST = "RUN mkdir -p /.fleetctl"
 def lines(tmp_path: Path) -> Any:
     def of(image: dict[str, Any], work: str = "script") -> list[str]:
         template = Template.model_validate({work: "pass", "image": image})
-        return layers.image(recipe(template), tmp_path).dockerfile().splitlines()
+        return (
+            daytona_layers.build_image(build_recipe(template), tmp_path).dockerfile().splitlines()
+        )
 
     return of
 

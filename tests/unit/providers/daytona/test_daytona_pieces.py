@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from fleetctl.providers.daytona.runs.streams import Put, pieces
+from fleetctl.providers.daytona.runs.daytona_streams import Put, read_ahead
 
 
 def played(scene: Callable[[], Awaitable[None]]) -> None:
@@ -26,7 +26,7 @@ def test_every_piece_comes_in_order_until_the_reader_is_done(ahead: int) -> None
             await put(number)
 
     async def scene() -> None:
-        assert [piece async for piece in pieces(read, ahead=ahead)] == list(range(10))
+        assert [piece async for piece in read_ahead(read, ahead=ahead)] == list(range(10))
 
     played(scene)
 
@@ -39,7 +39,7 @@ def test_what_was_put_before_a_failure_comes_before_it() -> None:
     async def scene() -> None:
         heard = []
         with pytest.raises(ConnectionError, match="cut"):
-            async for piece in pieces(read, ahead=8):
+            async for piece in read_ahead(read, ahead=8):
                 heard.append(piece)
         assert heard == ["said"]
 
@@ -55,7 +55,7 @@ def test_a_reader_waits_for_who_takes_and_ends_with_him() -> None:
             put_so_far.append(number)
 
     async def scene() -> None:
-        async with aclosing(pieces(read, ahead=2)) as stream:
+        async with aclosing(read_ahead(read, ahead=2)) as stream:
             assert await anext(stream) == 0
             await asyncio.sleep(0.01)
             assert len(put_so_far) <= 4
@@ -68,7 +68,7 @@ def test_who_stops_waiting_leaves_nothing_behind() -> None:
         await asyncio.Event().wait()
 
     async def take() -> None:
-        async with aclosing(pieces(read, ahead=2)) as stream:
+        async with aclosing(read_ahead(read, ahead=2)) as stream:
             await anext(stream)
 
     async def scene() -> None:

@@ -10,15 +10,30 @@ import pytest
 from daytona.common import errors as sdk
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.daytona.connection.errors import RATE_AFTER_S, certain, retry_after_s, words
-from fleetctl.providers.daytona.runs.creates import patience_s
-from fleetctl.providers.daytona.runs.endings import Facts, fate
-from fleetctl.providers.daytona.runs.machines import GPUS, Machine, billed, machine
-from fleetctl.providers.daytona.runs.streams import Guest, begin_command, reached, stop_command
-from fleetctl.providers.prices import table as prices
-from fleetctl.providers.remote.sandboxes.base import At
+from fleetctl.providers.daytona.connection.daytona_errors import (
+    RATE_AFTER_S,
+    classify_error,
+    error_words,
+    retry_after_s,
+)
+from fleetctl.providers.daytona.runs.daytona_creator import patience_s
+from fleetctl.providers.daytona.runs.daytona_endings import DaytonaFacts, resolve_fate
+from fleetctl.providers.daytona.runs.daytona_machines import (
+    GPUS,
+    DaytonaMachine,
+    billed_resources,
+    choose_machine,
+)
+from fleetctl.providers.daytona.runs.daytona_streams import (
+    Guest,
+    begin_command,
+    count_reached,
+    stop_command,
+)
+from fleetctl.providers.prices import price_table as prices
 from fleetctl.providers.remote.sandboxes.fates import Cause
-from fleetctl.providers.sources.clone import credentials
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import StreamOffsets
+from fleetctl.providers.sources.clone_command import clone_credentials
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import GitSource, Template
 
@@ -98,7 +113,7 @@ from fleetctl.specs.blocks.template import GitSource, Template
 def test_an_error_is_certain_only_when_nothing_can_have_been_made(
     error: Exception, sort: type[Exception] | None, reason: str
 ) -> None:
-    certain_error = certain(error, "it cannot be made")
+    certain_error = classify_error(error, "it cannot be made")
     assert type(certain_error) is (type(None) if sort is None else sort)
     if isinstance(certain_error, Unavailable):
         assert certain_error.reason == reason
@@ -122,7 +137,7 @@ def test_an_error_is_certain_only_when_nothing_can_have_been_made(
     ],
 )
 def test_the_hint_of_a_quota_is_about_what_ran_out(said: str, helps: str, misleads: str) -> None:
-    certain_error = certain(sdk.DaytonaBadRequestError(said, 400), "it cannot be made")
+    certain_error = classify_error(sdk.DaytonaBadRequestError(said, 400), "it cannot be made")
     assert isinstance(certain_error, Unavailable) and certain_error.account
     assert helps in certain_error.hint and misleads not in certain_error.hint
 
@@ -144,11 +159,11 @@ def test_each_throttler_has_a_header_of_its_own(headers: dict[str, str], after_s
 
 def test_the_page_of_a_proxy_is_not_told() -> None:
     page = "Failed to create sandbox: <html><body><h1>502 Bad Gateway</h1></body></html>"
-    said = words(sdk.DaytonaBadGatewayError(page, status_code=502))
+    said = error_words(sdk.DaytonaBadGatewayError(page, status_code=502))
     assert said == "Failed to create sandbox: HTTP 502 from a proxy"
-    assert words(sdk.DaytonaError("it is 1 < 2.\nReally.")) == "it is 1 < 2. Really"
-    assert words(TimeoutError()) == "TimeoutError"
-    assert len(words(sdk.DaytonaError("x" * 9000))) == 400
+    assert error_words(sdk.DaytonaError("it is 1 < 2.\nReally.")) == "it is 1 < 2. Really"
+    assert error_words(TimeoutError()) == "TimeoutError"
+    assert len(error_words(sdk.DaytonaError("x" * 9000))) == 400
 
 
 # -- endings ---------------------------------------------------------------------------------------
@@ -157,28 +172,30 @@ def test_the_page_of_a_proxy_is_not_told() -> None:
 @pytest.mark.parametrize(
     ("facts", "cause"),
     [
-        (Facts("started"), None),
-        (Facts("starting"), None),
-        (Facts("creating"), None),
-        (Facts("paused"), None),
-        (Facts("unknown"), None),
-        (Facts("a_state_of_the_future"), None),
-        (Facts("destroying", ours=True), None),
-        (Facts("destroyed", ours=True, evicted=True), Cause.STOPPED),
-        (Facts("destroyed", evicted=True), Cause.PREEMPTED),
-        (Facts("destroyed", queue_timed_out=True), Cause.QUEUE),
-        (Facts("destroyed", expired=True), Cause.TIMEOUT),
-        (Facts("destroyed"), Cause.LOST),
-        (Facts("stopped"), Cause.LOST),
-        (Facts("archived"), Cause.LOST),
-        (Facts("error", error="runner lost"), Cause.FAILED),
-        (Facts("build_failed"), Cause.FAILED),
-        (Facts(""), Cause.UNKNOWN),
-        (Facts("", ours=True), Cause.STOPPED),
+        (DaytonaFacts("started"), None),
+        (DaytonaFacts("starting"), None),
+        (DaytonaFacts("creating"), None),
+        (DaytonaFacts("paused"), None),
+        (DaytonaFacts("unknown"), None),
+        (DaytonaFacts("a_state_of_the_future"), None),
+        (DaytonaFacts("destroying", ours=True), None),
+        (DaytonaFacts("destroyed", ours=True, evicted=True), Cause.STOPPED),
+        (DaytonaFacts("destroyed", evicted=True), Cause.PREEMPTED),
+        (DaytonaFacts("destroyed", queue_timed_out=True), Cause.QUEUE),
+        (DaytonaFacts("destroyed", expired=True), Cause.TIMEOUT),
+        (DaytonaFacts("destroyed"), Cause.LOST),
+        (DaytonaFacts("stopped"), Cause.LOST),
+        (DaytonaFacts("archived"), Cause.LOST),
+        (DaytonaFacts("error", error="runner lost"), Cause.FAILED),
+        (DaytonaFacts("build_failed"), Cause.FAILED),
+        (DaytonaFacts(""), Cause.UNKNOWN),
+        (DaytonaFacts("", ours=True), Cause.STOPPED),
     ],
 )
-def test_why_a_sandbox_without_an_end_record_is_over(facts: Facts, cause: Cause | None) -> None:
-    found = fate(facts)
+def test_why_a_sandbox_without_an_end_record_is_over(
+    facts: DaytonaFacts, cause: Cause | None
+) -> None:
+    found = resolve_fate(facts)
     assert (found.cause if found else None) == cause
     if cause is Cause.FAILED:
         assert found is not None
@@ -206,13 +223,13 @@ def test_5_a_state_is_waited_out_as_long_as_daytona_itself_lets_it_last(
 # -- machines --------------------------------------------------------------------------------------
 
 
-def made(**resources: Any) -> Machine:
-    return machine(Resources.model_validate(resources))
+def made(**resources: Any) -> DaytonaMachine:
+    return choose_machine(Resources.model_validate(resources))
 
 
 def test_a_machine_is_whole_and_what_was_rounded_is_said() -> None:
-    assert made() == Machine()
-    assert made(cpu=2, memory="4Gi", disk="10Gi") == Machine(2, 4, 10)
+    assert made() == DaytonaMachine()
+    assert made(cpu=2, memory="4Gi", disk="10Gi") == DaytonaMachine(2, 4, 10)
     small = made(cpu="100m", memory=1, disk="512Mi")
     assert (small.cpu, small.memory, small.disk) == (1, 1, 1)
     assert small.note == "rounded up: cpu 0.1 to 1, memory 9.31e-10 to 1 GiB, disk 0.5 to 1 GiB"
@@ -220,11 +237,11 @@ def test_a_machine_is_whole_and_what_was_rounded_is_said() -> None:
 
 
 def test_gpus_are_asked_for_by_the_sdks_own_names() -> None:
-    assert made(gpu="h100:2") == Machine(gpu=2, gpu_type="H100")
-    assert made(gpu="any") == Machine(gpu=1, gpu_type=None)
+    assert made(gpu="h100:2") == DaytonaMachine(gpu=2, gpu_type="H100")
+    assert made(gpu="any") == DaytonaMachine(gpu=1, gpu_type=None)
     with pytest.raises(Refused, match="`H10`, which Daytona does not have") as caught:
         made(gpu="H10")
-    assert "did you mean `H100`?" in caught.value.hint
+    assert caught.value.hint.startswith("it has H100, ")  # and proposes none at another price
 
 
 def test_the_list_of_gpus_is_the_sdks() -> None:
@@ -235,12 +252,12 @@ def test_the_list_of_gpus_is_the_sdks() -> None:
 
 
 def test_the_whole_machine_is_paid_for() -> None:
-    table = prices.load("daytona")
+    table = prices.load_prices("daytona")
     half = Resources.model_validate({"cpu": 0.5, "memory": "512Mi", "gpu": "H100:1"})
     whole = Resources.model_validate({"cpu": 1, "memory": "1Gi", "gpu": "H100:1"})
-    assert table.usd_per_s(billed(half)) == table.usd_per_s(whole)
+    assert table.usd_per_s(billed_resources(half)) == table.usd_per_s(whole)
     unknown = Resources.model_validate({"gpu": "B300:1"})
-    assert table.usd_per_s(billed(unknown)) is None
+    assert table.usd_per_s(billed_resources(unknown)) is None
 
 
 # -- guests and frames -----------------------------------------------------------------------------
@@ -280,12 +297,12 @@ def log(at: int, data: bytes, *, as_hex: bool = False) -> bytes:
 def test_how_far_a_piece_came_is_counted_as_the_mirror_counts() -> None:
     started = b'{"e":"started","at":1.5}\n'
     piece = started + log(10, b"hello") + b'{"e":"alive"}\n' + log(15, b"!", as_hex=True)
-    there = reached(piece, At(journal=100, log=10))
-    assert (there.at, there.over) == (At(journal=100 + len(started), log=16), False)
+    there = count_reached(piece, StreamOffsets(journal=100, log=10))
+    assert (there.at, there.over) == (StreamOffsets(journal=100 + len(started), log=16), False)
     ended = b'{"e":"ended","at":2}\n'
-    there = reached(ended + b'{"e":"eof"}\n', there.at)
+    there = count_reached(ended + b'{"e":"eof"}\n', there.at)
     assert (there.at.journal, there.over) == (100 + len(started) + len(ended), True)
-    assert reached(b"", At(3, 4)).at == At(3, 4)
+    assert count_reached(b"", StreamOffsets(3, 4)).at == StreamOffsets(3, 4)
 
 
 # -- credentials of a clone ------------------------------------------------------------------------
@@ -312,4 +329,4 @@ def test_how_far_a_piece_came_is_counted_as_the_mirror_counts() -> None:
 def test_a_token_goes_to_its_own_host_alone_and_over_safe_lines(
     url: str, environment: dict[str, str], found: tuple[str, str] | None
 ) -> None:
-    assert credentials(GitSource(url=url), environment) == found
+    assert clone_credentials(GitSource(url=url), environment) == found

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.endpoint.asking import FIRST, REPAIR, Outcome, asked
-from fleetctl.providers.endpoint.replies import Failure, Reply, read
+from fleetctl.providers.endpoint.model_replies import GatewayReply, ModelFailure, read_reply
+from fleetctl.providers.endpoint.prompt_row import FIRST, REPAIR, RowOutcome, ask_row
 from fleetctl.specs.blocks.prompt import Prompt
 
 PERSON = {
@@ -23,41 +23,41 @@ PERSON = {
 ANN = '{"name": "Ann", "age": 7}'
 
 
-def says(text: Any, *, finish: str = "stop", usd: float | None = None) -> Reply:
+def says(text: Any, *, finish: str = "stop", usd: float | None = None) -> GatewayReply:
     choice = {"message": {"content": text}, "finish_reason": finish}
     usage = {"prompt_tokens": 10, "completion_tokens": 5}
-    return Reply(200, json.dumps({"choices": [choice], "usage": usage}).encode(), usd)
+    return GatewayReply(200, json.dumps({"choices": [choice], "usage": usage}).encode(), usd)
 
 
-def error(status: int, code: object = None, *, ours: bool = True) -> Reply:
+def error(status: int, code: object = None, *, ours: bool = True) -> GatewayReply:
     told = {"message": "why", "code": code, **({"type": "fleetctl"} if ours else {})}
-    return Reply(status, json.dumps({"error": told}).encode())
+    return GatewayReply(status, json.dumps({"error": told}).encode())
 
 
 class Script:
     """Replies in turn; `calls` are (number, body)."""
 
-    def __init__(self, *replies: Reply | Exception) -> None:
+    def __init__(self, *replies: GatewayReply | Exception) -> None:
         self.replies, self.calls = list(replies), list[tuple[int, Mapping[str, Any]]]()
 
-    async def post(self, number: int, body: Mapping[str, Any]) -> Reply:
+    async def post(self, number: int, body: Mapping[str, Any]) -> GatewayReply:
         self.calls.append((number, body))
         reply = self.replies.pop(0)
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    def ask(self, params: Mapping[str, Any] | None = None, **fields: Any) -> Outcome:
+    def ask(self, params: Mapping[str, Any] | None = None, **fields: Any) -> RowOutcome:
         prompt = Prompt.model_validate({"endpoint": "small", "text": "hi ${who}", **fields})
-        return asyncio.run(asked(prompt, "chat", params or {"who": "you"}, self.post))
+        return asyncio.run(ask_row(prompt, "chat", params or {"who": "you"}, self.post))
 
 
-def result(outcome: Outcome) -> Any:
+def result(outcome: RowOutcome) -> Any:
     assert outcome.failure is None and outcome.result is not None
     return json.loads(outcome.result)
 
 
-def failure(outcome: Outcome) -> Failure:
+def failure(outcome: RowOutcome) -> ModelFailure:
     assert outcome.failure is not None and outcome.result is None
     return outcome.failure
 
@@ -112,8 +112,8 @@ def test_a_filtered_answer_with_a_text_stays_and_is_marked() -> None:
     assert (found["answer"], found["finish"]) == ("hel", "content_filter")
 
 
-def refuses(message: str) -> Reply:
-    return Reply(400, json.dumps({"error": {"message": message}}).encode())
+def refuses(message: str) -> GatewayReply:
+    return GatewayReply(400, json.dumps({"error": {"message": message}}).encode())
 
 
 def test_a_server_without_response_format_is_asked_in_the_text() -> None:
@@ -143,9 +143,9 @@ def test_a_refusal_of_something_else_is_asked_once() -> None:
 
 
 def test_a_row_that_a_server_asks_to_wait_says_how_long_and_until_when() -> None:
-    reply = Reply(429, error(429, ours=False).body, again_at_s=time.time() + 86400.0)
+    reply = GatewayReply(429, error(429, ours=False).body, again_at_s=time.time() + 86400.0)
     with pytest.raises(Unavailable, match=r"why; it asks to wait 24h00m, until 20\S+Z$") as raised:
-        read(reply)
+        read_reply(reply)
     assert raised.value.retry_after_s == 600.0
 
 
@@ -208,25 +208,25 @@ def test_no_schema_makes_anybody_fetch_another_one() -> None:
         (error(502, "NoAnswer"), "CallFailed", True),
         (error(504, "NoAnswer"), "CallFailed", False),  # in time, at any try
         (error(500, ours=False), "CallFailed", False),
-        (Reply(504, b"<html>"), "CallFailed", False),
-        (Reply(502, b"<html>"), "CallFailed", True),  # of a proxy before it
-        (Reply(200, b"{not json"), "AnswerInvalid", False),
+        (GatewayReply(504, b"<html>"), "CallFailed", False),
+        (GatewayReply(502, b"<html>"), "CallFailed", True),  # of a proxy before it
+        (GatewayReply(200, b"{not json"), "AnswerInvalid", False),
         (says(None), "AnswerInvalid", False),
         (says("", finish="content_filter"), "AnswerFiltered", False),
         (says(None, finish="content_filter"), "AnswerFiltered", False),
     ],
 )
 def test_a_reply_without_an_answer_ends_the_attempt(
-    reply: Reply, reason: str, infrastructure: bool
+    reply: GatewayReply, reason: str, infrastructure: bool
 ) -> None:
-    found = read(reply)
-    assert isinstance(found, Failure)
+    found = read_reply(reply)
+    assert isinstance(found, ModelFailure)
     assert (found.reason, found.infrastructure) == (reason, infrastructure)
 
 
 def test_a_row_for_a_batch_is_refused_where_no_server_has_batches() -> None:
     with pytest.raises(Refused) as raised:
-        read(error(404, "NoBatches"))
+        read_reply(error(404, "NoBatches"))
     assert "leave `mode: batch` out" in str(raised.value.hint)
 
 
@@ -241,7 +241,7 @@ def test_a_row_for_a_batch_is_refused_where_no_server_has_batches() -> None:
         (error(503, ours=False), "Unavailable"),
     ],
 )
-def test_a_row_that_nobody_was_asked_waits(reply: Reply, reason: str) -> None:
+def test_a_row_that_nobody_was_asked_waits(reply: GatewayReply, reason: str) -> None:
     with pytest.raises(Unavailable) as raised:
-        read(reply)
+        read_reply(reply)
     assert raised.value.reason == reason

@@ -12,9 +12,9 @@ import pytest
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Ended, Gone, Observation
 from fleetctl.providers.contract.base import RunRef, RunRequest
-from fleetctl.providers.contract.endpoints import EndpointAccess
-from fleetctl.providers.endpoint.provider import EndpointProvider
-from fleetctl.providers.endpoint.replies import Reply
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.endpoint.endpoint_provider import EndpointProvider
+from fleetctl.providers.endpoint.model_replies import GatewayReply
 from fleetctl.specs.blocks.template import Template
 from tests.unit.gateway.test_process import in_loop
 from tests.unit.providers.endpoint.test_prompt_asking import says
@@ -27,7 +27,7 @@ class Held:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, Mapping[str, Any]]] = []
-        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.reply: asyncio.Future[GatewayReply] = asyncio.get_running_loop().create_future()
         self.dropped: list[int] = []
 
     async def post(
@@ -38,7 +38,7 @@ class Held:
         body: Mapping[str, Any],
         *,
         batched: bool = False,
-    ) -> Reply:
+    ) -> GatewayReply:
         self.asked.append((endpoint, number, body))
         self.batched = batched
         return await asyncio.shield(self.reply)
@@ -99,6 +99,34 @@ async def test_a_start_ends_once_its_outcome_was_observed(tmp_path: Path) -> Non
     assert body["messages"] == [{"role": "user", "content": "hi 3"}]
 
 
+@pytest.mark.parametrize("mode", ["online", "batch"])
+def test_a_row_is_asked_as_its_prompt_states(tmp_path: Path, mode: str) -> None:
+    common = {"endpoint": "other", "model": "judge", "mode": mode}
+    asked = {**common, "parameters": {"temperature": 0.5}}
+    talk = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two ${n}"}]
+    system = {"role": "system", "content": "be short"}
+    for prompt, messages in [
+        ({"text": "hi ${n}", "system": "be short"}, [system, {"role": "user", "content": "hi 3"}]),
+        ({"messages": talk}, [talk[0], {"role": "assistant", "content": "two 3"}]),
+    ]:
+        line = asyncio.run(_ask(tmp_path, {**asked, **prompt}))
+        ((name, _, body),) = line.asked
+        assert (name, body["model"], body["temperature"]) == ("other", "judge", 0.5)
+        assert (body["messages"], line.batched) == (messages, mode == "batch")
+
+
+async def _ask(home: Path, prompt: Mapping[str, Any]) -> Held:
+    """Asks a row until its outcome was observed."""
+    provider, line, _ = made(home)
+    start = asyncio.create_task(provider.start(request(prompt=prompt)))
+    line.reply.set_result(says("hello"))
+    await turns()
+    (end,) = await seen(provider)
+    assert isinstance(end, Ended) and end.ok
+    await start
+    return line
+
+
 @in_loop
 async def test_a_start_that_is_given_up_leaves_nothing_or_its_outcome(tmp_path: Path) -> None:
     provider, line, _ = made(tmp_path)
@@ -147,7 +175,7 @@ async def test_an_answer_that_does_not_come_in_time_fails_the_attempt(tmp_path: 
 async def test_what_is_no_prompt_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     provider, line, _ = made(tmp_path)
     template = Template.model_validate({"script": "x"})
-    assert "place for programs" in provider.lacks(template)
+    assert "sandboxes for programs" in provider.lacks(template)
     with pytest.raises(Refused):
         await provider.ensure_volume("box")
     assert await provider.owned() == () and line.asked == []

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from fleetctl.engine.capacity.prices import charged
+from fleetctl.engine.capacity.price_book import price_attempt
 from fleetctl.providers.kubernetes.gangs import conclusion
-from fleetctl.providers.kubernetes.manifests import gangs
-from fleetctl.providers.kubernetes.provider import KubernetesProvider
-from fleetctl.providers.kubernetes.runs.handles import Handle, parsed
+from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
+from fleetctl.providers.kubernetes.manifests import gang_manifests
+from fleetctl.providers.kubernetes.runs.job_handles import JobHandle, parse_handle
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
-from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, Ray, with_nodes
+from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.provider import ProviderSpec
 
@@ -71,7 +71,7 @@ Ends = list[dict[str, Any]]
             id="node 0 was done",
         ),
         pytest.param(
-            [failed(10), conclusion.lost(EVICTED, 12)],
+            [failed(10), conclusion.lost_end(EVICTED, 12)],
             11,
             False,
             ("NodeLost", True, None),
@@ -95,7 +95,7 @@ Ends = list[dict[str, Any]]
             id="one failed while nobody was there",
         ),
         pytest.param(
-            [conclusion.lost(Fate(Cause.LOST), 300), failed(10)],
+            [conclusion.lost_end(Fate(Cause.LOST), 300), failed(10)],
             None,
             False,
             ("ExitCode:3", False, 1),
@@ -111,10 +111,10 @@ Ends = list[dict[str, Any]]
             id="somebody stopped all",
         ),
         pytest.param(
-            [failed(10, "Stopped"), conclusion.lost(Fate(Cause.OUT_OF_MEMORY), 9)],
+            [failed(10, "Stopped"), conclusion.lost_end(Fate(Cause.OUT_OF_MEMORY, own=True), 9)],
             9.5,
             False,
-            ("OOMKilled", True, 1),
+            ("OOMKilled", False, 1),
             ["Stopped", "Failed"],
             id="one used up its memory",
         ),
@@ -123,8 +123,8 @@ Ends = list[dict[str, Any]]
 def test_the_ends_of_all_come_to_one(
     ends: Ends, stopped_at_s: float | None, outside: bool, told: tuple[Any, ...], states: list[str]
 ) -> None:
-    judged = conclusion.judged(ends, stopped_at_s=stopped_at_s, outside=outside)
-    frames = conclusion.frames(judged, [str(it) for it in range(len(ends))], b"result\n")
+    judged = conclusion.judge_ends(ends, stopped_at_s=stopped_at_s, outside=outside)
+    frames = conclusion.end_frames(judged, [str(it) for it in range(len(ends))], b"result\n")
     lines = frames.splitlines()
     assert (lines[0] == b"result") == ends[0]["ok"]
     table, last = (json.loads(line) for line in lines[-3:-1])
@@ -135,9 +135,9 @@ def test_the_ends_of_all_come_to_one(
 
 @pytest.mark.parametrize("text", ["job/", "job/pod", "job/pod/nodes=3", "job/pod/node=2"])
 def test_a_handle_says_what_it_is_of(text: str) -> None:
-    found = parsed(text)
+    found = parse_handle(text)
     assert str(found) == text and found.job == "job"
-    assert Handle("job", "pod", nodes=3) == parsed("job/pod/nodes=3")
+    assert JobHandle("job", "pod", nodes=3) == parse_handle("job/pod/nodes=3")
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ def test_shared_memory_has_a_limit_and_is_no_more_than_the_task_may_have(
     template: dict[str, Any], ray: Ray, settings: dict[str, Any], limit: int
 ) -> None:
     made = Template.model_validate({"script": "true", **template})
-    assert not gangs.shares_memory(made)
+    assert not gang_manifests.shares_memory(made)
     for nodes, asked in ((2, ray), (1, Ray())):
-        many = with_nodes(made, Nodes(min=nodes, max=nodes), None, asked)
-        assert gangs.shares_memory(many)
-        shared = gangs.shared_memory(many, ClusterSettings.model_validate(settings))
+        many = with_nodes(made, NodeRange(min=nodes, max=nodes), None, asked)
+        assert gang_manifests.shares_memory(many)
+        shared = gang_manifests.shared_memory(many, ClusterSettings.model_validate(settings))
         assert shared == {"medium": "Memory", "sizeLimit": str(limit)}
 
 
@@ -165,8 +165,8 @@ def test_nodes_cost_as_many_by_the_prices_of_their_provider_object() -> None:
     provider = KubernetesProvider(Path("unused"), store_id="s", notify=lambda _: None)
     prices = ProviderSpec.model_validate({"type": "kubernetes", "prices": {"cpu": 3600}})
     made = Template.model_validate({"script": "true", "resources": {"cpu": 2}})
-    four = with_nodes(made, Nodes(min=4, max=4), None, NO_RAY)
-    assert charged(provider, prices, four) == pytest.approx(4 * 2.0)
+    four = with_nodes(made, NodeRange(min=4, max=4), None, NO_RAY)
+    assert price_attempt(provider, prices, four) == pytest.approx(4 * 2.0)
     assert not provider.lacks(four)
     assert provider.contract.cannot_join("kubernetes", four) == ""
 
@@ -182,10 +182,10 @@ def test_several_pods_are_as_old_as_the_first_that_came(
         provider = KubernetesProvider(tmp_path, store_id="s", notify=lambda _: None)
         sandboxes, pods = provider._sandboxes, [pod(0, 5.0), pod(1, 500.0), pod(2, 50.0)]
 
-        async def known() -> Any:
+        async def known(_handle: str) -> Any:
             return SimpleNamespace(pods_of=lambda _: pods, pod=lambda *_: pods[0])
 
-        monkeypatch.setattr(sandboxes, "cluster", known)
+        monkeypatch.setattr(sandboxes, "cluster_of", known)
         return await sandboxes.age_s("gang/gang-0/nodes=3")
 
     assert 500.0 <= asyncio.run(age_s()) < 5_000.0

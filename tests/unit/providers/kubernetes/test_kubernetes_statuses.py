@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.providers.kubernetes.runs import statuses, story
-from fleetctl.providers.remote.sandboxes.base import At
+from fleetctl.providers.kubernetes.runs import pod_log_frames, pod_statuses
 from fleetctl.providers.remote.sandboxes.fates import Cause
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import StreamOffsets
 
 
 def pod(phase: str = "Failed", main: Any = None, **status: Any) -> dict[str, Any]:
@@ -36,19 +36,29 @@ PREEMPTED = condition("DisruptionTarget", reason="PreemptionByScheduler", messag
     ],
 )
 def test_a_pods_end_has_one_cause(found: dict[str, Any], cause: Cause) -> None:
-    assert statuses.fate_of(found, ours=False).cause is cause
-    assert statuses.fate_of(found, ours=True).cause is Cause.STOPPED
+    assert pod_statuses.fate_of(found, ours=False).cause is cause
+    assert pod_statuses.fate_of(found, ours=True).cause is Cause.STOPPED
+
+
+@pytest.mark.parametrize(("limits", "own"), [({"memory": "1Gi"}, True), ({}, False)])
+def test_who_uses_up_its_own_memory_fails_and_is_not_lost(
+    limits: dict[str, str], own: bool
+) -> None:
+    found = pod(main={"terminated": {"reason": "OOMKilled", "exitCode": 137}})
+    found["spec"] = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    fate = pod_statuses.fate_of(found, ours=False)
+    assert (fate.own, fate.exit_code) == (own, 137)
 
 
 def test_a_wait_is_told_in_the_words_of_who_keeps_it_waiting() -> None:
     job: dict[str, Any] = {"metadata": {"labels": {}}, "spec": {}}
     words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     full = condition("PodScheduled", "False", reason="Unschedulable", message=words)
-    assert statuses.wait_of(job, pod("Pending", conditions=full)) == statuses.Wait(
+    assert pod_statuses.wait_of(job, pod("Pending", conditions=full)) == pod_statuses.PodWait(
         "Unschedulable", words
     )
     pulling = pod("Pending", main={"waiting": {"reason": "ImagePullBackOff", "message": "no x"}})
-    assert statuses.wait_of(job, pulling) == statuses.Wait("ImagePullBackOff", "no x")
+    assert pod_statuses.wait_of(job, pulling) == pod_statuses.PodWait("ImagePullBackOff", "no x")
     absent = pod(
         "Pending",
         main={
@@ -58,34 +68,34 @@ def test_a_wait_is_told_in_the_words_of_who_keeps_it_waiting() -> None:
             }
         },
     )
-    missing = statuses.wait_of(job, absent)
+    missing = pod_statuses.wait_of(job, absent)
     assert (missing.reason, "`kept`" in missing.message) == ("SecretMissing", True)
     assert missing.hint.startswith("kubectl create secret generic kept -n default")
     queued = {
         "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}},
         "spec": {"suspend": True},
     }
-    assert "`team`" in statuses.wait_of(queued, None).message
+    assert "`team`" in pod_statuses.wait_of(queued, None).message
 
 
 def test_a_pod_is_ready_while_its_container_runs_and_nobody_asked_for_its_end() -> None:
     running = pod("Running", main={"running": {}})
-    assert statuses.is_ready(running)
-    assert not statuses.is_ready({**running, "metadata": {"deletionTimestamp": "now"}})
-    assert not statuses.is_ready(pod("Pending", main={"waiting": {}}))
+    assert pod_statuses.is_ready(running)
+    assert not pod_statuses.is_ready({**running, "metadata": {"deletionTimestamp": "now"}})
+    assert not pod_statuses.is_ready(pod("Pending", main={"waiting": {}}))
 
 
 def test_a_pods_life_counts_from_when_its_node_took_it() -> None:
-    assert statuses.began_at_s(pod("Pending")) is None
-    assert statuses.began_at_s(pod("Running", startTime="1970-01-01T00:01:00Z")) == 60.0
+    assert pod_statuses.began_at_s(pod("Pending")) is None
+    assert pod_statuses.began_at_s(pod("Running", startTime="1970-01-01T00:01:00Z")) == 60.0
 
 
 def test_a_pod_whose_node_is_not_heard_of_is_neither_alive_nor_over() -> None:
     gone = condition("DisruptionTarget", reason="DeletionByTaintManager")
     leaving = {**pod("Running", conditions=gone), "metadata": {"deletionTimestamp": "now"}}
-    assert statuses.stranded_on({**leaving, "spec": {"nodeName": "n1"}}) == "n1"
-    assert statuses.stranded_on(pod("Running", conditions=gone)) == ""
-    assert statuses.stranded_on({**leaving, "status": pod(conditions=gone)["status"]}) == ""
+    assert pod_statuses.stranded_on({**leaving, "spec": {"nodeName": "n1"}}) == "n1"
+    assert pod_statuses.stranded_on(pod("Running", conditions=gone)) == ""
+    assert pod_statuses.stranded_on({**leaving, "status": pod(conditions=gone)["status"]}) == ""
 
 
 LOG = (
@@ -95,11 +105,11 @@ LOG = (
 
 
 def test_the_log_of_a_pod_tells_each_runs_story_from_any_offset() -> None:
-    whole = story.frames_of(LOG, "a", At(0, 0))
+    whole = pod_log_frames.frames_of(LOG, "a", StreamOffsets(0, 0))
     assert whole.splitlines()[-1] == b'{"e":"eof"}'
-    later = story.frames_of(LOG, "a", At(len(b'{"e":"started"}\n'), 2))
+    later = pod_log_frames.frames_of(LOG, "a", StreamOffsets(len(b'{"e":"started"}\n'), 2))
     assert later == whole.removeprefix(b'{"e":"started"}\n')
-    assert story.frames_of(LOG, "b", At(0, 0)) == b'{"e":"started"}\n'
-    assert story.frames_of(LOG, "c", At(0, 0)) == b""
-    assert not story.never_began(LOG)
-    assert story.never_began(b'{"e":"unbegun"}\n')
+    assert pod_log_frames.frames_of(LOG, "b", StreamOffsets(0, 0)) == b'{"e":"started"}\n'
+    assert pod_log_frames.frames_of(LOG, "c", StreamOffsets(0, 0)) == b""
+    assert not pod_log_frames.never_began(LOG)
+    assert pod_log_frames.never_began(b'{"e":"unbegun"}\n')

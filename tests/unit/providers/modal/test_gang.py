@@ -12,8 +12,8 @@ import modal
 import pytest
 
 from fleetctl.providers.modal.functions.container import fleetctl_gang
-from fleetctl.providers.modal.functions.container.fleetctl_gang import Gang
-from fleetctl.providers.rundir.journal import parse
+from fleetctl.providers.modal.functions.container.fleetctl_gang import ContainerGang
+from fleetctl.providers.rundir.run_journal import parse_journal
 
 ORDER = {"run": "run-0", "ray": None, "grace_s": 5.0}
 
@@ -25,17 +25,17 @@ class Latch(dict[str, str]):
         self[key] = text
 
 
-def node(rank: int, latch: Latch, place: Path, monkeypatch: pytest.MonkeyPatch) -> Gang:
+def node(rank: int, latch: Latch, place: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerGang:
     cluster = SimpleNamespace(
         container_rank=lambda: rank, container_ips=lambda _: ["a", "b", "c"], object_id="cu-1"
     )
     monkeypatch.setattr(modal.Cluster, "from_context", lambda: cluster)
-    made = Gang(ORDER, latch, lambda verb, *words: verb(*words))
+    made = ContainerGang(ORDER, latch, lambda verb, *words: verb(*words))
     made.journal = str(place / f"{rank}.jsonl")
     return made
 
 
-def report(gang: Gang, at_s: float, steps: int = 40) -> None:
+def report(gang: ContainerGang, at_s: float, steps: int = 40) -> None:
     """A step a second, from then on."""
     with open(gang.journal, "w", encoding="utf-8") as file:
         for step in range(steps):
@@ -57,7 +57,7 @@ def test_node_0_names_the_one_that_falls_behind_once(
         for gang in reversed(nodes):
             gang.look(lambda _: None)
     lines = (tmp_path / "0.jsonl").read_bytes().splitlines(keepends=True)
-    told = [parse(line).stragglers for line in lines if b"straggler" in line]
+    told = [parse_journal(line).stragglers for line in lines if b"straggler" in line]
     assert told == [("node 2: 3.1 s behind",)]
 
 

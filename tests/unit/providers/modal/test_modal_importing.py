@@ -33,11 +33,11 @@ def load():
         failures.append(error)
 thread = threading.Thread(target=load)
 thread.start()
-assert reached.wait(60)
-from fleetctl.providers.modal.functions import plain
+assert reached.wait(300)
+from fleetctl.providers.modal.functions import plain_pickle
 thread.join()
 assert not failures, failures
-assert callable(plain.poll.aio) and sys.modules["modal"].Function
+assert callable(plain_pickle.poll.aio) and sys.modules["modal"].Function
 """
 
 

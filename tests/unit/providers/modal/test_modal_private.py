@@ -16,37 +16,52 @@ import pytest
 from modal import exception as sdk
 
 from fleetctl.common.install import install_hint
-from fleetctl.providers.modal import check
-from fleetctl.providers.modal.connection import client
-from fleetctl.providers.modal.connection.errors import is_of_the_sdk
+from fleetctl.providers.modal import modal_check
+from fleetctl.providers.modal.connection import modal_connection
+from fleetctl.providers.modal.connection.modal_errors import is_of_the_sdk
 
 ROOT = Path(__file__).parents[4]
 
 # (module, dotted name, where we use it, what is public instead)
 PRIVATE = [
-    ("modal._utils.async_utils", "synchronize_api", "plain.py", "nothing"),
-    ("modal._utils.async_utils", "synchronizer._translate_in", "volumes.py", "nothing"),
-    ("modal._utils.blob_utils", "blob_download", "plain.py", "FunctionCall.get, which unpickles"),
-    ("modal._utils.grpc_utils", "Retry", "plain.py", "FunctionCall.get, which unpickles"),
-    ("modal.client", "_Client", "plain.py", "FunctionCall.get, which unpickles"),
+    ("modal._utils.async_utils", "synchronize_api", "plain_pickle.py", "nothing"),
+    ("modal._utils.async_utils", "synchronizer._translate_in", "modal_volumes.py", "nothing"),
+    (
+        "modal._utils.blob_utils",
+        "blob_download",
+        "plain_pickle.py",
+        "FunctionCall.get, which unpickles",
+    ),
+    ("modal._utils.grpc_utils", "Retry", "plain_pickle.py", "FunctionCall.get, which unpickles"),
+    ("modal.client", "_Client", "plain_pickle.py", "FunctionCall.get, which unpickles"),
     ("modal._serialization", "serialize", "latches.py", "Dict.get, which unpickles"),
-    ("modal._output.manager", "OutputManager.get", "output.py", "enable_output, to a terminal"),
-    ("modal._output.manager", "OutputManager._set", "output.py", "enable_output, to a terminal"),
+    (
+        "modal._output.manager",
+        "OutputManager.get",
+        "build_output.py",
+        "enable_output, to a terminal",
+    ),
+    (
+        "modal._output.manager",
+        "OutputManager._set",
+        "build_output.py",
+        "enable_output, to a terminal",
+    ),
     (
         "modal._output.manager",
         "DisabledOutputManager.put_streaming_log",
-        "output.py",
+        "build_output.py",
         "enable_output, to a terminal",
     ),
-    ("modal.config", "config", "credentials.py", "a new process"),
-    ("modal.config", "logger", "credentials.py", "a new process"),
-    ("modal.config", "user_config_path", "credentials.py", "a new process"),
-    ("modal_proto.api_pb2", "FunctionGetOutputsRequest", "plain.py", "FunctionCall.get"),
-    ("modal_proto.api_pb2", "DictGetRequest", "plain.py", "Dict.get"),
-    ("modal_proto.api_pb2", "GenericResult.GenericStatus", "plain.py", "FunctionCall.get"),
-    ("grpclib", "GRPCError", "errors.py", "modal.exception, which not all errors become"),
-    ("grpclib.exceptions", "StreamTerminatedError", "errors.py", "modal.exception"),
-    ("aiohttp", "ClientError", "errors.py", "modal.exception"),
+    ("modal.config", "config", "modal_credentials.py", "a new process"),
+    ("modal.config", "logger", "modal_credentials.py", "a new process"),
+    ("modal.config", "user_config_path", "modal_credentials.py", "a new process"),
+    ("modal_proto.api_pb2", "FunctionGetOutputsRequest", "plain_pickle.py", "FunctionCall.get"),
+    ("modal_proto.api_pb2", "DictGetRequest", "plain_pickle.py", "Dict.get"),
+    ("modal_proto.api_pb2", "GenericResult.GenericStatus", "plain_pickle.py", "FunctionCall.get"),
+    ("grpclib", "GRPCError", "modal_errors.py", "modal.exception, which not all errors become"),
+    ("grpclib.exceptions", "StreamTerminatedError", "modal_errors.py", "modal.exception"),
+    ("aiohttp", "ClientError", "modal_errors.py", "modal.exception"),
 ]
 
 
@@ -63,7 +78,7 @@ def test_what_is_private_in_the_sdk_is_there(
 def test_a_volume_tells_its_version_behind_its_face() -> None:
     from modal.volume import _Volume
 
-    assert "_is_v1" in inspect.getsource(_Volume), "volumes.py asks a volume for `_is_v1`"
+    assert "_is_v1" in inspect.getsource(_Volume), "modal_volumes.py asks a volume for `_is_v1`"
 
 
 def test_what_is_asked_raw_of_the_server_has_the_fields_that_we_use() -> None:
@@ -85,18 +100,18 @@ def test_what_is_asked_raw_of_the_server_has_the_fields_that_we_use() -> None:
 def test_a_throttled_reply_carries_its_details_where_they_are_read() -> None:
     error = sdk.ResourceExhaustedError("slow down")
     error._grpc_details = [SimpleNamespace(retry_after_secs=1.0)]
-    assert "_grpc_details" in inspect.getsource(sdk), "errors.py reads `_grpc_details`"
+    assert "_grpc_details" in inspect.getsource(sdk), "modal_errors.py reads `_grpc_details`"
     assert is_of_the_sdk(error)
 
 
 def test_an_id_of_the_older_backend_has_the_shape_that_the_sdk_goes_by() -> None:
     from modal.sandbox import _common
 
-    from fleetctl.providers.modal.runs import sandboxes
+    from fleetctl.providers.modal.runs import modal_sandboxes
 
     older, newer = "sb-" + "a" * 22, "sb-01ARZ3NDEKTSV4RRFFQ69G5FAV"
-    assert _common._is_v1_sandbox_id(older) and sandboxes._OLDER.fullmatch(older)
-    assert not _common._is_v1_sandbox_id(newer) and not sandboxes._OLDER.fullmatch(newer)
+    assert _common._is_v1_sandbox_id(older) and modal_sandboxes._OLDER.fullmatch(older)
+    assert not _common._is_v1_sandbox_id(newer) and not modal_sandboxes._OLDER.fullmatch(newer)
 
 
 @pytest.mark.parametrize(
@@ -121,10 +136,13 @@ def test_the_oldest_version_has_all_that_is_used_in_public(name: str) -> None:
 def test_the_versions_that_the_extra_allows_are_those_that_are_checked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]["modal"]
-    assert f"modal{client.VERSIONS}" in extra
-    assert f"modal{client.VERSIONS}" in (ROOT / "requirements/test.in").read_text().splitlines()
+    assert f"modal{modal_connection.VERSIONS}" in extra
+    assert (
+        f"modal{modal_connection.VERSIONS}"
+        in (ROOT / "requirements/test.in").read_text().splitlines()
+    )
     installed = importlib.metadata.version("modal")
-    assert not client.is_too_old(installed) and not client.is_too_new(installed)
+    assert not modal_connection.is_too_old(installed) and not modal_connection.is_too_new(installed)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +158,10 @@ def test_the_versions_that_the_extra_allows_are_those_that_are_checked() -> None
     ],
 )
 def test_a_version_is_told_apart_from_those_that_work(version: str, old: bool, new: bool) -> None:
-    assert (client.is_too_old(version), client.is_too_new(version)) == (old, new)
+    assert (modal_connection.is_too_old(version), modal_connection.is_too_new(version)) == (
+        old,
+        new,
+    )
 
 
 def test_doctor_says_that_a_version_is_too_old_and_how_to_get_another(
@@ -152,7 +173,7 @@ def test_doctor_says_that_a_version_is_too_old_and_how_to_get_another(
 
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "none"))
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.6.0")
-    [found] = asyncio.run(check.check(tmp_path, built_in("modal")))
+    [found] = asyncio.run(modal_check.check_modal(tmp_path, built_in("modal")))
     assert (found.what, found.ok) == ("package", False)
     assert "needs the package `modal` >=1.6.4,<1.7, and 1.6.0 is installed" in found.says
     assert found.fix == install_hint("modal")

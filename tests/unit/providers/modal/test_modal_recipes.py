@@ -10,15 +10,15 @@ from pydantic import ValidationError
 
 from fleetctl.common.errors import Refused
 from fleetctl.manifest.files.requirements import told_by_content
-from fleetctl.providers.modal.runs.machines import GPUS, Machine, machine
-from fleetctl.providers.remote.assets.recipes import Recipe, recipe
+from fleetctl.providers.modal.runs.modal_machines import GPUS, ModalMachine, choose_machine
+from fleetctl.providers.remote.assets.recipes import Recipe, build_recipe
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import Template
 
 
 def made(image: Any = None, **fields: Any) -> Recipe:
     given = {} if image is None else {"image": image}
-    return recipe(Template.model_validate({"script": "true", **given, **fields}))
+    return build_recipe(Template.model_validate({"script": "true", **given, **fields}))
 
 
 def test_a_template_without_an_image_gets_a_plain_python() -> None:
@@ -45,8 +45,8 @@ def test_a_registry_image_must_have_python_where_the_task_needs_it() -> None:
     image = {"registry": "ubuntu:24.04", "python": "3.11"}
     assert not made(image).must_have_python
     task = Template.model_validate({"python": "1", "image": image})
-    assert recipe(task).must_have_python
-    assert not recipe(Template(python="1")).must_have_python
+    assert build_recipe(task).must_have_python
+    assert not build_recipe(Template(python="1")).must_have_python
 
 
 def test_a_key_names_a_file() -> None:
@@ -121,14 +121,14 @@ def resources(**fields: Any) -> Resources:
 
 
 def test_without_resources_everything_is_left_to_modal() -> None:
-    assert machine(Resources()) == Machine(None, None, None)
+    assert choose_machine(Resources()) == ModalMachine(None, None, None)
 
 
 def test_cores_and_memory_are_request_and_limit_at_once() -> None:
-    found = machine(resources(cpu=2, memory="4Gi"))
+    found = choose_machine(resources(cpu=2, memory="4Gi"))
     assert (found.cpu, found.memory) == ((2, 2), (4096, 4096))
-    assert machine(resources(cpu="50m", memory=1)).cpu == (0.125, 0.125)
-    assert machine(resources(memory="1.5Mi")).memory == (2, 2)
+    assert choose_machine(resources(cpu="50m", memory=1)).cpu == (0.125, 0.125)
+    assert choose_machine(resources(memory="1.5Mi")).memory == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -144,29 +144,29 @@ def test_cores_and_memory_are_request_and_limit_at_once() -> None:
     ],
 )
 def test_gpus_are_spelled_as_the_sdk_does(wanted: str, said: str) -> None:
-    assert machine(resources(gpu=wanted)).gpu == said
+    assert choose_machine(resources(gpu=wanted)).gpu == said
 
 
 def test_a_gpu_that_modal_does_not_have_is_refused_with_those_that_it_has() -> None:
     with pytest.raises(Refused, match="`V100`, which Modal does not have") as caught:
-        machine(resources(gpu="V100:8"))
+        choose_machine(resources(gpu="V100:8"))
     assert all(name in caught.value.hint for name in GPUS)
     with pytest.raises(Refused) as caught:
-        machine(resources(gpu="A100-80G"))
-    assert caught.value.hint.startswith("did you mean `A100-80GB`? ")
+        choose_machine(resources(gpu="A100-80G"))
+    assert caught.value.hint.startswith("it has T4, L4, ")
 
 
 @pytest.mark.parametrize(("wanted", "most"), [("A10:5", "A10:4"), ("H100:9", "H100:8")])
 def test_more_gpus_than_a_sandbox_can_have_are_refused(wanted: str, most: str) -> None:
     with pytest.raises(Refused, match="at most") as caught:
-        machine(resources(gpu=wanted))
+        choose_machine(resources(gpu=wanted))
     assert most in caught.value.hint
 
 
 def test_a_disk_that_every_sandbox_has_is_granted_and_a_larger_one_refused() -> None:
-    assert machine(resources(disk="50Gi")) == Machine(None, None, None)
+    assert choose_machine(resources(disk="50Gi")) == ModalMachine(None, None, None)
     with pytest.raises(Refused, match="512 GiB"):
-        machine(resources(disk="600Gi"))
+        choose_machine(resources(disk="600Gi"))
 
 
 @pytest.mark.parametrize("text", ["H100!!", "!H100", "+", "A100!x"])

@@ -12,10 +12,10 @@ import pytest
 from modal import exception as sdk
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.modal.connection import settings
-from fleetctl.providers.modal.connection.errors import asking, certain
-from fleetctl.providers.modal.runs import streams
-from fleetctl.providers.modal.runs.endings import Facts, fate
+from fleetctl.providers.modal.connection import modal_settings
+from fleetctl.providers.modal.connection.modal_errors import classify_error, retryable_call
+from fleetctl.providers.modal.runs import modal_streams
+from fleetctl.providers.modal.runs.modal_endings import ModalFacts, resolve_fate
 from fleetctl.providers.remote.sandboxes.fates import Cause
 from fleetctl.specs.blocks.template import Template
 
@@ -75,7 +75,7 @@ def test_an_error_of_the_sdk_says_what_is_certain(
     after_s: float | None,
     account: bool | None,
 ) -> None:
-    certain_error = certain(error, "it cannot be made")
+    certain_error = classify_error(error, "it cannot be made")
     assert (type(certain_error) if certain_error is not None else None) is sort
     if isinstance(certain_error, Unavailable):
         assert (certain_error.reason, certain_error.retry_after_s, certain_error.account) == (
@@ -105,7 +105,7 @@ def test_a_question_whose_answer_nobody_knows_shows_its_words(
     error: Exception, reason: str, words: str
 ) -> None:
     async def play() -> None:
-        async with asking("nothing is heard", deadline_s=1.0):
+        async with retryable_call("no event arrives", deadline_s=1.0):
             raise error
 
     with pytest.raises(Unavailable, match=words) as caught:
@@ -139,7 +139,7 @@ def test_a_question_ends_in_an_answer_or_in_one_of_our_two_errors(
     act: Callable[[BaseException], Awaitable[None]], error: Any, sort: type[Exception]
 ) -> None:
     async def play() -> None:
-        async with asking("nothing is heard", deadline_s=0.02):
+        async with retryable_call("no event arrives", deadline_s=0.02):
             await act(error)
 
     with pytest.raises(sort):
@@ -149,36 +149,38 @@ def test_a_question_ends_in_an_answer_or_in_one_of_our_two_errors(
 @pytest.mark.parametrize(
     ("facts", "cause"),
     [
-        (Facts(137, terminated=True, ours=True), Cause.STOPPED),
-        (Facts(0, ours=True), Cause.STOPPED),
-        (Facts(124, timed_out=True), Cause.TIMEOUT),
-        (Facts(124, timed_out=True, preemptible=True), Cause.TIMEOUT),
-        (Facts(137, terminated=True), Cause.TERMINATED),
-        (Facts(137, terminated=True, preemptible=True), Cause.TERMINATED),
-        (Facts(137), Cause.OUT_OF_MEMORY),
-        (Facts(137, preemptible=True), Cause.OUT_OF_MEMORY),
-        (Facts(0, preemptible=True), Cause.PREEMPTED),
-        (Facts(0), Cause.LOST),
-        (Facts(1), Cause.LOST),
-        (Facts(124), Cause.LOST),
-        (Facts(-1), Cause.LOST),
+        (ModalFacts(137, terminated=True, ours=True), Cause.STOPPED),
+        (ModalFacts(0, ours=True), Cause.STOPPED),
+        (ModalFacts(124, timed_out=True), Cause.TIMEOUT),
+        (ModalFacts(124, timed_out=True, preemptible=True), Cause.TIMEOUT),
+        (ModalFacts(137, terminated=True), Cause.TERMINATED),
+        (ModalFacts(137, terminated=True, preemptible=True), Cause.TERMINATED),
+        (ModalFacts(137), Cause.OUT_OF_MEMORY),
+        (ModalFacts(137, preemptible=True), Cause.OUT_OF_MEMORY),
+        (ModalFacts(0, preemptible=True), Cause.PREEMPTED),
+        (ModalFacts(0), Cause.LOST),
+        (ModalFacts(1), Cause.LOST),
+        (ModalFacts(124), Cause.LOST),
+        (ModalFacts(-1), Cause.LOST),
     ],
 )
-def test_why_a_sandbox_without_an_end_record_is_over(facts: Facts, cause: Cause) -> None:
-    assert fate(facts).cause is cause
+def test_why_a_sandbox_without_an_end_record_is_over(facts: ModalFacts, cause: Cause) -> None:
+    found = resolve_fate(facts)
+    assert found.cause is cause
+    assert found.own == (cause is Cause.OUT_OF_MEMORY)
 
 
 def test_settings_come_from_the_environment() -> None:
     environ = {"FLEETCTL_MODAL_CREATES_PER_S": "100", "FLEETCTL_MODAL_LIFETIME_S": "60.5"}
-    found = settings.from_environment(environ)
+    found = modal_settings.from_environment(environ)
     assert (found.creates_per_s, found.lifetime_s) == (100.0, 60.5)
-    assert settings.from_environment({}) == settings.Settings()
+    assert modal_settings.from_environment({}) == modal_settings.ModalSettings()
 
 
 @pytest.mark.parametrize("value", ["many", "0", "-1", "inf", "nan"])
 def test_a_setting_that_is_no_number_above_zero_is_refused(value: str) -> None:
     with pytest.raises(Refused, match="FLEETCTL_MODAL_CALL_S"):
-        settings.from_environment({"FLEETCTL_MODAL_CALL_S": value})
+        modal_settings.from_environment({"FLEETCTL_MODAL_CALL_S": value})
 
 
 @pytest.mark.parametrize(
@@ -194,4 +196,4 @@ def test_a_setting_that_is_no_number_above_zero_is_refused(value: str) -> None:
 def test_an_image_that_need_not_have_python_gets_the_guest_that_needs_none(
     template: dict[str, Any], guest: str
 ) -> None:
-    assert streams.guest_for(Template.model_validate(template)) == guest
+    assert modal_streams.guest_for(Template.model_validate(template)) == guest

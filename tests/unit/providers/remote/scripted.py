@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.remote.runs.follower import Pace, SandboxOver
-from fleetctl.providers.remote.sandboxes.base import At, Work
+from fleetctl.providers.remote.runs.follower import FollowPace, SandboxOver
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
 from tests.unit.providers.remote import frames
 
-QUICK = Pace(silence_s=30.0, retry_initial_s=0.001, retry_max_s=0.01, crash_s=0.01)
+QUICK = FollowPace(silence_s=30.0, retry_initial_s=0.001, retry_max_s=0.01, crash_s=0.01)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Script:
         self.refusals: dict[str, int] = {}
         self.forgets = 0  # how many of the next orders begin nothing
         self.bugs = 0  # how many of the next streams a bug of ours ends
-        self.opened: list[At] = []
+        self.opened: list[StreamOffsets] = []
         self.calls: list[str] = []
 
     def box(self, handle: str, run: str, journal: bytes, log: bytes = b"") -> Box:
@@ -49,7 +49,7 @@ class Script:
         return box
 
     async def stream(
-        self, handle: str, run: str, work: Work | None, at: At
+        self, handle: str, run: str, work: RunWork | None, at: StreamOffsets
     ) -> AsyncGenerator[bytes, None]:
         self.opened.append(at)
         if self.bugs:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.remote.runs.follower import End, Follower, Pace, SandboxOver
-from fleetctl.providers.remote.runs.mirror import Mirror
+from fleetctl.providers.remote.runs.follower import FollowEnd, Follower, FollowPace, SandboxOver
+from fleetctl.providers.remote.runs.run_mirror import RunMirror
 from tests.unit.providers.remote import frames
 
 JOURNAL = frames.started() + frames.ended()
 LOG = b"one\ntwo\nthree\nfour\n"
-QUICK = Pace(silence_s=30.0, retry_initial_s=0.001, retry_max_s=0.01)
+QUICK = FollowPace(silence_s=30.0, retry_initial_s=0.001, retry_max_s=0.01)
 
 
 class Line:
@@ -48,12 +48,14 @@ class Line:
         return answer
 
 
-def follow(tmp_path: Path, line: Line, pace: Pace = QUICK) -> tuple[End, Follower, list[int]]:
+def follow(
+    tmp_path: Path, line: Line, pace: FollowPace = QUICK
+) -> tuple[FollowEnd, Follower, list[int]]:
     changes: list[int] = []
 
-    async def play() -> tuple[End, Follower]:
+    async def play() -> tuple[FollowEnd, Follower]:
         follower = Follower(
-            Mirror(tmp_path, "run-0"),
+            RunMirror(tmp_path, "run-0"),
             line.open,
             over=line.over,
             changed=lambda: changes.append(1),
@@ -74,7 +76,7 @@ def whole(tmp_path: Path) -> bool:
 def test_one_stream_brings_everything_and_says_when_it_began(tmp_path: Path) -> None:
     line = Line()
     end, follower, changes = follow(tmp_path, line)
-    assert (end, follower.began.is_set()) == (End.EOF, True)
+    assert (end, follower.began.is_set()) == (FollowEnd.EOF, True)
     assert changes
     assert whole(tmp_path)
     assert line.offsets == [(0, 0)]
@@ -86,7 +88,7 @@ def test_a_stream_that_drops_is_opened_again_where_the_mirror_ends(
 ) -> None:
     line = Line(cut, ConnectionError("reset"), Unavailable("no answer"), cut)
     end, _, _ = follow(tmp_path, line)
-    assert end is End.EOF
+    assert end is FollowEnd.EOF
     assert whole(tmp_path)
     assert line.offsets == sorted(line.offsets)
     assert len(line.offsets) >= 4
@@ -108,54 +110,54 @@ def test_a_service_that_takes_no_calls_is_asked_nothing_as_long_as_it_says(
     # Asked after the two streams that broke, not after the one that was refused.
     line.over_answers = [refused, False, False]
     end, _, _ = follow(tmp_path, line)
-    assert (end, whole(tmp_path), line.over_answers) == (End.EOF, True, [False])
+    assert (end, whole(tmp_path), line.over_answers) == (FollowEnd.EOF, True, [False])
     assert [wait_s >= 60 for wait_s in waits] == [True, True, False]
 
 
 def test_a_stream_that_says_nothing_for_too_long_is_opened_again(tmp_path: Path) -> None:
     end, _, _ = follow(
-        tmp_path, Line(0, 0), Pace(silence_s=0.02, retry_initial_s=0.001, retry_max_s=0.01)
+        tmp_path, Line(0, 0), FollowPace(silence_s=0.02, retry_initial_s=0.001, retry_max_s=0.01)
     )
-    assert end is End.EOF
+    assert end is FollowEnd.EOF
     assert whole(tmp_path)
 
 
 def test_a_garbled_stream_is_opened_again(tmp_path: Path) -> None:
     end, _, _ = follow(tmp_path, Line(b'{"e":"log","at":"x"}\n', b"\n"[:0]))
-    assert end is End.EOF
+    assert end is FollowEnd.EOF
     assert whole(tmp_path)
 
 
 def test_a_disk_that_refuses_costs_patience_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, refused = Mirror.feed, []
+    real, refused = RunMirror.feed, []
 
-    def feed(self: Mirror, data: bytes) -> object:
+    def feed(self: RunMirror, data: bytes) -> object:
         if len(refused) < 3:
             refused.append(data)
             raise OSError(28, "no space left on device")
         return real(self, data)
 
-    monkeypatch.setattr(Mirror, "feed", feed)
+    monkeypatch.setattr(RunMirror, "feed", feed)
     end, _, _ = follow(tmp_path, Line())
-    assert end is End.EOF
+    assert end is FollowEnd.EOF
     assert whole(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("frame", "end"),
     [
-        (b'{"e":"lost","message":"the supervisor was killed"}\n', End.LOST),
-        (b'{"e":"unbegun"}\n', End.UNBEGUN),
+        (b'{"e":"lost","message":"the supervisor was killed"}\n', FollowEnd.LOST),
+        (b'{"e":"unbegun"}\n', FollowEnd.UNBEGUN),
     ],
 )
 def test_what_the_guest_says_of_the_run_ends_the_following(
-    tmp_path: Path, frame: bytes, end: End
+    tmp_path: Path, frame: bytes, end: FollowEnd
 ) -> None:
     seen, follower, _ = follow(tmp_path, Line(frame))
     assert seen is end
-    assert follower.message == ("the supervisor was killed" if end is End.LOST else "")
+    assert follower.message == ("the supervisor was killed" if end is FollowEnd.LOST else "")
 
 
 def test_a_sandbox_that_is_over_ends_the_following_and_a_question_without_answer_does_not(
@@ -164,7 +166,7 @@ def test_a_sandbox_that_is_over_ends_the_following_and_a_question_without_answer
     line = Line(40, 10, 10, 10)
     line.over_answers = [False, Unavailable("no answer"), TimeoutError(), True]
     end, follower, _ = follow(tmp_path, line)
-    assert end is End.OVER
+    assert end is FollowEnd.OVER
     assert len(line.offsets) == 4
     assert not follower.never_reached
 
@@ -173,16 +175,16 @@ def test_a_sandbox_that_was_over_before_the_first_stream_was_never_reached(tmp_p
     line = Line(SandboxOver("sb-1"))
     line.over_answers = [True]
     end, follower, _ = follow(tmp_path, line)
-    assert (end, follower.never_reached, follower.began.is_set()) == (End.OVER, True, False)
+    assert (end, follower.never_reached, follower.began.is_set()) == (FollowEnd.OVER, True, False)
 
 
 def test_a_sandbox_that_was_reached_once_is_not_called_never_reached(tmp_path: Path) -> None:
     line = Line(0, SandboxOver("sb-1"))
     line.over_answers = [False, True]
     end, follower, _ = follow(
-        tmp_path, line, Pace(silence_s=0.02, retry_initial_s=0.001, retry_max_s=0.01)
+        tmp_path, line, FollowPace(silence_s=0.02, retry_initial_s=0.001, retry_max_s=0.01)
     )
-    assert (end, follower.never_reached) == (End.OVER, False)
+    assert (end, follower.never_reached) == (FollowEnd.OVER, False)
 
 
 def test_a_bug_of_ours_is_not_taken_for_a_dropped_stream(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.providers.remote.runs.listing import Listings
-from fleetctl.providers.remote.runs.mirror import Mirror, mark
+from fleetctl.providers.remote.runs.dir_listing import Listings
+from fleetctl.providers.remote.runs.run_mirror import RunMirror, mark_begun
 from tests.unit.providers.remote import frames
 
 RUNS = 3
@@ -46,15 +46,15 @@ def test_the_files_of_a_flushed_run_are_among_the_kept_names(steps: list[tuple[i
     with tempfile.TemporaryDirectory() as place, disk(Path(place)) as kept:
         runs, listings = Path(place), Listings()
         listing = listings.of(runs)
-        mirrors = [Mirror(runs, f"run-{number}", listing=listing) for number in range(RUNS)]
+        mirrors = [RunMirror(runs, f"run-{number}", listing=listing) for number in range(RUNS)]
         for number, step in steps:
             mirror = mirrors[number]
             match step:
                 case "anew":
-                    mirrors[number] = Mirror(runs, f"run-{number}", listing=listing)
+                    mirrors[number] = RunMirror(runs, f"run-{number}", listing=listing)
                 case "begin":
-                    first = mark(runs, f"run-{number}")
-                    mirrors[number] = Mirror(runs, f"run-{number}", listing=listing, fresh=first)
+                    first = mark_begun(runs, f"run-{number}")
+                    mirrors[number] = RunMirror(runs, f"run-{number}", listing=listing, fresh=first)
                 case "line":
                     mirror.feed(frames.started())
                 case "log":
@@ -72,7 +72,7 @@ def test_the_files_of_a_flushed_run_are_among_the_kept_names(steps: list[tuple[i
 def test_one_sync_keeps_the_names_of_all_runs_that_began_before_it(tmp_path: Path) -> None:
     listings = Listings()
     with disk(tmp_path) as kept:
-        mirrors = [Mirror(tmp_path, f"run-{n}", listing=listings.of(tmp_path)) for n in range(5)]
+        mirrors = [RunMirror(tmp_path, f"run-{n}", listing=listings.of(tmp_path)) for n in range(5)]
         for mirror in mirrors:
             mirror.feed(frames.stream(frames.started() + frames.ended(), b"words"))
         for mirror in mirrors:
@@ -84,8 +84,8 @@ def test_who_was_marked_before_another_ended_needs_no_sync_of_the_names(tmp_path
     listing = Listings().of(tmp_path)
     with disk(tmp_path) as kept:
         for number in range(5):
-            assert mark(tmp_path, f"run-{number}")
-        mirrors = [Mirror(tmp_path, f"run-{n}", listing=listing, fresh=True) for n in range(5)]
+            assert mark_begun(tmp_path, f"run-{number}")
+        mirrors = [RunMirror(tmp_path, f"run-{n}", listing=listing, fresh=True) for n in range(5)]
         for mirror in mirrors:
             mirror.feed(frames.started() + frames.ended())
             mirror.flush()

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.remote.sandboxes.creates import Makings
+from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreates
 
 
 class Scene:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.made = asyncio.Event()
-        self.makings = Makings(self.told.append, give_up_s=5.0)
+        self.makings = PendingCreates(self.told.append, give_up_s=5.0)
 
     async def work(self) -> str:
         await self.made.wait()

@@ -10,14 +10,19 @@ from typing import Any
 from aiohttp import web
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.contract.endpoints import EndpointAccess
-from fleetctl.providers.remote.relay.messages import News, Request, read, written
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
 from fleetctl.providers.remote.relay.outbox import Outbox
+from fleetctl.providers.remote.relay.relay_messages import (
+    RelayAnswer,
+    RelayRequest,
+    read_message,
+    write_answer,
+)
 from fleetctl.providers.remote.relay.relays import Relays
-from fleetctl.providers.remote.runs.follower import Pace, SandboxOver
+from fleetctl.providers.remote.runs.follower import FollowPace, SandboxOver
 
 LONG_S = 300.0  # far more than anything here takes
-QUICK = Pace(retry_initial_s=0.01, retry_max_s=0.05)
+QUICK = FollowPace(retry_initial_s=0.01, retry_max_s=0.05)
 PIECES = 20
 
 
@@ -241,7 +246,9 @@ def test_what_is_ready_at_the_same_time_goes_in_one_write() -> None:
 
 def test_what_no_guest_writes_is_no_request() -> None:
     good = {"n": "a.1", "method": "POST", "path": "/v1/x", "headers": {}, "body": "é", "have": 0}
-    assert read(json.dumps(good)) == Request("a.1", "POST", "/v1/x", {}, "é".encode(), 0)
+    assert read_message(json.dumps(good)) == RelayRequest(
+        "a.1", "POST", "/v1/x", {}, "é".encode(), 0
+    )
     for wrong in (
         {"path": "v1"},
         {"path": "/a b"},
@@ -252,13 +259,13 @@ def test_what_no_guest_writes_is_no_request() -> None:
         {"have": -1},
         {"b64": "?"},
     ):
-        assert read(json.dumps({**good, **wrong})) is None
-    assert read("bash: warning") is None and read("[1]") is None
+        assert read_message(json.dumps({**good, **wrong})) is None
+    assert read_message("bash: warning") is None and read_message("[1]") is None
 
 
 def test_a_long_answer_is_cut_and_its_letters_are_kept() -> None:
-    news = News(200, {"content-type": "x"}, bytearray("é".encode() * 2**20), end=True)
-    lines = [json.loads(it) for it in written("a.1", news).splitlines()]
+    news = RelayAnswer(200, {"content-type": "x"}, bytearray("é".encode() * 2**20), end=True)
+    lines = [json.loads(it) for it in write_answer("a.1", news).splitlines()]
     assert [sorted(it) for it in lines] == [
         ["headers", "n", "piece", "status"],
         ["end", "n", "piece"],

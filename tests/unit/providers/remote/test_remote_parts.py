@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Ended
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.remote.connection.token_bucket import Bucket
-from fleetctl.providers.remote.runs import scratch
-from fleetctl.providers.remote.runs.guest_order import Place, guest_order
-from fleetctl.providers.remote.runs.lifetimes import MARK, told_apart, work_s
-from fleetctl.providers.remote.sandboxes import names
+from fleetctl.providers.remote.connection.token_bucket import TokenBucket
+from fleetctl.providers.remote.runs import job_cleanup
+from fleetctl.providers.remote.runs.guest_order import SandboxContext, guest_order
+from fleetctl.providers.remote.runs.lifetimes import MARK, mark_expired, work_s
+from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.specs.blocks.template import Template
 from tests.unit.providers.remote import frames
 
 
-def told_of(template: dict[str, Any], place: Place, **changes: Any) -> dict[str, Any]:
+def told_of(template: dict[str, Any], place: SandboxContext, **changes: Any) -> dict[str, Any]:
     """What the guest is told, as what it reads."""
     return json.loads(json.dumps(guest_order(order(template, **changes), place)))
 
@@ -41,39 +41,41 @@ def order(template: dict[str, Any], **changes: Any) -> RunRequest:
 def test_names_that_no_provider_takes_are_told_apart_by_all_of_them() -> None:
     long = "a" * 200
     runs = [long, f"{long}b", f"b{long}", f"{long[:100]}b{long[:100]}", "a/b", "a b"]
-    assert len({names.sandbox_name(run) for run in runs}) == len(runs)
+    assert len({sandbox_names.sandbox_name(run) for run in runs}) == len(runs)
 
 
 @given(run=st.text(min_size=1, max_size=120), other=st.text(min_size=1, max_size=120))
 def test_every_name_and_tag_is_one_that_a_provider_takes_and_tells_runs_apart(
     run: str, other: str
 ) -> None:
-    name = names.sandbox_name(run)
-    assert name == names.sandbox_name(run)
+    name = sandbox_names.sandbox_name(run)
+    assert name == sandbox_names.sandbox_name(run)
     assert 0 < len(name) <= 64
     assert all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
-    assert (names.sandbox_name(other) == name) == (other == run)
-    carried = names.tags(order({"command": ["x"]}, run=run, resource=other), "store", 12.5)
+    assert (sandbox_names.sandbox_name(other) == name) == (other == run)
+    carried = sandbox_names.sandbox_tags(
+        order({"command": ["x"]}, run=run, resource=other), "store", 12.5
+    )
     for text in [*carried, *carried.values()]:
         assert 0 < len(text) <= 63
         assert all(c.isascii() and (c.isalnum() or c in "._-") for c in text)
 
 
 def test_tags_say_whose_a_sandbox_is_and_for_what_run() -> None:
-    carried = names.tags(order({"command": ["x"]}), "store-a", 12.5)
-    assert names.is_of(carried, "store-a", "fl-abc")
-    assert names.is_ours(carried, "store-a")
-    assert not names.is_ours(carried, "store-b")
-    assert not names.is_of(carried, "store-a", "fl-xyz")
-    assert not names.is_ours({}, "store-a")
-    assert (names.run_of(carried), names.made_at_s(carried)) == ("fl-abc", 12.0)
-    assert (names.run_of({}), names.made_at_s({"made-at": "soon"})) == ("", 0.0)
+    carried = sandbox_names.sandbox_tags(order({"command": ["x"]}), "store-a", 12.5)
+    assert sandbox_names.is_of(carried, "store-a", "fl-abc")
+    assert sandbox_names.is_ours(carried, "store-a")
+    assert not sandbox_names.is_ours(carried, "store-b")
+    assert not sandbox_names.is_of(carried, "store-a", "fl-xyz")
+    assert not sandbox_names.is_ours({}, "store-a")
+    assert (sandbox_names.run_of(carried), sandbox_names.made_at_s(carried)) == ("fl-abc", 12.0)
+    assert (sandbox_names.run_of({}), sandbox_names.made_at_s({"made-at": "soon"})) == ("", 0.0)
 
 
 def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
     async def play() -> list[float]:
         loop = asyncio.get_running_loop()
-        bucket, began_s, passed = Bucket(50.0, 3), loop.time(), []
+        bucket, began_s, passed = TokenBucket(50.0, 3), loop.time(), []
 
         async def one() -> None:
             await bucket.take()
@@ -92,7 +94,7 @@ def test_a_bucket_that_is_held_lets_nobody_through_and_a_cancelled_wait_gives_it
 ):
     async def play() -> None:
         loop = asyncio.get_running_loop()
-        bucket = Bucket(1.0, 2)
+        bucket = TokenBucket(1.0, 2)
         began_s = loop.time()
         bucket.hold(0.05)
         await bucket.take()
@@ -119,7 +121,9 @@ def test_the_guest_is_told_all_of_a_command_and_no_secret_value() -> None:
             {"name": "ro", "mountPath": "/ro", "readOnly": True},
         ],
     }
-    place = Place("sb-1", setup=[("git", "clone")], source="/code", syncs=True, left_s=100.0)
+    place = SandboxContext(
+        "sb-1", setup=[("git", "clone")], source="/code", syncs=True, left_s=100.0
+    )
     told = told_of(template, place, secrets={"TOKEN": "hush"})
     assert told["argv"] == ["/bin/sh", "-c", "echo hi"]
     assert (told["mode"], told["code"], told["timeout_s"]) == ("exec", None, 5.0)
@@ -155,7 +159,7 @@ def test_the_shorter_of_the_tasks_limit_and_the_sandboxs_life_counts(
     asked_s: float | None, left_s: float | None, timeout_s: float | None, marked: bool
 ) -> None:
     template = {"python": "pass", "timeoutSeconds": asked_s}
-    told = told_of(template, Place("sb-1", left_s=left_s))
+    told = told_of(template, SandboxContext("sb-1", left_s=left_s))
     assert told["timeout_s"] == timeout_s
     assert (told["identity"]["keeper"], MARK in told["identity"]) == ("sb-1", marked)
     assert (told["mode"], told["argv"]) == ("python", [])
@@ -175,7 +179,7 @@ def test_a_sandbox_lives_long_enough_for_all_of_the_grace(
 
 def test_a_template_without_work_is_refused() -> None:
     with pytest.raises(Refused, match="no work"):
-        guest_order(order({}), Place("sb-1"))
+        guest_order(order({}), SandboxContext("sb-1"))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_the_end_of_a_sandboxs_life_is_not_the_tasks_own_time_limit(
     identity = {MARK: True} if marked else {}
     (tmp_path / "run-0.jsonl").write_bytes(frames.started(**identity))
     seen = Ended("run-0", "sb-1", 1.0, 2.0, False, False, reason, "", None, 0)
-    after = told_apart(seen, tmp_path)
+    after = mark_expired(seen, tmp_path)
     assert isinstance(after, Ended)
     assert (after.reason, after.infrastructure) == told
 
@@ -203,8 +207,8 @@ def test_scratch_goes_and_logs_stay_when_they_are_to_be_kept(tmp_path: Path) -> 
         (job / path).parent.mkdir(parents=True, exist_ok=True)
         (job / path).write_text("x")
     for _ in range(2):
-        scratch.remove(tmp_path, "remote", "uid-1", keep_logs=True)
+        job_cleanup.remove_job_files(tmp_path, "remote", "uid-1", keep_logs=True)
     assert sorted(path.name for path in job.iterdir()) == ["builds", "runs"]
     for _ in range(2):
-        scratch.remove(tmp_path, "remote", "uid-1", keep_logs=False)
+        job_cleanup.remove_job_files(tmp_path, "remote", "uid-1", keep_logs=False)
     assert not job.exists()

@@ -13,11 +13,11 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone, Observation
 from fleetctl.providers.contract.base import SANDBOX_CLOSED, RunRef, RunRequest
-from fleetctl.providers.remote.runs import runs
-from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.providers.remote.runs.runs import RemoteRuns
-from fleetctl.providers.remote.sandboxes.base import Work
+from fleetctl.providers.remote.runs import remote_runs
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.providers.remote.runs.remote_runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork
 from fleetctl.specs.blocks.template import Template
 from tests.unit.providers.remote import frames
 from tests.unit.providers.remote.scripted import QUICK, Script
@@ -35,7 +35,7 @@ class Scene:
         self.told: list[str] = []
         self.runs = self.again()
 
-    def again(self, pace: Pace = QUICK) -> RemoteRuns:
+    def again(self, pace: FollowPace = QUICK) -> RemoteRuns:
         """The next controller's."""
         self.runs = RemoteRuns(self.home, "remote", self.script, notify=self.told.append, pace=pace)
         return self.runs
@@ -50,7 +50,7 @@ class Scene:
 
     async def begin(self, run: str = "run-0", sandbox: str = "", handle: str = "sb-1") -> RunRef:
         order = self.order(run, sandbox, handle)
-        await self.runs.begin(order, Work({}))
+        await self.runs.begin(order, RunWork({}))
         return RunRef(run, order.sandbox, handle, 0, "uid-1")
 
     async def see(self, ref: RunRef) -> Observation | None:
@@ -371,7 +371,7 @@ def test_an_idle_sandbox_that_went_is_noticed_without_asking_all_the_time(
         for _ in range(20):
             await scene.see(ref)
         assert scene.script.calls.count("fate") <= 1
-        monkeypatch.setattr("fleetctl.providers.remote.runs.runs.FATE_ASKED_EVERY_S", 0.0)
+        monkeypatch.setattr("fleetctl.providers.remote.runs.remote_runs.FATE_ASKED_EVERY_S", 0.0)
         seen = await scene.see(ref)
         assert isinstance(seen, Ended)
         assert not seen.sandbox_open
@@ -478,7 +478,7 @@ def test_a_run_that_nobody_began_comes_to_an_end_after_a_restart(
     play: Callable[[Tale], None], monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
     """An earlier controller took it for begun, and its order is no more."""
-    monkeypatch.setattr(runs, "FATE_ASKED_EVERY_S", 0.0)
+    monkeypatch.setattr(remote_runs, "FATE_ASKED_EVERY_S", 0.0)
 
     async def tale(scene: Scene) -> None:
         scene.again(replace(QUICK, begin_s=600.0 if gone else 0.1))
@@ -575,7 +575,7 @@ def test_what_is_forgotten_is_followed_no_more(play: Callable[[Tale], None]) -> 
 def test_memory_of_ended_runs_is_bounded_and_they_are_told_all_the_same(
     play: Callable[[Tale], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.providers.remote.runs.runs.TRACKED_MAX", 4)
+    monkeypatch.setattr("fleetctl.providers.remote.runs.remote_runs.TRACKED_MAX", 4)
 
     async def tale(scene: Scene) -> None:
         refs = []

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fleetctl.common import tasks
-from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.providers.remote.runs.mirror import Mirror
-from fleetctl.providers.remote.runs.tracked import Phase, Tracked
-from fleetctl.providers.remote.sandboxes.ends import Closings
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.providers.remote.runs.run_mirror import RunMirror
+from fleetctl.providers.remote.runs.tracked_run import TrackedPhase, TrackedRun
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+from fleetctl.providers.remote.sandboxes.terminations import Terminations
 
 
 class Interrupted:
@@ -46,13 +46,15 @@ def test_a_stream_that_swallows_its_cancellation_is_left_all_the_same(
 
     async def left() -> None:
         sandboxes: Any = Interrupted()
-        tracked = Tracked("r", "sb-1", Mirror(tmp_path, "r"), work=None, sandbox_open=lambda: None)
-        pace = Pace(retry_initial_s=0.001)
-        tracked.look_after(sandboxes, Closings(sandboxes), lambda _: None, pace)
+        tracked = TrackedRun(
+            "r", "sb-1", RunMirror(tmp_path, "r"), work=None, sandbox_open=lambda: None
+        )
+        pace = FollowPace(retry_initial_s=0.001)
+        tracked.look_after(sandboxes, Terminations(sandboxes), lambda _: None, pace)
         await sandboxes.waits.wait()
-        async with asyncio.timeout(60):  # else it would wait for ever
+        async with asyncio.timeout(300):  # else it would wait for ever
             await tracked.sandbox_ended()
-        assert tracked.phase is Phase.OVER
+        assert tracked.phase is TrackedPhase.OVER
         assert tracked.crash is None
 
     asyncio.run(left())

@@ -1,1 +1,1 @@
-"""What a Job waits for before its work begins: a queue's word, and all of its nodes."""
+"""The waits of a Job before its work begins: for a queue's admission, and for all of its nodes."""

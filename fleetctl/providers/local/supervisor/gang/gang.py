@@ -1,7 +1,7 @@
-"""The nodes of one attempt: what each is ordered, who is ready, and how each has ended.
+"""Tracks the nodes of an attempt: the order of each node, its readiness and its end.
 
-Made and asked by supervise.py, which forks and ends the processes. All nodes are forked and wait;
-the last that is ready lets all of them begin.
+Made and called by supervise.py, which forks and ends the processes. All nodes are forked and wait;
+the last ready node lets all begin.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ CONSEQUENCE = "NodeEnded"
 OF_ONE_NODE = frozenset({"OOMKilled", "TooManyProcesses"})
 
 
-class Member(Protocol):
+class GangMember(Protocol):
     """The sandbox of a node. channel: on which its process waits for the word to begin."""
 
     rank: int
     channel: Optional[int]
 
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=GangMember)
 
 
-class Gang(Generic[M]):
-    """order: of the whole attempt; `nodes`, `procs` and `gpus` (devices of all nodes) are in it."""
+class LocalGang(Generic[M]):
+    """The nodes of an attempt on this machine. order: of the whole attempt; `nodes`, `procs` and
+    `gpus` (devices of all nodes) are in it.
+    """
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
@@ -49,15 +51,21 @@ class Gang(Generic[M]):
         self.begun = False
         self.stragglers = Stragglers()
         self._ready: set[int] = set()
-        self.addresses = _addresses(self.count)
+        self.addresses = _node_addresses(self.count)
         self._held = [_free_port()]
         self._ray = self._ray_of() if order.get("ray") else None
         self._told_of_ray = own_variables(self._ray) if self._ray is not None else {}
 
     def order_of(self, rank: int) -> dict[str, Any]:
-        """What one node is ordered. Raises OSError."""
+        """Returns the order of a node. Raises OSError."""
         order, each = self.order, len(self.order["gpus"]) // self.count
-        rendezvous = variables(rank, self.addresses, self.port, order["procs"], _interface())
+        rendezvous = variables(
+            rank,
+            self.addresses,
+            self.port,
+            order["procs"],
+            _loopback_name(),
+        )
         made = {
             **order,
             "run": node_name(order["run"], rank),
@@ -73,16 +81,21 @@ class Gang(Generic[M]):
             made["variables"] = {**made["variables"], **self._told_of_ray}
         if rank:
             # Node 0 speaks for all: its time, its metrics, and whether it gets on, see `rank`.
-            made.update(timeout_s=None, wandb=None, metrics=None)
+            made.update(
+                timeout_s=None,
+                wandb=None,
+                metrics=None,
+            )
         return made
 
     def _ray_of(self) -> dict[str, Any]:
-        """What guest/nodes/ray.py is told, of any node. Two clusters on one machine share no port
-        and no directory. Raises OSError.
+        """Returns the order for guest/nodes/ray.py, of any node. Two clusters on one machine share
+        no port and no directory. Raises OSError.
         """
-        asked, ports = self.order["ray"], [_free_port() for _ in range(3)]
+        asked = self.order["ray"]
+        ports = [_free_port() for _ in range(3)]
         self._held += ports
-        head, client, dashboard = map(_number, ports)
+        head, client, dashboard = map(_port_number, ports)
         head = asked["port"] or head
         return {
             "addresses": self.addresses,
@@ -96,31 +109,37 @@ class Gang(Generic[M]):
 
     @property
     def port(self) -> int:
-        """Nobody else gets it before node 0 begins."""
-        return _number(self._held[0])
+        """A port that stays reserved until node 0 begins."""
+        return _port_number(self._held[0])
 
     def is_ready(self, member: M) -> bool:
-        """Take note; True when this was the last one."""
+        """Notes that a node is ready; True when this was the last one."""
         self._ready.add(member.rank)
         return not self.begun and len(self._ready) == self.count
 
     def begin(self, resumed: Optional[dict[str, Any]]) -> None:
-        """Let all of them go on at once. resumed: the step and the path of the checkpoint that node
-        0 goes on from, which is that of the others too.
+        """Lets all nodes go on at once. resumed: the step and the path of the checkpoint that node
+        0 goes on from, as do the others.
         """
         self.begun = True
         self.close()
         word = (compact(resumed) + "\n").encode()
         for member in self.members:
             if member.channel is not None:
-                with suppress(BrokenPipeError):  # it has ended since, which is heard next
+                with suppress(BrokenPipeError):  # it has ended since, which is reported next
                     os.write(member.channel, word)
 
     def close(self) -> None:
         for port in self._held:
             port.close()
 
-    def ended(self, member: M, why: str, result: str, ended: dict[str, Any]) -> None:
+    def ended(
+        self,
+        member: M,
+        why: str,
+        result: str,
+        ended: dict[str, Any],
+    ) -> None:
         """A node is over. why: for what we ended it, or ""."""
         end = self.ends[member.rank] = dict(ended)
         if why == CONSEQUENCE:
@@ -135,18 +154,18 @@ class Gang(Generic[M]):
         return [it for it in self.members if self.ends[it.rank] is None]
 
     def decides(self, member: M) -> bool:
-        """Whether the end of this node ends the others: it failed."""
+        """Returns whether the end of this node ends the others: it failed."""
         end = self.ends[member.rank]
         return end is not None and not end["ok"]
 
     def end(self) -> tuple[str, dict[str, Any]]:
-        """(the result's line, the fields of the end record), once all nodes are over."""
+        """Returns (the result's line, the fields of the end record), once all nodes are over."""
         ended = whole_end([it for it in self.ends if it is not None])
         ended["at"] = time.time()
         return self.result if ended["ok"] else "", ended
 
     def table(self) -> list[dict[str, Any]]:
-        """How each stands, by rank."""
+        """Returns a row for each node, by rank."""
         return [
             {
                 "state": state_of(end),
@@ -157,15 +176,19 @@ class Gang(Generic[M]):
         ]
 
 
-def _addresses(count: int) -> list[str]:
-    """Elsewhere than on Linux the loopback has one address, and ports tell nodes apart."""
+def _node_addresses(count: int) -> list[str]:
+    """Returns an address for each node. Elsewhere than on Linux the loopback has one address, and
+    ports distinguish nodes.
+    """
     if sys.platform != "linux":
         return ["127.0.0.1"] * count
     return [f"127.0.0.{FIRST_ADDRESS + rank}" for rank in range(count)]
 
 
-def _interface() -> str:
-    return "lo" if sys.platform == "linux" else "lo0"
+def _loopback_name() -> str:
+    if sys.platform == "linux":
+        return "lo"
+    return "lo0"
 
 
 def _free_port() -> socket.socket:
@@ -180,6 +203,6 @@ def _free_port() -> socket.socket:
     return made
 
 
-def _number(port: socket.socket) -> int:
+def _port_number(port: socket.socket) -> int:
     found: int = port.getsockname()[1]
     return found

@@ -1,1 +1,1 @@
-"""What the supervisor waits for: descriptors, times and clients."""
+"""Waits of the supervisor: for descriptors, times and clients."""

@@ -12,14 +12,14 @@ from typing import Any, Callable, Optional
 
 from .poller import Poller
 
-UNREAD_BYTES_MAX = 64 * 1024 * 1024  # of one line that has not ended: an order with its parameters
+UNREAD_BYTES_MAX = 64 * 1024 * 1024  # in a single unfinished line: an order with its parameters
 DESCRIPTORS_MAX = 3  # in one message: the streams of a visit
 UNSENT_BYTES_MAX = 16 * 1024 * 1024
 
-Handler = Callable[["Client", dict[str, Any]], None]
+Handler = Callable[["SocketClient", dict[str, Any]], None]
 
 
-class Client:
+class SocketClient:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.incoming = bytearray()
@@ -27,8 +27,8 @@ class Client:
         self.descriptors: list[int] = []  # that came and were not asked for yet
 
 
-class Clients:
-    """All connections; `handle` is called for each message."""
+class SocketClients:
+    """Holds all connections; `handle` is called for each message."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Clients:
         listener: socket.socket,
         hello: dict[str, Any],
         handle: Handler,
-        gone: Callable[[Client], None],
+        gone: Callable[[SocketClient], None],
     ) -> None:
         """gone: called with a client that has left."""
         self._poller = poller
@@ -44,21 +44,21 @@ class Clients:
         self._hello = hello
         self._handle = handle
         self._gone = gone
-        self._all: list[Client] = []
+        self._all: list[SocketClient] = []
         listener.setblocking(False)
         poller.watch(listener.fileno(), self._accept)
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def tell(self, client: Optional[Client], message: str) -> None:
-        """Queue a JSON text for one client, or for all when it is None."""
+    def tell(self, client: Optional[SocketClient], message: str) -> None:
+        """Queues a JSON text for one client, or for all when client is None."""
         data = (message + "\n").encode()
         for one in self._all if client is None else [client]:
             one.outgoing += data
 
     def flush(self) -> None:
-        """Send what is queued, as far as each client takes it."""
+        """Sends what is queued, as far as each client takes it."""
         for client in list(self._all):
             if client.outgoing:
                 self._send(client)
@@ -75,14 +75,14 @@ class Clients:
         self.adopt(connection)
 
     def adopt(self, connection: socket.socket) -> None:
-        """Greet and serve whoever is at the other end."""
+        """Greets and serves the client at the other end."""
         connection.setblocking(False)
-        client = Client(connection)
+        client = SocketClient(connection)
         self._all.append(client)
         self._poller.watch(connection.fileno(), self._read, client)
         self.tell(client, json.dumps(self._hello))
 
-    def _read(self, client: Client) -> None:
+    def _read(self, client: SocketClient) -> None:
         try:
             data, descriptors, _, _ = socket.recv_fds(
                 client.connection, 1024 * 1024, DESCRIPTORS_MAX
@@ -101,7 +101,7 @@ class Clients:
         for line in lines:
             self._handle(client, json.loads(line))
 
-    def _send(self, client: Client) -> None:
+    def _send(self, client: SocketClient) -> None:
         try:
             sent = client.connection.send(client.outgoing)
             del client.outgoing[:sent]
@@ -113,7 +113,7 @@ class Clients:
         if len(client.outgoing) > UNSENT_BYTES_MAX:
             self._drop(client)
 
-    def _drop(self, client: Client) -> None:
+    def _drop(self, client: SocketClient) -> None:
         if client in self._all:
             self._all.remove(client)
             self._poller.forget(client.connection.fileno())

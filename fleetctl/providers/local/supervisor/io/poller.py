@@ -1,7 +1,7 @@
 """Waits for descriptors to become readable. Does what `selectors` does, without its objects.
 
-The supervisor's memory is shared with the tasks that it forks: what it touches for each task must
-be copied for each task, so its inner loop makes do with little.
+The supervisor's memory is shared with the tasks that it forks: memory that it touches for a task
+must be copied for each task, so its inner loop makes do with little.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ class Poller:
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
         self._poll = None if self._epoll else select.poll()
 
-    def watch(self, descriptor: int, act: Act, *arguments: Any) -> None:
-        """Call `act(*arguments)` whenever there is something to read, or the other end closed."""
+    def watch(
+        self,
+        descriptor: int,
+        act: Act,
+        *arguments: Any,
+    ) -> None:
+        """Calls `act(*arguments)` whenever there is data to read, or the other end closed."""
         self._acts[descriptor] = (act, arguments)
         if self._epoll is not None:
             self._epoll.register(descriptor, select.EPOLLIN)
@@ -27,7 +32,7 @@ class Poller:
             self._poll.register(descriptor, select.POLLIN)
 
     def forget(self, descriptor: int) -> None:
-        """Before the descriptor is closed."""
+        """Stops watching a descriptor; to be called before it is closed."""
         del self._acts[descriptor]
         if self._epoll is not None:
             self._epoll.unregister(descriptor)
@@ -35,7 +40,7 @@ class Poller:
             self._poll.unregister(descriptor)
 
     def wait(self, timeout_s: Optional[float]) -> None:
-        """Wait once, and act on all that is readable."""
+        """Waits once, and acts on all that is readable."""
         for descriptor, _ in self._ready(timeout_s):
             act = self._acts.get(descriptor)  # an earlier act may have made it be forgotten
             if act is not None:

@@ -1,4 +1,4 @@
-"""What is to happen later in the supervisor: a heap of calls with their monotonic times."""
+"""Later calls of the supervisor: a heap with their monotonic times."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ class Timers:
         heapq.heappush(self._heap, (time.monotonic() + delay_s, next(self._counter), act))
 
     def wait_s(self) -> Optional[float]:
-        """Seconds until the next call is due; None when nothing is."""
-        return max(0.0, self._heap[0][0] - time.monotonic()) if self._heap else None
+        """Returns the seconds until the next call is due; None without calls."""
+        if self._heap:
+            return max(0.0, self._heap[0][0] - time.monotonic())
+        return None
 
     def run_due(self) -> None:
         now = time.monotonic()

@@ -1,1 +1,1 @@
-"""What a run may see and do: namespaces, mounts, volumes, privileges."""
+"""Isolation of a run: namespaces, mounts, volumes, privileges."""

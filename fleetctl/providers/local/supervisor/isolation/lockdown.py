@@ -1,7 +1,7 @@
-"""What a process gives up for good: capabilities, new privileges, and (Landlock) writing elsewhere.
+"""Makes a process give up for good: capabilities, new privileges, and (Landlock) writing elsewhere.
 
 Called once by the supervisor after its namespaces stand, so that every run inherits it; or by each
-run itself where runs still have to mount something of their own.
+run itself where runs still have to mount directories of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Sequence
 
 from . import syscalls
 
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_CREATE_RULESET = 444
+_ADD_RULE = 445
+_RESTRICT_SELF = 446
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
 # Before ABI 2 every rename across directories is denied, which breaks git and pip; then it is left
@@ -45,12 +47,14 @@ def landlock_abi() -> int:
         abi = syscalls.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
     except OSError:
         return 0
-    return abi if abi >= _ABI_MIN else 0
+    if abi >= _ABI_MIN:
+        return abi
+    return 0
 
 
 def allow_writes_only_to(places: Sequence[int]) -> bool:
-    """Landlock on this process and all that it starts; `places` are open directories. False = not
-    here.
+    """Applies Landlock to this process and all that it starts. places: open directories. False =
+    not here.
     """
     abi = landlock_abi()
     if not abi:
@@ -64,7 +68,13 @@ def allow_writes_only_to(places: Sequence[int]) -> bool:
             if not stat.S_ISDIR(os.fstat(place).st_mode):
                 allowed &= _WRITE_FILE | _TRUNCATE
             rule = _PathBeneath(allowed, place)
-            syscalls.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
+            syscalls.syscall(
+                _ADD_RULE,
+                ruleset,
+                _PATH_BENEATH,
+                ctypes.byref(rule),
+                0,
+            )
         syscalls.syscall(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)

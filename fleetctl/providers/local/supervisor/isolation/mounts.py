@@ -1,6 +1,6 @@
-"""The file tree that runs see: the host's, read-only, with our own things at their places.
+"""The file tree that runs see: the host's, read-only, with our own directories at their paths.
 
-Built inside a fresh mount namespace by spaces.py. Nothing is created on the host: where a mount
+Built inside a fresh mount namespace by spaces.py. No file is created on the host: where a mount
 point is missing, its directory is replaced by a tmpfs that shows the same entries plus the new one.
 """
 
@@ -15,13 +15,19 @@ SHADOW_ENTRIES_MAX = 4096  # each entry becomes one mount; beyond this the set-u
 OWN = ("proc", "tmp")  # top-level entries that runs get fresh
 
 
-class Tree:
+class MountTree:
     """A root under construction at `top`; paths are those that runs will see."""
 
     def __init__(self, top: str) -> None:
         self.top = top
         self._made: set[str] = {""}  # directories of ours (tmpfs), where entries can be made freely
-        syscalls.mount("tmpfs", top, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755")
+        syscalls.mount(
+            "tmpfs",
+            top,
+            "tmpfs",
+            syscalls.MS_NOSUID | syscalls.MS_NODEV,
+            "mode=0755",
+        )
         # So that binding a host directory that holds `top` does not copy the tree into itself.
         syscalls.mount("none", top, None, syscalls.MS_UNBINDABLE)
         for name in os.listdir("/"):
@@ -34,14 +40,26 @@ class Tree:
         """An empty directory of our own at `path`, hiding what is there."""
         self.place(path)
         flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
-        syscalls.mount("tmpfs", self.top + path, "tmpfs", flags, f"mode={mode}")
+        syscalls.mount(
+            "tmpfs",
+            self.top + path,
+            "tmpfs",
+            flags,
+            f"mode={mode}",
+        )
         self._made.add(path)
 
     def proc(self) -> None:
         syscalls.mount("proc", self.top + "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV)
 
-    def bind(self, source: str, path: str, *, read_only: bool) -> None:
-        """Show the host's directory `source` at `path`."""
+    def bind(
+        self,
+        source: str,
+        path: str,
+        *,
+        read_only: bool,
+    ) -> None:
+        """Shows the host's directory `source` at `path`."""
         self.place(path)
         syscalls.mount(source, self.top + path, None, syscalls.MS_BIND | syscalls.MS_REC)
         if read_only:
@@ -62,7 +80,7 @@ class Tree:
         os.symlink(target, self.top + path)
 
     def place(self, path: str) -> None:
-        """Make sure that `path` is a directory in the tree."""
+        """Makes sure that `path` is a directory in the tree."""
         if os.path.isdir(self.top + path):
             return
         parent = os.path.dirname(path)
@@ -74,7 +92,7 @@ class Tree:
             self._made.add(path.rstrip("/"))
 
     def _own(self, path: str) -> None:
-        """Make `path` a directory in which we can make entries."""
+        """Makes `path` a directory in which we can make entries."""
         path = path.rstrip("/")
         if path in self._made:
             return
@@ -86,11 +104,11 @@ class Tree:
         self._shadow(path)
 
     def _shadow(self, path: str) -> None:
-        """Replace a host directory by a tmpfs that shows its entries."""
+        """Replaces a host directory by a tmpfs that shows its entries."""
         try:
             real = os.open(self.top + path, os.O_RDONLY | os.O_DIRECTORY)
         except PermissionError:
-            self._empty(path)  # what we may not look into shows nothing either way
+            self._empty(path)  # a directory that we may not read shows no entries either way
             return
         try:
             names = os.listdir(real)
@@ -106,14 +124,27 @@ class Tree:
 
     def _empty(self, path: str) -> None:
         flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
-        syscalls.mount("tmpfs", self.top + path, "tmpfs", flags, "mode=0755")
+        syscalls.mount(
+            "tmpfs",
+            self.top + path,
+            "tmpfs",
+            flags,
+            "mode=0755",
+        )
         self._made.add(path)
 
-    def _show(self, path: str, *, source: str = "", writable: bool) -> None:
-        """The host's entry at the same place: a bind of directories and files, a copy of
+    def _show(
+        self,
+        path: str,
+        *,
+        source: str = "",
+        writable: bool,
+    ) -> None:
+        """Shows the host's entry at the same path: a bind of directories and files, a copy of
         symlinks.
         """
-        source, target = source or path, self.top + path
+        source = source or path
+        target = self.top + path
         try:
             kind = os.lstat(source).st_mode
         except OSError:

@@ -19,11 +19,11 @@ from . import spaces
 RECORD = "links.json"  # in a session's directory: [[path, target], ...]
 
 
-def make(config: dict[str, Any], directory: str) -> list[str]:
-    """A sentence for each path that cannot be made. Raises OSError for one that another session
-    has with another volume: code that opens it would write into that.
+def make_links(config: dict[str, Any], directory: str) -> list[str]:
+    """Makes the links of volumes; returns a sentence for each path that cannot be made. Raises
+    OSError for a path that another session links to another volume: code would write into that.
     """
-    with _alone(directory):
+    with _lock_links(directory):
         taken = dict(_used_by_others(directory))
         for volume in config["volumes"]:
             path = volume["mount_path"]
@@ -38,11 +38,11 @@ def make(config: dict[str, Any], directory: str) -> list[str]:
     return remarks
 
 
-def release(config: dict[str, Any], directory: str) -> None:
-    """Remove what nobody else uses."""
+def release_links(config: dict[str, Any], directory: str) -> None:
+    """Removes links without other users."""
     if "made_links" not in config:
         return
-    with _alone(directory):
+    with _lock_links(directory):
         os.unlink(os.path.join(directory, RECORD))
         used = {path for path, _ in _used_by_others(directory)}
         config["made_links"] = [link for link in config["made_links"] if link[0] not in used]
@@ -57,13 +57,13 @@ def _used_by_others(directory: str) -> Iterator[tuple[str, str]]:
             with open(os.path.join(room, RECORD), encoding="utf-8") as file:
                 links = json.load(file)
         except (OSError, ValueError):
-            continue  # it has none, or is going
+            continue  # it has no record, or is going
         if room != directory and is_held(os.path.join(room, "lock")):
             yield from ((path, target) for path, target in links)
 
 
 @contextmanager
-def _alone(directory: str) -> Iterator[None]:
+def _lock_links(directory: str) -> Iterator[None]:
     path = os.path.join(os.path.dirname(directory), "links.lock")
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -16,13 +16,13 @@ TOP = "/tmp"  # noqa: S108 - in namespaces the runs' own; else what is made ther
 DIGITS = 10
 
 
-def prepare(supervisor: str) -> str:
-    """A directory for the names of this supervisor's runs; "" where there can be none.
+def prepare_names(supervisor: str) -> str:
+    """Returns a directory for the names of this supervisor's runs; "" where it cannot be made.
 
     supervisor: the supervisor's own directory, which names it: the next supervisor there finds it
     again.
     """
-    path = _path(supervisor)
+    path = _names_dir(supervisor)
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:  # of a supervisor that was killed, or of somebody who wants to be us
@@ -32,9 +32,13 @@ def prepare(supervisor: str) -> str:
     return path
 
 
-def name(directory: str, work: str, temporary: str) -> str:
-    """A short name of `temporary`, or its own where none can be made. Mended when a run took it
-    away: the next one in the same work directory counts on it.
+def short_name(
+    directory: str,
+    work: str,
+    temporary: str,
+) -> str:
+    """Returns a short name of `temporary`, or its own where no short one can be made. Fixed when a
+    run took it away: the next run in the same work directory counts on it.
     """
     short = f"{directory}/{os.path.basename(work)}"
     try:
@@ -44,12 +48,14 @@ def name(directory: str, work: str, temporary: str) -> str:
             os.symlink(temporary, short)
     except OSError:
         return temporary
-    return short if directory else temporary
+    if directory:
+        return short
+    return temporary
 
 
-def remove(supervisor: str) -> None:
-    """What `prepare` and `name` made. Nothing happens when there is nothing."""
-    path = _path(supervisor)
+def remove_names(supervisor: str) -> None:
+    """Removes the names that `prepare_names` and `short_name` made, if any."""
+    path = _names_dir(supervisor)
     try:
         if not _is_ours(path):
             return
@@ -57,10 +63,10 @@ def remove(supervisor: str) -> None:
             os.unlink(f"{path}/{one}")
         os.rmdir(path)
     except OSError:
-        return  # a run has put something there; it is short of nothing but a name
+        return  # a run has put a file there; only a name is wasted
 
 
-def _path(supervisor: str) -> str:
+def _names_dir(supervisor: str) -> str:
     return f"{TOP}/f{sha256(supervisor.encode()).hexdigest()[:DIGITS]}"
 
 

@@ -1,8 +1,8 @@
 """The tier of isolation: builds the namespaces once, for the supervisor and all runs that it will
 fork.
 
-Called by the supervisor before it serves. Either everything asked for stands, or the supervisor
-stays in tier `process` and says why; nothing in between.
+Called by the supervisor before it serves. Either the whole tier stands, or the supervisor stays in
+tier `process` and reports why.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ import sys
 from typing import Any, Optional
 
 from . import lockdown, syscalls
-from .mounts import Tree
+from .mounts import MountTree
 
 NAMESPACES = "namespaces"
 PROCESS = "process"
 
 
 class Unshared:
-    """What became of the attempt, in the process that goes on as the supervisor."""
+    """The result of the attempt, in the process that goes on as the supervisor."""
 
     def __init__(self, tier: str, problem: str = "") -> None:
         self.tier = tier
         self.problem = problem
 
 
-def enter(config: dict[str, Any], directory: str) -> Unshared:
-    """Go on as pid 1 of new namespaces, or as before with the reason. The parents of pid 1 exit
+def enter_spaces(config: dict[str, Any], directory: str) -> Unshared:
+    """Goes on as pid 1 of new namespaces, or as before with the reason. The parents of pid 1 exit
     here.
     """
     if config["tier"] == PROCESS:
-        return _process("")
+        return _process_tier("")
     if sys.platform != "linux":
-        return _process(f"{sys.platform} has no namespaces")
+        return _process_tier(f"{sys.platform} has no namespaces")
     report, tell = os.pipe()
     first = os.fork()
     if first == 0:
@@ -49,14 +49,14 @@ def enter(config: dict[str, Any], directory: str) -> Unshared:
     os.waitpid(first, 0)
     if config["tier"] == NAMESPACES:
         raise OSError(f"tier `namespaces` was asked for: {problem or 'the set-up process died'}")
-    return _process(problem or "the set-up process died")
+    return _process_tier(problem or "the set-up process died")
 
 
-def settle(config: dict[str, Any], directory: str) -> Unshared:
-    """As `enter`, for a process that was born in its namespaces. Raises OSError when its tree
-    cannot be built: there is no way back.
+def settle_spaces(config: dict[str, Any], directory: str) -> Unshared:
+    """Enters as `enter_spaces` does, for a process that was born in its namespaces. Raises OSError
+    when its tree cannot be built: there is no way back.
     """
-    _build(config, directory)
+    _build_tree(config, directory)
     return Unshared(NAMESPACES)
 
 
@@ -64,34 +64,34 @@ def tier_name() -> str:
     return NAMESPACES + ("+landlock" if lockdown.landlock_abi() else "")
 
 
-def confine(places: list[int]) -> None:
-    """Drop privileges for good. `places` are the open directories that may be written to."""
+def drop_privileges(places: list[int]) -> None:
+    """Drops privileges for good. places: open directories that may be written to."""
     lockdown.drop_privileges()
     lockdown.allow_writes_only_to(places)
 
 
 def open_places(config: dict[str, Any]) -> list[int]:
-    """What runs may write to, in the new tree."""
+    """Opens the directories that runs may write to, in the new tree."""
     paths = [config["work_dir"], "/tmp", "/dev", "/proc"]  # noqa: S108 - the runs' own
     paths += [volume["mount_path"] for volume in config["volumes"] if not volume["read_only"]]
     return [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in paths]
 
 
 def mount_source(source: str, mount_path: str) -> None:
-    """In a run's own process: show its copy of the source at the path that the manifest names."""
+    """Shows, in a run's own process, its copy of the source at the path that the manifest names."""
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount(source, mount_path, None, syscalls.MS_BIND)
 
 
 def without_mounts(config: dict[str, Any]) -> list[str]:
-    """In tier `process`: symlinks where they can be made, and a sentence for each path that is
-    missing.
+    """Makes symlinks in tier `process` where they can be made; returns a sentence for each missing
+    path.
     """
     remarks = []
     config["made_links"] = []
     for volume in config["volumes"]:
         for path in (volume["mount_path"], *volume["links"]):
-            if _linked(path, volume["dir"]):
+            if _ensure_link(path, volume["dir"]):
                 config["made_links"].append((path, volume["dir"]))
             else:
                 remarks.append(
@@ -115,14 +115,16 @@ def process_note(problem: str, remarks: list[str]) -> str:
 
 
 def remove_links(config: dict[str, Any]) -> None:
-    """Take back the symlinks of tier `process`."""
+    """Removes the symlinks of tier `process`."""
     for path, target in config.get("made_links", []):
         if os.path.islink(path) and os.readlink(path) == target:
             os.unlink(path)
 
 
-def _linked(path: str, target: str) -> bool:
-    """Whether `path` is, or now is, a symlink to the volume. Replaces nothing but a broken link."""
+def _ensure_link(path: str, target: str) -> bool:
+    """Returns whether `path` is, or now is, a symlink to the volume. Replaces only a broken
+    link.
+    """
     try:
         if os.path.islink(path):
             if os.readlink(path) == target:
@@ -137,16 +139,21 @@ def _linked(path: str, target: str) -> bool:
     return True
 
 
-def _process(problem: str) -> Unshared:
+def _process_tier(problem: str) -> Unshared:
     if sys.platform == "linux":
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     return Unshared(PROCESS, problem)
 
 
-def _become_init(config: dict[str, Any], directory: str, tell: int) -> None:
+def _become_init(
+    config: dict[str, Any],
+    directory: str,
+    tell: int,
+) -> None:
     """Runs in the first child; returns in its child, which is pid 1 and sees the new tree."""
     try:
-        uid, gid = os.getuid(), os.getgid()
+        uid = os.getuid()
+        gid = os.getgid()
         syscalls.unshare(
             syscalls.CLONE_NEWUSER
             | syscalls.CLONE_NEWNS
@@ -156,7 +163,7 @@ def _become_init(config: dict[str, Any], directory: str, tell: int) -> None:
         be_the_same(uid, gid)
         if os.fork() != 0:
             os._exit(0)
-        _build(config, directory)
+        _build_tree(config, directory)
     except OSError as error:
         os.write(tell, str(error).encode() or b"unknown")
         os._exit(1)
@@ -164,17 +171,19 @@ def _become_init(config: dict[str, Any], directory: str, tell: int) -> None:
 
 
 def be_the_same(uid: int, gid: int) -> None:
-    """Be in the new user namespace who we are outside; before this no file can be made."""
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{uid} {uid} 1")
-    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    """Keeps our user in the new user namespace as it is outside; before this no file can be
+    made.
+    """
+    _write_file("/proc/self/setgroups", "deny")
+    _write_file("/proc/self/uid_map", f"{uid} {uid} 1")
+    _write_file("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
-def _build(config: dict[str, Any], directory: str) -> None:
+def _build_tree(config: dict[str, Any], directory: str) -> None:
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     top = config.get("top") or os.path.join(directory, "root")
     os.makedirs(top, exist_ok=True)
-    tree = Tree(top)
+    tree = MountTree(top)
     tree.proc()
     tree.tmpfs("/tmp", "1777")  # noqa: S108 - the runs' own
     if os.path.isdir(top + "/dev/shm"):  # noqa: S108
@@ -184,16 +193,18 @@ def _build(config: dict[str, Any], directory: str) -> None:
         tree.bind(path, path, read_only=True)
     tree.bind(config["work_dir"], config["work_dir"], read_only=False)
     for volume in config["volumes"]:
-        tree.bind(volume["dir"], _resolved(volume["mount_path"]), read_only=volume["read_only"])
+        tree.bind(
+            volume["dir"], _resolve_parents(volume["mount_path"]), read_only=volume["read_only"]
+        )
         for link in volume["links"]:
-            tree.link(_resolved(link), volume["mount_path"])
+            tree.link(_resolve_parents(link), volume["mount_path"])
     source: Optional[dict[str, Any]] = config["source"]
     if source and source["mount_path"]:
-        tree.place(_resolved(source["mount_path"]))
+        tree.place(_resolve_parents(source["mount_path"]))
     syscalls.pivot_root(top)
 
 
-def _resolved(path: str) -> str:
+def _resolve_parents(path: str) -> str:
     """`path` with the host's symlinks in its parents followed, as the mounts need it."""
     if os.path.isdir(path):
         return os.path.realpath(path)
@@ -208,7 +219,7 @@ def _read_all(source: int) -> str:
     return b"".join(parts).decode("utf-8", "replace")
 
 
-def _write(path: str, text: str) -> None:
+def _write_file(path: str, text: str) -> None:
     handle = os.open(path, os.O_WRONLY)
     try:
         os.write(handle, text.encode())

@@ -14,12 +14,18 @@ CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 
-MS_NOSUID, MS_NODEV, MS_BIND = 2, 4, 4096
-MS_REC, MS_UNBINDABLE, MS_PRIVATE = 16384, 1 << 17, 1 << 18
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_BIND = 4096
+MS_REC = 16384
+MS_UNBINDABLE = 1 << 17
+MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
 
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP = 1, 24
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+PR_SET_PDEATHSIG = 1
+PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
 
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
@@ -42,26 +48,41 @@ class MountAttr(ctypes.Structure):
 
 
 def unshare(flags: int) -> None:
-    _check(_libc.unshare(flags), "unshare")
+    _raise_errno(_libc.unshare(flags), "unshare")
 
 
 def fork_into_namespaces() -> int:
-    """As os.fork, but what is born is pid 1 of new user, mount, pid and ipc namespaces: two forks
-    less than by unshare. Raises OSError where that cannot be had.
+    """Forks as os.fork does, but the child is pid 1 of new user, mount, pid and ipc namespaces: two
+    forks less than by unshare. Raises OSError where that cannot be had.
 
-    For a process of one thread. The fork's handlers run only when it forks in turn.
+    For a process with one thread. The fork's handlers run only when it forks in turn.
     """
     number = _CLONE.get(os.uname().machine)
     if number is None:
         raise OSError(f"clone is not known for {os.uname().machine}")
     spaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC
     # With the lock of the interpreter held throughout, so that both have it afterwards.
-    result = int(_holding.syscall(number, ctypes.c_ulong(spaces | signal.SIGCHLD), 0, 0, 0, 0))
-    _check(result, "clone")
+    result = int(
+        _holding.syscall(
+            number,
+            ctypes.c_ulong(spaces | signal.SIGCHLD),
+            0,
+            0,
+            0,
+            0,
+        )
+    )
+    _raise_errno(result, "clone")
     return result
 
 
-def mount(source: str, target: str, kind: Optional[str], flags: int, data: str = "") -> None:
+def mount(
+    source: str,
+    target: str,
+    kind: Optional[str],
+    flags: int,
+    data: str = "",
+) -> None:
     result = _libc.mount(
         os.fsencode(source),
         os.fsencode(target),
@@ -69,7 +90,7 @@ def mount(source: str, target: str, kind: Optional[str], flags: int, data: str =
         ctypes.c_ulong(flags),
         os.fsencode(data) if data else None,
     )
-    _check(result, f"mount {target}")
+    _raise_errno(result, f"mount {target}")
 
 
 def make_read_only(target: str) -> None:
@@ -85,44 +106,53 @@ def make_read_only(target: str) -> None:
         ctypes.byref(attr),
         ctypes.sizeof(attr),
     )
-    _check(result, f"mount_setattr {target}")
+    _raise_errno(result, f"mount_setattr {target}")
 
 
 def pivot_root(new_root: str) -> None:
-    """Make `new_root` the root and let go of the old one."""
+    """Makes `new_root` the root and unmounts the old one."""
     number = _PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(f"pivot_root is not known for {os.uname().machine}")
     os.chdir(new_root)
     # With both arguments the same, the old root lands on top of the new one, and is detached from
     # there.
-    _check(_libc.syscall(number, b".", b"."), "pivot_root")
-    _check(_libc.umount2(b".", MNT_DETACH), "umount")
+    _raise_errno(_libc.syscall(number, b".", b"."), "pivot_root")
+    _raise_errno(_libc.umount2(b".", MNT_DETACH), "umount")
     os.chdir("/")
 
 
 def prctl(option: int, value: int) -> None:
-    _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+    _raise_errno(
+        _libc.prctl(
+            option,
+            ctypes.c_ulong(value),
+            0,
+            0,
+            0,
+        ),
+        f"prctl {option}",
+    )
 
 
 def drop_capabilities() -> None:
-    """Give up every capability, also those that running a program as uid 0 would bring back."""
+    """Gives up every capability, also those that running a program as uid 0 would bring back."""
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:
             break  # the first number that this kernel does not know
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
-    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    _raise_errno(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
 def syscall(number: int, *arguments: object) -> int:
     result = int(_libc.syscall(number, *arguments))
-    _check(result, f"system call {number}")
+    _raise_errno(result, f"system call {number}")
     return result
 
 
-def _check(result: int, what: str) -> None:
+def _raise_errno(result: int, what: str) -> None:
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{what}: {os.strerror(code)}")

@@ -1,1 +1,1 @@
-"""One run, from its order to its end record."""
+"""A run, from its order to its end record."""

@@ -1,7 +1,7 @@
 """The names of all runs that have begun, so durable that not even a power cut lets one begin twice.
 
 A journal is the latch while the machine is up, but it may be lost with the power: then this list,
-written before each batch of runs begins, says that its runs have been.
+written before each batch of runs begins, proves that its runs have begun.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 BOOT = "boot "  # begins a line that names the boot under which the next runs began
 
 
-class Begun:
+class BeginLog:
     def __init__(self, path: str, boot: str) -> None:
         self._handle = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
@@ -40,7 +40,7 @@ class Begun:
         self._unsaid = []
 
     def was_before(self, run: str) -> bool:
-        """Whether the run began before the machine was started the last time."""
+        """Returns whether the run began before the machine was started the last time."""
         return run in self._before
 
     def _lines(self) -> list[str]:

@@ -17,7 +17,11 @@ def both_ways() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-def hand_over(channel: int, order: dict[str, Any], output: int) -> None:
+def hand_over(
+    channel: int,
+    order: dict[str, Any],
+    output: int,
+) -> None:
     """Another task for a worker that waits for one."""
     data = (compact(order) + "\n").encode()
     with socket.socket(fileno=os.dup(channel)) as to_worker:

@@ -1,4 +1,4 @@
-"""From the fork to the user's code: what a new process of a run does to itself.
+"""Turns a forked process into a run: from the fork to the user's code.
 
 Runs in the forked child only and never returns to the supervisor's code.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 # Without the enums of `signal`: turning numbers into them touches more memory than all of the rest.
 import _signal  # type: ignore[import-not-found]
+import _socket
 import json
 import math
 import os
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.nodes.rayjob import lead_job
+from fleetctl.guest.outputs.clock import file_clock_ns
 from fleetctl.guest.supervision.services.crew import lead
+from fleetctl.guest.task.inputs import name_inputs, write_inputs
 from fleetctl.guest.task.parameters import parameter_texts, parameter_variables, past_proxies
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter, guarded
@@ -28,9 +31,12 @@ from ..isolation import shortnames, spaces, syscalls
 from . import cleaning, procs
 from .reports.followers import checkpoints_at
 from .reports.record import PRIVATE, TEMPORARY
+from .source_copy import lay_source
 
 if TYPE_CHECKING:
     from fleetctl.guest.wandb.trial import Trial
+
+    from .sandbox import GivenWork
 
 NOFILE_MAX = 65536
 DESCRIPTORS_MAX = (
@@ -40,42 +46,55 @@ WORD_BYTES_MAX = 65536  # a piece of the word on which all nodes begin
 
 
 class Birth:
-    """All that a new process needs, gathered by the supervisor before the fork."""
+    """The data that a new process needs, gathered by the supervisor before the fork."""
 
-    def __init__(self, config: dict[str, Any], order: dict[str, Any], work: str, mark: int) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        order: dict[str, Any],
+        work: str,
+        mark: int,
+    ) -> None:
         self.config = config
         self.order = order
         self.work = work
         self.mark = mark
         self.fresh = True  # the work directory is still to be made
+        self.given: Optional[GivenWork] = None  # by the janitor
         self.serves = False  # it takes one task after another
-        self.wandb: Optional[Trial] = None  # what its program tells wandb
+        self.wandb: Optional[Trial] = None  # reads the reports of its program to wandb
         self.arguments: list[str] = []  # of its command, for the checkpoint that it goes on from
 
 
-def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
-    """Turn the forked copy of the supervisor into the task."""
+def become_task(
+    birth: Birth,
+    output: int,
+    channel: int,
+    null: int,
+) -> NoReturn:
+    """Turns the forked copy of the supervisor into the task."""
 
     def whole() -> NoReturn:
-        _detach(birth, output, channel, null)
+        _detach_process(birth, output, channel, null)
         _limit_cpu(birth.order)
         if birth.fresh:
             _make_work(birth)
         if birth.config["per_run_mounts"] and birth.config["namespaces"]:
-            _confine(birth)
+            _confine_run(birth)
         os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
         enter(_start_directory(birth), birth.config["workdir"])
-        waits, rank = birth.order.get("waits"), birth.order.get("rank")
+        waits = birth.order.get("waits")
+        rank = birth.order.get("rank")
         if waits and rank:
             birth.order["resumed"] = _await_others()
-        environment = _begun(birth)
+        environment = _begin_environment(birth)
         if waits and not rank:
             _await_others()
         if birth.order.get("services"):
             _lead_services(birth, environment)
-        _work(birth, environment)
+        _do_work(birth, environment)
 
-    guarded(whole, _tell)
+    guarded(whole, _tell_supervisor)
 
 
 def _lead_services(birth: Birth, environment: dict[str, str]) -> NoReturn:
@@ -83,33 +102,34 @@ def _lead_services(birth: Birth, environment: dict[str, str]) -> NoReturn:
         birth.order["services"],
         {**os.environ, **environment},
         os.getcwd(),
-        lambda ports: _work(birth, {**environment, **ports}),
+        lambda ports: _do_work(birth, {**environment, **ports}),
         grace_s=birth.order["grace_s"],
-        tell=_tell,
+        tell=_tell_supervisor,
     )
 
 
-def _work(birth: Birth, environment: dict[str, str]) -> NoReturn:
+def _do_work(birth: Birth, environment: dict[str, str]) -> NoReturn:
     known = {**os.environ, **environment}
     if birth.order.get("ray_job"):
-        lead_job(birth.order["ray_job"], birth.order["argv"], known, _tell)
+        lead_job(birth.order["ray_job"], birth.order["argv"], known, _tell_supervisor)
     if birth.order.get("ray"):
-        launch(birth.order["ray"], known, lambda: _do(birth, environment), _tell)
-    _do(birth, environment)
+        launch(birth.order["ray"], known, lambda: _run_task(birth, environment), _tell_supervisor)
+    _run_task(birth, environment)
 
 
-def _do(birth: Birth, environment: dict[str, str]) -> NoReturn:
+def _run_task(birth: Birth, environment: dict[str, str]) -> NoReturn:
     if birth.config["mode"] == "python":
         _run_python(birth, environment)
-    _execute(birth, environment)
+    _execute_program(birth, environment)
     raise AssertionError  # it has become the program
 
 
 def _await_others() -> Any:
-    """Until all nodes of the attempt are ready; gone when they never will be. Which checkpoint node
-    0 goes on from: it alone looks for one, and moves aside what misleads.
+    """Waits until all nodes of the attempt are ready; exits when they never will be. Returns the
+    checkpoint that node 0 goes on from: node 0 alone looks for one, and moves misleading ones
+    aside.
     """
-    _tell({"e": "ready"})
+    _tell_supervisor({"e": "ready"})
     report = b""
     while not report.endswith(b"\n"):
         try:
@@ -122,8 +142,13 @@ def _await_others() -> Any:
     return json.loads(report)
 
 
-def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:
-    """Turn the forked copy of the supervisor into a person's command beside the task."""
+def become_visit(
+    birth: Birth,
+    streams: Sequence[int],
+    *,
+    terminal: bool,
+) -> NoReturn:
+    """Turns the forked copy of the supervisor into a user's command beside the task."""
 
     def whole() -> NoReturn:
         _leave_supervisor(birth)
@@ -136,15 +161,20 @@ def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:
 
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if birth.config["per_run_mounts"] and birth.config["namespaces"]:
-            _confine(birth)
+            _confine_run(birth)
         enter(_start_directory(birth), birth.config["workdir"])
-        _execute(birth, _environment(birth))
+        _execute_program(birth, _run_environment(birth))
         raise AssertionError  # it has become the program
 
     guarded(whole)
 
 
-def _detach(birth: Birth, output: int, channel: int, null: int) -> None:
+def _detach_process(
+    birth: Birth,
+    output: int,
+    channel: int,
+    null: int,
+) -> None:
     _leave_supervisor(birth)
     os.dup2(null, 0)
     os.dup2(output, 1)
@@ -155,7 +185,7 @@ def _detach(birth: Birth, output: int, channel: int, null: int) -> None:
 def _leave_supervisor(birth: Birth) -> None:
     """A session, signals and limits of its own."""
     os.setsid()
-    os.umask(0o022)  # what programs expect; the directories above are private
+    os.umask(0o022)  # the usual one; the directories above are private
     _signal.set_wakeup_fd(-1)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
@@ -169,21 +199,23 @@ def _leave_supervisor(birth: Birth) -> None:
 
 
 def _limit_cpu(order: dict[str, Any]) -> None:
-    """Of this run; a worker has used some for the runs before."""
+    """Limits the CPU of this run; a worker has used some for the runs before."""
     if order["cpu_s"]:
         used_s = sum(os.times()[:2])
         hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
         soft = math.ceil(used_s) + order["cpu_s"]
-        resource.setrlimit(resource.RLIMIT_CPU, (within(soft, hard), hard))
+        resource.setrlimit(resource.RLIMIT_CPU, (clamp_limit(soft, hard), hard))
 
 
-def within(value: int, hard: int) -> int:
+def clamp_limit(value: int, hard: int) -> int:
     """A soft limit that the hard one allows."""
-    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+    if hard == resource.RLIM_INFINITY:
+        return value
+    return min(value, hard)
 
 
-def rlimits(limits: dict[str, Any]) -> list[tuple[int, int]]:
-    """(which, value) for a run; computed once a supervisor."""
+def compute_rlimits(limits: dict[str, Any]) -> list[tuple[int, int]]:
+    """Returns (which, value) for a run; computed once a supervisor."""
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: NOFILE_MAX,
@@ -195,28 +227,32 @@ def rlimits(limits: dict[str, Any]) -> list[tuple[int, int]]:
     for which, value in wanted.items():
         if value is not None:
             hard = resource.getrlimit(which)[1]
-            found.append((which, within(value, hard)))
+            found.append((which, clamp_limit(value, hard)))
     return found
 
 
 def _make_work(birth: Birth) -> None:
-    cleaning.make(birth.work)
     source = birth.config["source"]
+    given = birth.given
+    if given is not None and given.used:
+        if cleaning.restore_work(given.used, source, given.given_ns):
+            os.rename(given.used, birth.work)
+            return
+        cleaning.remove_tree(given.used)
+    cleaning.make_work_dir(birth.work)
     if source:
-        import shutil  # not before the fork: it loads libraries that few tasks need
-
-        shutil.copytree(source["dir"], os.path.join(birth.work, source["name"]), symlinks=True)
+        lay_source(source["dir"], os.path.join(birth.work, source["name"]))
 
 
-def _confine(birth: Birth) -> None:
-    """Where the source has a place of its own, each run mounts its copy there, and only then is
-    confined.
+def _confine_run(birth: Birth) -> None:
+    """Confines the run. Where the source has a mount path of its own, each run mounts its copy
+    there, and only then is confined.
     """
     source = birth.config["source"]
     spaces.mount_source(os.path.join(birth.work, source["name"]), source["mount_path"])
-    # Landlock judges by the place where a thing is seen, so the new place needs a rule of its own.
+    # Landlock judges by the path at which a file is seen, so the new path needs a rule of its own.
     mounted = os.open(source["mount_path"], os.O_PATH)
-    spaces.confine([*birth.config["places"], mounted])
+    spaces.drop_privileges([*birth.config["places"], mounted])
 
 
 def _start_directory(birth: Birth) -> str:
@@ -224,20 +260,26 @@ def _start_directory(birth: Birth) -> str:
     start = birth.work
     if source:
         start = source["mount_path"] or os.path.join(birth.work, source["name"])
-    return os.path.join(start, config["workdir"]) if config["workdir"] else str(start)
+    if config["workdir"]:
+        return os.path.join(start, config["workdir"])
+    return str(start)
 
 
-def _environment(birth: Birth) -> dict[str, str]:
-    """What this run adds to the template's environment, which the supervisor has made its own.
+def _run_environment(birth: Birth) -> dict[str, str]:
+    """Returns this run's additions to the template's environment, which the supervisor has made its
+    own.
 
     Also writes the parameters' file.
     """
-    order, private = birth.order, f"{birth.work}/{PRIVATE}"
+    order = birth.order
+    private = f"{birth.work}/{PRIVATE}"
+    roots = {it["mount"]: it["root"] for it in birth.config["guest_volumes"]}
+    inputs = name_inputs(order, private, roots)
     parameters = f"{private}/params.json"
-    _overwrite(parameters, order["params_text"].encode())
+    _overwrite_file(parameters, order["params_text"].encode())
     environment = {
         "HOME": birth.work,
-        "TMPDIR": shortnames.name(
+        "TMPDIR": shortnames.short_name(
             birth.config["short_names"], birth.work, f"{private}/{TEMPORARY}"
         ),
         "FLEETCTL_PARAMS": parameters,
@@ -254,6 +296,7 @@ def _environment(birth: Birth) -> dict[str, str]:
         environment.update(parameter_texts(order["params"]))
     else:
         environment.update(parameter_variables(order["params"], private))
+    environment.update(inputs)
     if birth.wandb is not None:
         birth.wandb.prepare()
         environment.update(birth.wandb.variables)
@@ -261,20 +304,54 @@ def _environment(birth: Birth) -> dict[str, str]:
     return environment
 
 
-def _begun(birth: Birth) -> dict[str, str]:
-    """The same, with what the run goes on from. Once a run: what is unfinished is moved aside."""
-    environment, asked = _environment(birth), birth.order.get("checkpoint")
+def _begin_environment(birth: Birth) -> dict[str, str]:
+    """Returns the run's environment with the checkpoint that it goes on from. Once a run:
+    unfinished checkpoints are moved aside, and the task gets its files.
+    """
+    write_inputs(birth.order, f"{birth.work}/{PRIVATE}")
+    environment = _run_environment(birth)
+    asked = birth.order.get("checkpoint")
+    # What a source brought along is older, and is not what the run writes.
+    copied = birth.fresh and birth.config["source"] is not None
+    began_ns = file_clock_ns(environment["FLEETCTL_PARAMS"], past=copied)
+    _tell_supervisor({"e": "began", "ns": began_ns})
     if birth.order.get("library"):
         root = checkpoints_at(birth.config, asked["path"]) if asked else ""
         library = f"{birth.work}/{PRIVATE}/python"
         known = {**os.environ, **environment}
-        added, birth.arguments = begin(birth.order, root, library, known, _tell)
+        added, birth.arguments = begin(
+            birth.order,
+            root,
+            library,
+            known,
+            _tell_supervisor,
+        )
         environment.update(added)
-    return environment
+    return {**_own_port({**os.environ, **environment}), **environment}
 
 
-def _overwrite(path: str, data: bytes) -> None:
-    """Never truncated to nothing first: ext4 would then flush the file when it is closed."""
+def _own_port(known: dict[str, str]) -> dict[str, str]:
+    """Returns a port for a launcher of one node: tasks share this machine, and launchers without a
+    port take 29500. No other variable of a rendezvous is set, or plain scripts would become
+    distributed.
+    """
+    names = ("MASTER_PORT", "PET_MASTER_PORT")
+    if any(name in known for name in names):
+        return {}
+    try:
+        free = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+        free.close()
+    except OSError:
+        return {}  # no descriptor or no port left: the task may need neither
+    return dict.fromkeys(names, port)
+
+
+def _overwrite_file(path: str, data: bytes) -> None:
+    """Overwrites a file. Never truncated to zero first: ext4 would then flush the file when it is
+    closed.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(path, flags, 0o600)
     os.write(handle, data)
@@ -282,7 +359,7 @@ def _overwrite(path: str, data: bytes) -> None:
     os.close(handle)
 
 
-def _execute(birth: Birth, environment: dict[str, str]) -> None:
+def _execute_program(birth: Birth, environment: dict[str, str]) -> None:
     _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     argv = [*birth.order["argv"], *birth.arguments]
@@ -292,34 +369,41 @@ def _execute(birth: Birth, environment: dict[str, str]) -> None:
 def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
     config = birth.config
     surroundings = Surroundings(os.environ) if birth.serves else None
+    for path in sys.path:
+        if not os.path.isabs(path):
+            # The supervisor's cached look-ups were for its own directory.
+            sys.path_importer_cache.pop(path, None)
     _set_variables(environment)
     sandbox = config["guest_sandbox"]
     code = config["compiled"] or config["code"]
-    exit_code = sandbox.run(code, birth.order["params"], _tell)
+    exit_code = sandbox.run(code, birth.order["params"], _tell_supervisor)
     if surroundings is not None:
 
         def run(line: str) -> int:
             birth.order = json.loads(line)
+            birth.fresh = False
             _limit_cpu(birth.order)
-            _set_variables(_begun(birth))
-            return int(sandbox.run(code, birth.order["params"], _tell))
+            _set_variables(_begin_environment(birth))
+            return int(sandbox.run(code, birth.order["params"], _tell_supervisor))
 
-        exit_code = serve(exit_code, run, _tell, surroundings)
+        exit_code = serve(exit_code, run, _tell_supervisor, surroundings)
     config["guest_module"].leave(exit_code)
     raise AssertionError  # leave() does not return
 
 
 def _set_variables(environment: dict[str, str]) -> None:
-    """As `os.environ.update` does, without a call of Python for each name and each value."""
+    """Updates the environment as `os.environ.update` does, without a call of Python for each name
+    and each value.
+    """
     table = os.environ._data  # type: ignore[attr-defined]
     for name, value in environment.items():
         os.putenv(name, value)
         table[name.encode("utf-8", "surrogateescape")] = value.encode("utf-8", "surrogateescape")
 
 
-def _tell(event: dict[str, Any]) -> None:
-    """One line to the supervisor. A result comes as JSON text; writing it anew would touch much
-    memory for nothing.
+def _tell_supervisor(event: dict[str, Any]) -> None:
+    """Sends one line to the supervisor. A result comes as JSON text; writing it again would touch
+    much memory in vain.
     """
     result = event.get("json")
     line = json.dumps(event) if result is None else '{"e":"result","value":' + result + "}"

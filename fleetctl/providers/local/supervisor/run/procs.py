@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Optional
+from typing import Callable, Optional
 
 from fleetctl.guest.supervision.processes import send
 
@@ -22,14 +22,26 @@ RUNS_PER_SUPERVISOR = 2**24
 SUPERVISORS = 2**38
 
 
-def children() -> Optional[list[int]]:
-    """The direct children of this process, or None where the kernel does not tell."""
+def list_children() -> Optional[list[int]]:
+    """Returns the direct children of this process, or None where the kernel does not list them."""
     me = os.getpid()
     try:
         with open(f"/proc/{me}/task/{me}/children", "rb") as file:
             return [int(word) for word in file.read().split()]
     except OSError:
         return None
+
+
+def list_living_children(among: Callable[[int], bool]) -> list[int]:
+    """Returns the direct children of this process that live, of those that `among` is true for."""
+    dead: set[int] = set()
+    while True:
+        born = [pid for pid in list_children() or () if among(pid)]
+        zombies = {pid for pid in born if is_zombie(pid)}
+        if zombies <= dead:
+            return [pid for pid in born if pid not in zombies]
+        # One that died after the list was read left its own children to us: they are in the next.
+        dead = zombies
 
 
 def mark_of(pid: int) -> int:
@@ -41,20 +53,22 @@ def mark_of(pid: int) -> int:
         return 0
     start = text.find(_LIMIT_LINE)
     hard = text[start : text.find(b"\n", start)].split()[4:5]
-    return int(hard[0]) if hard and hard[0].isdigit() else 0
+    if hard and hard[0].isdigit():
+        return int(hard[0])
+    return 0
 
 
-def everything() -> list[int]:
-    """Every process that this one can see."""
+def list_processes() -> list[int]:
+    """Returns every process that this one can see."""
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return []
 
 
-def marked(low: int, high: int) -> list[int]:
+def find_marked(low: int, high: int) -> list[int]:
     """The living processes whose mark is in [low, high)."""
-    return [pid for pid in everything() if low <= mark_of(pid) < high and not is_zombie(pid)]
+    return [pid for pid in list_processes() if low <= mark_of(pid) < high and not is_zombie(pid)]
 
 
 def kill_all(pids: list[int]) -> None:
@@ -63,15 +77,15 @@ def kill_all(pids: list[int]) -> None:
 
 
 def is_zombie(pid: int) -> bool:
-    fields = _stat(pid)
+    fields = _read_stat(pid)
     return fields is None or fields[0] == b"Z"
 
 
-def parents() -> dict[int, int]:
+def map_parents() -> dict[int, int]:
     """pid -> parent, for every living process that can be seen."""
     found = {}
-    for pid in everything():
-        fields = _stat(pid)
+    for pid in list_processes():
+        fields = _read_stat(pid)
         if fields is not None and fields[0] != b"Z":
             found[pid] = int(fields[1])
     return found
@@ -85,7 +99,7 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-def _stat(pid: int) -> Optional[list[bytes]]:
+def _read_stat(pid: int) -> Optional[list[bytes]]:
     """Fields of /proc/<pid>/stat from the state on: [state, parent, ...]."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

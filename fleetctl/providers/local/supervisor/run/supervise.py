@@ -4,6 +4,7 @@ waits. Called by serve.py with orders, ended children and the time; knows no cli
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -11,27 +12,28 @@ import time
 from typing import Any, Callable
 
 from fleetctl.guest.journal.logfile import LogFile
-from fleetctl.guest.journal.record import Journal, append, write_unbegun
+from fleetctl.guest.journal.record import Journal, append, masking_of, write_unbegun
 from fleetctl.guest.supervision.processes import ended, send
 from fleetctl.guest.task.parameters import remark_on_long, variable
 from fleetctl.guest.task.text import compact
 
-from ..gang.gang import OF_ONE_NODE, Gang
+from ..gang.gang import OF_ONE_NODE, LocalGang
 from ..io.poller import Poller
 from ..io.timers import Timers
 from . import procs
-from .begun import Begun
+from .begun import BeginLog
 from .channels import both_ways, hand_over
-from .child import Birth, become
-from .cleaning import Janitor
-from .looking import Looking
+from .child import Birth, become_task
+from .cleaning import TIDY_S, Janitor
+from .looking import RunMonitor
 from .reports import record
-from .reports.concluding import conclude, files_left, left_at, note_odd_result, read_metrics
-from .reports.followers import follow
-from .reports.hearing import Hearing
-from .sandbox import Run, Sandbox
-from .together import Together
-from .visits import Visits
+from .reports.concluding import conclude_run, files_left, left_at, note_odd_result, read_metrics
+from .reports.followers import follow_reports
+from .reports.hearing import WorkerEvents
+from .reports.local_outputs import LocalOutputs
+from .sandbox import RunSandbox, SupervisedRun
+from .together import GangRunner
+from .visits import ExecSessions
 
 SETTLE_S = 0.02  # between two looks at what a run left behind
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
@@ -47,20 +49,20 @@ class RunSupervisor:
         self,
         config: dict[str, Any],
         poller: Poller,
-        places: tuple[int, Begun],
+        places: tuple[int, BeginLog],
         changed: Callable[[str], None],
     ) -> None:
-        """places: the open directory of journals and logs, and the list of what has begun."""
+        """places: the open directory of journals and logs, and the list of begun runs."""
         runs, begun = places
-        self.sandboxes: dict[str, Sandbox] = {}
+        self.sandboxes: dict[str, RunSandbox] = {}
         self.timers = Timers()
         self._config = config
         self._runs = runs
         self._begun = begun
         self._changed = changed
-        self._hearing = Hearing(poller, changed, self._done, _begin_if_last)
-        self._pids: dict[int, Sandbox] = {}
-        self._together = Together(
+        self._hearing = WorkerEvents(poller, changed, self._done, _begin_if_last)
+        self._pids: dict[int, RunSandbox] = {}
+        self._together = GangRunner(
             runs,
             hearing=self._hearing,
             timers=self.timers,
@@ -70,31 +72,38 @@ class RunSupervisor:
             remove=self._remove,
             changed=changed,
         )
-        self.visits = Visits(config, self.sandboxes)
+        self.visits = ExecSessions(config, self.sandboxes)
         self._marks = itertools.count(config["mark_base"])
         self._identity = compact({**config["identity"], "note": config["note"]})[1:-1]
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._janitor = Janitor(
-            config["work_dir"], config["identity"]["keeper"].rpartition("/")[2][:8]
+        prefix = config["identity"]["keeper"].rpartition("/")[2][:8]
+        self._janitor = Janitor(config["work_dir"], prefix, config["source"])
+        self._outputs = LocalOutputs(config, runs)
+        self._looking = RunMonitor(
+            config,
+            self.sandboxes,
+            self.timers,
+            changed=changed,
+            end=self.end,
         )
-        self._looking = Looking(config, self.sandboxes, self.timers, changed=changed, end=self.end)
 
     @property
     def idle(self) -> bool:
         return not self.sandboxes and not self._janitor.busy
 
     def start(self, order: dict[str, Any]) -> Reply:
-        """Begin the run unless it has begun before; either way the answer is ok."""
-        name, run = order["sandbox"], order["run"]
+        """Begins the run unless it has begun before; either way the answer is ok."""
+        name = order["sandbox"]
+        run = order["run"]
         sandbox = self.sandboxes.get(name)
         if sandbox is not None and sandbox.run is not None and sandbox.run.name != run:
             return {"reason": "SandboxBusy", "message": f"sandbox `{name}` runs another task"}
         try:
-            journal = Journal(self._runs, run)
+            journal = Journal(self._runs, run, masking_of(order, order["secrets"]))
         except FileExistsError:
             return {"ok": True, "adopted": True}
         except OSError as error:
-            return _no_room(error)
+            return _resources_exhausted(error)
         if self._begun.was_before(run):
             record.write_lost(journal)
             return {"ok": True, "adopted": True}
@@ -103,24 +112,30 @@ class RunSupervisor:
             return OK
         try:
             if order.get("nodes", 1) > 1 or order.get("ray"):
-                return self._together.begin(Gang(order), journal)
+                return self._together.begin(LocalGang(order), journal)
             self._begin(sandbox or self._new_sandbox(order), order, journal)
         except OSError as error:
             self._undo(order, journal)
-            return _no_room(error)
+            return _resources_exhausted(error)
         return OK
 
     def announce(self, runs: list[str]) -> Reply:
-        """Say durably that these runs begin; what is wrong when that cannot be said."""
+        """Writes durably that these runs begin; returns the fault when that fails."""
         try:
             self._begun.note(runs)
         except OSError as error:
             return {"reason": "DiskRefuses", "message": f"cannot record a start: {error}"}
         return {}
 
-    def stop(self, owner: str, run: str, name: str, grace_s: float) -> None:
-        """End a run and its sandbox; nothing happens when there is none of this owner, or another
-        run is in it.
+    def stop(
+        self,
+        owner: str,
+        run: str,
+        name: str,
+        grace_s: float,
+    ) -> None:
+        """Ends a run and its sandbox; does no work without a sandbox of this owner, or with another
+        run in it.
         """
         sandbox = self.sandboxes.get(name)
         if sandbox is None or sandbox.owner != owner:
@@ -143,12 +158,17 @@ class RunSupervisor:
         return [[one.name, one.created_at_s, one.owner, one.first] for one in found]
 
     def end_named(self, name: str) -> None:
-        """End a sandbox at once, whatever runs in it; nothing happens when there is none."""
+        """Ends a sandbox at once, with any run in it; does no work without such a sandbox."""
         sandbox = self.sandboxes.get(name)
         if sandbox is not None:
             self.end(sandbox, "Stopped", 0.0)
 
-    def end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
+    def end(
+        self,
+        sandbox: RunSandbox,
+        why: str,
+        grace_s: float,
+    ) -> None:
         """TERM now, KILL after the grace; a second call can only make it sooner."""
         gang = sandbox.gang
         if gang is None or why in OF_ONE_NODE:
@@ -157,7 +177,12 @@ class RunSupervisor:
         for member in gang.living:
             self._end(member, why, grace_s)
 
-    def _end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
+    def _end(
+        self,
+        sandbox: RunSandbox,
+        why: str,
+        grace_s: float,
+    ) -> None:
         sandbox.closing = True
         sandbox.end_for(why)
         if sandbox.pid is None:
@@ -176,43 +201,57 @@ class RunSupervisor:
         self._janitor.leave()
 
     def reap(self) -> None:
-        """Collect ended children: leaders of sandboxes, orphans that became ours, janitors."""
-        # Of what is found ended at once, what a signal ended comes first: where a node was killed,
-        # the exit codes of its peers, whose connections broke, are the consequence.
+        """Collects ended children: leaders of sandboxes, orphans that became ours, janitors."""
+        # Among processes that ended at once, those ended by a signal come first: where a node was
+        # killed, the exit codes of its peers, whose connections broke, are the consequence.
         for pid, status in sorted(ended(), key=lambda it: not os.WIFSIGNALED(it[1])):
             sandbox = self._pids.pop(pid, None)
             if sandbox is None:
-                if not self.visits.ended(pid, status):
-                    self._janitor.ended(pid)
+                self._note_helper(pid, status)
             else:
                 sandbox.status, sandbox.ended_at_s = status, time.time()
                 self._settle(sandbox)
 
-    def _new_sandbox(self, order: dict[str, Any]) -> Sandbox:
+    def _note_helper(self, pid: int, status: int) -> None:
+        """Notes the end of a child that leads no sandbox."""
+        if self._outputs.knows(pid):
+            self._finish(self._outputs.ended(pid))
+        elif not self.visits.ended(pid, status):
+            self._janitor.ended(pid, status)
+
+    def _new_sandbox(self, order: dict[str, Any]) -> RunSandbox:
         name = order["sandbox"]
-        sandbox = self.sandboxes[name] = Sandbox(name, next(self._marks))
+        sandbox = self.sandboxes[name] = RunSandbox(name, next(self._marks))
         sandbox.owner = self._config["owner"]
         sandbox.first = {"index": order["index"], "work": order.get("work", "")}
-        sandbox.work, sandbox.fresh = self._janitor.give()
+        given = self._janitor.give()
+        sandbox.work = given.path
+        sandbox.fresh = given.fresh
+        sandbox.given = given
         return sandbox
 
     def _identity_with(self, order: dict[str, Any]) -> str:
-        """Who writes the journal, and of which work."""
+        """Returns the writer of the journal, and the work's mark."""
         fields = {"mark": order.get("mark"), "gpus": order.get("gpu_names")}
         more = "".join(f',"{key}":{compact(value)}' for key, value in fields.items() if value)
         return self._identity + more
 
-    def _begin(self, sandbox: Sandbox, order: dict[str, Any], journal: Journal) -> None:
-        """Raises OSError when nothing has begun."""
-        log = LogFile(self._runs, order["run"], self._config["log_bytes_max"])
-        run = Run(order, journal, log)
+    def _begin(
+        self,
+        sandbox: RunSandbox,
+        order: dict[str, Any],
+        journal: Journal,
+    ) -> None:
+        """Begins a run. Raises OSError when it has not begun."""
+        log = LogFile(self._runs, order["run"], self._config["log_bytes_max"], journal.masking)
+        run = SupervisedRun(order, journal, log)
         journal.begin(run.started_at_s, self._identity_with(order))
         for remark in self._config["remarks"]:
             run.say(remark)
         long = "" if self._config["mode"] == "python" else remark_on_long(order["params"])
         if long:
             run.say(long)
-        follow(self._config, sandbox, run)
+        follow_reports(self._config, sandbox, run)
         run.keep_services(self._runs, self._config["log_bytes_max"])
         run.output, writable = os.pipe()
         try:
@@ -231,13 +270,18 @@ class RunSupervisor:
             self.timers.after(order["timeout_s"], lambda: self._expire(sandbox, run))
 
     def _undo(self, order: dict[str, Any], journal: Journal) -> None:
-        """Nothing began: the next try must find no trace of this one."""
+        """Undoes a start that failed: the next try must find no trace of this one."""
         journal.close()
         os.unlink(f"{order['run']}.jsonl", dir_fd=self._runs)
         if order["sandbox"] == order["run"]:
             self.sandboxes.pop(order["sandbox"], None)
 
-    def _fork(self, sandbox: Sandbox, run: Run, output: int) -> None:
+    def _fork(
+        self,
+        sandbox: RunSandbox,
+        run: SupervisedRun,
+        output: int,
+    ) -> None:
         """A new leader for the sandbox."""
         order = run.order
         # Services begin and end with each run, and so does the process that leads them.
@@ -248,21 +292,26 @@ class RunSupervisor:
         for name in order["params"]:
             variable(name)
         birth = Birth(self._config, order, sandbox.work, sandbox.mark)
-        birth.fresh, birth.wandb, birth.serves = sandbox.fresh, run.wandb, serves
+        birth.fresh = sandbox.fresh
+        birth.wandb = run.wandb
+        birth.serves = serves
+        birth.given = sandbox.given
         try:
             pid = os.fork()
             if pid == 0:
-                become(birth, output, theirs, self._null)
+                become_task(birth, output, theirs, self._null)
         except OSError:
             os.close(ours)
             raise
         finally:
             os.close(theirs)
-        sandbox.pid, sandbox.status, sandbox.channel = pid, None, ours
+        sandbox.pid = pid
+        sandbox.status = None
+        sandbox.channel = ours
         sandbox.serves = serves
         self._pids[pid] = sandbox
 
-    def _done(self, sandbox: Sandbox, run: Run) -> None:
+    def _done(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
         """A worker's task is over: it takes the next one, or leaves."""
         if sandbox.status is not None:
             return  # its last words, read after it died
@@ -273,24 +322,26 @@ class RunSupervisor:
         self._hearing.hang_up(sandbox)
         self.timers.after(HANG_UP_S, lambda: self._kill(sandbox))
 
-    def _expire(self, sandbox: Sandbox, run: Run) -> None:
+    def _expire(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
         if sandbox.run is run and run.exit_code is None and sandbox.status is None:
             self.end(sandbox, "Timeout", run.order["grace_s"])
 
-    def _kill(self, sandbox: Sandbox) -> None:
+    def _kill(self, sandbox: RunSandbox) -> None:
         if sandbox.pid is not None and sandbox.status is None and sandbox.closing:
             send(-sandbox.pid, signal.SIGKILL)
             send(sandbox.pid, signal.SIGKILL)
 
-    def _settle(self, sandbox: Sandbox) -> None:
+    def _settle(self, sandbox: RunSandbox) -> None:
         """The leader has ended: wait until what it left has ended too, then finish."""
         if self._left_behind(sandbox):
             self.timers.after(SETTLE_S, lambda: self._settle(sandbox))
         else:
             self._finish(sandbox)
 
-    def _left_behind(self, sandbox: Sandbox) -> bool:
-        """Whether processes of the sandbox live on; ends them unless they still have grace."""
+    def _left_behind(self, sandbox: RunSandbox) -> bool:
+        """Returns whether processes of the sandbox live on; ends them unless they still have
+        grace.
+        """
         group = sandbox.pid is not None and send(-sandbox.pid, 0)
         orphans = self._orphans(sandbox)
         if not group and not orphans:
@@ -299,28 +350,29 @@ class RunSupervisor:
             if group and sandbox.pid is not None:
                 send(-sandbox.pid, signal.SIGKILL)
             procs.kill_all(orphans)
-            procs.kill_all(procs.marked(sandbox.mark, sandbox.mark + 1))
+            procs.kill_all(procs.find_marked(sandbox.mark, sandbox.mark + 1))
         return True
 
-    def _orphans(self, sandbox: Sandbox) -> list[int]:
-        """Our children that lead no sandbox and are this one's, or nobody's."""
-        born = procs.children() or []
+    def _orphans(self, sandbox: RunSandbox) -> list[int]:
+        """Returns our children that lead no sandbox and belong to this one, or to no sandbox."""
         known = {*self._pids, *self._copying()}
-        unknown = [pid for pid in born if pid not in known and not self._janitor.knows(pid)]
+        unknown = procs.list_living_children(
+            lambda pid: (
+                pid not in known and not self._janitor.knows(pid) and not self._outputs.knows(pid)
+            )
+        )
         if not unknown:
             return []
         others = {other.mark for other in self.sandboxes.values() if other is not sandbox}
-        return [
-            pid for pid in unknown if not procs.is_zombie(pid) and procs.mark_of(pid) not in others
-        ]
+        return [pid for pid in unknown if procs.mark_of(pid) not in others]
 
     def _copying(self) -> set[int]:
         """Processes of our own that copy checkpoints."""
         runs = [it.run for it in self.sandboxes.values() if it.run is not None]
         return {pid for run in runs if run.checkpoints and (pid := run.checkpoints.copying)}
 
-    def _finish(self, sandbox: Sandbox) -> None:
-        """Write the end record; the sandbox stays only when it is to be used again."""
+    def _finish(self, sandbox: RunSandbox) -> None:
+        """Writes the end record; the sandbox stays only when it is to be used again."""
         run = sandbox.run
         if run is None:
             self._remove(sandbox)
@@ -334,10 +386,12 @@ class RunSupervisor:
         self._hearing.finish(sandbox, run)
         for follower in run.followers:
             follower.take(run.journal, whole=True)
+        if not self._outputs.settle(sandbox, run):
+            return
         note_odd_result(sandbox, run, left)
-        run.close_logs()
         limits = {**self._config["limits"], "timeout_s": run.order["timeout_s"]}
-        result, ended = conclude(sandbox, run, left, limits)
+        result, ended = conclude_run(sandbox, run, left, limits)
+        run.close_logs()
         crashed = sandbox.serves and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
         ended["note"] = self._config["note"]
@@ -349,22 +403,23 @@ class RunSupervisor:
             return
         try:
             run.journal.end(result, ended, sandbox_open=staying)
-        except OSError:  # a full disk: the end of a run waits until it can be told
+        except OSError:  # a full disk: the end of a run waits until it can be written
             self.timers.after(RETRY_S, lambda: self._finish(sandbox))
             return
-        sandbox.run, sandbox.told_open = None, staying
+        sandbox.run = None
+        sandbox.told_open = staying
         if staying:
             self._rest(sandbox)
         else:
             self._remove(sandbox)
         self._changed(run.name)
 
-    def _finish_after_copies(self, sandbox: Sandbox, run: Run) -> None:
+    def _finish_after_copies(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
         if sandbox.run is run:
             self._finish(sandbox)
 
-    def _rest(self, sandbox: Sandbox) -> None:
-        """Wait for the next task, but not for ever."""
+    def _rest(self, sandbox: RunSandbox) -> None:
+        """Waits for the next task, but not for ever."""
         if not sandbox.serves:
             sandbox.pid = None
             self._hearing.hang_up(sandbox)
@@ -372,13 +427,13 @@ class RunSupervisor:
         last = sandbox.last
         self.timers.after(self._config["sandbox_idle_s"], lambda: self._retire(sandbox, last))
 
-    def _retire(self, sandbox: Sandbox, last: str) -> None:
+    def _retire(self, sandbox: RunSandbox, last: str) -> None:
         if sandbox.run is None and sandbox.last == last and not sandbox.closing:
             self.end(sandbox, "Idle", HANG_UP_S)
 
-    def _remove(self, sandbox: Sandbox) -> None:
-        """The sandbox is over. When its last run was told to have left it open, that run's journal
-        says so.
+    def _remove(self, sandbox: RunSandbox) -> None:
+        """Removes the sandbox. When its last run's end record declared it open, that run's journal
+        gets its closing.
         """
         if self.sandboxes.get(sandbox.name) is not sandbox:
             return
@@ -389,10 +444,12 @@ class RunSupervisor:
             self._changed(sandbox.last)
         if sandbox.clean:
             self._janitor.take_back(sandbox.work)
+            if self._config["source"]:
+                self.timers.after(TIDY_S + 0.1, self._janitor.tidy)
 
 
-def _begin_if_last(sandbox: Sandbox) -> None:
-    """A node is ready; the last one lets all of them begin."""
+def _begin_if_last(sandbox: RunSandbox) -> None:
+    """Notes that a node is ready; the last one lets all begin."""
     gang = sandbox.gang
     if gang is not None and gang.is_ready(sandbox):
         first = gang.members[0].run
@@ -400,6 +457,9 @@ def _begin_if_last(sandbox: Sandbox) -> None:
         gang.begin(checkpoints.resumed if checkpoints is not None else None)
 
 
-def _no_room(error: OSError) -> Reply:
-    """Nothing began: too many files or processes, or a full disk."""
-    return {"reason": "NoCapacity", "message": f"a run cannot begin now: {error}"}
+def _resources_exhausted(error: OSError) -> Reply:
+    """Returns the reply for a run that did not begin: too many files or processes, or a full
+    disk.
+    """
+    reason = "Crowded" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "NoCapacity"
+    return {"reason": reason, "message": f"a run cannot begin now: {error}"}

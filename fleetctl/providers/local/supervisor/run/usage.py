@@ -9,12 +9,14 @@ import os
 from typing import Any, Iterable
 
 from . import procs
-from .sandbox import Sandbox
+from .sandbox import RunSandbox
 
 
-def overuse(sandboxes: Iterable[Sandbox], limits: dict[str, Any]) -> list[tuple[Sandbox, str]]:
+def find_overuse(
+    sandboxes: Iterable[RunSandbox], limits: dict[str, Any]
+) -> list[tuple[RunSandbox, str]]:
     """The sandboxes that are above a limit, with the reason that their run gets."""
-    trees = _trees(list(sandboxes))
+    trees = _process_trees(list(sandboxes))
     found = []
     for sandbox, pids in trees:
         if len(pids) > limits["processes"]:
@@ -27,11 +29,11 @@ def overuse(sandboxes: Iterable[Sandbox], limits: dict[str, Any]) -> list[tuple[
     return found
 
 
-def _trees(sandboxes: list[Sandbox]) -> list[tuple[Sandbox, list[int]]]:
+def _process_trees(sandboxes: list[RunSandbox]) -> list[tuple[RunSandbox, list[int]]]:
     """Each sandbox with its processes: descendants of its leader, and orphans that carry its
     mark.
     """
-    parents = procs.parents()
+    parents = procs.map_parents()
     roots = {
         sandbox.pid: index for index, sandbox in enumerate(sandboxes) if sandbox.pid is not None
     }

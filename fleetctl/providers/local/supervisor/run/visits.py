@@ -1,5 +1,5 @@
-"""Commands that a person runs beside a task, in its sandbox: `fleetctl exec`. Called by serve.py
-with the descriptors that came over the socket, and by the supervisor when a child ends.
+"""Runs a user's commands beside a task, in its sandbox: `fleetctl exec`. Called by serve.py with
+the descriptors that came over the socket, and by the supervisor when a child ends.
 
 A visit has the namespaces, limits, variables and directory of the task. It ends with the task.
 """
@@ -12,24 +12,28 @@ from typing import Any, Callable, Sequence
 
 from fleetctl.guest.supervision.processes import send
 
-from .child import Birth, visit
-from .sandbox import Sandbox
+from .child import Birth, become_visit
+from .sandbox import RunSandbox
 
 STREAMS = 3  # stdin, stdout and stderr
 Told = Callable[[int], None]
 
 
-class Visits:
-    def __init__(self, config: dict[str, Any], sandboxes: dict[str, Sandbox]) -> None:
+class ExecSessions:
+    def __init__(self, config: dict[str, Any], sandboxes: dict[str, RunSandbox]) -> None:
         self._config = config
         self._sandboxes = sandboxes
         self._told: dict[int, Told] = {}
         self._guests: dict[int, object] = {}  # pid -> who asked
 
     def begin(
-        self, guest: object, message: dict[str, Any], streams: Sequence[int], on_end: Told
+        self,
+        guest: object,
+        message: dict[str, Any],
+        streams: Sequence[int],
+        on_end: Told,
     ) -> str:
-        """Start the command; what is wrong when that cannot be, else "". Closes the streams.
+        """Starts the command; returns the fault when that cannot be, else "". Closes the streams.
 
         on_end: called with the exit code.
         """
@@ -42,7 +46,7 @@ class Visits:
                 os.close(stream)
 
     def ended(self, pid: int, status: int) -> bool:
-        """Whether the process was a visit, which is over then."""
+        """Returns whether the process was a visit, which is over then."""
         answer = self._told.pop(pid, None)
         self._guests.pop(pid, None)
         if answer is None:
@@ -52,13 +56,17 @@ class Visits:
         return True
 
     def hang_up(self, guest: object) -> None:
-        """Whoever asked has gone: tell the commands as a terminal does that is closed."""
+        """Hangs up on the commands of a caller that has gone, as a closed terminal does."""
         for pid, asked in list(self._guests.items()):
             if asked is guest:
                 send(-pid, signal.SIGHUP)
 
     def _begin(
-        self, guest: object, message: dict[str, Any], streams: Sequence[int], on_end: Told
+        self,
+        guest: object,
+        message: dict[str, Any],
+        streams: Sequence[int],
+        on_end: Told,
     ) -> str:
         sandbox = self._sandboxes.get(message["sandbox"])
         run = sandbox.run if sandbox is not None else None
@@ -70,6 +78,6 @@ class Visits:
         birth = Birth(self._config, order, sandbox.work, sandbox.mark)
         pid = os.fork()
         if pid == 0:
-            visit(birth, streams, terminal=bool(message["tty"]))
+            become_visit(birth, streams, terminal=bool(message["tty"]))
         self._told[pid], self._guests[pid] = on_end, guest
         return ""

@@ -1,1 +1,1 @@
-"""What is shipped into the containers of functions, beside the guest."""
+"""Modules that are shipped into the containers of functions, beside the guest."""

@@ -31,16 +31,18 @@ GUARD_S = 60.0  # beyond its time limit and its grace, for a guest to end a run
 LEAVE_S = 5.0  # beyond its grace, for the guest to end a run on a machine that is taken away
 READ_BYTES = 1024 * 1024
 TOLD_BYTES_MAX = 16 * 1024 * 1024  # of frames, three times what is kept of a run's output
-SAID_BYTES_MAX = 512 * 1024  # of frames that are told while the run goes on
-RESULT, ENDED = b'{"e":"result"', b'{"e":"ended"'
-OPEN, SHUT = b'"open":true}', b'"open":false}'
+SAID_BYTES_MAX = 512 * 1024  # of frames that are sent while the run goes on
+RESULT = b'{"e":"result"'
+ENDED = b'{"e":"ended"'
+OPEN = b'"open":true}'
+SHUT = b'"open":false}'
 
 _prepared = False  # the container has its source
 _nests: list[socket.socket] = []  # the line to the one that lives
 _opened: dict[str, str] = {}  # the one worker that waits for tasks: uid of its job -> its directory
 
 
-class Attempt:
+class ContainerAttempt:
     """One run of the guest in this container.
 
     gang: of a node of several; see fleetctl_gang.py. ask: calls something of the SDK whose failure
@@ -57,12 +59,16 @@ class Attempt:
         ask: Callable[..., Any],
         unfit: type[Exception],
     ) -> None:
-        self._ask, self._unfit = ask, unfit
-        self._order, self._latch, self._volumes, self._gang = options, latch, volumes, gang
+        self._ask = ask
+        self._unfit = unfit
+        self._order = options
+        self._latch = latch
+        self._volumes = volumes
+        self._gang = gang
         self._said_key = options["run"] + (f".n{gang.rank}" if gang and gang.rank else "") + ".said"
         self._directory = ""
         self._stop_asked = False
-        self._said = 0  # bytes of frames that were told while it goes on
+        self._said = 0  # bytes of frames that were sent while it goes on
         self._over_at_s = float("inf")
         if options["timeout_s"] is not None:
             self._over_at_s = time.monotonic() + options["timeout_s"] + options["grace_s"] + GUARD_S
@@ -71,7 +77,7 @@ class Attempt:
         global _prepared
         if _prepared:
             self._order["setup"] = []
-        frames = self._kept(self._in_worker() or self._in_directory(_fresh()))
+        frames = self._kept(self._in_worker() or self._in_directory(_fresh_directory()))
         last = _end_of(frames)
         if last and last.get("reason") != "SourceFailed":
             _prepared = True
@@ -86,7 +92,7 @@ class Attempt:
         else:
             _kill_marked(self._order["run"])
             shutil.rmtree(self._directory, ignore_errors=True)
-        return _shut(frames)
+        return _shut_frames(frames)
 
     def _kept(self, output: bytes) -> bytes:
         """The story, once what the task wrote is committed: its end promises that."""
@@ -95,28 +101,30 @@ class Attempt:
         try:
             self._volumes.keep()
         except self._unfit as error:
-            return _unkept(output, error)
+            return _uncommitted_end(output, error)
         return output
 
     def _of_all(self, frames: bytes, last: dict[str, Any] | None) -> bytes:
-        """For node 0, the story of all nodes; for another one nothing: its own is told before."""
+        """Returns the story of all nodes on node 0; b"" on another one, whose own story was sent
+        before.
+        """
         if self._gang.rank == 0:
             return self._gang.concluded(frames, last, self._look_for_stop)  # type: ignore[no-any-return]
         self._ask(self._latch.put, self._said_key, zlib.compress(frames, 1))
-        self._said = 0  # who follows the run takes it away
+        self._said = 0  # the follower of the run takes it away
         self._gang.follow_to_the_end(last)
         return b""
 
     def _in_worker(self) -> bytes:
-        """Run it in the worker that an earlier task of the same job left open; b"" when there is
-        none.
+        """Runs it in the worker that an earlier task of the same job left open; b"" without a
+        worker.
         """
         for uid, directory in list(_opened.items()):
             if uid == self._order["uid"] and self._order["reusable"]:
                 frames = self._in_directory(directory)
                 if (_end_of(frames) or {}).get("reason") != "SandboxClosed":
                     return frames
-            _guest(directory, "leave")
+            _run_guest(directory, "leave")
             shutil.rmtree(directory, ignore_errors=True)
         return b""
 
@@ -125,16 +133,16 @@ class Attempt:
         if self._gang is not None:
             self._gang.journal = f"{directory}/runs/{self._order['run']}.jsonl"
         argv = ["attach", "--dir", directory, "--run", self._order["run"], "--order", "-"]
-        orders, frames = _nest(argv)
+        orders, frames = _ask_nest(argv)
         try:
             with open(orders, "wb") as file:
-                file.write(_line(self._order))
+                file.write(_json_line(self._order))
             return self._listen(frames)
         except KeyboardInterrupt:
             self._leave_machine(frames)
             raise
         except BaseException:
-            # Cancelled: nothing of the run may outlive its call.
+            # Cancelled: no process of the run may outlive its call.
             self._stop(0.0)
             _kill_marked(self._order["run"])
             raise
@@ -142,8 +150,8 @@ class Attempt:
             os.close(frames)
 
     def _leave_machine(self, handle: int) -> None:
-        """Modal takes the machine away, and says so with SIGINT some time before: the task may save
-        its work in its grace. Modal ends what takes longer than it waits.
+        """Ends the task after SIGINT, which Modal sends some time before it removes the machine.
+        The task may save its work in its grace; Modal kills a task that takes longer than it waits.
         """
         grace_s = float(self._order["grace_s"])
         over_at_s = time.monotonic() + grace_s + LEAVE_S
@@ -158,8 +166,9 @@ class Attempt:
             self._ask(self._volumes.keep)
 
     def _listen(self, handle: int) -> bytes:
-        """Returns all frames but those that only say that the stream lives."""
-        frames, whole = bytearray(), True
+        """Returns all frames but those that only show that the stream lives."""
+        frames = bytearray()
+        whole = True
         look_s = float(self._order["look_s" if self._gang is None else "gang_look_s"])
         look_at_s = time.monotonic() + look_s
         keep_at_s = time.monotonic() + self._order["keep_s"]
@@ -167,7 +176,7 @@ class Attempt:
             now_s = time.monotonic()
             if now_s >= self._over_at_s:
                 self._stop(0.0)
-                frames += _line({"e": "lost", "message": "it did not end at its time limit"})
+                frames += _json_line({"e": "lost", "message": "it did not end at its time limit"})
                 break
             if now_s >= look_at_s:
                 self._look_for_stop()
@@ -192,8 +201,12 @@ class Attempt:
         return b"".join(line for line in lines if not line.startswith(b'{"e":"alive"'))
 
     def _read_again(self) -> bytes:
-        """What the guest kept of more output than we hold: its beginning and its end."""
-        orders, frames = _nest(["attach", "--dir", self._directory, "--run", self._order["run"]])
+        """Returns the guest's copy of output that is longer than we hold: its beginning and its
+        end.
+        """
+        orders, frames = _ask_nest(
+            ["attach", "--dir", self._directory, "--run", self._order["run"]]
+        )
         os.close(orders)
         with open(frames, "rb", closefd=True) as file:
             return file.read()
@@ -201,7 +214,7 @@ class Attempt:
     def _look_for_stop(self) -> None:
         """A call that is cancelled loses its last words; this is the way that keeps them."""
         if self._stop_asked or (self._gang is not None and self._gang.rank):
-            return  # the other nodes hear it of node 0
+            return  # the other nodes learn it from node 0
         grace_s = self._ask(self._latch.get, self._order["run"] + ".stop")
         if grace_s is not None:
             self._stop_asked = True
@@ -210,8 +223,8 @@ class Attempt:
             self._stop(float(grace_s))
 
     def _say(self, frames: bytes) -> None:
-        """Tell what there is up to now, for who follows the run; all comes again at its end. How it
-        ended is not told before its volumes are committed: that may still change.
+        """Sends the frames up to now to the run's follower; all are sent again at its end. The
+        run's end is not sent before its volumes are committed: that may still change it.
         """
         frames = frames[: frames.rfind(b"\n") + 1]
         if any(b"\n" + last in frames for last in (RESULT, ENDED)):
@@ -221,14 +234,25 @@ class Attempt:
             self._said = len(frames)
 
     def _stop(self, grace_s: float) -> None:
-        _guest(self._directory, "stop", "--run", self._order["run"], "--grace", str(grace_s))
+        _run_guest(
+            self._directory,
+            "stop",
+            "--run",
+            self._order["run"],
+            "--grace",
+            str(grace_s),
+        )
 
 
-def _fresh() -> str:
+def _fresh_directory() -> str:
     return tempfile.mkdtemp(prefix="fleetctl-")
 
 
-def _guest(directory: str, verb: str, *options: str) -> None:
+def _run_guest(
+    directory: str,
+    verb: str,
+    *options: str,
+) -> None:
     argv = [sys.executable, "-I", "-S", GUEST, verb, "--dir", directory, *options]
     subprocess.run(argv, check=False, timeout=GUARD_S)
 
@@ -236,14 +260,14 @@ def _guest(directory: str, verb: str, *options: str) -> None:
 # -- the nest, which forks the guest for every call -----------------------------------------------
 
 
-def _nest(argv: list[str]) -> tuple[int, int]:
-    """Run a verb of the guest; descriptors of its stdin and its stdout."""
+def _ask_nest(argv: list[str]) -> tuple[int, int]:
+    """Runs a verb of the guest; returns descriptors of its stdin and its stdout."""
     theirs_in, ours_in = os.pipe()
     ours_out, theirs_out = os.pipe()
     try:
         for _ in range(2):
             try:
-                socket.send_fds(_line_to_nest(), [_line(argv)], [theirs_in, theirs_out])
+                socket.send_fds(_line_to_nest(), [_json_line(argv)], [theirs_in, theirs_out])
                 return ours_in, ours_out
             except OSError:
                 _nests.clear()  # it died: a task may have killed it
@@ -273,22 +297,29 @@ def _end_of(output: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _unkept(output: bytes, error: Exception) -> bytes:
+def _uncommitted_end(output: bytes, error: Exception) -> bytes:
     """A success whose volumes could not be committed is none, and another attempt may be."""
     lines: list[bytes] = []
     for line in output.splitlines(keepends=True):
         if line.startswith(ENDED) and (end := json.loads(line))["ok"]:
             reason, words = error.args
-            message = f"what the task wrote to its volumes cannot be committed: {words}"
-            end.update(ok=False, infra=True, reason=reason, message=message)
-            line = _line(end)
+            message = f"the task's writes to its volumes cannot be committed: {words}"
+            end.update(
+                ok=False,
+                infra=True,
+                reason=reason,
+                message=message,
+            )
+            line = _json_line(end)
             lines[:] = [one for one in lines if not one.startswith(RESULT)]
         lines.append(line)
     return b"".join(lines)
 
 
-def _shut(output: bytes) -> bytes:
-    """Which container takes the next task is nobody's choice: to others none stays open."""
+def _shut_frames(output: bytes) -> bytes:
+    """Marks the container as closed: Modal chooses the container of the next task, so this one
+    cannot be kept open for a task.
+    """
     lines = output.splitlines()
     for place, line in enumerate(lines):
         if line.startswith(ENDED) and line.endswith(OPEN):
@@ -297,7 +328,7 @@ def _shut(output: bytes) -> bytes:
 
 
 def _kill_marked(run: str) -> None:
-    """What a task left behind, so that the next one has the container for itself."""
+    """Kills the processes that a task left, so that the next one has the container for itself."""
     mark = f"\0FLEETCTL_RUN={run}\0".encode()
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
@@ -310,5 +341,5 @@ def _kill_marked(run: str) -> None:
             continue
 
 
-def _line(event: Any) -> bytes:
+def _json_line(event: Any) -> bytes:
     return json.dumps(event, separators=(",", ":")).encode() + b"\n"

@@ -2,10 +2,10 @@
 
 Shipped beside the guest and loaded by fleetctl_body.py; like that, it knows the standard library of
 Python 3.9 and the SDK that every container has. All containers of a cluster get the same input, and
-only what that of rank 0 returns comes back. So node 0 leads: it gathers the others, begins, ends
-all where one fails, and tells the end of all. They meet in the Dict of the run's latch, where each
-has a state of its own under the cluster's id: nobody else writes it, and all that lead or follow by
-it is bounded by its silence.
+only the return value of rank 0 comes back. So node 0 leads: it gathers the others, begins, ends all
+where one fails, and reports the end of all. They meet in the Dict of the run's latch, where each
+has a state of its own under the cluster's id: no other container writes it, and waiting for a
+silent container has a limit.
 """
 
 from __future__ import annotations
@@ -27,23 +27,32 @@ GUEST = "/.fleetctl/guest.py"
 PORT = 29500  # every container has a network of its own
 READY_S = 600.0  # for all nodes to be there and to see their volumes
 PAUSE_S = 0.1  # between two looks of who waits to begin
-BEAT_S = 15.0  # each says so often that it lives, if nothing else
-SILENT_S = 90.0  # who says nothing for so long is lost
-LEAVE_S = 15.0  # beyond its grace, for an ended node to commit its volumes and say so
-CONSEQUENCE, LOST = "NodeEnded", "NodeLost"
+BEAT_S = 15.0  # each container reports at least this often that it lives
+SILENT_S = 90.0  # a container that is silent for this time is lost
+LEAVE_S = 15.0  # beyond its grace, for an ended node to commit its volumes and report it
+CONSEQUENCE = "NodeEnded"
+LOST = "NodeLost"
 # Why a guest ends a run that did not end by itself.
 FROM_OUTSIDE = ("Stopped", "Timeout", "Stalled", "SandboxEnded")
-RESULT, ENDED, METRIC = b'{"e":"result"', b'{"e":"ended"', b'{"e":"metric"'
+RESULT = b'{"e":"result"'
+ENDED = b'{"e":"ended"'
+METRIC = b'{"e":"metric"'
 TAIL_BYTES = 128 * 1024  # of a journal, that is looked through for its newest steps
 STEPS_TOLD = 100
 
 
-class Gang:
-    """order: of the whole attempt. ask: (verb, words) does what may fail without harm, and then
-    says None. stop: (grace in seconds) ends what runs here.
+class ContainerGang:
+    """This container's node of an attempt. order: the order of the whole attempt. ask: (verb,
+    words) tries a call that may fail without harm, and returns None then. stop: (grace in seconds)
+    ends the processes here.
     """
 
-    def __init__(self, order: dict[str, Any], latch: Any, ask: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        order: dict[str, Any],
+        latch: Any,
+        ask: Callable[..., Any],
+    ) -> None:
         import modal
 
         from fleetctl.guest.nodes.stragglers import Stragglers
@@ -53,7 +62,9 @@ class Gang:
         # As Modal's own examples have it: Ray wants the one family, torchrun takes the other.
         self.addresses: list[str] = cluster.container_ips("ipv4" if order["ray"] else "ipv6")
         self.journal = ""  # of what runs here, once it does
-        self._order, self._latch, self._ask = order, latch, ask
+        self._order = order
+        self._latch = latch
+        self._ask = ask
         self._grace_s = float(order["grace_s"])
         self._key = f"{order['run']}.{cluster.object_id}.n"
         self._mine: State = {"who": secrets.token_hex(8), "beat": 0}
@@ -61,20 +72,21 @@ class Gang:
         self._token = ""
         self._heard: dict[int, tuple[int, float]] = {}  # rank -> its last beat, and when it came
         self._ends: list[State | None] = [None] * len(self.addresses)
-        self._consequence = False  # what runs here was ended for what another node did
+        self._consequence = False  # the work here was ended because of another node
         self._outside_at_s = float("inf")  # since when all are being ended from outside
         self._obeyed: float | None = None
         self._table = ""
-        self._steps: dict[int, State] = {}  # what each last told, by rank
+        self._steps: dict[int, State] = {}  # last report of each node, by rank
         self._stragglers = Stragglers()
 
     # -- beginning ---------------------------------------------------------------------------------
 
     def arrive(self, insist: Callable[[str, Callable[[], Any]], Any]) -> bool:
-        """Say that this node is ready; False when it was here before: Modal began its input anew,
-        and the work must not.
+        """Reports that this node is ready; False when it was here before: Modal began its input
+        again, and the work must not begin again.
         """
-        key, text = f"{self._key}{self.rank}", json.dumps(self._mine)
+        key = f"{self._key}{self.rank}"
+        text = json.dumps(self._mine)
 
         def said() -> bool:
             put = self._latch.put(key, text, skip_if_exists=True)
@@ -83,7 +95,7 @@ class Gang:
         return bool(insist("LatchFailed", said))
 
     def gathered(self) -> str:
-        """Wait until all nodes are ready; what is wrong when they never will be, or ""."""
+        """Waits until all nodes are ready; returns the reason when they never will be, or ""."""
         until_s = time.monotonic() + READY_S
         missing = set(range(1, len(self.addresses)))
         while True:
@@ -106,7 +118,7 @@ class Gang:
         self._tell(go=self._token)
 
     def dismiss(self) -> None:
-        """Node 0 leaves, and nothing has begun; also at the end of all."""
+        """Ends the gang for node 0, before any work has begun or at the end of all nodes."""
         self._tell(over=True)
 
     def unfit(self, message: str) -> None:
@@ -114,7 +126,7 @@ class Gang:
         self._tell(unfit=message)
 
     def may_begin(self) -> bool:
-        """Wait for node 0's word; False when nothing is to begin."""
+        """Waits for node 0's word; False when no work is to begin."""
         until_s = time.monotonic() + READY_S + SILENT_S
         while time.monotonic() < until_s:
             state = self._state(0)
@@ -125,7 +137,7 @@ class Gang:
         return False
 
     def order(self) -> dict[str, Any]:
-        """What this node's guest is ordered."""
+        """Returns the order for this node's guest."""
         from fleetctl.guest.nodes.variables import variables
 
         order = self._order
@@ -135,8 +147,13 @@ class Gang:
             ray = {"rank": self.rank, "addresses": self.addresses, "token": self._token}
             made["ray"] = {**order["ray"], **ray}
         if self.rank:
-            # Node 0 speaks for all: its time, its metrics.
-            made.update(timeout_s=None, wandb=None, metrics=None)
+            # Node 0 speaks for all: its time, its metrics, its outputs.
+            made.update(
+                rank=self.rank,
+                timeout_s=None,
+                wandb=None,
+                metrics=None,
+            )
         else:
             made["table"] = self._rows()
             self._table = json.dumps(made["table"])
@@ -145,7 +162,7 @@ class Gang:
     # -- while it runs -----------------------------------------------------------------------------
 
     def look(self, stop: Callable[[float], None]) -> None:
-        """Say that we live; end what runs here where that follows from another node."""
+        """Reports that we live; ends the processes here where that follows from another node."""
         if time.monotonic() - self._told_at_s >= BEAT_S:
             self._tell(steps=self._stepped(), steps_at=time.time())
         if self.rank:
@@ -171,7 +188,7 @@ class Gang:
 
     def leave_machine(self) -> None:
         """Modal takes this one away."""
-        self._tell(end=_lost(time.time()))
+        self._tell(end=_lost_end(time.time()))
 
     def _obey(self, stop: Callable[[float], None]) -> None:
         state = self._state(0)
@@ -183,14 +200,14 @@ class Gang:
             stop(float(asked))
 
     def _hear(self) -> None:
-        """What the other nodes say, of those that are not over."""
+        """Reads the reports of the other nodes that are not over."""
         for rank in range(1, len(self._ends)):
             if self._ends[rank] is not None:
                 continue
             state = self._state(rank) or {}
             self._steps[rank], end = state, state.get("end")
             if end is None and self._is_silent(rank):
-                end = _lost(time.time())
+                end = _lost_end(time.time())
             self._ends[rank] = end
 
     def _state(self, rank: int) -> State | None:
@@ -214,10 +231,10 @@ class Gang:
     # -- ending ------------------------------------------------------------------------------------
 
     def follow_to_the_end(self, end: State | None) -> None:
-        """On another node than 0: say how its work ended, and stay until node 0 has ended. A
-        container that is gone sooner could be taken for a lost one.
+        """Reports the end of a node other than 0, and waits until node 0 has ended: a container
+        that is gone sooner could be taken for a lost one.
         """
-        end = {**end, "at": end["left_at"]} if end else _lost(time.time())
+        end = {**end, "at": end["left_at"]} if end else _lost_end(time.time())
         if end["reason"] == "Stopped":
             end.update(stopped=True, reason=CONSEQUENCE)
         self._tell(end=end)
@@ -228,7 +245,12 @@ class Gang:
                 self._tell()
             time.sleep(self._order["gang_look_s"])
 
-    def concluded(self, frames: bytes, end: State | None, look: Callable[[], None]) -> bytes:
+    def concluded(
+        self,
+        frames: bytes,
+        end: State | None,
+        look: Callable[[], None],
+    ) -> bytes:
         """The story of all, of node 0's own, once all are over. look: whether it is to stop."""
         from fleetctl.guest.nodes.outcome import whole_end
 
@@ -253,8 +275,8 @@ class Gang:
         return end
 
     def _await_others(self, mine: State, look: Callable[[], None]) -> None:
-        """A success leaves them their grace to leave by themselves; Ray's have nothing to finish.
-        Any other end is theirs, too.
+        """Waits for the other nodes. After a success they have their grace to finish, except Ray's
+        workers, which have no work of their own; any other end ends them at once.
         """
         waits_s = self._grace_s if mine["ok"] and not self._order["ray"] else 0.0
         kill_at_s = time.monotonic() + waits_s
@@ -271,12 +293,12 @@ class Gang:
                 time.sleep(self._order["gang_look_s"])
 
     def _of(self, rank: int, mine: State) -> State:
-        """How a node ended, seen from the end of all."""
-        end = self._ends[rank] or {**_lost(time.time()), "reason": CONSEQUENCE}
+        """Returns how a node ended, seen from the end of all."""
+        end = self._ends[rank] or {**_lost_end(time.time()), "reason": CONSEQUENCE}
         if rank == 0 or end["ok"]:
             return end
-        # What happens after node 0 was done, or while all are being ended, is a consequence; so is
-        # the end of Ray's workers after their head's.
+        # An event after node 0 was done, or while all are being ended, is a consequence; so is the
+        # end of Ray's workers after their head's.
         done = mine["ok"] or self._order["ray"]
         after = end["at"] >= (mine["at"] if done else self._outside_at_s)
         if after or self._ends[rank] is None:
@@ -284,21 +306,26 @@ class Gang:
         self._ends[rank] = end
         return end
 
-    def _rewritten(self, frames: bytes, end: State, whole: State) -> bytes:
+    def _rewritten(
+        self,
+        frames: bytes,
+        end: State,
+        whole: State,
+    ) -> bytes:
         last = {**end, **{name: whole[name] for name in _OF_ALL}, "at": time.time()}
         if whole.get("node"):
             last["node"] = whole["node"]
-        last["open"] = last.pop("open")  # who shuts it looks at the end of the line
+        last["open"] = last.pop("open")  # the closer looks at the end of the line
         lines: list[bytes] = []
         for line in frames.splitlines(keepends=True):
             if line.startswith(ENDED):
-                lines += [self._table_line(), _line({"e": "ended", **last})]
+                lines += [self._table_line(), _json_line({"e": "ended", **last})]
             elif whole["ok"] or not line.startswith(RESULT):
                 lines.append(line)
         return b"".join(lines)
 
     def _stepped(self) -> list[list[float]]:
-        """When this node first reported each of its newest steps, by its journal."""
+        """Returns when this node first reported each of its newest steps, by its journal."""
         if not os.path.exists(self.journal):
             return []
         found: dict[int, float] = {}
@@ -315,8 +342,8 @@ class Gang:
         return [[step, at] for step, at in found.items()][-STEPS_TOLD:]
 
     def _look_for_stragglers(self) -> None:
-        """Of all nodes as they stood when all had told of their steps: what came later is not known
-        of each.
+        """Reports stragglers: compares all nodes as they stood when all had reported their steps:
+        later steps are not known for each node.
         """
         self._steps[0] = self._mine
         told = [self._steps.get(rank, {}) for rank in range(len(self._ends))]
@@ -326,16 +353,16 @@ class Gang:
         nodes = [{int(step): at for step, at in one["steps"] if at <= until_s} for one in told]
         text = self._stragglers.news(nodes, until_s)
         if text is not None:
-            self._append(_line({"e": "straggler", "at": time.time(), "message": text}))
+            self._append(_json_line({"e": "straggler", "at": time.time(), "message": text}))
 
     def _write_table(self) -> None:
-        """Into the journal of node 0, so that it is told while all go on."""
+        """Writes the table into the journal of node 0, so that it is sent while all go on."""
         table = json.dumps(self._rows())
         if table != self._table and self._append(self._table_line()):
             self._table = table
 
     def _append(self, line: bytes) -> bool:
-        """To the journal of what runs here; False while it has none."""
+        """Appends to the journal of the work here; False while it has no journal."""
         if not os.path.exists(self.journal):
             return False
         handle = os.open(self.journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -346,10 +373,10 @@ class Gang:
         return True
 
     def _table_line(self) -> bytes:
-        return _line({"e": "nodes", "at": time.time(), "nodes": self._rows()})
+        return _json_line({"e": "nodes", "at": time.time(), "nodes": self._rows()})
 
     def _rows(self) -> list[State]:
-        """How each stands, by rank."""
+        """Returns a row for each node, by rank."""
         from fleetctl.guest.nodes.outcome import state_of
 
         return [
@@ -365,7 +392,7 @@ class Gang:
 _OF_ALL = ("ok", "infra", "reason", "message", "exit")
 
 
-def _lost(at_s: float) -> State:
+def _lost_end(at_s: float) -> State:
     return {
         "at": at_s,
         "ok": False,
@@ -377,12 +404,12 @@ def _lost(at_s: float) -> State:
     }
 
 
-def _line(event: State) -> bytes:
+def _json_line(event: State) -> bytes:
     return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
 def load_guest() -> None:
-    """Make the guest's modules importable here."""
+    """Makes the guest's modules importable here."""
     with open(GUEST, encoding="utf-8") as file:
         guest: dict[str, Any] = {"__name__": "guest"}
         exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # noqa: S102 - our own

@@ -1,7 +1,7 @@
 """The nest: a process in a function's container that has the guest in memory and forks it for every
 call.
 
-Shipped beside the guest and run by fleetctl_attempt.py. Starting Python anew costs more than most
+Shipped beside the guest and run by fleetctl_attempt.py. A new start of Python costs more than most
 tasks, and the body has threads of the SDK's, which a fork does not survive.
 """
 
@@ -21,8 +21,8 @@ GUEST = "/.fleetctl/guest.py"
 READ_BYTES = 1024 * 1024
 
 
-def hatch(handle: int) -> None:
-    """Fork for every request until nobody can ask any more. handle: of the socket they come by."""
+def serve_forks(handle: int) -> None:
+    """Forks for every request until no process can send another. handle: the requests' socket."""
     with open(GUEST, encoding="utf-8") as file:
         guest: dict[str, Any] = {"__name__": "guest"}
         exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # noqa: S102 - our own
@@ -55,4 +55,4 @@ def hatch(handle: int) -> None:
 
 
 if __name__ == "__main__":
-    hatch(int(sys.argv[1]))
+    serve_forks(int(sys.argv[1]))

@@ -1,8 +1,8 @@
-"""The volumes of a function's container: shown anew before each task, committed after it.
+"""Reloads the volumes of a function's container before each task, and commits them after it.
 
 Shipped beside the guest and loaded by fleetctl_body.py; like that, it knows the standard library of
 Python 3.9 and the SDK that every container has, and never imports ours. A container sees a volume
-as it was when the container was made, until it asks; what it wrote others see once it is committed.
+as it was when the container was made, until it asks; others see its files once they are committed.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ INSIDE = "/__modal/volumes"  # where Modal mounts volumes, under their ids
 _known: dict[str, Any] = {}  # of this container, by name
 
 
-class Volumes:
-    """mounts: [{"name", "path", "writable"}]; insist: (reason, act) does what may be done again at
-    will until Modal lets us, or raises what says that the run cannot go on here.
+class ContainerVolumes:
+    """The volumes of a container. mounts: [{"name", "path", "writable"}]; insist: (reason, act)
+    repeats a harmless act until Modal allows it, or raises that the run cannot go on here.
     """
 
     def __init__(self, mounts: list[Mount], insist: Callable[[str, Callable[[], None]], Any]):
-        self._mounts, self._insist = mounts, insist
+        self._mounts = mounts
+        self._insist = insist
         self._keeping: threading.Thread | None = None
 
     def show(self) -> None:
-        """What others have committed since the container was made.
+        """Reloads files that others have committed since the container was made.
 
         Modal refuses it while a file of the volume is open. Old data would make a wrong result
-        without a word; so whoever has one open is ended. It is nobody's work: a container runs one
-        task at a time, and this is what earlier ones left. If even that does not help, the run is
-        lost with the reason VolumeNotReloaded, and another attempt is made.
+        silently; so each process with such a file is ended. It does no work of a task: a container
+        runs one task at a time, and such a process is left from an earlier one. If even that does
+        not help, the run is lost with the reason VolumeNotReloaded, and another attempt is made.
         """
         for mount in self._mounts:
-            self._insist("VolumeNotReloaded", partial(_reload, mount))
+            self._insist("VolumeNotReloaded", partial(_reload_volume, mount))
 
     def keep(self) -> None:
-        """What the task wrote is durable, and others can see it, once this returns."""
+        """Makes the task's files durable and visible to others before it returns."""
         for mount in self._mounts:
             if mount["writable"]:
-                self._insist("SyncFailed", partial(_commit, mount))
+                self._insist("SyncFailed", partial(_commit_volume, mount))
 
     def keep_soon(self) -> None:
-        """As `keep`, beside a task that goes on; a failure is told only at the task's end."""
+        """As `keep`, beside a task that goes on; a failure is reported only at the task's end."""
         if self._keeping is None or not self._keeping.is_alive():
             self._keeping = threading.Thread(target=self._keep_quietly, daemon=True)
             self._keeping.start()
@@ -65,7 +66,7 @@ class Volumes:
             print(f"fleetctl: {error!r}", flush=True)
 
 
-def _volume(mount: Mount) -> Any:
+def _open_volume(mount: Mount) -> Any:
     import modal
 
     name = mount["name"]
@@ -74,8 +75,8 @@ def _volume(mount: Mount) -> Any:
     return _known[name]
 
 
-def _reload(mount: Mount) -> None:
-    volume = _volume(mount)
+def _reload_volume(mount: Mount) -> None:
+    volume = _open_volume(mount)
     try:
         volume.reload()
     except RuntimeError as error:
@@ -84,9 +85,9 @@ def _reload(mount: Mount) -> None:
         raise
 
 
-def _commit(mount: Mount) -> None:
+def _commit_volume(mount: Mount) -> None:
     try:
-        _volume(mount).commit()
+        _open_volume(mount).commit()
     except RuntimeError as error:
         # The SDK may reload after the commit, which open files prevent; the commit was done.
         if OPEN_FILES not in str(error):
@@ -94,7 +95,7 @@ def _commit(mount: Mount) -> None:
 
 
 def _end_holders(places: tuple[str, ...]) -> None:
-    """End every other process that is in one of the directories, or has a file there open."""
+    """Ends every other process that is in one of the directories, or has a file there open."""
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue

@@ -27,9 +27,9 @@ def parsed(call: Call) -> Any:
         return protobuf.decoded(call.body)
     try:
         if "yaml" in call.content_type and not call.body.lstrip().startswith(b"{"):
-            import yaml
+            from tests.emulators.kubernetes.api.writes.old_yaml import read_yaml
 
-            return yaml.load(call.body, yaml.CSafeLoader)
+            return read_yaml(call.body)
         return json.loads(call.body)
     except ValueError as error:
         raise ApiError(400, f"error decoding request body: {error}") from error

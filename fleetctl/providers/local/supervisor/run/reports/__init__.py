@@ -1,1 +1,1 @@
-"""What a run reports: its output and events, the files it writes, and how it ended."""
+"""Reports of a run: its output and events, the files it writes, and how it ended."""

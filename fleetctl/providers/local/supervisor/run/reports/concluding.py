@@ -1,4 +1,4 @@
-"""The end record of a run: what ended it, its result, its last metrics.
+"""Writes the end record of a run: why it ended, its result, its last metrics.
 
 Called by supervise.py when all processes of the run are gone (or wait for the next task). Reads the
 files that the task left in its work directory, never following a link.
@@ -10,6 +10,7 @@ import os
 import time
 from typing import Any
 
+from fleetctl.guest.journal.digest import result_line
 from fleetctl.guest.journal.ending import outcome
 from fleetctl.guest.journal.results import (
     METRICS_READ_BYTES_MAX,
@@ -18,10 +19,10 @@ from fleetctl.guest.journal.results import (
     judge,
     odd_result,
     parse_result,
-    result_line,
 )
+from fleetctl.guest.outputs.keeping import judge_outputs
 
-from ..sandbox import Run, Sandbox
+from ..sandbox import RunSandbox, SupervisedRun
 from . import record
 
 
@@ -34,10 +35,15 @@ def files_left(work: str) -> list[str]:
 
 
 def start_of(config: dict[str, Any], work: str) -> str:
-    """Where a run began, or its source where its `workdir` is outside of it."""
-    source, workdir = config["source"], config["workdir"] or ""
+    """Returns where a run began, or its source where its `workdir` is outside of the work
+    directory.
+    """
+    source = config["source"]
+    workdir = config["workdir"] or ""
     start = os.path.join(work, source["name"]) if source else work
-    return start if os.path.isabs(workdir) else os.path.join(start, workdir)
+    if os.path.isabs(workdir):
+        return start
+    return os.path.join(start, workdir)
 
 
 def left_at(config: dict[str, Any], work: str) -> str:
@@ -45,31 +51,49 @@ def left_at(config: dict[str, Any], work: str) -> str:
     return os.path.relpath(start_of(config, work), os.path.dirname(work))
 
 
-def conclude(
-    sandbox: Sandbox, run: Run, left: list[str], limits: dict[str, Any]
+def conclude_run(
+    sandbox: RunSandbox,
+    run: SupervisedRun,
+    left: list[str],
+    limits: dict[str, Any],
 ) -> tuple[str, dict[str, Any]]:
-    """(the journal's line for the result or "", the fields of its last event).
+    """Returns (the journal's line for the result or "", the fields of its last event).
 
     left: what `files_left` found; limits: its `timeout_s` and its `memory`, 0 = none.
     """
     limits = {**limits, "used": run.memory_used}
-    ended = outcome(run.ending, run.error, run.exit_code, sandbox.status, limits)
+    ended = outcome(
+        run.ending,
+        run.error,
+        run.exit_code,
+        sandbox.status,
+        limits,
+    )
     line = ""
     if ended["ok"] and (run.has_result or "result.json" in left):
-        line, problem = _result(sandbox, run)
+        line, problem = _result_line(sandbox, run)
         if problem:
-            ended.update(ok=False, reason=RESULT_INVALID, message=problem)
+            ended.update(
+                ok=False,
+                reason=RESULT_INVALID,
+                message=problem,
+            )
     elif ended["reason"] == RESULT_INVALID and run.has_result:
-        line, _ = _result(sandbox, run)  # the fields that could be kept
+        line, _ = _result_line(sandbox, run)  # the fields that could be kept
+    kept = run.outputs or {}
+    judge_outputs(kept, ended, run.say)
     if ended["ok"]:
-        ended["message"] = "; ".join(filter(None, [*run.remarks, run.metrics.remark]))
+        remarks = [*run.remarks, *kept.get("remarks", ()), run.metrics.remark]
+        ended["message"] = "; ".join(filter(None, remarks))
+    elif ended["reason"] != RESULT_INVALID:
+        line = ""
     for follower in run.followers:
         line = follower.conclude(line, ended, run.journal)
     return line, {"at": time.time(), "started_at": run.started_at_s, **ended}
 
 
-def _result(sandbox: Sandbox, run: Run) -> tuple[str, str]:
-    """(line of the journal, "") or ("", what is wrong); both empty when there is none after all."""
+def _result_line(sandbox: RunSandbox, run: SupervisedRun) -> tuple[str, str]:
+    """Returns (line of the journal, "") or ("", the fault); both empty without a result."""
     value = run.result
     if not run.has_result:
         data = _result_file(sandbox)
@@ -83,8 +107,12 @@ def _result(sandbox: Sandbox, run: Run) -> tuple[str, str]:
     return (result_line(text) if text else ""), problem
 
 
-def note_odd_result(sandbox: Sandbox, run: Run, left: list[str]) -> None:
-    """Say of a result file that is none; to be called while the log is still open."""
+def note_odd_result(
+    sandbox: RunSandbox,
+    run: SupervisedRun,
+    left: list[str],
+) -> None:
+    """Logs a result file that is not a valid result; to be called while the log is still open."""
     if "result.json" not in left or run.has_result:
         return
     odd = odd_result(f"{sandbox.work}/{record.PRIVATE}/result.json")
@@ -93,9 +121,14 @@ def note_odd_result(sandbox: Sandbox, run: Run, left: list[str]) -> None:
         run.remarks.append(odd)
 
 
-def read_metrics(sandbox: Sandbox, run: Run, *, whole: bool = False) -> bool:
-    """Take in what a command appended to $FLEETCTL_METRICS since the last look, or all that is
-    left; whether there was anything.
+def read_metrics(
+    sandbox: RunSandbox,
+    run: SupervisedRun,
+    *,
+    whole: bool = False,
+) -> bool:
+    """Takes in the lines that a command appended to $FLEETCTL_METRICS since the last look, or all
+    that is left; returns whether there was any.
     """
     work = _open_work(sandbox)
     if work is None:
@@ -104,7 +137,7 @@ def read_metrics(sandbox: Sandbox, run: Run, *, whole: bool = False) -> bool:
     try:
         while True:
             before = run.metrics.offset
-            news = _take(work, run, last=last) or news
+            news = _take_metrics(work, run, last=last) or news
             if last or not whole:
                 break
             last = run.metrics.offset == before
@@ -113,8 +146,15 @@ def read_metrics(sandbox: Sandbox, run: Run, *, whole: bool = False) -> bool:
     return news
 
 
-def _take(work: int, run: Run, *, last: bool) -> bool:
-    """Whether there was anything to record in one piece of it, or in what has no end."""
+def _take_metrics(
+    work: int,
+    run: SupervisedRun,
+    *,
+    last: bool,
+) -> bool:
+    """Returns whether there was anything to record in one piece of the file, or in its unfinished
+    end.
+    """
     data = record.read_private(work, "metrics.jsonl", run.metrics.offset, METRICS_READ_BYTES_MAX)
     if not data:
         return False
@@ -124,7 +164,7 @@ def _take(work: int, run: Run, *, last: bool) -> bool:
     return sum(run.journal.metric(step, values, None) for step, values in found) > 0
 
 
-def _result_file(sandbox: Sandbox) -> Any:
+def _result_file(sandbox: RunSandbox) -> Any:
     work = _open_work(sandbox)
     if work is None:
         return None
@@ -134,7 +174,7 @@ def _result_file(sandbox: Sandbox) -> Any:
         os.close(work)
 
 
-def _open_work(sandbox: Sandbox) -> Any:
+def _open_work(sandbox: RunSandbox) -> Any:
     try:
         return os.open(sandbox.work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

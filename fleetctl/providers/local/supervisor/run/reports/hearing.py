@@ -1,6 +1,6 @@
-"""Reads what the processes of a run say: output into its log, events into its record.
+"""Reads the output of a run's processes into its log, and their events into its record.
 
-Called by supervise.py. A task could write anything on its channel; what makes no sense is dropped.
+Called by supervise.py. A task could write anything on its channel; invalid lines are dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from typing import Callable, Optional
 
 from ...io.poller import Poller
-from ..sandbox import CHANNEL_LINE_BYTES_MAX, Run, Sandbox
+from ..sandbox import CHANNEL_LINE_BYTES_MAX, RunSandbox, SupervisedRun
 
 READ_BYTES_MAX = 1024 * 1024
 REMARKS_MAX = 3  # a task could go on for ever
@@ -19,13 +19,13 @@ DRAIN_READS_MAX = (
 )
 
 
-class Hearing:
+class WorkerEvents:
     def __init__(
         self,
         poller: Poller,
         changed: Callable[[str], None],
-        done: Callable[[Sandbox, Run], None],
-        ready: Callable[[Sandbox], None],
+        done: Callable[[RunSandbox, SupervisedRun], None],
+        ready: Callable[[RunSandbox], None],
     ) -> None:
         """changed: a run reported something; done: a worker finished a run and lives on; ready: a
         node waits for the others.
@@ -35,8 +35,8 @@ class Hearing:
         self._done = done
         self._ready = ready
 
-    def attend(self, sandbox: Sandbox, run: Run) -> None:
-        """Listen to the output of a run, and to the channel of its sandbox if that is new."""
+    def attend(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
+        """Listens to the output of a run, and to the channel of its sandbox if that is new."""
         assert run.output is not None
         os.set_blocking(run.output, False)
         self._poller.watch(run.output, self._pump, run)
@@ -46,16 +46,18 @@ class Hearing:
             os.set_blocking(channel, False)
             self._poller.watch(channel, self._listen, sandbox)
 
-    def hang_up(self, sandbox: Sandbox) -> None:
-        """Close the channel; a worker that waits for a task leaves then."""
+    def hang_up(self, sandbox: RunSandbox) -> None:
+        """Closes the channel; a worker that waits for a task leaves then."""
         if sandbox.channel is not None:
             if sandbox.heard:
                 self._poller.forget(sandbox.channel)
             os.close(sandbox.channel)
-            sandbox.channel, sandbox.heard, sandbox.received = None, False, b""
+            sandbox.channel = None
+            sandbox.heard = False
+            sandbox.received = b""
 
-    def finish(self, sandbox: Sandbox, run: Run) -> None:
-        """Take in the last words of a run that is over, then stop listening to its output."""
+    def finish(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
+        """Takes in the last words of a run that is over, then stops listening to its output."""
         if sandbox.status is not None:
             for _ in range(DRAIN_READS_MAX):
                 if not self._listen(sandbox):
@@ -66,11 +68,11 @@ class Hearing:
                 break
         self._forget_output(run)
 
-    def _pump(self, run: Run) -> bool:
-        """Move some output to the log; False when there is none now."""
+    def _pump(self, run: SupervisedRun) -> bool:
+        """Moves some output to the log; False without output now."""
         if run.output is None:
             return False
-        data = _read(run.output)
+        data = _read_pipe(run.output)
         if data is None:
             return False
         if data:
@@ -82,17 +84,17 @@ class Hearing:
             self._forget_output(run)
         return bool(data)
 
-    def _forget_output(self, run: Run) -> None:
+    def _forget_output(self, run: SupervisedRun) -> None:
         if run.output is not None:
             self._poller.forget(run.output)
             os.close(run.output)
             run.output = None
 
-    def _listen(self, sandbox: Sandbox) -> bool:
-        """Take in some events; False when there are none now."""
+    def _listen(self, sandbox: RunSandbox) -> bool:
+        """Takes in some events; False without events now."""
         if sandbox.channel is None:
             return False
-        data = _read(sandbox.channel)
+        data = _read_pipe(sandbox.channel)
         if data is None:
             return False
         if not data:
@@ -107,7 +109,7 @@ class Hearing:
             self.hang_up(sandbox)
         return True
 
-    def _hear(self, sandbox: Sandbox, line: bytes) -> None:
+    def _hear(self, sandbox: RunSandbox, line: bytes) -> None:
         run = sandbox.run
         try:
             event = json.loads(line)
@@ -127,6 +129,8 @@ class Hearing:
                 "reason": event["reason"][:64],
                 "message": str(event.get("message"))[:4096],
             }
+        elif kind == "began" and isinstance(event.get("ns"), int):
+            run.began_ns = run.began_ns or event["ns"]
         elif kind == "ready":
             self._ready(sandbox)
         elif any(part.hear(event, run.journal) for part in (run.services, run.checkpoints) if part):
@@ -138,8 +142,8 @@ class Hearing:
             self._done(sandbox, run)
 
 
-def _read(handle: int) -> Optional[bytes]:
-    """None when there is nothing now; empty when nobody writes there any more."""
+def _read_pipe(handle: int) -> Optional[bytes]:
+    """Returns b"" when the pipe has no writer any more, None when it is empty now."""
     try:
         return os.read(handle, READ_BYTES_MAX)
     except BlockingIOError:
@@ -148,4 +152,4 @@ def _read(handle: int) -> Optional[bytes]:
         return b""
 
 
-_TOO_LONG = {"reason": "ResultInvalid", "message": "the task said more than a result may hold"}
+_TOO_LONG = {"reason": "ResultInvalid", "message": "the task sent more than a result may hold"}

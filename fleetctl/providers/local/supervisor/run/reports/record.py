@@ -1,4 +1,4 @@
-"""What the supervisor alone knows of journals and of the files in a work directory.
+"""The supervisor's own part of journals and of the files in a work directory.
 
 How a journal is written and a result is judged, it shares with the guests of other providers.
 """
@@ -17,14 +17,20 @@ PRIVATE = ".fleetctl"  # in the work directory: parameters, result, metrics, tem
 
 
 def write_lost(journal: Journal) -> None:
-    """The run began before the machine was started the last time; nobody knows how it ended."""
+    """Writes that the run began before the machine was started the last time; its end is
+    unknown.
+    """
     journal.begin(time.time(), '"keeper":"lost/","note":""')
     journal.close()
 
 
-def end_node(journal: Journal, result: str, ended: dict[str, Any]) -> None:
-    """The end of one node of several, for people: what counts is in the journal of node 0, so a
-    disk that refuses loses nothing.
+def end_node(
+    journal: Journal,
+    result: str,
+    ended: dict[str, Any],
+) -> None:
+    """Writes the end of one node of several, for the user. Only the journal of node 0 counts, so a
+    failed write loses no data.
     """
     try:
         journal.end(result, ended, sandbox_open=False)
@@ -37,6 +43,17 @@ def forget_result(work: str) -> None:
     remove_result(os.path.join(work, PRIVATE, "result.json"))
 
 
-def read_private(work: int, name: str, offset: int, limit: int) -> Optional[bytes]:
-    """See `read_below`; a file of the task whose work directory is open as `work`."""
-    return read_below(PRIVATE, name, offset, limit, dir_fd=work)
+def read_private(
+    work: int,
+    name: str,
+    offset: int,
+    limit: int,
+) -> Optional[bytes]:
+    """Reads as `read_below` does, a file of the task whose work directory is open as `work`."""
+    return read_below(
+        PRIVATE,
+        name,
+        offset,
+        limit,
+        dir_fd=work,
+    )

@@ -1,0 +1,337 @@
+"""Keeps the state of every queue: its quotas, their usage, and the waiting objects in order.
+Updated as objects come, start and end; a query costs as much as there are different requests, not
+objects. Pure except for that state: holds no clock and does no I/O.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleetctl.controllers.queues.queue_usage import QueueUsage, Quota, takes_in
+
+# Sums of many amounts are off by a few last digits.
+SLACK = 1e-9
+
+Vector = tuple[float, ...]  # one amount for each quota of a queue
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """A Queue's spec as plain data. weights: unset = namespaces do not take turns. overtake_s: how
+    long an object that does not fit may be overtaken, in seconds.
+    """
+
+    name: str
+    quotas: tuple[Quota, ...]
+    cohort: str = ""
+    strict: bool = False
+    overtake_s: float = 600.0
+    within_queue: bool = False
+    reclaim: str = "Never"  # Never | LowerPriority | Any
+    weights: Mapping[str, float] | None = None
+    suspend: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAsk:
+    """The usage of another run on a provider. takes: None = not known yet."""
+
+    provider: str
+    takes: QueueUsage | None
+    usd_per_s: float | None
+
+    def told(self) -> dict[str, object]:
+        """Returns the fields for a status."""
+        takes = {} if self.takes is None else self.takes.told()
+        return {"provider": self.provider, **takes, "usdPerSecond": self.usd_per_s}
+
+
+def parse_ask(fields: Mapping[str, Any]) -> QueueAsk:
+    """Reads an Ask back from the fields that `told` wrote."""
+    takes = takes_in(fields) if "sandboxes" in fields else None
+    return QueueAsk(fields["provider"], takes, fields.get("usdPerSecond"))
+
+
+Asks = tuple[QueueAsk, ...]  # one for each provider where it may run, the best first
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedObject:
+    """An object that waits for its next run. key: shown to users. since_s: when it came to the
+    queue; stands_since_s: since when none of its runs has started there.
+    """
+
+    uid: str
+    key: str
+    queue: str
+    namespace: str
+    priority: int
+    since_s: float
+    stands_since_s: float
+    asks: Asks = ()
+
+    @property
+    def rank(self) -> tuple[int, float, str]:
+        """Returns a sort key; lower goes first, within one namespace or where namespaces do not
+        take turns.
+        """
+        return (-self.priority, self.since_s, self.uid)
+
+
+@dataclass(slots=True)
+class WaitingGroup:
+    """Waiters in a namespace with equal requests: the first represents all."""
+
+    queue: str
+    namespace: str
+    vectors: tuple[Vector, ...]  # one for each provider where it could ever fit
+    ranks: list[tuple[int, float, str]] = field(default_factory=list)  # sorted
+
+
+@dataclass(slots=True)
+class QueueState:
+    """One queue. used, leaving: by quota; leaving is a part of used that is being stopped. served:
+    when a namespace had its last start; a restart forgets that, and it decides between equals only.
+    """
+
+    rules: QueueRules
+    used: list[float]
+    leaving: list[float]
+    by_namespace: dict[str, list[float]] = field(default_factory=dict)
+    groups: dict[tuple[str, Asks], WaitingGroup] = field(default_factory=dict)
+    waiting: int = 0
+    served: dict[str, float] = field(default_factory=dict)
+
+    def vector(self, ask: QueueAsk) -> Vector | None:
+        """Returns the usage by quota; None while the usage is unknown, or the price where cost is
+        limited.
+        """
+        if ask.takes is None:
+            return None
+        amounts = [it.amount(ask.takes, ask.provider, ask.usd_per_s) for it in self.rules.quotas]
+        known = [it for it in amounts if it is not None]
+        if len(known) == len(amounts):
+            return tuple(known)
+        return None
+
+    def share(self, namespace: str) -> float:
+        """Returns the namespace's share of its most used quota, divided by its weight; 0 where
+        namespaces do not take turns.
+        """
+        if self.rules.weights is None:
+            return 0.0
+        used = self.by_namespace.get(namespace)
+        if used is None:
+            return 0.0
+        quotas = self.rules.quotas
+        shares = (it / max(quota.nominal, SLACK) for it, quota in zip(used, quotas, strict=True))
+        return round(max(shares) / self.rules.weights.get(namespace, 1.0), 9)
+
+
+class QueueStates:
+    """All queues, by name."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, QueueState] = {}
+        self.waiters: dict[str, QueuedObject] = {}  # by uid, also of queues that are not there
+        self.taken: set[str] = set()  # of which a pass took something since they were counted
+        self._cohorts: dict[str, list[QueueState]] = {}
+        # For each cohort and (resource, provider): the lines that lend and borrow it, and its index
+        # in their quotas.
+        self._pools: dict[tuple[str, str, str], list[tuple[QueueState, int]]] = {}
+
+    # -- what there is -------------------------------------------------------------------------
+
+    def declare(self, rules: Iterable[QueueRules]) -> None:
+        """Replaces the queues; the caller then reports all usage again with `use`."""
+        before = self.lines
+        self.lines = {}
+        for it in rules:
+            zeros = [0.0] * len(it.quotas)
+            self.lines[it.name] = line = QueueState(it, zeros, list(zeros))
+            if it.name in before:
+                line.served = before[it.name].served
+        self._cohorts = {}
+        self._pools = {}
+        for line in self.lines.values():
+            cohort = line.rules.cohort
+            self._cohorts.setdefault(_cohort_key(line.rules), []).append(line)
+            for at, quota in enumerate(line.rules.quotas if cohort else ()):
+                key = (cohort, quota.resource, quota.provider)
+                self._pools.setdefault(key, []).append((line, at))
+        waiters, self.waiters = self.waiters, {}
+        for waiter in waiters.values():
+            self.put(waiter)
+
+    def empty(self, name: str) -> None:
+        """Sets the usage of this queue to zero, until `use` adds to it."""
+        line = self.lines[name]
+        line.used = [0.0] * len(line.used)
+        line.leaving = list(line.used)
+        line.by_namespace = {}
+
+    def use(
+        self,
+        name: str,
+        namespace: str,
+        ask: QueueAsk,
+        *,
+        count: int = 1,
+        leaving: bool = False,
+    ) -> None:
+        """Adds `count` existing runs to the usage. A run of unknown price adds zero to a price
+        quota.
+        """
+        line = self.lines.get(name)
+        if line is None or ask.takes is None:
+            return
+        own = line.by_namespace.setdefault(namespace, [0.0] * len(line.used))
+        for at, quota in enumerate(line.rules.quotas):
+            amount = count * (quota.amount(ask.takes, ask.provider, ask.usd_per_s) or 0.0)
+            line.used[at] += amount
+            own[at] += amount
+            if leaving:
+                line.leaving[at] += amount
+
+    def put(self, waiter: QueuedObject) -> None:
+        """Adds or replaces a waiting object."""
+        if self.waiters.get(waiter.uid) == waiter:
+            return
+        self.drop(waiter.uid)
+        self.waiters[waiter.uid] = waiter
+        line = self.lines.get(waiter.queue)
+        if line is None:
+            return
+        line.waiting += 1
+        key = (waiter.namespace, waiter.asks)
+        group = line.groups.get(key)
+        if group is None:
+            vectors = [line.vector(ask) for ask in waiter.asks]
+            fitting = tuple(it for it in vectors if it is not None and not self._never(line, it))
+            group = WaitingGroup(waiter.queue, waiter.namespace, fitting)
+            line.groups[key] = group
+        insort(group.ranks, waiter.rank)
+
+    def drop(self, uid: str) -> None:
+        """Removes a waiting object. Idempotent."""
+        waiter = self.waiters.pop(uid, None)
+        line = self.lines.get(waiter.queue) if waiter is not None else None
+        if waiter is None or line is None:
+            return
+        key = (waiter.namespace, waiter.asks)
+        group = line.groups.get(key)
+        if group is None:
+            return
+        line.waiting -= 1
+        del group.ranks[bisect_left(group.ranks, waiter.rank)]
+        if not group.ranks:
+            del line.groups[key]
+
+    def cohort(self, line: QueueState) -> list[QueueState]:
+        """Returns the queues that it shares quota with, itself among them."""
+        return self._cohorts[_cohort_key(line.rules)]
+
+    def cohorts(self) -> Iterable[list[QueueState]]:
+        return self._cohorts.values()
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def lacks(
+        self,
+        line: QueueState,
+        vector: Vector,
+        *,
+        soon: bool = False,
+    ) -> Quota | None:
+        """Returns the first quota without capacity for this; None when it fits. soon: counts the
+        runs that are being stopped as gone.
+        """
+        for at, (quota, amount) in enumerate(zip(line.rules.quotas, vector, strict=True)):
+            if amount <= 0:
+                continue
+            used = line.used[at] - (line.leaving[at] if soon else 0.0) + amount
+            if used > most_of(quota, line.rules.cohort) + SLACK:
+                return quota
+            if line.rules.cohort and self._pool_lacks(line, at, used, soon=soon):
+                return quota
+        return None
+
+    def borrows(self, line: QueueState, vector: Vector) -> bool:
+        """Returns true if one more such run would use quota that another queue owns."""
+        quotas = zip(line.rules.quotas, line.used, vector, strict=True)
+        return any(
+            amount > 0 and used + amount > quota.nominal + SLACK for quota, used, amount in quotas
+        )
+
+    def never(self, line: QueueState, vector: Vector) -> Quota | None:
+        """Returns the quota that could not hold this even if no other run existed; None: it only
+        has to wait.
+        """
+        return self._never(line, vector)
+
+    def heads(self, line: QueueState) -> Iterator[tuple[WaitingGroup, QueuedObject]]:
+        """Yields the first waiter of each group of this queue that can ever fit, in no order."""
+        for group in line.groups.values():
+            if group.vectors:
+                yield group, self.waiters[group.ranks[0][2]]
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _pool_lacks(
+        self,
+        line: QueueState,
+        at: int,
+        used: float,
+        *,
+        soon: bool,
+    ) -> bool:
+        """Returns true if all queues of the cohort together would use more than they lend each
+        other. Quota that a queue does not lend is available to that queue alone.
+        """
+        quota = line.rules.quotas[at]
+        lent = taken = 0.0
+        for other, there in self._pools[line.rules.cohort, quota.resource, quota.provider]:
+            rule = other.rules.quotas[there]
+            lends = rule.nominal if rule.lending is None else rule.lending
+            leaving = other.leaving[there] if soon else 0.0
+            now = used if other is line else other.used[there] - leaving
+            lent += lends
+            taken += max(0.0, now - (rule.nominal - lends))
+        own = quota.nominal if quota.lending is None else quota.lending
+        if used <= quota.nominal - own + SLACK:
+            return False
+        return taken > lent + SLACK
+
+    def _never(self, line: QueueState, vector: Vector) -> Quota | None:
+        for quota, amount in zip(line.rules.quotas, vector, strict=True):
+            if amount <= 0:
+                continue
+            if amount > most_of(quota, line.rules.cohort) + SLACK:
+                return quota
+            if not line.rules.cohort:
+                continue
+            key = (line.rules.cohort, quota.resource, quota.provider)
+            others = [it.rules.quotas[there] for it, there in self._pools[key] if it is not line]
+            lent = sum(it.nominal if it.lending is None else it.lending for it in others)
+            if amount > quota.nominal + lent + SLACK:
+                return quota
+        return None
+
+
+def most_of(quota: Quota, cohort: str) -> float:
+    """Returns the most of a quota that a queue may use, however idle the other queues are."""
+    if not cohort:
+        return quota.nominal
+    if quota.borrowing is None:
+        return float("inf")
+    return quota.nominal + quota.borrowing
+
+
+def _cohort_key(rules: QueueRules) -> str:
+    # A queue without a cohort shares no quota; a cohort may have the name of a queue.
+    if rules.cohort:
+        return f"cohort {rules.cohort}"
+    return f"queue {rules.name}"

@@ -1,0 +1,178 @@
+"""Makes the tools of an agent from the OpenAPI document, so that they cannot differ from the API.
+
+A row of AGENT_TOOLS names an operation of the document; description, arguments and role come from
+there. Arguments that are not an agent's to give (LEFT_OUT) are no part of a tool, which refuses
+whatever it does not have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import jsonschema
+
+from fleetctl.common.errors import UsageError
+from fleetctl.server.callers import VIEWER
+
+# `yes`, `override`, `takeOver` and `allowMissing` are consent, which is a person's; `env` would put
+# values of secrets into a model's text; the namespace is the server's own. The rest is of streams
+# and pages.
+LEFT_OUT = frozenset(
+    ("namespace", "yes", "override", "takeOver", "allowMissing", "env", "documents")
+)
+STREAMS = frozenset(("watch", "since", "follow", "wide", "name"))
+TEXT_BYTES = 64 * 1024  # of a log, where the call gives no limit: what a model reads at once
+MESSAGE_CHARACTERS = 300
+
+
+class AgentTool(NamedTuple):
+    """A tool and its operation. destructive: it may stop work, or remove what is stored.
+    idempotent: the same call again changes nothing more."""
+
+    name: str
+    operation: str
+    destructive: bool = False
+    idempotent: bool = True
+
+
+AGENT_TOOLS = (
+    AgentTool("plan", "post_plan"),
+    AgentTool("apply", "post_apply", destructive=True),
+    AgentTool("get", "get_plural"),
+    AgentTool("describe", "get_plural_name"),
+    AgentTool("tasks", "get_plural_name_tasks"),
+    AgentTool("results", "get_plural_name_results"),
+    AgentTool("events", "get_plural_name_events"),
+    AgentTool("logs", "get_plural_name_logs"),
+    AgentTool("suspend", "post_suspend", destructive=True),
+    AgentTool("resume", "post_resume"),
+    AgentTool("retry", "post_retry", destructive=True, idempotent=False),
+    AgentTool("delete", "post_delete", destructive=True),
+)
+
+
+class ApiRequest(NamedTuple):
+    """A request of HTTP. body: None for none."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiTool:
+    """A tool with its operation found. schema: the JSON Schema of its arguments. places: for each
+    argument `path`, `query` or `body`."""
+
+    row: AgentTool
+    description: str
+    method: str
+    path: str
+    role: str
+    schema: Mapping[str, Any]
+    places: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def reads(self) -> bool:
+        return self.role == VIEWER
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Raises UsageError, with all that is wrong."""
+        found = jsonschema.Draft202012Validator(self.schema).iter_errors(dict(arguments))
+        problems = [_describe_problem(it) for it in found]
+        if problems:
+            names = ", ".join(f"`{name}`" for name in self.places)
+            raise UsageError(
+                "\nerror: ".join(f"{self.name}: {text}" for text in problems),
+                hint=f"the arguments of `{self.name}` are {names}",
+            )
+
+    def build_request(self, arguments: Mapping[str, Any]) -> ApiRequest:
+        """Returns the request of checked arguments."""
+        path = self.path
+        query: dict[str, str] = {}
+        body: dict[str, Any] = {}
+        for name, value in arguments.items():
+            place = self.places[name]
+            if place == "path":
+                path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+            elif place == "query":
+                query[name] = value if isinstance(value, str) else json.dumps(value)
+            else:
+                body[name] = value
+        if self.name == "logs":
+            query.setdefault("limit", str(TEXT_BYTES))
+        return ApiRequest(self.method, path, query, body if self.method == "POST" else None)
+
+
+def build_tools(document: Mapping[str, Any]) -> dict[str, ApiTool]:
+    """Returns the tools of an OpenAPI document, by name."""
+    operations = dict(_list_operations(document))
+    return {row.name: _build_tool(row, *operations[row.operation]) for row in AGENT_TOOLS}
+
+
+def _list_operations(
+    document: Mapping[str, Any],
+) -> Iterator[tuple[str, tuple[str, str, Mapping[str, Any]]]]:
+    """Yields (operation id, (method, path, operation))."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield operation["operationId"], (method.upper(), path, operation)
+
+
+def _build_tool(
+    row: AgentTool,
+    method: str,
+    path: str,
+    operation: Mapping[str, Any],
+) -> ApiTool:
+    properties: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    required: list[str] = []
+    for it in operation["parameters"]:
+        name, place = it["name"], it["in"]
+        if place == "query" and (name in LEFT_OUT or name in STREAMS):
+            continue
+        text = {"description": it["description"]} if "description" in it else {}
+        properties[name] = {**it["schema"], **text}
+        places[name] = place
+        if it.get("required"):
+            required.append(name)
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    schema = body.get("schema", {"properties": {}})
+    for name, one in schema["properties"].items():
+        if name not in LEFT_OUT:
+            properties[name] = one
+            places[name] = "body"
+    required += schema.get("required", ())
+    if "manifest" in properties:
+        required.append("manifest")  # its alternative is left out
+    return ApiTool(
+        row=row,
+        description=operation["summary"],
+        method=method,
+        path=path,
+        role=operation["x-role"],
+        schema={
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": False,
+        },
+        places=places,
+    )
+
+
+def _describe_problem(error: jsonschema.ValidationError) -> str:
+    where = ".".join(str(part) for part in error.absolute_path)
+    text = error.message[:MESSAGE_CHARACTERS]
+    return f"`{where}`: {text}" if where else text

@@ -1,0 +1,331 @@
+"""An object's units that share a template: their duration, their providers, their cost.
+
+Called by plan.py. Most objects are one part; a TrainingRun has one a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from fleetctl.apply.cost.estimate import (
+    FREE,
+    UNKNOWN,
+    Cost,
+    DurationEstimate,
+    estimate_cost,
+    estimate_duration,
+    shared_out,
+)
+from fleetctl.apply.cost.lifetimes import LifetimeLimit
+from fleetctl.apply.cost.offers import OfferBook
+from fleetctl.apply.cost.plan_report import PlannedPlacement
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.planning.placement import (
+    CandidateJudgement,
+    Placement,
+    ProviderCapacity,
+    ProviderOffer,
+    judge_candidates,
+)
+from fleetctl.controllers.reuse.impact import Impact
+from fleetctl.specs.blocks.nodes import ONE, nodes_of
+from fleetctl.specs.blocks.resources import Gpu
+from fleetctl.specs.blocks.template import Template
+from fleetctl.stores.read.read_only import StoreSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CostPart:
+    """One part of an object. units None: unknown number. at_once: how many run at the same time, at
+    most."""
+
+    units: int | None
+    lasts: DurationEstimate
+    places: tuple[PlannedPlacement, ...]
+    cost: Cost
+    at_once: int
+    gpu: str
+    limits: tuple[LifetimeLimit, ...] = ()  # of the providers where it fits
+
+    @property
+    def usd_per_s(self) -> float | None:
+        """Returns the price of all units that run at the same time, at most; None when a price is
+        unknown. Should a provider fail, all units may run at another one.
+        """
+        here = [_multiply_rate(it, it.slots) for it in self.places if it.units]
+        each = [_multiply_rate(it, self._most_at(it)) for it in self.places if it.judged.fits]
+        rates = [*here, *each]
+        if any(rate is None for rate in rates):
+            return None
+        return max(sum(it or 0.0 for it in here), *(it or 0.0 for it in each), 0.0)
+
+    def _most_at(self, place: PlannedPlacement) -> int:
+        free = place.judged.free
+        if free is None:
+            return self.at_once
+        return min(self.at_once, free)
+
+
+def _multiply_rate(place: PlannedPlacement, count: int) -> float | None:
+    usd_per_s = place.judged.usd_per_s
+    if usd_per_s is None:
+        return None
+    return usd_per_s * count
+
+
+def parts_of(
+    stored: StoreSnapshot,
+    desired: Resource,
+    found: Impact,
+    unit: str,
+    market: OfferBook,
+) -> tuple[CostPart, ...]:
+    """Returns one part for each template that a unit will start with, first to start first."""
+    made = [
+        _build_part(
+            stored,
+            desired,
+            found,
+            unit,
+            market,
+            group,
+        )
+        for group in _group_units(found, unit)
+    ]
+    return tuple(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnitGroup:
+    """name: of its only unit."""
+
+    digest: str
+    template: Template
+    units: int | None
+    name: str = ""
+
+
+def _group_units(found: Impact, kind: str) -> Iterator[_UnitGroup]:
+    """Groups the units by template. kind: the noun for a unit, and the parameter that names it
+    where it has a name."""
+    if found.to_run == 0:
+        return
+    controller = found.controller
+    if controller.template_hash:
+        index = _some_index(found)
+        # The next point of a search that works out its points may still be unknown.
+        at = controller.first if index is None else index
+        known = controller.content(at) if index is None else controller.template(at)
+        yield _UnitGroup(controller.template_hash, known, found.to_run)
+        return
+    running = {run.index for run in found.going_on}
+    for index in controller.indexes():
+        unit = controller.unit(index)
+        if unit is not None and not found.history.is_done(index) and index not in running:
+            name = str(unit.params.get(kind, ""))
+            yield _UnitGroup(unit.template_hash, controller.template(index), 1, name)
+
+
+def _some_index(found: Impact) -> int | None:
+    """Returns any unit that will start: they share their template."""
+    if found.replaced:
+        return found.replaced[0].index
+    fresh = next(found.controller.next(found.history), None)
+    if fresh is not None:
+        return fresh.index
+    waiting = (it for it in found.history.unfinished if found.controller.unit(it) is not None)
+    return next(islice(waiting, 1), None)
+
+
+def _build_part(
+    stored: StoreSnapshot,
+    desired: Resource,
+    found: Impact,
+    unit: str,
+    market: OfferBook,
+    group: _UnitGroup,
+) -> CostPart:
+    policy = found.controller.policy
+    namespace = desired.namespace
+    placement = found.controller.placement(group.digest)
+    offers = market.offers(placement, group.template, namespace)
+    judged, capacities = _judge_placement(placement, offers, market, found)
+    limits = tuple(market.limits([it.provider for it in judged if it.fits], group.template))
+    quanta_s = (market.quantum_s(it.provider) for it in judged)
+    after_s = policy.grace_s + max(quanta_s, default=0.0)
+    lasts = _drop_bound(
+        _estimate_lasting(
+            stored,
+            desired.uid,
+            found,
+            unit,
+            group,
+            after_s=after_s,
+        ),
+        limits,
+    )
+    winner = next((it for it in judged if it.won), None)
+    at_once = policy.parallelism
+    if at_once is None:
+        at_once = sum(market.parallelism(it.provider) for it in judged)
+    if group.units is not None:
+        at_once = min(at_once, group.units)
+    slots = _assign_slots(judged, at_once, capacities)
+    shares = shared_out(group.units or 0, slots)
+    whole = market.whole(group.template, namespace)
+    wanted = whole.resources.gpu if whole is not None else None
+    gpu = _describe_gpu(wanted) if wanted else ""
+    places = tuple(
+        _plan_placement(
+            it, group, lasts, market, namespace=namespace, units=units, slots=room, gpu=gpu
+        )
+        for it, room, units in zip(judged, slots, shares, strict=True)
+    )
+    return CostPart(
+        units=group.units,
+        lasts=lasts,
+        places=places,
+        cost=_bound_total(
+            _total_cost([it.cost for it in places], known=winner is not None and bool(group.units)),
+            [estimate_cost(group.units, lasts, it.usd_per_s) for it in judged if it.fits],
+        ),
+        at_once=min(at_once, sum(slots)),
+        gpu=gpu,
+        limits=limits,
+    )
+
+
+def _judge_placement(
+    placement: Placement,
+    offers: Mapping[str, ProviderOffer],
+    market: OfferBook,
+    found: Impact,
+) -> tuple[Sequence[CandidateJudgement], Mapping[str, ProviderCapacity]]:
+    """Returns the judgements on where the units go now. Without room anywhere they are judged as if
+    the present runs had ended: the work runs, and costs, all the same.
+    """
+    now = market.free_now((*found.replaced, *found.cancelled))
+    judged = judge_candidates(placement, offers, now)
+    if any(it.won for it in judged):
+        return judged, now
+    whole = market.capacities()
+    full = {it.provider: it.why for it in judged if it.fits}
+    later = judge_candidates(placement, offers, whole)
+    if not any(it.won for it in later):
+        return judged, now
+    return [
+        replace(it, why=f"{it.why}; full now: {full[it.provider]}") if it.fits else it
+        for it in later
+    ], whole
+
+
+def _assign_slots(
+    judged: Sequence[CandidateJudgement],
+    at_once: int,
+    capacities: Mapping[str, ProviderCapacity],
+) -> list[int]:
+    """Returns how many units run at each provider at the same time, best first, when all do."""
+    slots: list[int] = []
+    left = at_once
+    for it in judged:
+        capacity = capacities.get(it.provider, ProviderCapacity())
+        room = [left] if capacity.free is None else [left, capacity.free]
+        if capacity.spare_usd_per_s is not None:
+            paid = capacity.spare_usd_per_s / it.usd_per_s if it.usd_per_s else left
+            room.append(int(paid + 1e-9) if it.usd_per_s is not None else 0)
+        slots.append(min(room) if it.fits else 0)
+        left -= slots[-1]
+    return slots
+
+
+def _plan_placement(
+    judgement: CandidateJudgement,
+    group: _UnitGroup,
+    lasts: DurationEstimate,
+    market: OfferBook,
+    *,
+    namespace: str,
+    units: int,
+    slots: int,
+    gpu: str,
+) -> PlannedPlacement:
+    least = market.least_usd_per_s(judgement.provider, group.template, namespace)
+    nodes = nodes_of(group.template)
+    return PlannedPlacement(
+        judged=judgement,
+        units=units,
+        cost=estimate_cost(units, lasts, judgement.usd_per_s, least_usd_per_s=least),
+        slots=slots,
+        source=market.source(judgement.provider),
+        least_usd_per_s=least,
+        name=group.name,
+        gpu=gpu,
+        nodes="" if nodes == ONE else str(nodes),
+    )
+
+
+def _total_cost(costs: Sequence[Cost], *, known: bool) -> Cost:
+    """Sums up costs. known: a provider fits, and the number of units is known."""
+    total = FREE
+    for one in costs:
+        total += one
+    if known:
+        return total
+    return UNKNOWN
+
+
+def _bound_total(total: Cost, anywhere: Sequence[Cost]) -> Cost:
+    """Bounds the total by the dearest provider that the placement allows: a provider may fill up or
+    fail, and then all units run there.
+    """
+    if len(anywhere) < 2 or total.high is None:
+        return total
+    highs = [it.high for it in anywhere]
+    known = [it for it in highs if it is not None]
+    high = max(total.high, *known) if len(known) == len(highs) else None
+    at_most = total.at_most or any(it.at_most for it in anywhere)
+    return replace(total, high=high, at_most=at_most)
+
+
+def _estimate_lasting(
+    stored: StoreSnapshot,
+    uid: str,
+    found: Impact,
+    unit: str,
+    group: _UnitGroup,
+    *,
+    after_s: float,
+) -> DurationEstimate:
+    """Estimates from runs of the very template, by any object; else from the object's own."""
+    same = stored.durations_of_template(group.digest)
+    past = same or stored.durations_of_object(uid)
+    return estimate_duration(
+        past,
+        basis=_describe_basis(len(past), unit) + ("" if same else " of another template"),
+        timeout_s=group.template.timeout_seconds,
+        after_s=after_s,
+        attempts=found.controller.limits.backoff_limit_per_index + 1,
+        unit=unit,
+    )
+
+
+def _drop_bound(lasts: DurationEstimate, limits: Sequence[LifetimeLimit]) -> DurationEstimate:
+    """Removes the bound of work that restarts as often as needed: an attempt's limit does not bound
+    it."""
+    if not limits or lasts.most_s is None:
+        return lasts
+    return replace(lasts, most_s=None, basis=f"{lasts.basis}; {limits[0].short}")
+
+
+def _describe_basis(count: int, unit: str) -> str:
+    return f"from {count:,} past {unit}{'' if count == 1 else 's'}"
+
+
+def _describe_gpu(gpu: Gpu) -> str:
+    """`T4:1`, `T4:1 or H100:8`, `T4:1 or 3 others`."""
+    first, *others = map(str, gpu.each)
+    if len(others) > 1:
+        return f"{first} or {len(others)} others"
+    return " or ".join((first, *others))

@@ -1,0 +1,444 @@
+"""Objects, variables and files that work or a Secret names and that are not there. Called by
+predict.py; never repeats a value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.apply.draft import NAMED_BY
+from fleetctl.apply.predictions.world import Certainty, PlannedWorld, Prediction
+from fleetctl.common.errors import Unavailable
+from fleetctl.common.install import install_hint
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.trials.prior import describe_circle, find_circle, unfit_prior
+from fleetctl.controllers.trials.winner import SWEEP, command_of, unfit_search
+from fleetctl.controllers.wandb.program_params import HANDS_OVER
+from fleetctl.engine.execute.secrets import ALLOW_HINT, check_file
+from fleetctl.engine.kinds.wandb.wandb_agents import KEY, KEY_HINT
+from fleetctl.guest.task.parameters import one_variable, variable
+from fleetctl.manifest.checks.spec_parts import list_parameters
+from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.hints.synonyms import guess_name
+from fleetctl.manifest.problems import Path
+from fleetctl.providers.pip_index import PASSWORD
+from fleetctl.specs.blocks.common import ParamsFrom, WorkPart, WorkSpec
+from fleetctl.specs.blocks.notify import Notify, secrets_in
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.registry import KINDS, parse_spec
+from fleetctl.specs.kinds.secret import SecretSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.kinds.trainingrun import STAGE, TrainingRunSpec
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.specs.values.scalars import Spec
+from fleetctl.tracking.annotations import waits_for
+from fleetctl.tracking.best_params import needs_command
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
+VOLUME = "Volume"
+# For each computed search: the field that selects it, its value, and the extra.
+_SUGGEST = {
+    "numpy": (("method",), "bayes", "bayes"),
+    "optuna": (("sampler", "name"), "tpe", "optuna"),
+}
+
+
+def of_work(
+    manifest: Manifest,
+    spec: WorkSpec,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    if (library := library_of(spec)) and find_spec(library) is None:
+        field, value, extra = _SUGGEST[library]
+        path: Path = ("spec", "search", *field)
+        message = f" is `{value}`, which needs {library}, and that is not installed here"
+        yield Prediction(manifest, Finding(path, path, message, install_hint(extra)))
+    yield from _check_params_sweep(manifest, spec, world)
+    yield from _check_prior_sweep(manifest, spec, world)
+    if isinstance(spec, SweepSpec) and spec.backend == "wandb":
+        yield from _wandb_key(manifest, spec, world)
+    for part in spec.parts():
+        template = part.template
+        places = [it.provider for it in part.placement.candidates]
+        yield from _check_secrets(
+            manifest,
+            part.at("secrets"),
+            template.secrets,
+            places,
+            world,
+        )
+        yield from _check_volumes(manifest, part, world)
+
+        index = template.image.pip_index if template.image is not None else None
+        if index is not None and index.secret is not None:
+            place: Path = (*part.at("image"), "pipIndex", "secret")
+            yield from predict_missing(
+                manifest,
+                place,
+                "Secret",
+                index.secret,
+                world,
+            )
+            yield from _index_login(
+                manifest,
+                place,
+                index.secret,
+                places,
+                world,
+            )
+        if template.function is not None and not part.own:
+            yield from _check_function(manifest, template.function, world)
+
+
+def _check_function(
+    manifest: Manifest,
+    name: str,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    """Yields the Function of a template if it is missing, or if it serves and runs no task."""
+    at: Path = ("spec", "template", "function")
+    yield from predict_missing(
+        manifest,
+        at,
+        "Function",
+        name,
+        world,
+    )
+    found = world.found("Function", name, manifest.namespace)
+    if found is not None and json.loads(found.spec).get("port") is not None:
+        message = f" is `{name}`, which has a `port`: it runs no task"
+        hint = "name it in an Endpoint's `servers`, or give the tasks another Function"
+        yield Prediction(manifest, Finding(at, at, message, hint))
+
+
+def of_notices(
+    manifest: Manifest,
+    spec: Spec,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    """Yields missing Secrets of `notify`: without notices, their absence would go unnoticed until
+    the work has ended."""
+    notify: tuple[Notify, ...] = getattr(spec, "notify", ())
+    for number, way, name in secrets_in(notify):
+        at: Path = ("spec", "notify", number, way, "secret")
+        yield from predict_missing(
+            manifest,
+            at,
+            "Secret",
+            name,
+            world,
+        )
+
+
+def _check_volumes(
+    manifest: Manifest,
+    part: WorkPart,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    """Yields volumes that are created because no manifest declares them, and have almost the name
+    of an existing one: a checkpoint in the wrong volume is not found, and work begins from zero.
+    """
+    for number, mount in enumerate(part.template.volumes):
+        if not _is_made(world.found(VOLUME, mount.name, manifest.namespace)):
+            continue
+        within = (it for it in world.named(VOLUME) if it[1] == manifest.namespace)
+        others = [name for name, space in within if not _is_made(world.found(VOLUME, name, space))]
+        near = get_close_matches(mount.name, others, 1)
+        if near:
+            at: Path = (*part.at("volumes"), number, "name")
+            message = f" is `{mount.name}`: no such volume is there, so an empty one is made"
+            hint = f"did you mean `{near[0]}`?"
+            yield Prediction(manifest, Finding(at, at, message, hint), Certainty.DOUBT)
+
+
+def _is_made(volume: Resource | None) -> bool:
+    """Returns true where this very apply creates it, because a template names it."""
+    return volume is not None and not volume.version and NAMED_BY in volume.annotations
+
+
+def _check_params_sweep(
+    manifest: Manifest,
+    spec: WorkSpec,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    """Yields sweeps whose best trial should give the parameters, and that can never have one."""
+    wanted: ParamsFrom | None = getattr(spec, "params_from", None)
+    if wanted is None:
+        return
+    at: Path = ("spec", "paramsFrom", "sweep")
+    yield from predict_missing(
+        manifest,
+        at,
+        SWEEP,
+        wanted.sweep,
+        world,
+    )
+    sweep = world.found(SWEEP, wanted.sweep, manifest.namespace)
+    if sweep is None:
+        return
+    document = json.loads(sweep.spec)
+    if unfit := unfit_search(document):
+        message = f" is `{wanted.sweep}`, which {unfit}"
+        hint = "name a sweep with one `metric`"
+        yield Prediction(manifest, Finding(at, at, message, hint))
+    if needs_command(spec) and not command_of(document):
+        message = f" is `{wanted.sweep}`, whose search has no `program` or `command` to run here"
+        hint = "write what to run in `template`: `python`, `command` or `script`"
+        yield Prediction(manifest, Finding(at, at, message, hint))
+    yield from _without_arguments(manifest, spec, wanted.sweep, document)
+    if isinstance(spec, TrainingRunSpec) and STAGE in document["search"].get("parameters", {}):
+        message = f" is `{wanted.sweep}`, which searches `{STAGE}`, and that names a stage here"
+        yield Prediction(manifest, Finding(at, at, message, "give its parameter another name"))
+    yield from _one_variable(
+        manifest,
+        spec,
+        at,
+        wanted.sweep,
+        document,
+    )
+
+
+def _one_variable(
+    manifest: Manifest,
+    spec: WorkSpec,
+    at: Path,
+    sweep: str,
+    document: Mapping[str, Any],
+) -> Iterator[Prediction]:
+    """Yields parameters of the sweep, and of the tasks beside it, that a program could not
+    distinguish. One that gets them as arguments can.
+    """
+    if needs_command(spec):
+        return
+    own = list(dict.fromkeys(name for _, name in list_parameters(spec)))
+    given = [name for name in document["search"].get("parameters") or () if name not in own]
+    one, other = one_variable([*own, *given])
+    if one:
+        message = f" is `{sweep}`, whose `{other}` is the variable `{variable(one)}`"
+        message += f", and so is `{one}`"
+        yield Prediction(manifest, Finding(at, at, message, "name one of them otherwise"))
+
+
+def _without_arguments(
+    manifest: Manifest,
+    spec: WorkSpec,
+    sweep: str,
+    document: Mapping[str, Any],
+) -> Iterator[Prediction]:
+    """Yields a command without the arguments by which the sweep passes parameters to its program:
+    the same program would then run with its own defaults.
+    """
+    if not any(map(HANDS_OVER.search, command_of(document))):
+        return
+    program = str(document["search"].get("program") or "")
+    for part in spec.parts():
+        text = " ".join([*(part.template.command or ()), part.template.script or ""])
+        if program and program in text and not HANDS_OVER.search(text):
+            at = part.at("command" if part.template.command else "script")
+            message = (
+                f" has no `${{args}}`, by which sweep/{sweep} hands its program the parameters"
+            )
+            hint = "add `${args}`, or leave the command out: then the sweep's own runs"
+            yield Prediction(manifest, Finding(at, at, message, hint), Certainty.DOUBT)
+
+
+def _check_prior_sweep(
+    manifest: Manifest,
+    spec: WorkSpec,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    """Yields sweeps whose trials should warm the search, and never can. Missing sweeps are waited
+    for."""
+    search = spec.search if isinstance(spec, SweepSpec) else None
+    if search is None or search.prior_trials is None or search.metric is None:
+        return
+    name = search.prior_trials.from_sweep
+    at: Path = ("spec", "search", "priorTrials", "fromSweep")
+
+    def next_of(text: str) -> str:
+        return waits_for(world.found(SWEEP, text, manifest.namespace))
+
+    if names := find_circle(manifest.name, next_of):
+        message = (
+            f" is `{name}`; sweep/{manifest.name} {describe_circle(names)}, so none of them begins"
+        )
+        hint = "take `priorTrials` out of one of them"
+        yield Prediction(manifest, Finding(at, at, message, hint))
+        return
+    sweep = world.found(SWEEP, name, manifest.namespace)
+    if sweep is None:
+        yield from predict_missing(
+            manifest,
+            at,
+            SWEEP,
+            name,
+            world,
+            Certainty.DOUBT,
+        )
+    elif unfit := unfit_prior(json.loads(sweep.spec), search.metric.name):
+        hint = "name a sweep with the same `metric`"
+        yield Prediction(manifest, Finding(at, at, f" is `{name}`, which {unfit}", hint))
+
+
+def _wandb_key(
+    manifest: Manifest,
+    spec: SweepSpec,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    """The controller is W&B's agent, so it needs the key that the trials have."""
+    names = spec.template.secrets if spec.template is not None else ()
+    found = [world.found("Secret", name, manifest.namespace) for name in names]
+    if None in found:
+        return  # reported at the field that names it
+    specs = [parse_spec("Secret", it.spec) for it in found if it is not None]
+    secrets = [it for it in specs if isinstance(it, SecretSpec)]
+    if any(KEY in it.from_env or KEY in it.from_file for it in secrets):
+        return
+    message = f" is `wandb`, which needs {KEY}, and no Secret in `template.secrets` gives it"
+    if any(it.from_provider is not None for it in secrets):
+        message += "; what a provider keeps is not known to the controller"
+    at: Path = ("spec", "backend")
+    yield Prediction(manifest, Finding(at, at, message, KEY_HINT), Certainty.LATER)
+
+
+def library_of(spec: Spec) -> str:
+    """Returns the module that computes the points of a search; "" without such a search."""
+    if not isinstance(spec, SweepSpec) or spec.search.method != "bayes":
+        return ""
+    if spec.backend == "wandb":
+        return ""
+    if spec.search.sampler is None:
+        return "numpy"
+    return "optuna"
+
+
+def of_function(
+    manifest: Manifest,
+    spec: FunctionSpec,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    yield from _check_secrets(
+        manifest,
+        ("spec", "secrets"),
+        spec.secrets,
+        [spec.provider],
+        world,
+    )
+
+
+def of_secret(
+    manifest: Manifest,
+    spec: SecretSpec,
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    for number, name in enumerate(spec.from_env):
+        at: Path = ("spec", "fromEnv", number)
+        if why := world.bars(name, manifest.namespace):
+            finding = Finding(at, at, f" is `{name}`, {why}", ALLOW_HINT)
+            yield Prediction(manifest, finding, Certainty.LATER)
+        elif not world.lookup(name):
+            hint = f"export {name}=... and run this again from that shell"
+            yield Prediction(
+                manifest, Finding(at, at, f" is `{name}`, which is not set", hint), Certainty.LATER
+            )
+    for name, path in spec.from_file.items():
+        try:
+            check_file(manifest.name, path)
+        except Unavailable as error:
+            at = ("spec", "fromFile", name)
+            message = f": {str(error).removeprefix(f'secret/{manifest.name}: ')}"
+            yield Prediction(manifest, Finding(at, at, message, error.hint), Certainty.LATER)
+
+
+def _check_secrets(
+    manifest: Manifest,
+    within: Path,
+    names: tuple[str, ...],
+    places: list[str],
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    for number, name in enumerate(names):
+        at: Path = (*within, number)
+        yield from predict_missing(
+            manifest,
+            at,
+            "Secret",
+            name,
+            world,
+        )
+        resource = world.found("Secret", name, manifest.namespace)
+        if resource is None:
+            continue
+        spec = parse_spec("Secret", resource.spec)
+        assert isinstance(spec, SecretSpec)
+        if spec.from_provider is not None and all(map(world.keeps_no_secrets, places)):
+            here = " and ".join(f"`{place}`" for place in places)
+            message = f" is `{name}`, whose value its provider keeps, and {here} gives work none"
+            hint = "use `fromEnv` or `fromFile` in the Secret, or place the work elsewhere"
+            yield Prediction(manifest, Finding(at, at, message, hint))
+        unset = [it for it in spec.from_env if not world.lookup(it)] if world.starts_here else []
+        if unset and resource.uid and resource.status:  # a new one is reported at its own field
+            message = f" is `{name}`, which needs {', '.join(unset)}, and the controller has none"
+            hint = f"export {unset[0]}=... and run this again from that shell"
+            yield Prediction(manifest, Finding(at, at, message, hint), Certainty.LATER)
+
+
+def _index_login(
+    manifest: Manifest,
+    at: Path,
+    name: str,
+    places: list[str],
+    world: PlannedWorld,
+) -> Iterator[Prediction]:
+    """Yields the prediction for a Secret that no provider can pass to the package installer."""
+    resource = world.found("Secret", name, manifest.namespace)
+    if resource is None:
+        return
+    spec = parse_spec("Secret", resource.spec)
+    assert isinstance(spec, SecretSpec)
+    kept = spec.from_provider is not None
+    ways = {it: world.providers[it].contract for it in places if it in world.providers}
+    if not ways or any(it.keeps_index_login == kept for it in ways.values()):
+        return
+    here = " and ".join(f"`{place}`" for place in ways)
+    message = f" is `{name}`, whose value its provider keeps, and {here} cannot ask an index by it"
+    hint = "use `fromEnv` or `fromFile` in the Secret"
+    if not kept:
+        message = (
+            f" is `{name}`, and {here} takes the password of an index from a Secret of its own"
+        )
+        hint = (
+            f"`kubectl create secret generic {name} -n NAMESPACE --from-literal={PASSWORD}=...`,"
+            f" and `fromProvider: {name}` in place of its variables"
+        )
+    yield Prediction(manifest, Finding(at, at, message, hint))
+
+
+def predict_missing(
+    manifest: Manifest,
+    at: Path,
+    kind: str,
+    name: str,
+    world: PlannedWorld,
+    sort: Certainty = Certainty.LATER,
+) -> Iterator[Prediction]:
+    namespace = manifest.namespace if KINDS[kind].namespaced else DEFAULT_NAMESPACE
+    if world.found(kind, name, namespace) is not None:
+        return
+    there = world.named(kind)
+    near = guess_name(name, [it for it, within in there if within == namespace])
+    elsewhere = next((within for it, within in there if it == name), "")
+    message = f" is `{name}`, and there is no {kind} of that name"
+    hint = f"apply a `kind: {kind}` of that name, before it or in the same file"
+    if elsewhere:
+        message += f" in namespace `{namespace}`"
+        hint = f"there is one in `{elsewhere}`; each namespace has its own"
+    elif near:
+        hint = f"did you mean `{near}`?"
+    yield Prediction(manifest, Finding(at, at, message, hint), sort)

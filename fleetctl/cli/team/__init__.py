@@ -1,0 +1,1 @@
+"""Verbs of a team that shares one server: serve, token, audit, login and config."""

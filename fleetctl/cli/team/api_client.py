@@ -1,0 +1,295 @@
+"""Talks to a server of a team: the store's rows, logs, and changes, for the verbs of this
+process. One connection, which is kept open. Called through `common/remote.py`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import inspect
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from fleetctl.common.errors import (
+    Conflict,
+    FleetctlError,
+    NotFound,
+    Refused,
+    Unavailable,
+    UsageError,
+)
+from fleetctl.common.remote import RemoteFleet
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.read.rows import (
+    CheckpointRow,
+    EventLine,
+    LiveRunPrices,
+    MetricEnd,
+    MetricRow,
+    NoticeRow,
+    ResourceRow,
+    RunRow,
+    TaskRow,
+)
+
+API = "/api/v1"
+WAIT_S = 150.0  # longer than the server waits for its controller
+REVISION_EVERY_S = 0.25  # between two looks for a change
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ERRORS: Mapping[int, type[FleetctlError]] = {
+    2: UsageError, 3: Refused, 4: NotFound, 5: Conflict,
+}  # fmt: skip
+
+
+class ApiClient:
+    """A server's API. Raises Unavailable where it does not reply, and errors with the exit codes of
+    its own."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+            raise UsageError(
+                f"`{url[:200]}` is no address of a server", hint="such as https://fleet.example.org"
+            )
+        if parts.scheme == "http" and token and parts.hostname not in LOOPBACK:
+            raise Refused(
+                f"a token would go to `{parts.hostname}` in the open",
+                hint="use the server's https:// address",
+            )
+        self.url = url.rstrip("/")
+        self._parts = parts
+        self._token = token
+        self._connection: http.client.HTTPConnection | None = None
+
+    def get(self, path: str, **query: object) -> tuple[Mapping[str, str], bytes]:
+        """Returns (headers, body)."""
+        given = {name: value for name, value in query.items() if value not in ("", None)}
+        target = f"{API}/{path}" + (f"?{urlencode(given)}" if given else "")
+        status, headers, body = self._exchange("GET", target, None)
+        if status != 200:
+            raise _error_of(status, body)
+        return headers, body
+
+    def post(self, verb: str, message: Mapping[str, object]) -> dict[str, object]:
+        """Returns the body of the answer, also of a refusing one. Raises for one that is no
+        reply of a controller."""
+        status, _, body = self._exchange("POST", f"{API}/{verb}", json.dumps(message).encode())
+        reply = _parse(body)
+        if not isinstance(reply.get("code"), int):
+            raise _error_of(status, body)
+        return reply
+
+    def _exchange(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        headers = {"Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        # A kept connection may have ended meanwhile; what changes something is never sent twice.
+        if method == "POST":
+            self.close()
+        kept = self._connection is not None
+        try:
+            return self._send(method, target, body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if kept:
+                return self._exchange(method, target, body)
+            raise Unavailable(
+                f"the server {self.url} does not answer: {error or type(error).__name__}",
+                hint="`fleetctl config list` shows which server is used",
+            ) from None
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        if self._connection is None:
+            assert self._parts.hostname is not None
+            sort = (
+                http.client.HTTPSConnection
+                if self._parts.scheme == "https"
+                else http.client.HTTPConnection
+            )
+            self._connection = sort(self._parts.hostname, self._parts.port, timeout=WAIT_S)
+        self._connection.request(method, target, body, dict(headers))
+        answer = self._connection.getresponse()
+        data = answer.read()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        if answer.will_close:
+            self.close()
+        return answer.status, found, data
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _parse(body: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _error_of(status: int, body: bytes) -> FleetctlError:
+    """Returns the error that an answer is."""
+    reply = _parse(body)
+    errors = reply.get("errors")
+    if not isinstance(errors, list):
+        return FleetctlError(
+            f"the server answered {status}, and no reply of fleetctl",
+            hint="is it the address of `fleetctl serve`?",
+        )
+    code = reply.get("code")
+    sort = _ERRORS.get(code if isinstance(code, int) else 1, FleetctlError)
+    return sort("\nerror: ".join(map(str, errors)), hint=str(reply.get("hint") or ""))
+
+
+def _one(found: Iterator[Any]) -> Any:
+    return next(found, None)
+
+
+def _task_row(values: list[Any]) -> TaskRow:
+    run, attempts, result, older = values[:4]
+    return TaskRow(_row(RunRow, run), attempts, result, tuple(_row(RunRow, it) for it in older))
+
+
+def _row(sort: Any, values: list[Any]) -> Any:
+    """Returns a row of a server that may be newer: its further fields are left out."""
+    return sort(*values[: len(sort._fields)])
+
+
+def _as(sort: Any) -> Callable[[Any], Any]:
+    return partial(_row, sort)
+
+
+# By method of the Reader: each row of the answer, and all together.
+_SHAPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Iterator[Any]], Any]]] = {
+    "resources": (_as(ResourceRow), list),
+    "resource": (_as(ResourceRow), _one),
+    "resource_of": (_as(ResourceRow), _one),
+    "names": (str, list),
+    "object_keys": (tuple, iter),
+    "all_keys": (tuple, iter),
+    "gone": (tuple, iter),
+    "namespaces": (tuple, iter),
+    "runs": (_as(RunRow), iter),
+    "tasks": (_task_row, iter),
+    "run": (_as(RunRow), _one),
+    "owner_of": (str, _one),
+    "metrics": (_as(MetricRow), iter),
+    "checkpoints": (_as(CheckpointRow), iter),
+    "resumed_steps": (int, set),
+    "metric_ends": (_as(MetricEnd), list),
+    "metric_names": (str, list),
+    "points": (tuple, iter),
+    "live_runs": (tuple, dict),
+    "live_prices": (_as(LiveRunPrices), _one),
+    "durations": (float, list),
+    "durations_in_queue": (float, list),
+    "events": (_as(EventLine), list),
+    "notices": (_as(NoticeRow), list),
+}
+
+
+class RemoteReader:
+    """The methods of the Reader, each a request."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._revision = ""
+        self._looked_at_s = 0.0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in _SHAPES:
+            raise UsageError(
+                "this cannot be read over a server yet", hint="run it on the server's machine"
+            )
+        return partial(self._query, name)
+
+    def _query(self, name: str, *given: object, **named: object) -> Any:
+        bound = inspect.signature(getattr(Reader, name)).bind(None, *given, **named).arguments
+        values = {key: value for key, value in bound.items() if key != "self"}
+        _, body = self._client.get(f"rows/{name}", args=json.dumps(values, default=list))
+        make, gather = _SHAPES[name]
+        return gather(make(json.loads(line)) for line in body.splitlines())
+
+    def data_version(self) -> tuple[str, int]:
+        """Returns a pair that differs from the one before when the server's store changed."""
+        now_s = time.monotonic()
+        if now_s - self._looked_at_s >= REVISION_EVERY_S:
+            self._looked_at_s = now_s
+            self._revision = self._client.get("rows/data_version")[1].decode()
+        return self._revision, 0
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class ServerLog:
+    """The output of a run on the server."""
+
+    def __init__(self, client: ApiClient, run: str, node: int, service: str) -> None:
+        self._client = client
+        self._path = f"run-logs/{quote(run, safe='')}"
+        self._which = {"node": node, "service": service}
+
+    def read(self, offset: int) -> tuple[bytes, int]:
+        headers, data = self._client.get(self._path, offset=offset, **self._which)
+        return data, int(headers.get("x-next-offset", offset))
+
+    def times(self) -> list[tuple[int, float]]:
+        _, data = self._client.get(self._path, times="true", **self._which)
+        return [(at, when_s) for at, when_s in json.loads(data)[1:]]
+
+    def exists(self) -> bool:
+        headers, _ = self._client.get(self._path, offset=1 << 52, **self._which)
+        return headers.get("x-exists") == "true"
+
+    def past_s(self) -> float | None:
+        headers, _ = self._client.get(self._path, offset=1 << 52, **self._which)
+        text = headers.get("x-past", "")
+        return float(text) if text else None
+
+
+class ServerFleet:
+    """A server as the verbs use it."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.client = ApiClient(url, token)
+        self.url = self.client.url
+
+    def reader(self) -> RemoteReader:
+        return RemoteReader(self.client)
+
+    def send(self, message: Mapping[str, object]) -> dict[str, object]:
+        verb = str(message.get("verb"))
+        if verb == "ping":
+            _, body = self.client.get("whoami")
+            return {**_parse(body), "ok": True, "ready": True, "pid": 0}
+        fields = {name: value for name, value in message.items() if name != "verb"}
+        if verb == "retry" and fields.get("which") == "rerun":
+            return self.client.post("rerun", fields)
+        return self.client.post(verb, fields)
+
+    def log(self, run: str, node: int, service: str) -> ServerLog:
+        return ServerLog(self.client, run, node, service)
+
+
+_: type[RemoteFleet] = ServerFleet

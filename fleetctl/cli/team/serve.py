@@ -1,0 +1,92 @@
+"""`fleetctl serve`: the API of a team, a process of its own beside the controller."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.output.screen import Screen
+from fleetctl.common.errors import FleetctlError, UsageError
+from fleetctl.common.install import install_hint
+from fleetctl.common.state_paths import find_state_dir
+
+PAGE = """\
+[--listen ADDRESS:PORT] [--tls-cert FILE --tls-key FILE | --behind-proxy]
+       [--name HOST ...]
+
+Serve the API for a page, scripts, and `fleetctl --server`. It reads the store and sends
+changes to the controller, which it starts where none runs. On the loopback address you
+need no token; every other address needs TLS, or a proxy that does it, and a token of
+`fleetctl token create` from everybody. Its first line of output is its address.
+
+examples:
+  fleetctl serve
+  fleetctl serve --listen 127.0.0.1:8123
+  fleetctl serve --listen 0.0.0.0:8443 --name fleet.example.org --tls-cert c.pem --tls-key k.pem
+  fleetctl serve --behind-proxy --name fleet.example.org
+
+exit codes:
+  0 ended in order, 1 failed, 2 wrong usage, 3 an address that needs TLS
+"""
+DEFAULT_LISTEN = "127.0.0.1:8123"
+PORT_MAX = 65535
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(verb, PAGE)
+    made.add_argument(
+        "--listen", default=DEFAULT_LISTEN, metavar="ADDRESS:PORT",
+        help=f"where to listen (default {DEFAULT_LISTEN}); port 0: a free one",
+    )  # fmt: skip
+    made.add_argument(
+        "--name", action="append", default=[], metavar="HOST", dest="names",
+        help="a name under which it is reached; requests for others are refused; repeatable",
+    )  # fmt: skip
+    made.add_argument("--tls-cert", default="", metavar="FILE", help="its certificate, PEM")
+    made.add_argument("--tls-key", default="", metavar="FILE", help="the key of that, PEM")
+    made.add_argument(
+        "--behind-proxy", action="store_true",
+        help="a proxy in front does TLS and sends X-Forwarded-For; everybody needs a token",
+    )  # fmt: skip
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    host, port = _split_address(args.listen)
+    if bool(args.tls_cert) != bool(args.tls_key):
+        raise UsageError("a certificate and its key go together", hint="--tls-cert and --tls-key")
+    if args.tls_cert and args.behind_proxy:
+        raise UsageError("either the proxy does TLS, or the server", hint="leave one of them out")
+    try:
+        from fleetctl.server.api_server import serve_api
+    except ModuleNotFoundError as error:
+        raise FleetctlError(
+            f"the server needs the package `{error.name}`", hint=install_hint("server")
+        ) from None
+
+    def say(address: str) -> None:
+        screen.data(address)
+        screen.flush()
+
+    return serve_api(
+        find_state_dir(),
+        host,
+        port,
+        names=tuple(args.names),
+        behind_proxy=args.behind_proxy,
+        cert=args.tls_cert,
+        key=args.tls_key,
+        say=say,
+    )
+
+
+def _split_address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    known = port.isascii() and port.isdigit() and int(port) <= PORT_MAX
+    if not colon or not host or not known:
+        raise UsageError(
+            f"--listen is `{text}`; it must be an address and a port",
+            hint=f"--listen {DEFAULT_LISTEN}",
+        )
+    return host, int(port)

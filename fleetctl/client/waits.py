@@ -1,0 +1,231 @@
+"""Waits of a Fleet: until objects meet a goal, or can no longer meet it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import overload
+
+from fleetctl.client.fleet_base import FleetBase
+from fleetctl.client.objects import FleetObject, FleetObjects, object_of
+from fleetctl.client.progress import ProgressChoice, choose_display, read_progress
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import Conflict, FleetctlError, UsageError
+from fleetctl.daemon.client.overtaken import OvertakenObjects, describe_overtaking
+from fleetctl.daemon.client.socket_client import results_of
+from fleetctl.tracking.kept_by import HELD
+from fleetctl.views.columns import last_line
+from fleetctl.views.goals import GoalOutcome, GoalStatus, WaitGoal, check_goal, parse_goal
+from fleetctl.views.objects import FAILED, READY, SUSPENDED, View
+from fleetctl.views.store_reading import StoreReading, must_find, open_reading
+from fleetctl.views.tasks import Task
+
+FAILURES_KEPT_MAX = 10
+FAILURES_NAMED_MAX = 3
+_LASTING = ("delete", "condition")  # goals that objects without work may meet
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFailure:
+    """A unit that failed for good. message: the end of its output, such as a traceback."""
+
+    index: int
+    attempt: int
+    reason: str
+    message: str
+
+    def __repr__(self) -> str:
+        return f"<unit {self.index}: {last_line(self.message) or self.reason}>"
+
+
+class GoalMissed(FleetctlError):
+    """Raised where the goal of a wait can no longer be met. reason: a word of the object's status,
+    such as `FailedIndexes`; why: a sentence; failures: of its first units.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        key: str = "",
+        reason: str = "",
+        why: str = "",
+        failures: Sequence[UnitFailure] = (),
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+        self.reason = reason
+        self.why = why
+        self.failures = tuple(failures)
+
+
+class FleetWaits(FleetBase):
+    """The methods of a Fleet that block until something holds."""
+
+    @overload
+    def wait(
+        self,
+        key: str,
+        goal_: str = "complete",
+        *,
+        timeout_s: float | None = None,
+        progress: ProgressChoice = None,
+    ) -> FleetObject: ...
+    @overload
+    def wait(
+        self,
+        key: list[str] | tuple[str, ...],
+        goal_: str = "complete",
+        *,
+        timeout_s: float | None = None,
+        progress: ProgressChoice = None,
+    ) -> FleetObjects: ...
+    def wait(
+        self,
+        key: str | list[str] | tuple[str, ...],
+        goal_: str = "complete",
+        *,
+        timeout_s: float | None = None,
+        progress: ProgressChoice = None,
+    ) -> FleetObject | FleetObjects:
+        """Blocks until `complete`, `finished`, `failed`, `first-result`, `delete` or
+        `condition=NAME` holds for an object, or for each of several.
+
+        Starts a controller if none runs. progress: None updates a display where a notebook runs
+        this; True also prints lines elsewhere; a function gets each new state; False shows nothing.
+        Raises GoalMissed with the reason when the goal can no longer hold, TimedOut (a
+        TimeoutError) after timeout_s, and Conflict where this Fleet applied the object and another
+        apply gave it other work since: the error names that change, and waiting once more waits
+        for it.
+        """
+        keys = (key,) if isinstance(key, str) else tuple(dict.fromkeys(key))
+        wanted = parse_goal(goal_)
+        display = choose_display(progress)
+        with open_reading(self.home) as reading:
+            found = [self._find_waitable(it, wanted, reading) for it in keys]
+            seen = {it.resource.uid: it for it in found}
+            pending = dict(zip(seen, keys, strict=False))
+            overtaken = OvertakenObjects(self._works)
+
+            def met() -> bool:
+                for uid in list(pending):
+                    now = reading.by_uid(uid)
+                    if now is not None:
+                        seen[uid] = now
+                        self._refuse_overtaken(now, overtaken, reading)
+                    verdict = check_goal(wanted, now)
+                    if verdict.outcome is GoalOutcome.IMPOSSIBLE:
+                        raise _build_missed(pending[uid], goal_, verdict, seen[uid], reading)
+                    if verdict.outcome is GoalOutcome.MET:
+                        del pending[uid]
+                display.show([read_progress(it) for it in seen.values()])
+                return not pending
+
+            def describe() -> str:
+                return "; ".join(str(read_progress(seen[uid])) for uid in pending)
+
+            try:
+                self._until(reading, met, timeout_s, describe)
+            finally:
+                display.close([read_progress(it) for it in seen.values()])
+        now_s = SystemClock().now_s()
+        objects = FleetObjects(object_of(it, now_s) for it in seen.values())
+        return objects[0] if isinstance(key, str) else objects
+
+    def reconcile(
+        self,
+        key: str,
+        *,
+        yes: bool = False,
+        timeout_s: float | None = None,
+    ) -> FleetObject:
+        """Looks at the repository of a Source now, makes its objects equal to it, and returns the
+        Source. yes: running work may be lost. Raises GoalMissed where the commit is refused or
+        needs `yes`, TimedOut, UsageError for an object that is no Source.
+        """
+        target = self._target(key)
+        if target.kind.name != "Source":
+            raise UsageError(f"{target.key} is no Source; `reconcile` takes Sources")
+        self._must_find(target)
+        request = {"verb": "reconcile", "keys": [target.key], "yes": yes}
+        (asked,) = results_of(self._answered(request))
+        name = str(asked.get("request"))
+        with open_reading(self.home) as reading:
+            uid = must_find(target, reading).resource.uid
+            last = must_find(target, reading)
+
+            def met() -> bool:
+                nonlocal last
+                now = reading.by_uid(uid)
+                if now is None:
+                    raise GoalMissed(f"{key} was deleted", key=target.key)
+                last = now
+                return now.phase == SUSPENDED or now.text("request") == name
+
+            self._until(reading, met, timeout_s, lambda: str(read_progress(last)))
+        if last.phase != READY:
+            reason, why = last.text("reason"), last.text("message")
+            hint = "yes=True" if reason == HELD else last.text("hint")
+            raise GoalMissed(
+                f"{key} is not equal to its repository: {why or last.phase}",
+                hint=hint,
+                key=last.key,
+                reason=reason,
+                why=why,
+            )
+        return object_of(last, SystemClock().now_s())
+
+    def _find_waitable(
+        self,
+        key: str,
+        wanted: WaitGoal,
+        reading: StoreReading,
+    ) -> View:
+        target = self._target(key)
+        if not target.kind.runs and wanted.word not in _LASTING:
+            raise UsageError(
+                f"a {target.kind.name} never ends",
+                hint="wait for `delete` or for `condition=NAME`",
+            )
+        return must_find(target, reading)
+
+    def _refuse_overtaken(
+        self,
+        seen: View,
+        overtaken: OvertakenObjects,
+        reading: StoreReading,
+    ) -> None:
+        overtaken.look(seen)
+        if seen.resource.uid in overtaken:
+            del self._works[seen.key]
+            hint = f"fleetctl events {seen.key}"
+            raise Conflict(describe_overtaking(seen, reading), hint=hint)
+
+
+def _build_missed(
+    key: str,
+    goal: str,
+    verdict: GoalStatus,
+    last: View,
+    reading: StoreReading,
+) -> GoalMissed:
+    there = reading.by_uid(last.resource.uid)
+    failed = islice(reading.failed_tasks(last), FAILURES_KEPT_MAX) if there is not None else ()
+    failures = _list_failures(failed)
+    named = [repr(it)[1:-1] for it in failures[:FAILURES_NAMED_MAX]]
+    return GoalMissed(
+        "; ".join([f"{key} cannot meet `{goal}`: {verdict.because}", *named]),
+        hint=f"fleetctl describe {key}" if there is not None else "",
+        key=last.key,
+        reason=last.text("reason") if last.phase == FAILED else "",
+        why=verdict.because,
+        failures=failures,
+    )
+
+
+def _list_failures(tasks: Iterable[Task]) -> list[UnitFailure]:
+    return [
+        UnitFailure(it.run.index, it.run.attempt, it.run.reason, it.run.message) for it in tasks
+    ]

@@ -1,0 +1,38 @@
+"""Names the server that the commands of this process work with, instead of the state directory
+of this machine. Set by the command line's entry point; read where a store, a log or the
+controller's socket would be opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+
+class RemoteLog(Protocol):
+    """The output of a run, as providers/rundir/run_log_reader.py reads it from disk."""
+
+    def read(self, offset: int) -> tuple[bytes, int]: ...
+    def times(self) -> list[tuple[int, float]]: ...
+    def exists(self) -> bool: ...
+    def past_s(self) -> float | None: ...
+
+
+class RemoteFleet(Protocol):
+    """A server, with what the verbs need of it."""
+
+    url: str
+
+    def reader(self) -> Any:
+        """Returns the rows of its store, with the methods of stores/read/reader.py."""
+        ...
+
+    def send(self, message: Mapping[str, object]) -> dict[str, object]:
+        """Returns the controller's reply to a request, also a refusing one."""
+        ...
+
+    def log(self, run: str, node: int, service: str) -> RemoteLog: ...
+
+
+REMOTE: ContextVar[RemoteFleet | None] = ContextVar("remote", default=None)

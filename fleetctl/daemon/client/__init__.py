@@ -1,0 +1,1 @@
+"""Finds, starts and waits for the controller process, for commands."""

@@ -1,1 +1,0 @@
-"""How a command finds, starts and waits for the controller process."""

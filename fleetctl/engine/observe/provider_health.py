@@ -1,0 +1,138 @@
+"""Keeps the last known reason why a provider does not serve an account: shown by every object that
+has work there, in its first line.
+
+Reported by replies.py from starts that concern the account, and by reachability.py from the
+service's silence; read by passes. In memory alone: a restart learns it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.controllers.schedule.desired import ProviderTrouble
+from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
+from fleetctl.specs.values.hints import words_of
+
+if TYPE_CHECKING:
+    from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.tracking.track import ResourceWork, Track
+
+# A start that reports the account is tried again within retry_max_s; without further requests, its
+# report expires soon after.
+TOLD_FOR_S = 90.0
+# A full account delays only new starts, and their own status shows it.
+_OF_STARTS_ALONE = frozenset({"Quota"})
+
+
+@dataclass(frozen=True, slots=True)
+class _HealthReport:
+    trouble: ProviderTrouble
+    until_s: float | None  # unset: until the next reply
+
+
+class ProviderHealth(EnginePart):
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._clock = state.clock
+        self._of_starts: dict[str, _HealthReport] = {}
+        self._of_service: dict[str, _HealthReport] = {}
+
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(wiring.state)
+
+    def list_inputs(self, work: ResourceWork, _now_s: float) -> Mapping[str, Any]:
+        troubles = {
+            name: trouble
+            for name in self._state.providers
+            if (trouble := self.of(name)) is not None and uses_provider(work.track, name)
+        }
+        return {"troubles": troubles}
+
+    def take_decision(self, decision: WorkDecision) -> None:
+        for name in decision.desired.troubles:
+            until_s = self.until_s(name)
+            if until_s is not None:
+                self._state.queue.add(decision.work.resource.uid, until_s)
+
+    def start_waits(
+        self,
+        provider: str,
+        reason: str,
+        message: str,
+        retry_at_s: float,
+    ) -> None:
+        """Records a start's reply that concerns the account."""
+        if reason in _OF_STARTS_ALONE:
+            return
+        until_s = max(retry_at_s, self._clock.now_s()) + TOLD_FOR_S
+        self._hear(
+            self._of_starts, provider, _HealthReport(ProviderTrouble(reason, message), until_s)
+        )
+
+    def start_served(self, provider: str) -> None:
+        """Records that a start was accepted."""
+        self._forget(self._of_starts, provider)
+        self.answered(provider)
+
+    def silent(self, provider: str, error: FleetctlError) -> None:
+        """Records that the service does not reply, or not to us."""
+        reason = error.reason if isinstance(error, Unavailable) else type(error).__name__
+        self._hear(
+            self._of_service,
+            provider,
+            _HealthReport(ProviderTrouble(reason, words_of(error)), None),
+        )
+
+    def answered(self, provider: str) -> None:
+        """Records that the service replied to a request."""
+        self._forget(self._of_service, provider)
+
+    def of(self, provider: str) -> ProviderTrouble | None:
+        """Returns why it does not serve us now; None without a known reason."""
+        silent = self._of_service.get(provider)
+        if silent is not None:
+            return silent.trouble
+        value = self._of_starts.get(provider)
+        if value is None or (value.until_s or 0.0) <= self._clock.now_s():
+            return None
+        return value.trouble
+
+    def until_s(self, provider: str) -> float | None:
+        """Returns when its present report expires, by the clock alone."""
+        value = self._of_starts.get(provider)
+        if value is not None:
+            return value.until_s
+        return None
+
+    def _hear(
+        self,
+        known: dict[str, _HealthReport],
+        provider: str,
+        heard: _HealthReport,
+    ) -> None:
+        before = known.get(provider)
+        known[provider] = heard
+        if before is None or replace(before, until_s=heard.until_s) != heard:
+            self._wake(provider)
+
+    def _forget(self, known: dict[str, _HealthReport], provider: str) -> None:
+        if known.pop(provider, None) is not None:
+            self._wake(provider)
+
+    def _wake(self, provider: str) -> None:
+        """Wakes every object with work there, to show the trouble or to drop it."""
+        for uid, track in self._state.tracks.items():
+            if uses_provider(track, provider):
+                self._state.queue.add(uid)
+
+
+def uses_provider(track: Track, provider: str) -> bool:
+    """Returns true if the object has work there that the provider has to serve."""
+    if track.work is None:
+        return False
+    live = any(run.provider == provider for run in track.work.history.live.values())
+    return live or any(box.provider == provider for box in track.work.history.sandboxes.values())

@@ -1,0 +1,1 @@
+"""The controller's connection to the gateway, which is a process of its own."""

@@ -1,0 +1,133 @@
+"""Walks the files below a directory, by descriptors: no link is followed on the way, whatever a
+process that the work left does meanwhile. Called by keeping.py.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Iterator, Optional
+
+ENTRIES_MAX = 200_000  # that one walk looks at
+DEPTH_MAX = 100  # of directories, each of which is open meanwhile
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class WalkTooLong(Exception):
+    """Raised by a walk that met more entries than it may."""
+
+
+class WalkedFile:
+    """A file or a link; valid until the walk goes on. path: below the top."""
+
+    def __init__(
+        self,
+        path: str,
+        directory: int,
+        status: os.stat_result,
+    ) -> None:
+        self.path = path
+        self.status = status
+        self._directory = directory
+
+    @property
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.status.st_mode)
+
+    def open(self) -> int:
+        """Returns an open descriptor of the regular file. Raises OSError."""
+        handle = os.open(os.path.basename(self.path), _FILE, dir_fd=self._directory)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError("it is no file any more")
+        return handle
+
+
+class FileWalk:
+    """enters: decides by its path whether a directory is walked. unread: directories that could not
+    be.
+    """
+
+    def __init__(
+        self,
+        top: str,
+        enters: Callable[[str], bool],
+        *,
+        entries_max: int = ENTRIES_MAX,
+    ) -> None:
+        self._top = top
+        self._enters = enters
+        self._left = entries_max
+        self._device = 0
+        self.unread: list[str] = []
+
+    def files(self) -> Iterator[WalkedFile]:
+        """Yields regular files and links in the order of their names. Raises WalkTooLong."""
+        top = self._open(self._top, None)
+        if top is None:
+            return
+        try:
+            self._device = os.fstat(top).st_dev
+            yield from self._below(top, "", 0)
+        finally:
+            os.close(top)
+
+    def _below(
+        self,
+        directory: int,
+        prefix: str,
+        depth: int,
+    ) -> Iterator[WalkedFile]:
+        with os.scandir(directory) as listing:
+            entries = []
+            for entry in listing:
+                self._left -= 1
+                if self._left < 0:
+                    break
+                entries.append(entry)
+        for entry in sorted(entries, key=lambda it: it.name):
+            path = prefix + entry.name
+            if not entry.is_dir(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                    yield WalkedFile(path, directory, status)
+            elif self._enters(path):
+                yield from self._inside(directory, entry.name, path, depth + 1)
+        if self._left < 0:
+            raise WalkTooLong
+
+    def _inside(
+        self,
+        parent: int,
+        name: str,
+        path: str,
+        depth: int,
+    ) -> Iterator[WalkedFile]:
+        if depth > DEPTH_MAX:
+            self.unread.append(path)
+            return
+        handle = self._open(name, parent, path)
+        if handle is None:
+            return
+        try:
+            # A mount in the way is a volume, whose files stay there.
+            if os.fstat(handle).st_dev == self._device:
+                yield from self._below(handle, f"{path}/", depth)
+        finally:
+            os.close(handle)
+
+    def _open(
+        self,
+        name: str,
+        parent: Optional[int],
+        path: str = ".",
+    ) -> Optional[int]:
+        try:
+            return os.open(name, _DIRECTORY, dir_fd=parent)
+        except OSError:
+            self.unread.append(path)
+            return None

@@ -1,0 +1,152 @@
+"""Applies one custom resource as a user's manifest would be, or returns the reason for its
+condition.
+
+Called by resource_mirror.py. The request goes the way of every apply (daemon/receive.py): checks,
+predictions, consent and money are the same, and an edit with kubectl meets the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.consent import NeedsConsent
+from fleetctl.common.errors import Conflict, FleetctlError, StoreError
+from fleetctl.kubernetes.connection import Object
+from fleetctl.manifest import ManifestErrors
+from fleetctl.manifest.cluster import files_in, truth_keys_in
+from fleetctl.manifest.problems import PredictedErrors, join_sentences
+from fleetctl.operator.crds.definition import GROUP
+from fleetctl.operator.mirror.custom_resource import APPROVE, CustomResource, manifest_text
+from fleetctl.operator.mirror.entries import MirrorEntry
+from fleetctl.operator.mirror.joined_calls import JoinedCalls
+from fleetctl.operator.mirror.local_provider import replace_local
+from fleetctl.operator.mirror.statuses import Unaccepted
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
+
+if TYPE_CHECKING:
+    from fleetctl.daemon.receive import ManifestReceiver
+
+# A refusal may pass without an edit: an object that the resource names is stored later. The mirror
+# tries again whenever another object changed; this is the net.
+REFUSED_AGAIN_S = 60.0
+JOINED_MAX = 32  # resources that are applied together
+NOWHERE = "/nonexistent"  # relative paths begin there; manifests that name files are refused before
+
+
+# A cluster's own tools for this write custom resources; a second writer beside them would fight.
+ELSEWHERE = Unaccepted(
+    "Unsupported",
+    "in a cluster the repository is kept applied by Argo CD or Flux, and not by a Source",
+    "point Argo CD or Flux at the same directory; they write custom resources, which are applied",
+)
+
+# An image has no programs but ours, and an author of a Notifier must not run one there.
+NO_PROGRAMS = Unaccepted(
+    "Unsupported",
+    "a controller in a cluster starts no programs, so `command` would never run",
+    "use a `webhook`, `slack` or `email`",
+)
+
+
+class Applier:
+    """Applies custom resources. local_means: the provider for work with provider `local`; see
+    local_provider.py.
+    """
+
+    def __init__(self, receiver: ManifestReceiver, local_means: str = DEFAULT_PROVIDER) -> None:
+        self._receiver = receiver
+        self._local_means = local_means
+        self._joined = JoinedCalls(self._send, items_max=JOINED_MAX)
+
+    async def _send(self, documents: Sequence[Mapping[str, str]], *, yes: bool = False) -> None:
+        request = {
+            "verb": "mirror",
+            "documents": list(documents),
+            "withoutFiles": True,  # they are refused before
+            "env": {},
+            "yes": yes,
+            # kubectl applies in any order; the work waits and its status names the missing object
+            "allowMissing": True,
+        }
+        await self._receiver.apply(request)
+
+    async def apply(
+        self,
+        entry: MirrorEntry,
+        found: Object,
+        wanted: CustomResource,
+    ) -> tuple[Unaccepted | None, float | None]:
+        """Applies the custom resource; returns why it was refused, and after how many seconds to
+        try again; None: when it changes. Raises StoreError.
+        """
+        kind = entry.kind
+        spec = found.get("spec") or {}
+        if kind.name == "Source":
+            return ELSEWHERE, None
+        if kind.name == "Notifier" and _starts_programs(spec):
+            return NO_PROGRAMS, None
+        if named := list(files_in(kind.files, spec)):
+            where, hint = named[0]
+            text = f"{where} names a file, and in a cluster there is none beside a manifest"
+            return Unaccepted("NamesFile", text, hint), None
+        if changed := list(truth_keys_in(spec)):
+            return _explain_changed_keys(changed), None
+        here = replace_local(kind.name, spec, self._local_means, runs=kind.runs)
+        document = {
+            "path": f"{kind.name.lower()}/{entry.at[1]}",
+            "text": manifest_text(kind, {**found, "spec": here}, wanted.origin),
+            "dir": NOWHERE,
+        }
+        try:
+            if wanted.allows:
+                await self._send([document], yes=True)
+            else:
+                await self._joined.handle(document)
+        except NeedsConsent as error:
+            return _require_consent(entry, wanted, error), None
+        except ManifestErrors as error:
+            told = "; ".join(join_sentences(it.message, it.hint) for it in error.problems)
+            again_s = REFUSED_AGAIN_S if isinstance(error, PredictedErrors) else None
+            return Unaccepted("Invalid", told), again_s
+        except Conflict as error:
+            return Unaccepted("Conflict", str(error), error.hint), REFUSED_AGAIN_S
+        except StoreError:
+            raise
+        except FleetctlError as error:
+            return Unaccepted("Refused", str(error), error.hint), REFUSED_AGAIN_S
+        return None, None
+
+
+def _explain_changed_keys(paths: list[str]) -> Unaccepted:
+    more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+    text = (
+        f"{paths[0]}{more} is what kubectl makes of a key without quotes such as `y`, `n` or `on`"
+    )
+    hint = (
+        'put the key into quotes in the manifest, such as `"n":`, or name it otherwise;'
+        " `fleetctl convert --to kubernetes` writes such keys with quotes"
+    )
+    return Unaccepted("Invalid", text, hint)
+
+
+def _starts_programs(spec: Object) -> bool:
+    sinks = spec.get("notify")
+    return isinstance(sinks, list) and any("command" in it for it in sinks if isinstance(it, dict))
+
+
+def _require_consent(
+    entry: MirrorEntry,
+    wanted: CustomResource,
+    error: NeedsConsent,
+) -> Unaccepted:
+    within = f" -n {entry.at[0]}" if entry.at[0] else ""
+    annotate = (
+        f"kubectl annotate --overwrite {entry.kind.plural}.{GROUP} {entry.at[1]}{within}"
+        f" {APPROVE}={wanted.origin.digest}"
+    )
+    return Unaccepted(
+        "NeedsConsent",
+        "; ".join(error.losses),
+        f"`{annotate}` lets it happen; until then the state before is kept",
+    )

@@ -1,0 +1,123 @@
+"""Finds the key for Daytona and the server that it is sent to. Made by daytona_connection.py; read
+by modules that call Daytona where the SDK has no method, and by `fleetctl doctor`.
+
+The same files in the same order as the SDK's own: the environment, then `.env.local` and `.env` of
+the working directory, which may name a key and never a server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.daytona.connection.daytona_errors import KEY_AFTER_S, KEY_HINT
+
+KEY, TOKEN, ORGANIZATION = "DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"
+TARGET = "DAYTONA_TARGET"
+FILES = (".env.local", ".env")  # the first that has the key
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A key for Daytona. source: where the key was found, for messages. organization: needed with a
+    token; a key names its own.
+    """
+
+    url: str
+    source: str
+    key: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    organization: str = ""
+    target: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """Returns the headers of a request of our own."""
+        made = {"Authorization": f"Bearer {self.key or self.token}"}
+        if self.token and not self.key:
+            made["X-Daytona-Organization-ID"] = self.organization
+        return made
+
+
+# The credentials of each client of the SDK, which does not expose them.
+_of_clients: WeakKeyDictionary[object, Credentials] = WeakKeyDictionary()
+
+
+def keep_credentials(client: object, known: Credentials) -> None:
+    """The SDK's client was made with these."""
+    _of_clients[client] = known
+
+
+def of_client(client: object) -> Credentials:
+    return _of_clients[client]
+
+
+def of_account(account: Account) -> Credentials:
+    """Raises Unavailable when there is no key: the account waits, and no order is wrong."""
+    server = server_url(account)
+    if account.declared:
+        try:
+            key = account.value("apiKeyEnv")
+        except Refused as error:
+            raise _key_missing(str(error), error.hint) from error
+        target = account.declared.get("target", "")
+        return Credentials(
+            url=server,
+            source=account.where(),
+            key=key,
+            target=target,
+        )
+    files = _read_env_files()
+    found = {name: _first_value(name, files) for name in (KEY, TOKEN, ORGANIZATION, TARGET)}
+    key, source = found[KEY]
+    token, token_source = found[TOKEN] if not key else ("", "")
+    if not key and not token:
+        raise _key_missing(f"{account.label}there is no key for Daytona", account.hint(KEY_HINT))
+    return Credentials(
+        url=server,
+        source=source if key else token_source,
+        key=key,
+        token=token,
+        organization=found[ORGANIZATION][0],
+        target=found[TARGET][0],
+    )
+
+
+def server_url(account: Account) -> str:
+    """The server to ask: never one that a file of the working directory names."""
+    return (
+        account.declared.get("apiUrl")
+        or os.environ.get("DAYTONA_API_URL")
+        or "https://app.daytona.io/api"
+    )
+
+
+def _key_missing(message: str, hint: str) -> Unavailable:
+    return Unavailable(
+        message,
+        reason="KeyMissing",
+        retry_after_s=KEY_AFTER_S,
+        hint=hint,
+        account=True,
+    )
+
+
+def _first_value(name: str, files: Mapping[Path, Mapping[str, str | None]]) -> tuple[str, str]:
+    """Returns the value and its source; both empty without a value."""
+    if value := os.environ.get(name):
+        return value, f"the environment, `{name}`"
+    for path, values in files.items():
+        if value := values.get(name):
+            return value, f"the file `{path}`"
+    return "", ""
+
+
+def _read_env_files() -> dict[Path, Mapping[str, str | None]]:
+    from dotenv import dotenv_values
+
+    there = (Path.cwd() / name for name in FILES)
+    return {path: dotenv_values(path) for path in there if path.is_file()}

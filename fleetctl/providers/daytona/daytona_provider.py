@@ -1,0 +1,275 @@
+"""Provider `daytona`: the four verbs for runs, and the assets, on Daytona.
+
+Built by wiring; called by the engine. It keeps no truth of its own: sandboxes carry their names and
+labels, and the runs' output is mirrored below $FLEETCTL_HOME/daytona.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import Observation
+from fleetctl.guest.ship.assemble import posix_source, remote_source
+from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.base import (
+    Backend,
+    Foreseen,
+    FunctionAsset,
+    Notify,
+    Owned,
+    Relaying,
+    RunRef,
+    RunRequest,
+)
+from fleetctl.providers.contract.terms import Contract
+from fleetctl.providers.daytona import daytona_preflight
+from fleetctl.providers.daytona.assets import daytona_source
+from fleetctl.providers.daytona.assets.daytona_images import DaytonaImages
+from fleetctl.providers.daytona.assets.daytona_volumes import DaytonaVolumes
+from fleetctl.providers.daytona.connection import daytona_settings, sdk
+from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
+from fleetctl.providers.daytona.connection.daytona_errors import retryable_call
+from fleetctl.providers.daytona.runs import daytona_machines
+from fleetctl.providers.daytona.runs.daytona_creator import DaytonaCreator, DaytonaParts
+from fleetctl.providers.daytona.runs.daytona_sandboxes import DaytonaSandboxes
+from fleetctl.providers.daytona.runs.daytona_streams import Guest
+from fleetctl.providers.paths import provider_dir
+from fleetctl.providers.prices import price_table as prices
+from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
+from fleetctl.providers.remote.runs import job_cleanup
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext
+from fleetctl.providers.remote.runs.lifetimes import work_s
+from fleetctl.providers.sources.pinning import pin_commit
+from fleetctl.specs.blocks.resources import Resources
+from fleetctl.specs.blocks.template import Template
+
+SORT = "daytona"
+# Time before Daytona ends a sandbox at its age, so that the task can save its work; for a short
+# life a part of the life.
+LEAVE_S = 300.0
+LEAVE_PART = 0.2
+UPLOAD_S = 60.0  # of the guest
+
+CONTRACT = Contract(
+    visibility_bound_s=10.0,  # of lists: the vendor's own tests wait 5 s for their index
+    list_shows_finished=False,
+    strong_get=True,
+    name_scope="live",
+    max_lifetime_s=None,  # no limit but the TTL that we ask for
+    usual_lifetime_s=daytona_settings.DaytonaSettings().lifetime_s,
+    billing_quantum_s=1.0,  # priced by the second
+    calls_per_s=150.0,  # 10,000 a minute in the smallest tier
+    calls_at_once=256,
+    call_deadline_s=900.0,  # starts in line for creates, and uploads
+    default_parallelism=10,  # 10 cores in the smallest tier
+    poll_s=30.0,
+    # A name finds its sandbox at once, and only we delete it, after its end is on our disk. But a
+    # TTL, an eviction or a user may destroy it too, and then its name is free again: a caller that
+    # lost the answer of a start would find no sandbox and begin the work twice. So its id comes
+    # first.
+    two_phase=True,
+    ray=True,
+    inputs_bytes_max=INPUTS_BYTES_MAX,
+)
+
+
+class DaytonaProvider(RemoteProvider):
+    contract = CONTRACT
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        store_id: str,
+        notify: Notify,
+        account: AccountNow = lambda: built_in("daytona"),
+        pace: FollowPace | None = None,
+    ) -> None:
+        super().__init__(
+            home,
+            store_id=store_id,
+            notify=notify,
+            account=account,
+            pace=pace,
+        )
+        self._connection = DaytonaConnection(account=account)
+        self._images = DaytonaImages(
+            provider_dir(home, self._name), store=store_id, account=self._name
+        )
+        self._volumes = DaytonaVolumes()
+
+    async def start(self, request: RunRequest) -> str:
+        return await self._start(request)
+
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        # The state of a sandbox that is being made is not known, even where a look-up by name
+        # answers.
+        return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        await self._creating.makings.give_up(ref.run)
+        await self._stop(ref, grace_s=grace_s)
+
+    async def owned(self) -> Sequence[Owned]:
+        # Without an account, or without runs at Daytona, the sweep must cost no call. After a
+        # connection the sweep goes on: a create that was given up may have landed since.
+        if not self._connection.is_open and not job_cleanup.any_left(self._jobs):
+            return []
+        found = await self._sandboxes.owned()
+        await self._images.collect(await self._connection.client())
+        return found
+
+    async def ensure_volume(self, name: str) -> None:
+        await self._volumes.ensure(await self._connection.client(), name)
+        volumes_used.note_used(provider_dir(self._home, self._name), name)
+
+    async def remove_volume(self, name: str) -> None:
+        await self._volumes.remove(await self._connection.client(), name)
+        volumes_used.forget_used(provider_dir(self._home, self._name), name)
+
+    async def ensure_function(self, asset: FunctionAsset) -> None:
+        raise Refused(
+            f"function `{asset.order.name}` cannot be on provider `{self._name}`:"
+            " Daytona has no functions",
+            hint="use `runtime: sandbox`, or place it on `modal` or `local`",
+        )
+
+    async def remove_function(self, name: str) -> None:
+        """Does no work: no function was ever made."""
+
+    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
+        self._images.forget(self._job(uid))
+        await self._remove_files(uid, keep_logs=keep_logs)
+
+    def usd_per_s(self, template: Template) -> float | None:
+        return _usd_per_s(template.sandbox_resources)
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        return daytona_preflight.find_obstacle(template, account)
+
+    def lacks(self, template: Template) -> str:
+        if template.is_function:
+            return "Daytona has no functions"
+        try:
+            daytona_machines.choose_machine(template.sandbox_resources)
+        except Refused as error:
+            return str(error)
+        return ""
+
+    async def reach(self) -> None:
+        """Asks for what any key that may start sandboxes may see."""
+        client = await self._connection.client()
+        async with retryable_call(f"provider `{self._name}`", deadline_s=REACH_S):
+            await client.snapshot.list(limit=1)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._images.close()
+        await self._connection.close()
+
+    # -- made when first needed, so that a wrong setting is reported to callers that need it -------
+
+    @cached_property
+    def _settings(self) -> daytona_settings.DaytonaSettings:
+        return daytona_settings.from_environment()
+
+    @cached_property
+    def _sandboxes(self) -> DaytonaSandboxes:
+        return DaytonaSandboxes(self._connection, self._store_id, self._settings)
+
+    @cached_property
+    def _creating(self) -> DaytonaCreator:
+        return DaytonaCreator(
+            self._sandboxes,
+            self._settings,
+            parts=self._parts,
+            finish=self._finish,
+            stale=self._forget_parts,
+            store_id=self._store_id,
+            notify=self._notify,
+        )
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    async def _parts(self, request: RunRequest) -> DaytonaParts:
+        template = request.template
+        # Cheap refusals come before an image is built.
+        daytona_machines.choose_machine(template.sandbox_resources)
+        if request.secret_refs:
+            raise Refused(
+                f"secret `{request.secret_refs[0]}` has `fromProvider`, and Daytona puts the"
+                " values of its secrets into outgoing requests alone",
+                hint="use fromEnv or fromFile in the Secret",
+            )
+        await pin_commit(template, self._job(request.uid))
+        client = await self._connection.client()
+        return DaytonaParts(
+            client=client,
+            snapshot=await self._images.ready(client, template, self._job(request.uid)),
+            volumes=await self._volumes.mounts(client, template),
+        )
+
+    def _forget_parts(self, request: RunRequest) -> None:
+        for mount in request.template.volumes:
+            self._volumes.forget(mount.name)
+        image = request.template.image
+        named = image.snapshot if image is not None else None
+        self._images.forget(self._job(request.uid), named or "")
+
+    async def _finish(self, request: RunRequest, sandbox: sdk.AsyncSandbox) -> None:
+        """Puts the files that its image lacks into a fresh sandbox."""
+        guest = Guest.of_template(request.template)
+        if guest.uploaded:
+            text = posix_source() if guest.posix else remote_source()
+            what = "the guest cannot be uploaded"
+            toolbox = self._sandboxes.throttles.toolbox
+            async with retryable_call(what, deadline_s=UPLOAD_S, throttle=toolbox):
+                await sandbox.fs.upload_file(text.encode(), guest.path)
+        source = request.template.source
+        if source is not None:
+            handle = self._sandboxes.keep(sandbox)
+            await daytona_source.bring_source(
+                sandbox,
+                source,
+                daytona_source.source_directory(source, await self._sandboxes.work_dir(handle)),
+                commit=await pin_commit(request.template, self._job(request.uid)),
+                secrets=request.secrets,
+                job=self._job(request.uid),
+            )
+
+    async def _begin(self, request: RunRequest) -> None:
+        """Begins the run. Raises TimeoutError without an answer in time: the run may have begun."""
+        source = request.template.source
+        directory = None
+        if source is not None:
+            directory = daytona_source.source_directory(
+                source, await self._sandboxes.work_dir(request.handle)
+            )
+        left_s = await self._sandboxes.left_s(request.handle)
+        leave_s = min(LEAVE_S, LEAVE_PART * left_s)
+        grace_s = request.template.termination_grace_period_seconds
+        place = SandboxContext(
+            handle=request.handle,
+            setup=()
+            if source is None or directory is None
+            else daytona_source.setup_commands(source, directory),
+            source=directory,
+            left_s=work_s(left_s, leave_s=leave_s, grace_s=grace_s),
+            note=daytona_machines.choose_machine(request.template.sandbox_resources).note,
+        )
+        await self._hand_in(request, place)
+
+
+@lru_cache(maxsize=256)
+def _usd_per_s(resources: Resources) -> float | None:
+    """Remembered, as it is asked several times for each run."""
+    return prices.load_prices(SORT).usd_per_s(daytona_machines.billed_resources(resources))
+
+
+_: type[Backend] = DaytonaProvider
+__: type[Relaying] = DaytonaProvider

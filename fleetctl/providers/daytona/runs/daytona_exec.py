@@ -1,0 +1,174 @@
+"""Commands beside a task at Daytona, each in a session of its own, or in a terminal (terminals.py).
+
+Of a session the output is text, and its input is a file that is there before it begins.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+
+from fleetctl.common.errors import FleetctlError, Refused
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.exec import ENDED_HINT, Entering, ExecStreams, ExecTarget
+from fleetctl.providers.daytona.connection import sdk
+from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
+from fleetctl.providers.daytona.connection.daytona_errors import (
+    is_not_found,
+    is_of_the_sdk,
+    retryable_call,
+)
+from fleetctl.providers.daytona.runs import daytona_endings, terminals
+from fleetctl.providers.daytona.runs.daytona_endings import state_of
+from fleetctl.providers.daytona.runs.daytona_streams import STATE_DIR
+from fleetctl.providers.remote.sandboxes import exec_command
+
+CALL_S = 30.0
+INPUT_S = 600.0  # to bring the input there
+LIFE_S = 86_400.0  # of a command
+LINK_S = 3600  # that a link to a port works
+
+
+class DaytonaEntering:
+    """A connection of its own, made at the first call; home is not needed."""
+
+    terminal = True
+    binary = False
+
+    def __init__(self, home: Path, account: Account) -> None:
+        del home
+        self._connection = DaytonaConnection(account=lambda: account)
+
+    async def execute(
+        self,
+        place: ExecTarget,
+        argv: tuple[str, ...],
+        streams: ExecStreams,
+    ) -> int:
+        sandbox = await self._sandbox(place)
+        if streams.tty is not None:
+            words = exec_command.exec_command(place, argv, work=f"{STATE_DIR}/work")
+            given = exec_command.exec_variables(place)
+            what = f"a command beside run `{place.run}`"
+            return await terminals.run(
+                sandbox,
+                words,
+                given,
+                streams,
+                what=what,
+            )
+        session = f"exec-{token_hex(6)}"
+        what = f"a command beside run `{place.run}` cannot be started"
+        async with retryable_call(what, deadline_s=INPUT_S + CALL_S):
+            source = await _upload_input(sandbox, session, streams.stdin)
+            await sandbox.process.create_session(session)
+        try:
+            async with retryable_call(
+                f"the command beside run `{place.run}` was lost", deadline_s=LIFE_S
+            ):
+                return await _run_command(
+                    sandbox, session, _command_line(place, argv, source), streams
+                )
+        finally:
+            with suppress(FleetctlError):
+                await _end_session(sandbox, session, source)
+
+    async def link(self, place: ExecTarget, port: int) -> str:
+        sandbox = await self._sandbox(place)
+        async with retryable_call(
+            f"port {port} of run `{place.run}` has no link", deadline_s=CALL_S
+        ):
+            made = await sandbox.create_signed_preview_url(port, expires_in_seconds=LINK_S)
+        return str(made.url)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def _sandbox(self, place: ExecTarget) -> sdk.AsyncSandbox:
+        """Raises Refused when it is over."""
+        client = await self._connection.client()
+        sandbox = None
+        try:
+            async with retryable_call(f"run `{place.run}` cannot be looked up", deadline_s=CALL_S):
+                sandbox = await client.get(place.handle)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+        if sandbox is None or not daytona_endings.may_work(state_of(sandbox)):
+            raise Refused(
+                f"the sandbox of run `{place.run}` is gone, so no command can join it",
+                hint=ENDED_HINT,
+            )
+        return sandbox
+
+
+def _command_line(
+    place: ExecTarget,
+    argv: tuple[str, ...],
+    source: str,
+) -> str:
+    """Returns a command line for a program of its own: a command that ends the session's shell
+    would leave no exit code.
+    """
+    given = [f"{name}={value}" for name, value in exec_command.exec_variables(place).items()]
+    words = ["env", *given, *exec_command.exec_command(place, argv, work=f"{STATE_DIR}/work")]
+    return f"{shlex.join(words)} <{source}"
+
+
+async def _upload_input(
+    sandbox: sdk.AsyncSandbox,
+    session: str,
+    data: AsyncIterator[bytes] | None,
+) -> str:
+    """The file in the sandbox that the command reads."""
+    if data is None:
+        return "/dev/null"
+    whole = b"".join([piece async for piece in data])
+    path = f"{STATE_DIR}/{session}.in"
+    await sandbox.fs.upload_file(whole, path)
+    return path
+
+
+async def _run_command(
+    sandbox: sdk.AsyncSandbox,
+    session: str,
+    line: str,
+    streams: ExecStreams,
+) -> int:
+    async def out(text: str) -> None:
+        streams.out(text.encode())
+
+    async def err(text: str) -> None:
+        streams.err(text.encode())
+
+    request = sdk.SessionExecuteRequest(command=line, run_async=True)
+    begun = await sandbox.process.execute_session_command(session, request)
+    await sandbox.process.get_session_command_logs_async(session, begun.cmd_id, out, err)
+    ended = await sandbox.process.get_session_command(session, begun.cmd_id)
+    if ended.exit_code is None:
+        return 1
+    return int(ended.exit_code)
+
+
+async def _end_session(
+    sandbox: sdk.AsyncSandbox,
+    session: str,
+    source: str,
+) -> None:
+    """Ends the session with its processes; a session that is gone with its sandbox needs no
+    cleanup.
+    """
+    try:
+        async with retryable_call("a session cannot be ended", deadline_s=CALL_S):
+            await sandbox.process.delete_session(session)
+            if source.startswith(STATE_DIR):
+                await sandbox.fs.delete_file(source)
+    except Exception as error:
+        if not is_of_the_sdk(error) and not isinstance(error, FleetctlError):
+            raise
+
+
+_: type[Entering] = DaytonaEntering

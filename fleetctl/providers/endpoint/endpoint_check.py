@@ -1,0 +1,37 @@
+"""Checks the packages that prompts need, for `doctor` and an apply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from fleetctl.common.install import install_hint
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.base import Foreseen
+from fleetctl.providers.contract.diagnostics import CheckResult
+from fleetctl.specs.blocks.template import Template
+
+EXTRA = "endpoints"
+
+
+async def check_endpoint(home: Path, account: Account) -> Sequence[CheckResult]:
+    """Returns no check where the packages are missing: users without prompts do not need them."""
+    del home
+    lacking = [name for name in ("aiohttp", "jsonschema") if find_spec(name) is None]
+    if lacking:
+        return []
+    return [CheckResult(account.name, "packages", True, "prompts can be asked")]
+
+
+def find_obstacle(template: Template) -> Foreseen | None:
+    prompt = template.prompt
+    if prompt is None:
+        return None
+    if find_spec("aiohttp") is None:
+        message = "a prompt needs the package `aiohttp`, which is not installed"
+        return Foreseen(("prompt",), message, install_hint(EXTRA))
+    if prompt.answer is not None and find_spec("jsonschema") is None:
+        message = "a schema needs the package `jsonschema`, which is not installed"
+        return Foreseen(("prompt", "schema"), message, install_hint(EXTRA))
+    return None

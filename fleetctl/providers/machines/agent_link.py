@@ -1,0 +1,298 @@
+"""A line to one agent: requests by number, replies and streams as they come.
+
+Made by the providers with the command that reaches a machine. One process here, and one session
+there, serve any number of runs: an SSH server takes ten sessions of a connection by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fleetctl.common.tasks import cancel_tasks
+from fleetctl.providers.machines.agent_bundle import MARK, bundle
+
+READ_BYTES = 1 << 16
+LINE_BYTES_MAX = 1 << 22
+PIECES_AHEAD = 64  # of a stream that comes faster than it is taken
+INPUT_BYTES = 1 << 18
+ERROR_BYTES_MAX = 16_384
+NOISE_LINES_MAX = 200  # that a shell's own files may print before our program begins
+END_S = 2.0
+
+
+class LineBroken(ConnectionError):
+    """Raised when the line to an agent breaks or cannot be made. said: the words of the program
+    that made it.
+    """
+
+    def __init__(self, message: str, said: str = "") -> None:
+        super().__init__(message)
+        self.said = said
+
+
+class AgentFault(Exception):
+    """An agent's report that it cannot do what was asked. sort: a word of shipped/boxes.py,
+    `image`, or `machine`.
+    """
+
+    def __init__(self, sort: str, message: str) -> None:
+        super().__init__(message)
+        self.sort = sort
+
+
+class _Pending:
+    """A request without an end yet. code: its exit code, once it has ended."""
+
+    def __init__(self) -> None:
+        self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue(PIECES_AHEAD)
+        self.fields: dict[str, Any] = {}
+        self.code: int | None = None
+
+
+class AgentLink:
+    """An open line. Made by `open_link`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._input = process.stdin
+        self._output = process.stdout
+        self._pending: dict[int, _Pending] = {}
+        self._number = 0
+        self._said = b""
+        self._why = ""
+        self._errors = asyncio.ensure_future(self._read_errors())
+        self._reading: asyncio.Task[None] | None = None
+        self.facts: dict[str, Any] = {}
+
+    @property
+    def broken(self) -> bool:
+        return self._reading is None or self._reading.done()
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    async def begin(self, hello: Mapping[str, object]) -> None:
+        """Raises LineBroken and AgentFault."""
+        version, texts = bundle()
+        del version
+        state = await self._first_line()
+        if state.startswith("need"):
+            for text in texts:
+                self._input.write(b"%012d" % len(text) + text)
+        elif not state.startswith("have"):
+            sort, _, detail = state.partition(" ")
+            raise AgentFault("python" if sort == "old" else "machine", detail)
+        self._reading = asyncio.ensure_future(self._read())
+        self.facts = await self.call("hello", hello)
+
+    async def _first_line(self) -> str:
+        for _ in range(NOISE_LINES_MAX):
+            line = await self._output.readline()
+            if not line:
+                break
+            before, found, state = line.decode("utf-8", "replace").partition(f"{MARK} ")
+            if found and not before.strip():
+                return state.strip()
+        await self._ended()
+        raise LineBroken(self.last_words() or "the machine's shell began no agent", self.said)
+
+    @property
+    def said(self) -> str:
+        """Returns all that the program of the line wrote on its standard error."""
+        return self._said.decode("utf-8", "replace").strip()
+
+    def last_words(self) -> str:
+        """Returns its last line."""
+        lines = [line.strip() for line in self.said.splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+    async def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(READ_BYTES):
+            self._said = (self._said + data)[-ERROR_BYTES_MAX:]
+
+    async def _ended(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self._process.wait()
+                await self._errors
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    async def call(
+        self, op: str, fields: Mapping[str, object] | None = None, payload: bytes = b""
+    ) -> dict[str, Any]:
+        """Returns the reply. Raises LineBroken and AgentFault."""
+        number, pending = self._send(op, fields or {}, payload)
+        return await self._whole(number, pending)
+
+    async def _whole(self, number: int, pending: _Pending) -> dict[str, Any]:
+        text = b""
+        try:
+            while (piece := await self._next(pending)) is not None:
+                text += piece
+        finally:
+            self._leave(number, pending)
+        reply = {**pending.fields, **(json.loads(text) if text else {})}
+        if "error" in reply:
+            raise AgentFault(str(reply["error"]), str(reply["message"]))
+        if pending.code and not text:
+            raise AgentFault("machine", f"its process ended with code {pending.code}")
+        return {**reply, "code": pending.code}
+
+    def stream(self, op: str, fields: Mapping[str, object], payload: bytes = b"") -> AgentStream:
+        """Begins a request whose output comes in pieces."""
+        number, pending = self._send(op, fields, payload)
+        return AgentStream(self, number, pending)
+
+    def _send(self, op: str, fields: Mapping[str, object], payload: bytes) -> tuple[int, _Pending]:
+        self._number += 1
+        pending = self._pending[self._number] = _Pending()
+        self.write(self._number, op, fields, payload)
+        return self._number, pending
+
+    def write(
+        self, number: int, op: str, fields: Mapping[str, object], payload: bytes = b""
+    ) -> None:
+        """Raises LineBroken."""
+        if self._reading is not None and self._reading.done():
+            raise LineBroken(self._why, self.said)
+        head = json.dumps({**fields, "id": number, "op": op, "size": len(payload)})
+        self._input.write(head.encode() + b"\n" + payload)
+
+    async def drain(self) -> None:
+        try:
+            await self._input.drain()
+        except ConnectionError as error:
+            raise LineBroken(str(error), self.said) from error
+
+    async def _next(self, pending: _Pending) -> bytes | None:
+        """Returns the next piece; None at the end. Raises LineBroken."""
+        piece = await pending.pieces.get()
+        if piece is None and pending.code is None:
+            raise LineBroken(self._why, self.said)
+        return piece
+
+    def _leave(self, number: int, pending: _Pending) -> None:
+        if self._pending.pop(number, None) is None or pending.code is not None:
+            return
+        while not pending.pieces.empty():  # the reader may wait for room
+            pending.pieces.get_nowait()
+        with suppress(LineBroken):
+            self.write(number, "cancel", {})
+
+    # -- the reader --------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            while line := await self._output.readline():
+                head = json.loads(line)
+                size = head.get("size", 0)
+                data = await self._output.readexactly(size) if size else b""
+                await self._take(head, data)
+        except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+            self._why = f"the line broke: {error}"
+        finally:
+            await self._ended()
+            self._why = self.last_words() or self._why or "the line to its agent ended"
+            for pending in self._pending.values():
+                if pending.pieces.full():
+                    pending.pieces.get_nowait()  # the position of its reader makes up for that
+                pending.pieces.put_nowait(None)
+
+    async def _take(self, head: Mapping[str, Any], data: bytes) -> None:
+        pending = self._pending.get(head["id"])
+        if pending is None:
+            return
+        if data:
+            await pending.pieces.put(data)
+        if "done" in head:
+            pending.code = int(head["done"])
+            pending.fields = {key: it for key, it in head.items() if key not in ("id", "size")}
+            pending.fields.pop("done")
+            await pending.pieces.put(None)
+
+    async def close(self) -> None:
+        """Ends the line. Runs go on."""
+        if self._process.returncode is None:
+            self._input.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await self._process.wait()
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        await cancel_tasks([it for it in (self._reading, self._errors) if it is not None])
+
+
+class AgentStream:
+    """The output of a request, and its input."""
+
+    def __init__(self, link: AgentLink, number: int, pending: _Pending) -> None:
+        self._link = link
+        self._number = number
+        self._pending = pending
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, once `pieces` has ended."""
+        return self._pending.code
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yields its output until it ends. Raises LineBroken."""
+        try:
+            while (piece := await self._link._next(self._pending)) is not None:
+                yield piece
+        finally:
+            self.leave()
+
+    async def send(self, data: bytes) -> None:
+        """Writes to its input. Raises LineBroken."""
+        self._link.write(self._number, "input", {}, data)
+        await self._link.drain()
+
+    async def reply(self) -> dict[str, Any]:
+        """Returns its output as the reply of a call. Raises LineBroken and AgentFault."""
+        return await self._link._whole(self._number, self._pending)
+
+    def end_input(self) -> None:
+        self._link.write(self._number, "close", {})
+
+    def leave(self) -> None:
+        """Ends the request, if it has not ended."""
+        self._link._leave(self._number, self._pending)
+
+
+async def open_link(
+    argv: Sequence[str],
+    *,
+    hello: Mapping[str, object],
+    deadline_s: float,
+    env: Mapping[str, str] | None = None,
+) -> AgentLink:
+    """Starts the program `argv`, which reaches an agent. Raises LineBroken, AgentFault, OSError and
+    TimeoutError; then no process is left.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=LINE_BYTES_MAX,
+        env=env,
+        start_new_session=True,  # a Ctrl-C of the terminal is not for it
+    )
+    link = AgentLink(process)
+    try:
+        async with asyncio.timeout(deadline_s):
+            await link.begin(hello)
+    except BaseException:
+        await link.close()
+        raise
+    return link

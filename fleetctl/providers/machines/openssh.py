@@ -1,0 +1,246 @@
+"""OpenSSH's own client: the command that reaches a machine, and the meaning of its failures.
+
+Keys, agents, jump hosts and known hosts are the user's own, as `ssh` itself finds them; it never
+asks and never takes an unknown key. All commands to a machine share one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.machines.agent_bundle import BOOT, bundle
+from fleetctl.providers.machines.agent_link import AgentFault, AgentLink, LineBroken, open_link
+from fleetctl.providers.paths import make_private
+from fleetctl.providers.programs import run_program
+
+CONNECT_S = 15.0
+OPEN_S = 60.0  # to connect, to send the agent once, and for it to answer
+SCAN_S = 10.0
+ALIVE_S, ALIVE_MAX = 15, 3  # a machine that is silent for 45 s is away
+PERSIST_S = 60  # that the connection outlives its last user
+AWAY_S, REFUSED_S = 5.0, 30.0
+# The longest path of a socket, less what OpenSSH adds while it makes one.
+SOCKET_CHARACTERS_MAX = 84
+INSTALL = "sudo apt-get install openssh-client"
+
+
+@dataclass(frozen=True, slots=True)
+class SshTarget:
+    """A machine, and how it is reached. name: in messages; config: a file instead of the usual
+    ones, "" without one; python: the program's name there.
+    """
+
+    name: str
+    host: str
+    user: str = ""
+    port: int = 0
+    identity_file: str = ""
+    jump: str = ""
+    config: str = ""
+    python: str = "python3"
+    directory: str = "~/.fleetctl"
+
+    @property
+    def options(self) -> list[str]:
+        """The options that say where it is."""
+        words = ["-F", os.path.expanduser(self.config)] if self.config else []  # noqa: PTH111
+        words += ["-p", str(self.port)] if self.port else []
+        words += ["-l", self.user] if self.user else []
+        words += ["-J", self.jump] if self.jump else []
+        if self.identity_file:
+            words += ["-i", os.path.expanduser(self.identity_file)]  # noqa: PTH111
+            words += ["-o", "IdentitiesOnly=yes"]
+        return words
+
+
+def find_ssh() -> str:
+    """Returns the client's path. Raises Refused."""
+    found = shutil.which("ssh")
+    if found is None:
+        raise Refused("`ssh` is not installed on this machine", hint=INSTALL)
+    return found
+
+
+def ssh_command(
+    target: SshTarget,
+    words: Sequence[str],
+    *,
+    sockets: Path,
+    terminal: bool = False,
+) -> list[str]:
+    """Returns the command that runs `words` there. sockets: the directory of shared connections."""
+    shared = ["-o", "ControlMaster=no"]
+    path = sockets / sha256(repr(target).encode()).hexdigest()[:12]
+    if len(str(path)) <= SOCKET_CHARACTERS_MAX:
+        shared = ["-o", "ControlMaster=auto", "-o", f"ControlPersist={PERSIST_S}"]
+        shared += ["-o", f"ControlPath={path}"]
+    return [
+        find_ssh(),
+        *target.options,
+        *("-o", "BatchMode=yes"),
+        *("-o", "StrictHostKeyChecking=yes"),
+        *("-o", f"ConnectTimeout={CONNECT_S:.0f}"),
+        *("-o", f"ServerAliveInterval={ALIVE_S}", "-o", f"ServerAliveCountMax={ALIVE_MAX}"),
+        *("-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "PermitLocalCommand=no"),
+        *("-o", "ClearAllForwardings=yes", "-o", "EscapeChar=none"),
+        *shared,
+        # With a terminal, the client's own goodbye would be among the command's output.
+        *(("-tt", "-o", "LogLevel=ERROR") if terminal else ("-T",)),
+        "--",
+        target.host,
+        shlex.join(words),
+    ]
+
+
+def sockets_in(directory: Path) -> Path:
+    """Returns where shared connections have their sockets. directory: of the provider's records."""
+    place = directory / "ssh"
+    if len(str(place)) + 14 > SOCKET_CHARACTERS_MAX:
+        place = Path(tempfile.gettempdir()) / f"fleetctl-ssh-{os.getuid()}"
+    return make_private(place)
+
+
+async def open_ssh_link(
+    target: SshTarget, *, sockets: Path, hello: Mapping[str, object]
+) -> AgentLink:
+    """Opens a line to the machine's agent. Raises Refused and Unavailable with what keeps it."""
+    words = [target.python, "-I", "-S", "-c", BOOT, target.directory, bundle()[0]]
+    argv = ssh_command(target, words, sockets=sockets)
+    try:
+        return await open_link(argv, hello=hello, deadline_s=OPEN_S)
+    except AgentFault as error:
+        raise _machine_fault(target, error) from error
+    except LineBroken as error:
+        raise await explain_failure(target, error.said or str(error)) from error
+    except TimeoutError as error:
+        raise Unavailable(
+            f"host `{target.name}` does not answer within {OPEN_S:.0f} s",
+            reason="Unreachable",
+            retry_after_s=AWAY_S,
+        ) from error
+
+
+def _machine_fault(target: SshTarget, error: AgentFault) -> FleetctlError:
+    if error.sort == "python":
+        return Unavailable(
+            f"host `{target.name}` has Python {error}, and work needs 3.9 or later",
+            reason="NoPython",
+            retry_after_s=REFUSED_S,
+            hint="install a later Python there, and name it in `python` of the host",
+            account=True,
+        )
+    return Unavailable(
+        f"host `{target.name}` cannot take work: {error}",
+        reason="MachineFailed",
+        retry_after_s=REFUSED_S,
+        hint=f"look at it: {plain_command(target)} df -h {target.directory}",
+    )
+
+
+def plain_command(target: SshTarget) -> str:
+    """Returns the command by which a person reaches the machine."""
+    return shlex.join(["ssh", *target.options, target.host])
+
+
+async def explain_failure(target: SshTarget, said: str) -> FleetctlError:
+    """Returns the error for a line that was not made. said: the client's words."""
+    name = target.name
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
+        known = re.search(r"Offending \S+ key in (\S+):(\d+)", said)
+        where = f", unlike line {known[2]} of {known[1]}" if known else ""
+        hint = f"if the host was reinstalled: ssh-keygen -R {shlex.quote(_known_name(target))}"
+        return _account(f"the key of host `{name}` has changed{where}", "HostKeyChanged", hint)
+    if "Host key verification failed" in said or "No ED25519 host key is known" in said:
+        line, print_ = await _offered_key(target)
+        hint = f"compare it with the host's own, then: echo '{line}' >> {_known_file(target)}"
+        shown = f"; it shows {print_}" if print_ else ""
+        if not line:
+            hint = f"connect once by hand: {plain_command(target)}"
+        return _account(
+            f"the key of host `{name}` is not known here{shown}", "HostKeyUnknown", hint
+        )
+    if "Permission denied" in said or "Too many authentication failures" in said:
+        return _account(
+            f"host `{name}` does not accept our keys",
+            "KeyRefused",
+            f"try it by hand: {plain_command(target)} true",
+        )
+    if "not found" in said and "python" in said.lower():
+        return _account(
+            f"host `{name}` has no `{target.python}`, and work needs Python 3.9 or later",
+            "NoPython",
+            "install python3 there, or name it in `python` of the host",
+        )
+    if "Bad configuration option" in said or "Can't open user config file" in said:
+        last = said.splitlines()[-1]
+        return _account(f"ssh cannot read its configuration: {last}", "WrongConfig", "ssh -G HOST")
+    words = [it.strip() for it in said.splitlines() if it.strip()]
+    return Unavailable(
+        f"host `{name}` cannot be reached: {words[-1] if words else 'ssh says nothing'}",
+        reason="Unreachable",
+        retry_after_s=AWAY_S,
+        hint=f"try it by hand: {plain_command(target)} true",
+    )
+
+
+def _account(message: str, reason: str, hint: str) -> Unavailable:
+    return Unavailable(message, reason=reason, retry_after_s=REFUSED_S, hint=hint, account=True)
+
+
+def _known_name(target: SshTarget) -> str:
+    """Returns the host's name in files of known hosts, as far as the options tell."""
+    return f"[{target.host}]:{target.port}" if target.port not in (0, 22) else target.host
+
+
+def _known_file(target: SshTarget) -> str:
+    """Returns the file that a new key belongs into."""
+    if target.config:
+        try:
+            text = Path(target.config).expanduser().read_text(encoding="utf-8")
+        except OSError:
+            text = ""
+        found = re.search(r"(?im)^\s*UserKnownHostsFile[\s=]+(\S+)", text)
+        if found:
+            return found[1]
+    return "~/.ssh/known_hosts"
+
+
+async def _offered_key(target: SshTarget) -> tuple[str, str]:
+    """Returns (a line for a file of known hosts, the key's fingerprint), asked the way that work
+    goes, also over other hosts; empty where that fails. Nothing is trusted by it.
+    """
+    with tempfile.TemporaryDirectory(prefix="fleetctl-") as place:
+        file = Path(place, "known")
+        argv = [find_ssh(), *target.options, "-o", "BatchMode=yes", "-T"]
+        argv += ["-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={file}"]
+        argv += ["-o", "GlobalKnownHostsFile=/dev/null", "-o", "HashKnownHosts=no"]
+        argv += ["-o", "PreferredAuthentications=none", "-o", "ControlPath=none"]
+        argv += ["-o", f"ConnectTimeout={SCAN_S:.0f}", "--", target.host, "true"]
+        try:
+            await run_program(argv, deadline_s=SCAN_S)
+            lines = file.read_text(encoding="ascii").splitlines()
+            shown = await run_program(["ssh-keygen", "-l", "-f", str(file)])
+        except (OSError, TimeoutError, UnicodeDecodeError):
+            return "", ""
+    words = shown.out.decode("ascii", "replace").split()
+    return lines[0] if lines else "", words[1] if len(words) > 1 else ""
+
+
+async def close_connection(target: SshTarget, *, sockets: Path) -> None:
+    """Ends the shared connection, where there is one."""
+    argv = ssh_command(target, [], sockets=sockets)
+    at = argv.index("--")
+    try:
+        await run_program([*argv[:at], "-O", "exit", "--", target.host], deadline_s=CONNECT_S)
+    except (OSError, TimeoutError, asyncio.CancelledError):
+        return

@@ -1,0 +1,402 @@
+"""The agent: serves one controller over its standard input and output, on a machine or a login.
+
+Requests and replies are frames: a line of JSON, whose `size` says how many bytes follow it. What
+may take long runs in a forked process, whose output comes as frames of its request's number and
+whose exit code ends it. The agent leaves with its line; runs belong to supervisors that it forked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+
+from fleetctl.providers.machines.shipped import allocation, environments, machine_files, warden
+from fleetctl.providers.machines.shipped.boxes import BoxError, Boxes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, NoReturn, Optional
+
+    Request = Dict[str, Any]
+
+READ_BYTES = 256 * 1024
+AHEAD_BYTES_MAX = 4 * 1024 * 1024  # of a child's input that it has not read
+TICK_S = 20.0
+GATE_LOOK_S = 0.005
+DESCRIPTORS_MAX = 4096
+GONE, CLOSED, FAILED = 97, 98, 99  # exit codes of a forked request
+_SSH = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND")
+
+
+class Child:
+    """A forked request. output: its standard output; input: its standard input, once wanted."""
+
+    def __init__(self, pid: int, output: int, given: int) -> None:
+        self.pid = pid
+        self.output = output
+        self.given = given
+        self.ahead = b""
+        self.closing = False
+
+
+class Agent:
+    def __init__(self, root: str, guest: str) -> None:
+        """guest: the path of the guest as one file."""
+        self.boxes = Boxes(root)
+        self.guest = guest
+        self._devices: Optional[List[str]] = None
+        self._fleet = ""
+        self._children: Dict[int, Child] = {}
+        self._poll = select.poll()
+        self._of: Dict[int, int] = {}  # descriptor -> number of a request
+        self._rest = b""
+        self._base = {name: text for name, text in os.environ.items() if name not in _SSH}
+
+    def serve(self) -> None:
+        """Serves until the line ends."""
+        self._poll.register(0, select.POLLIN)
+        tick_s = 0.0
+        while True:
+            for handle, _ in self._poll.poll(TICK_S * 1000):
+                if handle == 0:
+                    if not self._read_requests():
+                        return
+                elif handle in self._of:
+                    self._turn(handle)
+            now_s = time.monotonic()
+            if now_s - tick_s > TICK_S:
+                tick_s = now_s
+                self._renew()
+
+    def _renew(self) -> None:
+        warden.detach(self.boxes.sweep)
+        if self._fleet:
+            warden.renew_lease(self.boxes.root, self._fleet)
+        if self._fleet and self.boxes.names():
+            warden.ensure_warden(self.boxes)
+
+    # -- the line ----------------------------------------------------------------------------------
+
+    def _read_requests(self) -> bool:
+        data = os.read(0, READ_BYTES)
+        if not data:
+            return False
+        self._rest += data
+        while True:
+            line, found, rest = self._rest.partition(b"\n")
+            if not found:
+                return True
+            request: Request = json.loads(line)
+            size = request.get("size", 0)
+            if len(rest) < size:
+                return True
+            self._rest = rest[size:]
+            self._obey(request, rest[:size])
+
+    def _reply(self, number: int, data: bytes = b"", **fields: Any) -> None:
+        frame = {"id": number, **fields}
+        if data:
+            frame["size"] = len(data)
+        view = memoryview(json.dumps(frame, separators=(",", ":")).encode() + b"\n" + data)
+        while view:
+            view = view[os.write(1, view) :]
+
+    def _obey(self, request: Request, data: bytes) -> None:
+        number = request["id"]
+        op = request["op"]
+        if op in ("input", "close", "cancel"):
+            self._feed(number, op, data)
+            return
+        try:
+            if op in _AT_ONCE:
+                self._reply(number, done=0, **_AT_ONCE[op](self, request))
+            else:
+                self._fork(number, _FORKED[op], request, data)
+        except BoxError as error:
+            self._reply(number, done=FAILED, error=error.sort, message=str(error))
+        except OSError as error:
+            self._reply(number, done=FAILED, error="machine", message=explain(error))
+
+    # -- forked requests ---------------------------------------------------------------------------
+
+    def _fork(
+        self,
+        number: int,
+        work: Callable[[Agent, Request, bytes], int],
+        request: Request,
+        data: bytes,
+    ) -> None:
+        output, written = os.pipe()
+        read, given = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._become(work, request, data, read, written)
+        os.close(written)
+        os.close(read)
+        os.set_blocking(given, False)
+        self._children[number] = Child(pid, output, given)
+        self._of[output] = number
+        self._poll.register(output, select.POLLIN)
+
+    def _become(
+        self,
+        work: Callable[[Agent, Request, bytes], int],
+        request: Request,
+        data: bytes,
+        read: int,
+        written: int,
+    ) -> NoReturn:
+        code = FAILED
+        try:
+            os.dup2(read, 0)
+            os.dup2(written, 1)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 2)
+            os.closerange(3, DESCRIPTORS_MAX)
+            try:
+                code = work(self, request, data)
+            except BoxError as error:
+                _say({"error": error.sort, "message": str(error)})
+            except OSError as error:
+                _say({"error": "machine", "message": explain(error)})
+        finally:
+            os._exit(code)
+
+    def _turn(self, handle: int) -> None:
+        """Passes a child's output on, or more input to it."""
+        number = self._of[handle]
+        child = self._children[number]
+        if handle == child.given:
+            self._pour(number, child)
+            return
+        data = os.read(handle, READ_BYTES)
+        if data:
+            self._reply(number, data)
+            return
+        for one in (child.output, child.given):
+            self._forget(one)
+        del self._children[number]
+        _, status = os.waitpid(child.pid, 0)
+        self._reply(number, done=_exit_code(status))
+
+    def _forget(self, handle: int) -> None:
+        if handle < 0:
+            return
+        if self._of.pop(handle, None) is not None:
+            self._poll.unregister(handle)
+        os.close(handle)
+
+    def _feed(self, number: int, op: str, data: bytes) -> None:
+        child = self._children.get(number)
+        if child is None:
+            return
+        if op == "cancel":
+            os.kill(child.pid, 15)
+            return
+        child.ahead += data
+        child.closing = child.closing or op == "close"
+        self._pour(number, child)
+
+    def _pour(self, number: int, child: Child) -> None:
+        if child.given < 0:
+            return
+        try:
+            while child.ahead:
+                child.ahead = child.ahead[os.write(child.given, child.ahead[:READ_BYTES]) :]
+        except BlockingIOError:
+            if child.given not in self._of:
+                self._of[child.given] = number
+                self._poll.register(child.given, select.POLLOUT)
+            return
+        except BrokenPipeError:
+            child.ahead = b""
+            child.closing = True
+        if self._of.pop(child.given, None) is not None:
+            self._poll.unregister(child.given)
+        if child.closing:
+            os.close(child.given)
+            child.given = -1
+
+    # -- requests that are served at once ----------------------------------------------------------
+
+    def hello(self, request: Request) -> Request:
+        """Notes whose controller this is and returns the machine's facts."""
+        self._fleet = request.get("fleet", "")
+        if self._fleet:
+            warden.note_lease(self.boxes.root, self._fleet, request["lease_s"])
+        return environments.find_facts(self.boxes.root, self.devices)
+
+    @property
+    def devices(self) -> List[str]:
+        """The names of the machine's GPUs, by index; asked once a line."""
+        if self._devices is None:
+            self._devices = environments.list_gpus()
+        return self._devices
+
+    def make(self, request: Request) -> Request:
+        order = request["order"]
+        devices = self.devices[: order["size"]["gpus"]]
+        box = self.boxes.make(request["box"], order, devices)
+        if not warden.is_held(self.boxes.root):
+            self._renew()
+        return {"box": box}
+
+    def look(self, request: Request) -> Request:
+        box = self.boxes.read(request["box"])
+        state = self.boxes.state(request["box"], box) if box is not None else "gone"
+        about = {"tags": box["tags"], "box_id": box["id"]} if box is not None else {"tags": {}}
+        return {"state": state, **about}
+
+    def list_boxes(self, _: Request) -> Request:
+        found = [
+            {"box": f"{name}@{box['id']}", "tags": box["tags"]} for name, box in self.boxes.living()
+        ]
+        return {"boxes": found}
+
+    def list_all(self, _: Request) -> Request:
+        """Returns all boxes, whoever decides which of them live."""
+        found = [(name, self.boxes.read(name)) for name in self.boxes.names()]
+        boxes = [{"box": f"{name}@{it['id']}", "tags": it["tags"]} for name, it in found if it]
+        return {"boxes": boxes}
+
+    def change(self, request: Request) -> Request:
+        return {"ok": self.boxes.change(request["box"], request["fields"])}
+
+    # -- the environment of work -------------------------------------------------------------------
+
+    def surround(self, box: Request, path: str, secrets: Dict[str, str]) -> None:
+        """Sets the variables that the runs of a box begin with."""
+        known = {**self._base, "HOME": os.path.join(path, "home"), "LANG": "C.UTF-8"}
+        known.update(secrets)
+        if box["python"]:
+            known["PATH"] = f"{os.path.dirname(box['python'])}:{known.get('PATH', os.defpath)}"
+            known["VIRTUAL_ENV"] = os.path.dirname(os.path.dirname(box["python"]))
+        if box["hides_gpus"]:
+            known["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, box["gpus"]))
+        os.environ.clear()
+        os.environ.update(known)
+
+
+def _say(reply: Request) -> None:
+    os.write(1, json.dumps(reply).encode())
+
+
+def explain(error: OSError) -> str:
+    where = f"`{error.filename}`: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+# -- forked requests -------------------------------------------------------------------------------
+
+
+def attach(agent: Agent, request: Request, order: bytes) -> int:
+    """Begins a run, or follows it. The payload is its order, or nothing."""
+    name = request["box"]
+    gate = agent.boxes.enter_gate(name, alone=False) if order else -1
+    box = agent.boxes.read(name)
+    path = agent.boxes.path(name)
+    if box is None:
+        path = agent.boxes.put_away(name.partition("@")[2])
+        if order or not os.path.exists(path):
+            return GONE
+        box = {"python": "", "hides_gpus": False}
+    state = os.path.join(path, "state")
+    latch = os.path.join(state, "runs", f"{request['run']}.begun")
+    if order and not os.path.exists(latch):
+        found = agent.boxes.state(name, box)
+        if found not in ("new", "live"):
+            return CLOSED
+        if found == "new":
+            pid = os.fork()
+            if pid:
+                return _stand_by(agent.boxes, name, pid, gate)
+    if gate >= 0:
+        os.close(gate)
+    if not order and not os.path.exists(state):
+        os.write(1, b'{"e":"unbegun"}\n')
+        return 4
+    agent.surround(box, path, request.get("secrets", {}))
+    words = ["attach", "--dir", state, "--run", request["run"], *request["words"]]
+    if order:
+        handle = os.memfd_create("order")
+        os.write(handle, order)
+        os.lseek(handle, 0, 0)
+        os.dup2(handle, 0)
+        os.close(handle)
+        words += ["--order", "-"]
+    return _guest(agent, box["python"], words)
+
+
+def _stand_by(boxes: Boxes, name: str, pid: int, gate: int) -> int:
+    """Keeps the box from being ended until the process `pid` has made it one that lives; returns
+    the exit code of that process.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+    while gate >= 0:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return _exit_code(status)
+        if boxes.state(name) != "new":
+            os.close(gate)
+            gate = -1
+        time.sleep(GATE_LOOK_S)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    return _exit_code(os.waitpid(pid, 0)[1])
+
+
+def _exit_code(status: int) -> int:
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def stop(agent: Agent, request: Request, _: bytes) -> int:
+    box = agent.boxes.read(request["box"])
+    state = os.path.join(agent.boxes.path(request["box"]), "state")
+    if box is None or not os.path.exists(state):
+        return 0
+    words = ["stop", "--dir", state, "--run", request["run"], "--grace", str(request["grace_s"])]
+    return _guest(agent, "", words)
+
+
+def relay(agent: Agent, request: Request, _: bytes) -> int:
+    box = agent.boxes.read(request["box"])
+    if box is None or agent.boxes.state(request["box"], box) != "live":
+        return GONE
+    state = os.path.join(agent.boxes.path(request["box"]), "state")
+    return _guest(agent, "", ["relay", "--dir", state, "--run", request["run"]])
+
+
+def end(agent: Agent, request: Request, _: bytes) -> int:
+    _say({"ok": agent.boxes.end(request["box"])})
+    return 0
+
+
+def _guest(agent: Agent, python: str, words: List[str]) -> int:
+    """Does a verb of the guest in this process, or becomes the Python of an image for it."""
+    if python:
+        os.execv(python, [python, "-I", "-S", agent.guest, *words])  # noqa: S606
+    from fleetctl.guest.remote.main import main
+
+    return main(["guest", *words])
+
+
+_AT_ONCE = {
+    "hello": Agent.hello,
+    "make": Agent.make,
+    "look": Agent.look,
+    "list": Agent.list_boxes,
+    "all": Agent.list_all,
+    "change": Agent.change,
+}
+_FORKED = {
+    "attach": attach,
+    "stop": stop,
+    "relay": relay,
+    "end": end,
+    "environment": environments.build,
+    **machine_files.VERBS,
+    **allocation.VERBS,
+}

@@ -1,0 +1,191 @@
+"""The program of a batch job: begins the runs that are ordered in the box's directory, on the node
+that the scheduler chose, until its supervisor has ended.
+
+All words go through the directory that the login and the nodes share: orders and stops come as
+files, and journals and logs are read where they are written. It needs no network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import Any, Callable, Dict
+
+from fleetctl.providers.machines.shipped.boxes import BEGIN_S, Boxes, remove_tree, supervisor_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+LOOK_S = 0.1
+INBOX = "inbox"
+READY = "ready"
+KILL = "kill"  # its owner wants it gone at once
+TAKEN_S = 30.0  # for an order to be taken
+SETTLE_S = 5.0  # between an order and its supervisor
+
+
+class Allocation:
+    def __init__(self, root: str, guest: str, name: str) -> None:
+        self._boxes = Boxes(root)
+        self._guest = guest
+        self._name = name
+        self._path = self._boxes.path(name)
+        self._inbox = os.path.join(self._path, INBOX)
+        self._asked_to_end = False
+        self._busy_until_s = time.monotonic() + BEGIN_S
+        self._left = False
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGTERM, self._note_term)
+        box = self._boxes.read(self._name)
+        if box is None:
+            return
+        links = box.get("mounts", [])
+        for link in links:
+            self._boxes.make_link(link["path"], link["target"], [])
+        os.makedirs(self._inbox, 0o700, exist_ok=True)
+        with open(os.path.join(self._path, READY), "w", encoding="utf-8") as file:
+            file.write(os.uname().nodename)
+        try:
+            while self._look(box):
+                time.sleep(LOOK_S)
+        finally:
+            remove_tree(self._inbox)  # no order is taken any more
+            self._boxes.kill(self._name)
+            self._boxes.remove_links(self._name, {"links": links})
+
+    def _note_term(self, *_: Any) -> None:
+        self._asked_to_end = True
+
+    def _look(self, box: Any) -> bool:
+        """Does what is due; returns whether the job goes on."""
+        if os.path.exists(os.path.join(self._path, KILL)) or not os.path.exists(self._inbox):
+            return False
+        for entry in sorted(os.listdir(self._inbox)):
+            if entry.endswith(".json"):
+                self._obey(box, os.path.join(self._inbox, entry))
+        held, _ = supervisor_of(self._path)
+        if self._asked_to_end and not self._left:
+            self._left = True
+            self._fork(["leave", "--dir", self._state, "--why", "SandboxEnded"], "", "")
+        now_s = time.monotonic()
+        if held:
+            self._busy_until_s = now_s
+        return held or (now_s < self._busy_until_s and not self._asked_to_end)
+
+    @property
+    def _state(self) -> str:
+        return os.path.join(self._path, "state")
+
+    def _obey(self, box: Any, path: str) -> None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                request = json.load(file)
+            os.unlink(path)
+        except (OSError, ValueError):
+            return  # a shared directory may show a file before it has it
+        words = [request["verb"], "--dir", self._state, "--run", request["run"]]
+        if request["verb"] == "stop":
+            self._fork([*words, "--grace", str(request["grace_s"])], "", "")
+            return
+        self._busy_until_s = time.monotonic() + SETTLE_S
+        environment = {**os.environ, "HOME": os.path.join(self._path, "home")}
+        environment.update(request["secrets"])
+        python = box["python"]
+        if python:
+            environment["PATH"] = f"{os.path.dirname(python)}:{environment['PATH']}"
+        words += ["--order", "-", "--for", "0.05"]
+        self._fork(words, request["order"], python, environment)
+
+    def _fork(self, words: List[str], given: str, python: str, environment: Any = None) -> None:
+        """Does a verb of the guest in a process of its own, and waits for it."""
+        pid = os.fork()
+        if pid:
+            os.waitpid(pid, 0)
+            return
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            handle = os.memfd_create("order")
+            os.write(handle, given.encode())
+            os.lseek(handle, 0, 0)
+            os.dup2(handle, 0)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.closerange(3, 4096)
+            if environment is not None:
+                os.environ.clear()
+                os.environ.update(environment)
+            if python:
+                os.execv(python, [python, "-I", "-S", self._guest, *words])  # noqa: S606
+            from fleetctl.guest.remote.main import main
+
+            main(["guest", *words])
+        finally:
+            os._exit(0)
+
+
+def post(agent: Any, request: Any, _: bytes) -> int:
+    """Hands a request to the program of a box, on the login."""
+    path = os.path.join(agent.boxes.path(request["box"]), INBOX)
+    if agent.boxes.read(request["box"]) is None or not os.path.isdir(path):
+        os.write(1, b'{"ok": false}')
+        return 0
+    name = f"{time.time():.6f}.{os.getpid()}"
+    with open(os.path.join(path, f".{name}"), "w", encoding="utf-8") as file:
+        json.dump(request["request"], file)
+    os.rename(os.path.join(path, f".{name}"), os.path.join(path, f"{name}.json"))
+    latch = os.path.join(os.path.dirname(path), "state", "runs", f"{request.get('awaits')}.begun")
+    until_s = time.monotonic() + TAKEN_S
+    while request.get("awaits") and os.path.isdir(path) and time.monotonic() < until_s:
+        if os.path.exists(latch):
+            break
+        time.sleep(LOOK_S / 2)
+    os.write(1, b'{"ok": true}')
+    return 0
+
+
+def run(_: Any, request: Any, __: bytes) -> int:
+    """Runs a program of the scheduler on the login; writes its output and code."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            request["argv"],
+            input=request.get("input", "").encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=request["deadline_s"],
+            check=False,
+        )
+        reply = {
+            "exit": done.returncode,
+            "out": done.stdout.decode("utf-8", "replace"),
+            "said": done.stderr.decode("utf-8", "replace").strip(),
+        }
+    except FileNotFoundError:
+        reply = {"exit": 127, "out": "", "said": f"{request['argv'][0]} is not installed"}
+    except subprocess.TimeoutExpired:
+        reply = {"exit": 124, "out": "", "said": f"{request['argv'][0]} does not answer"}
+    view = memoryview(json.dumps(reply).encode())
+    while view:
+        view = view[os.write(1, view) :]
+    return 0
+
+
+def drop(agent: Any, request: Any, _: bytes) -> int:
+    """Puts the box of an ended job away; or with `kill` asks its program to end at once."""
+    path = agent.boxes.path(request["box"])
+    box = agent.boxes.read(request["box"])
+    if box is not None and request["kill"]:
+        with open(os.path.join(path, KILL), "w", encoding="utf-8"):
+            pass
+    elif box is not None:
+        os.rename(path, agent.boxes.put_away(box["id"]))
+    os.write(1, b'{"ok": true}')
+    return 0
+
+
+VERBS: Dict[str, Callable[[Any, Any, bytes], int]] = {"post": post, "run": run, "drop": drop}

@@ -1,0 +1,351 @@
+"""The boxes of a machine: a directory and claims for each sandbox, of all stores that work there.
+
+Runs on the machine, in the agent and in what it forks. A box holds a slot, cores, memory, GPUs and
+paths for as long as it is new or its supervisor lives; one lock orders all claims. It is found by
+its name alone, and is never used again once its supervisor has ended or the machine has restarted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+    Box = Dict[str, Any]
+
+BEGIN_S = 900.0  # that a box may wait for its first order
+KEEP_S = 30.0  # the files of a box that has ended
+KILL_S = 10.0  # for killed processes to be gone
+LOOK_S = 0.02
+LIVING = ("new", "live")
+
+
+class BoxError(Exception):
+    """A claim that fails. sort: `full` may change by itself, `never` does not, `path` is about the
+    user's files.
+    """
+
+    def __init__(self, sort: str, message: str) -> None:
+        super().__init__(message)
+        self.sort = sort
+
+
+def boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def now_s() -> float:
+    """Returns seconds since the machine started, which no setting of its clock changes."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Boxes:
+    """root: the directory of all that fleetctl keeps on this machine."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._directory = os.path.join(root, "boxes")
+        os.makedirs(self._directory, 0o700, exist_ok=True)
+
+    def path(self, name: str) -> str:
+        """name: of a box, with or without `@` and its id, as in all that follows."""
+        name = name.partition("@")[0]
+        if not name or "/" in name or name.startswith("."):
+            raise BoxError("never", f"`{name}` is no name of a sandbox")
+        return os.path.join(self._directory, name)
+
+    def read(self, name: str) -> Optional[Box]:
+        """Returns what was written down of a box; None when there is no such box, or another one
+        has its name.
+        """
+        try:
+            with open(os.path.join(self.path(name), "box.json"), encoding="utf-8") as file:
+                found: Box = json.load(file)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        wanted = name.partition("@")[2]
+        return found if wanted in ("", found["id"]) else None
+
+    def names(self) -> List[str]:
+        return sorted(name for name in os.listdir(self._directory) if not name.startswith("."))
+
+    def living(self) -> Iterator[Tuple[str, Box]]:
+        for name in self.names():
+            box = self.read(name)
+            if box is not None and self.state(name, box) in LIVING:
+                yield name, box
+
+    def state(self, name: str, box: Optional[Box] = None) -> str:
+        """Returns `gone`, `new`, `live`, `stale` (never begun in time), `restarted` (with the
+        machine), `expired` (ended by its lease), or `over`.
+        """
+        box = box or self.read(name)
+        if box is None:
+            return "gone"
+        path = self.path(name)
+        if os.path.exists(os.path.join(path, "expired")):
+            return "expired"
+        if box["boot"] != boot_id():
+            return "restarted"
+        young = now_s() - box["at"] < BEGIN_S
+        held, size = supervisor_of(path)
+        if size < 0:
+            return "new" if young else "stale"
+        # A file that is neither locked nor written is about to be locked by its creator.
+        return "live" if held or (size == 0 and young) else "over"
+
+    def lock(self) -> int:
+        """Returns the descriptor that holds the lock of all claims until it is closed."""
+        handle = os.open(
+            os.path.join(self.root, "claims.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return handle
+
+    # -- making ------------------------------------------------------------------------------------
+
+    def make(self, name: str, order: Box, devices: List[str]) -> Box:
+        """Makes the box, or returns the one of that name. devices: names of all GPUs, by index.
+        Raises BoxError.
+        """
+        handle = self.lock()
+        try:
+            known = self.read(name)
+            if known is not None:
+                return known
+            others = list(self.living())
+            gpus = _fit(order, [box for _, box in others], devices)
+            box = {
+                "id": os.urandom(4).hex(),
+                "tags": order["tags"],
+                "cpu": order["cpu"],
+                "memory": order["memory"],
+                "gpus": gpus,
+                "hides_gpus": bool(devices),
+                "python": "",
+                "links": order["links"],
+                "boot": boot_id(),
+                "at": now_s(),
+            }
+            self._write(name, box)
+            try:
+                for link in order["links"]:
+                    self.make_link(link["path"], link["target"], others)
+            except BoxError:
+                self.remove_links(name, box)
+                remove_tree(self.path(name))
+                raise
+            return box
+        finally:
+            os.close(handle)
+
+    def change(self, name: str, fields: Box) -> bool:
+        """Changes what is written down of a box; False when it is gone, or has ended here."""
+        handle = self.lock()
+        try:
+            box = self.read(name)
+            if box is None or self.state(name, box) in ("over", "expired"):
+                return False
+            path = os.path.join(self.path(name), "box.json")
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump({**box, **fields}, file)
+            os.replace(f"{path}.new", path)
+            return True
+        finally:
+            os.close(handle)
+
+    def _write(self, name: str, box: Box) -> None:
+        making = os.path.join(self._directory, f".{name}.{os.getpid()}")
+        os.makedirs(os.path.join(making, "home"), 0o700)
+        with open(os.path.join(making, "box.json"), "w", encoding="utf-8") as file:
+            json.dump(box, file)
+        os.rename(making, self.path(name))
+
+    def make_link(self, path: str, target: str, others: List[Tuple[str, Box]]) -> None:
+        """Makes `path` lead to a directory of ours, unless another box needs it to lead elsewhere.
+        Raises BoxError.
+        """
+        os.makedirs(target, 0o700, exist_ok=True)
+        try:
+            there = os.readlink(path)
+        except FileNotFoundError:
+            there = ""
+        except OSError:
+            there = "/"  # a file or directory
+        if there == target:
+            return
+        if there and there != "/" and there.startswith(self.root + "/"):
+            used = any(link["path"] == path for _, box in others for link in box["links"])
+            if used:
+                raise BoxError("full", f"`{path}` leads to another directory for another task")
+            os.unlink(path)
+        elif there and not (os.path.isdir(path) and not os.path.islink(path)):
+            raise BoxError("path", f"`{path}` exists on this machine and is not fleetctl's")
+        try:
+            if os.path.isdir(path) and not os.path.islink(path):
+                os.rmdir(path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.symlink(target, path)
+        except OSError as error:
+            raise BoxError(
+                "path", f"`{path}` cannot lead to `{target}`: {error.strerror}"
+            ) from None
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def end(self, name: str) -> bool:
+        """Kills all of a box and puts it away; False when processes live on. No error when it is
+        gone. Its files go a little later: another reader of a journal may be at its last lines.
+        """
+        gate = self.enter_gate(name, alone=True)
+        box = self.read(name)
+        if box is None or gate < 0:
+            return True
+        if not self.kill(name):
+            return False
+        handle = self.lock()
+        try:
+            self.remove_links(name, box)
+            away = self.put_away(box["id"])
+            os.rename(self.path(name), away)
+            # A result as the task wrote it may hold its secret; the journal has it masked.
+            remove_tree(os.path.join(away, "state", "files"))
+        finally:
+            os.close(handle)
+            os.close(gate)
+        return True
+
+    def put_away(self, number: str) -> str:
+        """Returns where an ended box is until it is swept. number: its id."""
+        return os.path.join(self._directory, f".{number}.gone")
+
+    def sweep(self) -> None:
+        """Removes boxes that ended a while ago, and what a killed process left half-made."""
+        for entry in os.scandir(self._directory):
+            if not entry.name.startswith("."):
+                continue
+            keep_s = KEEP_S if entry.name.endswith(".gone") else BEGIN_S
+            try:
+                age_s = time.time() - entry.stat(follow_symlinks=False).st_ctime
+            except FileNotFoundError:
+                continue  # another process sweeps
+            if not 0 <= age_s < keep_s:
+                remove_tree(entry.path)
+
+    def enter_gate(self, name: str, *, alone: bool) -> int:
+        """Returns the descriptor that keeps a box from being ended, or with `alone` from being
+        begun, until it is closed; -1 without the box.
+        """
+        path = os.path.join(self.path(name), "box.json")
+        while True:
+            try:
+                gate = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return -1
+            fcntl.flock(gate, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            try:
+                if os.path.samestat(os.fstat(gate), os.stat(os.path.dirname(path))):
+                    return gate
+            except FileNotFoundError:
+                os.close(gate)
+                return -1
+            os.close(gate)  # another box has its name by now
+
+    def kill(self, name: str) -> bool:
+        """Kills its processes, of whom none is there when this returns True."""
+        from fleetctl.guest.remote.process.tree import Tree
+
+        state = os.path.join(self.path(name), "state")
+        try:
+            os.chdir(state)  # by it, the processes of boxes are told apart
+            runs = [it[:-6] for it in os.listdir("runs") if it.endswith(".begun")]
+            with open("supervisor", encoding="ascii") as file:
+                text = file.read()
+        except FileNotFoundError:
+            return True  # no work has begun
+        held, _ = supervisor_of(self.path(name))
+        tree = Tree(int(text) if held and text else -1, runs)
+        until_s = time.monotonic() + KILL_S
+        while tree.living():
+            tree.send(9)
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(LOOK_S)
+        return not supervisor_of(self.path(name))[0]
+
+    def remove_links(self, name: str, box: Box) -> None:
+        me = name.partition("@")[0]
+        used = {link["path"] for other, it in self.living() if other != me for link in it["links"]}
+        for link in box["links"]:
+            try:
+                if link["path"] not in used and os.readlink(link["path"]) == link["target"]:
+                    os.unlink(link["path"])
+            except OSError:
+                continue  # somebody has put another thing there
+
+
+def supervisor_of(path: str) -> Tuple[bool, int]:
+    """Returns (whether the supervisor of a box lives, the size of its file; -1 without one)."""
+    try:
+        handle = os.open(os.path.join(path, "state", "supervisor"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False, -1
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        held = False
+    except OSError:
+        held = True
+    size = os.fstat(handle).st_size
+    os.close(handle)
+    return held, size
+
+
+def _fit(order: Box, others: List[Box], devices: List[str]) -> List[int]:
+    """Returns the indexes of the GPUs for a new box. Raises BoxError where it does not fit."""
+    size = order["size"]
+    if len(others) >= size["slots"]:
+        raise BoxError("full", f"all {size['slots']} slots are taken")
+    cpu = sum(it["cpu"] for it in others) + order["cpu"]
+    if order["cpu"] and cpu > size["cpu"]:
+        raise BoxError("full", f"{cpu:g} of {size['cpu']:g} cores would be taken")
+    memory = sum(it["memory"] for it in others) + order["memory"]
+    if order["memory"] and memory > size["memory"]:
+        raise BoxError("full", "its memory is taken")
+    wanted = order["gpus"]
+    if not wanted:
+        return []
+    taken = {index for it in others for index in it["gpus"]}
+    name = order["gpu"].lower()
+    fitting = [it for it, sort in enumerate(devices) if name == "any" or name in sort.lower()]
+    free = [index for index in fitting if index not in taken]
+    if len(free) < wanted:
+        sort = "full" if len(fitting) >= wanted else "never"
+        raise BoxError(sort, f"{len(free)} of {len(fitting)} GPUs `{order['gpu']}` are free")
+    return free[:wanted]
+
+
+def remove_tree(path: str) -> None:
+    """Removes a directory, also one whose parts its user may not write."""
+
+    def allow(_: Any, failed: str, __: Any) -> None:
+        try:
+            os.chmod(os.path.dirname(failed), 0o700)
+            os.chmod(failed, 0o700)
+            if os.path.isdir(failed) and not os.path.islink(failed):
+                shutil.rmtree(failed, ignore_errors=True)
+            else:
+                os.unlink(failed)
+        except OSError:
+            return  # the warden tries again
+
+    shutil.rmtree(path, onerror=allow)

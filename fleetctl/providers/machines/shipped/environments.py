@@ -1,0 +1,136 @@
+"""The facts of a machine, and the Python environments that are built on it.
+
+Runs on the machine. An environment is a directory named by all that went into it, shared by all
+images that need the same; it is built once, under a lock, by uv where that is there, else by pip.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+ANSWER_S = 20.0
+TAIL_CHARACTERS = 2000
+BUILT = ".built"  # the last file of an environment
+
+
+def find_facts(root: str, devices: List[str]) -> Dict[str, Any]:
+    """Returns what a controller plans with."""
+    disk = os.statvfs(root)
+    return {
+        "cpu": len(os.sched_getaffinity(0)),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpus": devices,
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "root": root,
+        "free": disk.f_bavail * disk.f_frsize,
+        "installer": "uv" if _find_uv() else "pip",
+        "ends_with_login": _ends_with_login(),
+    }
+
+
+def list_gpus() -> List[str]:
+    """Returns the names of GPUs by index, as the driver's own program lists them."""
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "-L"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=ANSWER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    # `GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-...)`
+    lines = answer.stdout.decode("utf-8", "replace").splitlines()
+    return [it.partition(":")[2].partition("(")[0].strip() for it in lines if it[:4] == "GPU "]
+
+
+def _ends_with_login() -> bool:
+    """Returns whether logind would kill our processes when the last connection closes."""
+    if os.geteuid() == 0 or not os.path.isdir("/run/systemd/seats"):
+        return False
+    texts = []
+    for path in ("/etc/systemd/logind.conf", *glob.glob("/etc/systemd/logind.conf.d/*.conf")):
+        try:
+            with open(path, encoding="utf-8") as file:
+                texts += file.read().splitlines()
+        except OSError:
+            continue
+    kills = any(it.replace(" ", "").lower() == "killuserprocesses=yes" for it in texts)
+    lingers = os.path.exists(f"/var/lib/systemd/linger/{os.environ.get('USER', '')}")
+    return kills and not lingers
+
+
+def _find_uv() -> str:
+    home = os.path.expanduser("~/.local/bin/uv")
+    return shutil.which("uv") or (home if os.access(home, os.X_OK) else "")
+
+
+def build(agent: Any, request: Dict[str, Any], _: bytes) -> int:
+    """Builds an environment, unless it is there; writes the path of its Python, or the fault."""
+    wanted = request["image"]
+    facts = [wanted["python"], sorted(wanted["pip"]), wanted["index"], sys.version]
+    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    place = os.path.join(agent.boxes.root, "environments")
+    os.makedirs(place, 0o700, exist_ok=True)
+    directory = os.path.join(place, key)
+    python = os.path.join(directory, "bin", "python")
+    with open(f"{directory}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(os.path.join(directory, BUILT)):
+            fault = _build_in(directory, wanted, request["variables"])
+            if fault:
+                os.write(1, json.dumps({"error": "image", "message": fault}).encode())
+                return 0
+    os.write(1, json.dumps({"python": python}).encode())
+    return 0
+
+
+def _build_in(
+    directory: str,
+    wanted: Dict[str, Any],
+    variables: Dict[str, str],
+) -> str:
+    """Returns the fault, or "". Its path is a part of what is made: it is made where it stays."""
+    if os.path.isdir(directory):
+        shutil.rmtree(directory)
+    uv = _find_uv()
+    own = "%d.%d" % sys.version_info[:2]
+    python = wanted["python"] or own
+    if not uv and not own.startswith(python) and not python.startswith(own):
+        return f"it has Python {own} and no uv, and the image needs Python {python}"
+    target = os.path.join(directory, "bin", "python")
+    if uv:
+        chosen = sys.executable if python == own else python
+        steps = [[uv, "venv", "--quiet", "--python", chosen, directory]]
+        installs = [uv, "pip", "install", "--quiet", "--python", target]
+    else:
+        steps = [[sys.executable, "-m", "venv", directory]]
+        installs = [target, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if wanted["pip"]:
+        steps.append([*installs, *wanted["index"], *wanted["pip"]])
+    for argv in steps:
+        answer = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "UV_NO_PROGRESS": "1", **variables},
+            check=False,
+        )
+        if answer.returncode:
+            return answer.stdout.decode("utf-8", "replace").strip()[-TAIL_CHARACTERS:]
+    with open(os.path.join(directory, BUILT), "w", encoding="utf-8"):
+        return ""

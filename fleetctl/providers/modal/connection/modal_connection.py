@@ -1,0 +1,283 @@
+"""The provider's one connection to Modal: the SDK, its client, and the app of our store.
+
+Made at the first call that needs it; several callers share one attempt. Each account has a
+connection of its own, so that no call uses the token of another account. Never prints a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.install import install_hint
+from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.modal.connection import modal_credentials, modal_settings, workspace
+from fleetctl.providers.modal.connection.modal_errors import (
+    TOKEN_HINT,
+    account_trouble,
+    is_not_found,
+    retryable_call,
+)
+from fleetctl.providers.modal.connection.workspace import Workspace, WorkspaceMemory
+from fleetctl.providers.remote.connection.last_failure import LastFailure
+from fleetctl.providers.remote.sandboxes.sandbox_names import group_name
+
+if TYPE_CHECKING:
+    import modal
+
+# As the extra `modal` in pyproject.toml has it; a test compares them.
+OLDEST = "1.6.4"
+NOT_YET = "1.7"
+VERSIONS = f">={OLDEST},<{NOT_YET}"
+EXTRA = "modal"
+_MISSING = "provider `modal` needs the package `modal`, which is not installed"
+
+
+class ModalConnection:
+    """The SDK's client and app for one account. memory: of where the store's sandboxes are; None
+    for callers that do not need it. account: the account of the token; when its token changes, the
+    next caller connects again. connect_s: seconds; None is the time of the settings.
+    """
+
+    def __init__(
+        self,
+        store_id: str,
+        *,
+        account: AccountNow = lambda: built_in("modal"),
+        connect_s: float | None = None,
+        memory: WorkspaceMemory | None = None,
+    ) -> None:
+        self.app_name = group_name(store_id)
+        self._account = account
+        self._connected_as: Account | None = None
+        self._connected_with = b""  # see modal_credentials.token_fingerprint
+        self._left: list[modal.Client] = []  # of an account that was changed; some still use them
+        self._given_connect_s = connect_s
+        self._memory = memory
+        self._where = Workspace("", "")
+        self._client: modal.Client | None = None
+        self._app: modal.App | None = None
+        self._lock = asyncio.Lock()
+        self._failure = LastFailure()
+
+    async def client(self) -> modal.Client:
+        """Returns a client to which Modal has replied. Raises Unavailable without a reply; and, as
+        a problem of the account, without the package or a token, or if the workspace changed.
+        """
+        async with self._lock:
+            self._leave_old_account()
+            return await self._connected()
+
+    async def client_to_make(self) -> modal.Client:
+        """Returns a client as `client` does, for callers that make an object that is to be found
+        again.
+        """
+        async with self._lock:
+            self._leave_old_account()
+            client = await self._connected()
+            self._note()
+            return client
+
+    async def app(self) -> modal.App:
+        """The app that holds every sandbox of our store; made when it is missing."""
+        async with self._lock:
+            self._leave_old_account()
+            if self._app is None:
+                self._app = await self._found_app(create=True)
+            assert self._app is not None
+            return self._app
+
+    async def app_if_any(self) -> modal.App | None:
+        """Returns the store's app; None when the store never made an object at Modal."""
+        async with self._lock:
+            self._leave_old_account()
+            if self._app is None:
+                self._app = await self._found_app(create=False)
+            return self._app
+
+    @property
+    def open_client(self) -> modal.Client | None:
+        return self._client
+
+    def forget_app(self) -> None:
+        """Looks it up again at the next need."""
+        self._app = None
+
+    def doubt(self, client: modal.Client) -> None:
+        """Marks the client's token as refused. Where the account has another token by now, the next
+        caller connects with that; present users of this client keep it.
+        """
+        if client is not self._client:
+            return
+        modal_credentials.reread_profile()
+        if modal_credentials.token_fingerprint(self._account()) != self._connected_with:
+            self._leave()
+
+    async def close(self) -> None:
+        clients = [*self._left, *([self._client] if self._client else [])]
+        self._left = []
+        self._client = None
+        self._app = None
+        for client in clients:
+            await client.close.aio()
+
+    def _leave_old_account(self) -> None:
+        if self._client is not None and self._account() != self._connected_as:
+            self._leave()
+            self._failure.forget()
+
+    def _leave(self) -> None:
+        if self._client is not None:
+            self._left.append(self._client)
+            self._client = None
+            self._app = None
+
+    async def _connected(self) -> modal.Client:
+        if self._client is None:
+            self._failure.raise_again()
+            try:
+                self._client = await self._connect()
+            except FleetctlError as error:
+                self._remember(error)
+                raise
+        return self._client
+
+    async def _connect(self) -> modal.Client:
+        account = self._account()
+        try:
+            await self._load_sdk()
+            token = modal_credentials.token_fingerprint(account)
+            async with retryable_call(_describe_failure(account), deadline_s=self._connect_s):
+                client = await modal_credentials.client_of(account)
+                try:
+                    # The SDK's client has not called Modal yet: an unreachable server is found out
+                    # here.
+                    where = await workspace.ask_workspace(client)
+                    if self._memory is not None:
+                        self._memory.check(where)
+                except BaseException:
+                    await client.close.aio()  # it would go on trying in the background
+                    raise
+        except Refused as error:
+            # A missing package or another workspace is never the fault of a template.
+            raise account_trouble(str(error), "AccountNotReady", hint=error.hint) from error
+        except Unavailable as error:
+            if error.hint == TOKEN_HINT:
+                error.hint = account.hint(TOKEN_HINT)
+            if error.reason == "Unavailable":
+                error.reason = "Unreachable"  # no call was sent yet
+            raise
+        self._connected_as = account
+        self._connected_with = token
+        self._where = where
+        return client
+
+    async def _load_sdk(self) -> None:
+        """Loads the SDK with our settings, in a process of our own; a subclass for another's
+        process overrides this.
+        """
+        modal_credentials.check_file()
+        await import_sdk()
+        modal_credentials.reread_profile()
+        # Throttling must come to us at once: only then can it be reported, and others let through.
+        os.environ["MODAL_MAX_THROTTLE_WAIT"] = "0"
+
+    @property
+    def _connect_s(self) -> float:
+        given_s = self._given_connect_s
+        if given_s is None:
+            return modal_settings.from_environment().connect_s
+        return given_s
+
+    def _note(self) -> None:
+        if self._memory is not None:
+            self._memory.note(self._where)
+
+    async def _found_app(self, *, create: bool) -> modal.App | None:
+        client = await self._connected()
+        self._failure.raise_again()
+        import modal
+
+        try:
+            async with retryable_call(
+                _describe_failure(self._account()), deadline_s=self._connect_s
+            ):
+                app = await modal.App.lookup.aio(
+                    self.app_name, client=client, create_if_missing=create
+                )
+        except FleetctlError as error:
+            self._remember(error)
+            if isinstance(error, Unavailable) and error.account:
+                self.doubt(client)
+            raise
+        except Exception as error:
+            if is_not_found(error):
+                return None
+            raise
+        if create:
+            self._note()
+        return app
+
+    def _remember(self, error: FleetctlError) -> None:
+        # A refused connection is tried again at once: the answer comes quickly, and a user may have
+        # fixed its cause.
+        if isinstance(error, Unavailable) and not error.account:
+            self._failure.remember(error)
+
+
+def _describe_failure(account: Account) -> str:
+    return f"{account.label}cannot use Modal at `{modal_credentials.server_url(account)}`"
+
+
+async def import_sdk() -> None:
+    """Imports the SDK in a thread: it takes most of a second. Raises Refused as `installed` does.
+
+    Its modules import each other in circles, so that two threads that begin at different ones leave
+    it broken for the life of the process. A module that imports a part of the SDK asks for the
+    package first, which waits for the thread: `from modal import exception`, never `from
+    modal.exception import`.
+    """
+    installed_version()
+    try:
+        await asyncio.to_thread(importlib.import_module, "modal")
+    except ImportError as error:
+        raise Refused(_MISSING, hint=install_hint(EXTRA)) from error
+
+
+def installed_version() -> str:
+    """Returns the package's version, without importing it. Raises Refused when it is missing or too
+    old.
+    """
+    if importlib.util.find_spec("modal") is None:
+        raise Refused(_MISSING, hint=install_hint(EXTRA))
+    version = importlib.metadata.version("modal")
+    if is_too_old(version):
+        raise Refused(
+            f"provider `modal` needs the package `modal` {VERSIONS}, and {version} is installed",
+            hint=install_hint(EXTRA),
+        )
+    return version
+
+
+def is_too_old(version: str) -> bool:
+    """Returns whether the version is below VERSIONS: such a version cannot stop its deployments. A
+    newer one than VERSIONS may well work.
+    """
+    return _version_numbers(version) < _version_numbers(OLDEST)
+
+
+def is_too_new(version: str) -> bool:
+    """Newer than what the tests run with."""
+    return _version_numbers(version) >= _version_numbers(NOT_YET)
+
+
+def _version_numbers(version: str) -> tuple[int, ...]:
+    """The first three numbers of a version such as `1.6.4` or `1.7.0.dev3`."""
+    found = [int(digits.group()) for digits in re.finditer(r"\d+", version)]
+    return tuple([*found, 0, 0, 0][:3])

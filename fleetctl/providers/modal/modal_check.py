@@ -1,0 +1,119 @@
+"""Checks whether this machine can work with Modal: the package, a token, the server, access. Called
+by `fleetctl doctor`; never shows a token, and makes and starts no object.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.diagnostics import CheckResult, report_unreachable
+from fleetctl.providers.modal.connection import modal_credentials
+from fleetctl.providers.modal.connection.modal_connection import (
+    VERSIONS,
+    ModalConnection,
+    import_sdk,
+    installed_version,
+    is_too_new,
+    is_too_old,
+)
+from fleetctl.providers.modal.connection.workspace import WorkspaceMemory
+
+
+async def check_modal(home: Path, account: Account) -> list[CheckResult]:
+    """Returns the checks in order; each only when the one before is well: a later one could prove
+    little.
+    """
+    name = account.name
+    try:
+        modal_credentials.check_file()
+    except Refused as error:
+        return [
+            CheckResult(
+                name,
+                "token",
+                False,
+                str(error),
+                error.hint,
+            )
+        ]
+    try:
+        version = installed_version()
+        if known := modal_credentials.may_be_there(account):
+            await import_sdk()
+    except Refused as error:
+        return [
+            CheckResult(
+                name,
+                "package",
+                False,
+                _check_package(error),
+                error.hint,
+            )
+        ]
+    beyond = f", newer than what is tested ({VERSIONS})" if is_too_new(version) else ""
+    found = [CheckResult(name, "package", True, f"modal {version}{beyond}")]
+    try:
+        where = ""
+        if known:
+            modal_credentials.reread_profile()
+            where = modal_credentials.token_location(account)
+    except Refused as error:
+        return [
+            *found,
+            CheckResult(
+                name,
+                "token",
+                False,
+                str(error),
+                error.hint,
+            ),
+        ]
+    if not where:
+        return [
+            *found,
+            CheckResult(
+                name,
+                "token",
+                False,
+                "there is none",
+                modal_credentials.LOG_IN,
+            ),
+        ]
+    found.append(CheckResult(name, "token", True, f"from {where}"))
+    return [*found, await _check_access(home, account)]
+
+
+def _check_package(error: Refused) -> str:
+    try:
+        version = importlib.metadata.version("modal")
+    except importlib.metadata.PackageNotFoundError:
+        version = ""
+    missing = not (version and is_too_old(version))
+    if missing:
+        return "`modal` is not installed"
+    return str(error)
+
+
+async def _check_access(home: Path, account: Account) -> CheckResult:
+    """Asks for an app that need not be there, which any working token may do."""
+    server = modal_credentials.server_url(account)
+    memory = WorkspaceMemory(account.directory(home))
+    connection = ModalConnection("doctor", account=lambda: account, memory=memory)
+    try:
+        await connection.app_if_any()
+    except Unavailable as error:
+        if error.account:  # it was reached, and refuses
+            return CheckResult(
+                account.name,
+                "access",
+                False,
+                str(error),
+                error.hint,
+            )
+        return report_unreachable(account.name, error, f"curl -sS {server}")
+    finally:
+        await connection.close()
+    return CheckResult(account.name, "access", True, f"`{server}` answers and knows the token")

@@ -1,0 +1,190 @@
+"""The shared base of all providers whose tasks run in their own sandboxes elsewhere.
+
+Each such provider is built on this: it defines what its sandboxes are, how they are made, and how a
+task begins in one; names, journals, stops and the files below $FLEETCTL_HOME are kept here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.contract.account import AccountNow
+from fleetctl.providers.contract.base import LogChunk, Notify, RunRef, RunRequest
+from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.paths import checked_name, jobs_dir, make_private
+from fleetctl.providers.remote.relay.relays import RelayLines, Relays
+from fleetctl.providers.remote.runs import job_cleanup
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.providers.remote.runs.guest_order import SandboxContext, guest_order, secrets_of
+from fleetctl.providers.remote.runs.remote_runs import RemoteRuns
+from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreates
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes
+from fleetctl.providers.sources.resolved import revision_in
+from fleetctl.specs.blocks.template import Template
+
+BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
+REACH_S = 4.0  # for a service to answer whether it is there
+
+
+class MarkedSandboxes(Sandboxes, RelayLines, Protocol):
+    async def is_ours(self, handle: str) -> bool:
+        """Returns whether our store made it; False if it is gone."""
+
+
+class CreateVerbs(Protocol):
+    """Makes the sandbox of an order, once, whoever asks again."""
+
+    @property
+    def makings(self) -> PendingCreates: ...
+
+    async def make(self, request: RunRequest) -> str: ...
+
+
+class RemoteProvider(ABC):
+    """Base of the remote providers. Parts are made when first needed, so that a wrong setting is
+    reported to callers that need it, and not to callers that only look.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        store_id: str,
+        notify: Notify,
+        account: AccountNow,
+        pace: FollowPace | None,
+    ) -> None:
+        self._home = home
+        self._account = account
+        self._name = account().name
+        self._jobs = jobs_dir(home, self._name)
+        self._store_id = store_id
+        self._notify = notify
+        self._pace = pace or FollowPace()
+
+    @property
+    @abstractmethod
+    def _sandboxes(self) -> MarkedSandboxes: ...
+
+    @property
+    @abstractmethod
+    def _creating(self) -> CreateVerbs: ...
+
+    @abstractmethod
+    async def _begin(self, request: RunRequest) -> None:
+        """Begins the run. Raises TimeoutError without an answer in time: the run may have begun."""
+
+    @cached_property
+    def _runs(self) -> RemoteRuns:
+        return RemoteRuns(
+            self._home,
+            self._name,
+            self._sandboxes,
+            notify=self._changed,
+            pace=self._pace,
+        )
+
+    @cached_property
+    def _relays(self) -> Relays:
+        return Relays(self._sandboxes, lives=self._runs.lives, pace=self._pace)
+
+    async def _start(self, request: RunRequest) -> str:
+        """Starts a run in two phases: the sandbox's id first, and once that is durable the work."""
+        if request.endpoints is not None:
+            request = replace(request, template=request.template.carried())
+        if request.handle:
+            await self._begin(request)
+            return request.handle
+        known = self._runs.handle_of(request.uid, request.run)
+        if known:
+            return known
+        make_private(self._job(request.uid))  # from now on the service may hold something of ours
+        return await self._creating.make(request)
+
+    async def _hand_in(
+        self,
+        request: RunRequest,
+        place: SandboxContext,
+        order: Mapping[str, object] | None = None,
+    ) -> None:
+        """Begins the work in its sandbox. order: the guest's order, where it differs from the
+        request's own. Raises TimeoutError as `_begin` does.
+        """
+        work = RunWork(order or guest_order(request, place), secrets_of(request))
+        if request.endpoints is not None:  # before: its first call may come at once
+            self._relays.hold(request.run, request.handle, request.endpoints)
+        try:
+            async with asyncio.timeout(BEGIN_S):
+                await self._runs.begin(request, work)
+        except (Refused, Unavailable):
+            self._stop_relay(request.run)
+            raise
+
+    def relay(self, ref: RunRef, access: EndpointAccess) -> None:
+        if ref.handle and self._runs.lives(ref.run) is not False:
+            self._relays.hold(ref.run, ref.handle, access)
+
+    def _stop_relay(self, run: str) -> None:
+        if "_relays" in self.__dict__:
+            self._relays.end(run)
+
+    def _changed(self, run: str) -> None:
+        if "_relays" in self.__dict__:
+            self._relays.look(run)
+        self._notify(run)
+
+    async def _stop(self, ref: RunRef, *, grace_s: float) -> None:
+        handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
+        handle = handle or await self._sandboxes.find(ref.sandbox) or ""
+        if handle and await self._sandboxes.is_ours(handle):
+            self._runs.stop(ref, handle, grace_s=grace_s)
+
+    def logs(
+        self,
+        ref: RunRef,
+        *,
+        offset: int = 0,
+        follow: bool = False,
+    ) -> AsyncIterator[LogChunk]:
+        return self._runs.logs(ref, offset=offset, follow=follow)
+
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
+        # All runs of an object get the same copy, whatever the rest of their template.
+        return revision_in(template, self._job(uid))
+
+    def unresolved(self) -> bool:
+        making = "_creating" in self.__dict__ and len(self._creating.makings) > 0
+        return making or ("_runs" in self.__dict__ and self._runs.busy)
+
+    async def close(self) -> None:
+        if "_relays" in self.__dict__:
+            await self._relays.close()
+        if "_runs" in self.__dict__:
+            await self._runs.close()
+        if "_creating" in self.__dict__:
+            await self._creating.makings.close()
+
+    def _is_making(self, ref: RunRef) -> bool:
+        return not ref.handle and ref.run in self._creating.makings
+
+    def _job(self, uid: str) -> Path:
+        return self._jobs / checked_name(uid)
+
+    async def _remove_files(self, uid: str, *, keep_logs: bool) -> None:
+        """Removes the files and followers of a resource's runs here."""
+        if not keep_logs:
+            await self._runs.forget_all_of(uid)
+        await asyncio.to_thread(
+            job_cleanup.remove_job_files,
+            self._home,
+            self._name,
+            uid,
+            keep_logs=keep_logs,
+        )

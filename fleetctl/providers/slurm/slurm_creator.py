@@ -1,0 +1,164 @@
+"""Submits a batch job for a sandbox, once, whoever asks again, and waits until it runs.
+
+Called by slurm_provider.py. The box is written down before the job is submitted, under whose id the
+scheduler finds it again when an answer was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shlex
+import time
+from collections.abc import Awaitable, Callable
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.contract.base import Notify, RunRequest
+from fleetctl.providers.machines.agent_bundle import JOB, bundle
+from fleetctl.providers.machines.agent_link import AgentFault
+from fleetctl.providers.remote.sandboxes import sandbox_names
+from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreates
+from fleetctl.providers.slurm.slurm_login import SlurmLogin
+from fleetctl.providers.slurm.slurm_sandboxes import SlurmSandboxes, job_name
+from fleetctl.specs.blocks.machines import SlurmSettings
+from fleetctl.specs.blocks.template import Template
+
+PATIENCE_S = 10.0
+AGAIN_S = 60.0  # waiting callers are notified at once when the job runs; this is the net
+GIVE_UP_S = 10.0
+SLACK_S = 300.0  # of a job beyond its task: to begin, to clone and to be ended
+Prepare = Callable[[RunRequest, str], Awaitable[None]]  # the last: a box
+
+
+class SlurmCreator:
+    """prepare: brings what must be in the shared directory before the work begins."""
+
+    def __init__(
+        self,
+        login: SlurmLogin,
+        sandboxes: SlurmSandboxes,
+        *,
+        prepare: Prepare,
+        store_id: str,
+        notify: Notify,
+    ) -> None:
+        self._login = login
+        self._sandboxes = sandboxes
+        self._prepare = prepare
+        self._store_id = store_id
+        self._why: dict[str, str] = {}
+        self.makings = PendingCreates(notify, give_up_s=GIVE_UP_S)
+
+    async def make(self, request: RunRequest) -> str:
+        """Returns the handle of a job that runs. Raises Unavailable with the reason Queued while it
+        waits, and why.
+        """
+        making = self.makings.get(request.run)
+        making = making or self.makings.begin(request.run, self._make(request))
+        handle = await self.makings.handle(making, patience=asyncio.sleep(PATIENCE_S))
+        if handle is None:
+            raise Unavailable(
+                self._why.get(request.run, "the job is being submitted"),
+                reason="Queued",
+                retry_after_s=AGAIN_S,
+                perhaps_made=True,
+            )
+        return handle
+
+    async def _make(self, request: RunRequest) -> str:
+        name = self._sandboxes.name_of(request.run)
+        line = self._login.line
+        await line.link()
+        order = {
+            "tags": sandbox_names.sandbox_tags(request, self._store_id, time.time()),
+            "cpu": 0,
+            "memory": 0,
+            "gpu": "",
+            "gpus": 0,
+            "links": [],
+            "size": {"slots": math.inf, "cpu": 0, "memory": 0, "gpus": 0},
+        }
+        made = (await line.call("make", {"box": name, "order": order}))["box"]
+        box = f"{name}@{made['id']}"
+        try:
+            await self._prepare(request, box)
+            jobs = await self._login.queue.jobs()
+            known = jobs.get(job_name(box))
+            number = known.number if known is not None else await self._submit(request, box)
+            return await self._running(request, number, box)
+        except AgentFault as error:
+            await line.call("drop", {"box": box, "kill": False})
+            raise Refused(f"the image cannot be made: {error}", hint="change `image`") from error
+        except Refused:
+            await line.call("drop", {"box": box, "kill": False})
+            raise
+
+    async def _submit(self, request: RunRequest, box: str) -> str:
+        root = self._login.root
+        agent = f"{root}/agent/{bundle()[0]}"
+        words = ["python3", "-I", "-S", "-c", JOB, root, agent, box]
+        script = f"#!/bin/sh\nexec {shlex.join(words)}\n"
+        directory = f"{root}/boxes/{box.partition('@')[0]}"
+        options = [
+            *(f"--job-name={job_name(box)}", f"--comment={request.resource} {request.run}"),
+            *(f"--output={directory}/job.log", "--no-requeue", f"--chdir={directory}"),
+            *batch_options(request.template, self._login.settings, reusable=request.reusable),
+        ]
+        return await self._login.queue.submit(options, script)
+
+    async def _running(self, request: RunRequest, number: str, box: str) -> str:
+        """Returns the handle once the job runs. Raises Unavailable when it ends before."""
+        top = f"{self._login.root}/boxes/{box.partition('@')[0]}"
+        handle = f"{number}/{box}"
+        try:
+            while True:
+                job = (await self._login.queue.jobs()).get(job_name(box))
+                if job is None or not job.active:
+                    await self._sandboxes.end(handle)
+                    state = job.state if job is not None else "forgotten"
+                    raise Unavailable(
+                        f"job {number} ended as {state} before its work began",
+                        reason="SandboxFailed",
+                        retry_after_s=10.0,
+                    )
+                self._why[request.run] = job.explain()
+                if not job.waits:
+                    place = {"top": top, "path": "ready"}
+                    if (await self._login.line.call("touch", place))["there"]:
+                        return handle
+        finally:
+            self._why.pop(request.run, None)
+
+
+def batch_options(template: Template, settings: SlurmSettings, *, reusable: bool) -> list[str]:
+    """Returns the options of `sbatch` for a template."""
+    asked = template.sandbox_resources
+    found = [
+        f"--{name}={value}"
+        for name, value in (
+            ("partition", settings.partition),
+            ("account", settings.account),
+            ("qos", settings.qos),
+            ("constraint", settings.constraint),
+        )
+        if value
+    ]
+    if asked.cpu:
+        found.append(f"--cpus-per-task={math.ceil(asked.cpu)}")
+    if asked.memory:
+        found.append(f"--mem={math.ceil(asked.memory / 1024**2)}M")
+    if asked.gpu is not None:
+        sort = "" if asked.gpu.name == "any" else f":{asked.gpu.name.lower()}"
+        found.append(f"--gres=gpu{sort}:{asked.gpu.count}")
+    grace_s = template.termination_grace_period_seconds
+    found.append(f"--time={math.ceil(job_s(template, settings, reusable=reusable) / 60)}")
+    found.append(f"--signal=B:TERM@{math.ceil(grace_s) + 30}")
+    return [*found, *settings.options]
+
+
+def job_s(template: Template, settings: SlurmSettings, *, reusable: bool) -> float:
+    """Returns how long a job may live: Slurm ends it then, whatever becomes of us."""
+    if template.timeout_seconds is None:
+        return settings.time_limit
+    whole_s = template.timeout_seconds + template.termination_grace_period_seconds + SLACK_S
+    return max(settings.time_limit, whole_s) if reusable else whole_s

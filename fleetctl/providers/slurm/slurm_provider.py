@@ -1,0 +1,224 @@
+"""Provider `slurm`: the four verbs for runs, and the assets, in a Slurm cluster.
+
+Built by wiring; called by the engine. It keeps no truth of its own: boxes in the shared directory
+carry their names and tags, and the scheduler has their jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import Observation
+from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.base import (
+    Backend,
+    Foreseen,
+    FunctionAsset,
+    Notify,
+    Owned,
+    Reachable,
+    RunRef,
+    RunRequest,
+    no_network,
+)
+from fleetctl.providers.contract.terms import Contract
+from fleetctl.providers.machines import machine_source
+from fleetctl.providers.remote.remote_provider import RemoteProvider
+from fleetctl.providers.remote.runs import job_cleanup
+from fleetctl.providers.remote.runs.follower import FollowPace
+from fleetctl.providers.remote.runs.guest_order import (
+    INPUTS_BYTES_MAX,
+    SandboxContext,
+    guest_order,
+)
+from fleetctl.providers.slurm.slurm_creator import SlurmCreator
+from fleetctl.providers.slurm.slurm_login import SlurmLogin, settings_of
+from fleetctl.providers.slurm.slurm_sandboxes import SlurmSandboxes, split_handle
+from fleetctl.providers.sources.archive import name_in_sandbox
+from fleetctl.providers.sources.git import directory_name
+from fleetctl.specs.blocks.machines import LEASE_S
+from fleetctl.specs.blocks.template import Source, Template
+
+CONTRACT = Contract(
+    visibility_bound_s=2.0,  # of one `squeue`, which all that ask share
+    list_shows_finished=False,
+    strong_get=False,
+    name_scope="store",
+    max_lifetime_s=None,
+    usual_lifetime_s=LEASE_S,
+    billing_quantum_s=0.0,
+    calls_per_s=500.0,
+    calls_at_once=512,
+    call_deadline_s=900.0,
+    default_parallelism=64,  # the queue orders what waits
+    poll_s=30.0,
+    two_phase=True,
+    inputs_bytes_max=INPUTS_BYTES_MAX,
+)
+
+
+class SlurmProvider(RemoteProvider):
+    contract = CONTRACT
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        store_id: str,
+        notify: Notify,
+        account: AccountNow = lambda: built_in("slurm"),
+        pace: FollowPace | None = None,
+    ) -> None:
+        super().__init__(home, store_id=store_id, notify=notify, account=account, pace=pace)
+        self._login = SlurmLogin(home, account)
+
+    async def start(self, request: RunRequest) -> str:
+        machine_source.check_image(request.template.image, "slurm")
+        if request.endpoints is not None:
+            raise Refused(
+                "provider `slurm` carries no calls of endpoints",
+                hint="place it on another provider, or use `reach: Direct` in the Endpoint",
+            )
+        return await self._start(request)
+
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        await self._creating.makings.give_up(ref.run)
+        if self._account().settings:
+            await self._stop(ref, grace_s=grace_s)
+
+    async def owned(self) -> Sequence[Owned]:
+        # Without a cluster, or without runs there, the sweep must cost no command.
+        if not self._account().settings or not job_cleanup.any_left(self._jobs):
+            return []
+        return await self._sandboxes.owned()
+
+    async def ensure_volume(self, name: str) -> None:
+        await self._login.line.link()
+        await self._login.line.call("ensure", {"top": self._volume(name), "path": ""})
+
+    async def remove_volume(self, name: str) -> None:
+        if not self._account().settings:
+            return
+        await self._login.line.link()
+        place = {"top": self._volume(name), "path": "", "recursive": True, "whole": True}
+        await self._login.line.call("remove", place)
+
+    async def ensure_function(self, asset: FunctionAsset) -> None:
+        raise Refused(
+            f"function `{asset.order.name}` cannot be on provider `{self._name}`:"
+            " Slurm has no functions",
+            hint="use `runtime: sandbox`, or place it on `modal` or `local`",
+        )
+
+    async def remove_function(self, name: str) -> None:
+        """Does no work: no function was ever made."""
+
+    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
+        await self._remove_files(uid, keep_logs=keep_logs)
+
+    def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
+        return 0.0  # a cluster of one's own sends no bill
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        return find_obstacle(template, account)
+
+    def lacks(self, template: Template) -> str:
+        found = find_obstacle(template, self._account())
+        return found.message if found is not None and not found.later else ""
+
+    async def reach(self) -> None:
+        await self._login.queue.jobs()
+
+    async def close(self) -> None:
+        await super().close()
+        await self._login.close()
+
+    @cached_property
+    def _sandboxes(self) -> SlurmSandboxes:
+        return SlurmSandboxes(self._login, self._store_id)
+
+    @cached_property
+    def _creating(self) -> SlurmCreator:
+        return SlurmCreator(
+            self._login,
+            self._sandboxes,
+            prepare=self._prepare,
+            store_id=self._store_id,
+            notify=self._notify,
+        )
+
+    def _volume(self, name: str) -> str:
+        return f"{self._login.root}/volumes/{name}"
+
+    async def _prepare(self, request: RunRequest, box: str) -> None:
+        template = request.template
+        line = self._login.line
+        if template.source is not None:
+            await machine_source.bring_source(line, template.source, self._job(request.uid))
+        mounts = [
+            {"path": path, "target": self._volume(mount.name)}
+            for mount in template.volumes
+            for path in (mount.mount_path, *mount.links)
+        ]
+        python = await machine_source.ensure_python(line, template.image)
+        fields = {"mounts": mounts, "python": python}
+        await line.call("change", {"box": box, "fields": fields})
+
+    async def _begin(self, request: RunRequest) -> None:
+        """Begins the run. Raises TimeoutError without an answer in time: the run may have begun."""
+        number, _ = split_handle(request.handle)
+        await self._login.line.link()
+        place = self._sandboxes.place_of(request.handle)
+        source = request.template.source
+        directory = _source_directory(source, place) if source is not None else None
+        setup = await machine_source.setup_commands(
+            request,
+            root=self._login.root,
+            directory=directory or "",
+            job=self._job(request.uid),
+        )
+        note = f"Slurm job {number}"
+        context = SandboxContext(handle=request.handle, setup=setup, source=directory, note=note)
+        order = guest_order(request, context)
+        env = machine_source.order_variables(order, request.template.image)
+        await self._hand_in(request, context, {**order, "env": env})
+
+
+def find_obstacle(template: Template, account: Account) -> Foreseen | None:
+    """Finds work that no cluster can take, without a connection."""
+    if template.is_function:
+        hint = "use a sandbox for each task, or place it on `modal` or `local`"
+        return Foreseen(("runtime",), "Slurm has no functions", hint)
+    if template.network is not None:
+        return no_network("slurm")
+    if template.source is not None and template.source.mount_path is not None:
+        message = "a source is beside its task in the shared directory, at no path of its own"
+        return Foreseen(("source", "mountPath"), message, "leave `mountPath` out")
+    if template.endpoints:
+        message = "provider `slurm` carries no calls of endpoints"
+        return Foreseen(("endpoints",), message, "place it on another provider")
+    try:
+        machine_source.check_image(template.image, "slurm")
+    except Refused as error:
+        return Foreseen(("image",), str(error), error.hint)
+    try:
+        settings_of(account)
+    except Refused as error:
+        return Foreseen((), str(error), error.hint, later=True)
+    return None
+
+
+def _source_directory(source: Source, place: str) -> str:
+    if source.git is not None:
+        return f"{place}/workspace/{directory_name(source.git.url)}"
+    return f"{place}/workspace/{name_in_sandbox(source.path or '')}"
+
+
+_: type[Backend] = SlurmProvider
+__: type[Reachable] = SlurmProvider

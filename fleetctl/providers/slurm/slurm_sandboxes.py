@@ -1,0 +1,184 @@
+"""The sandboxes of our store in a cluster, by handle `JOB/BOX@ID`: begun, followed, ended, listed.
+
+Made by slurm_provider.py; the shared part (providers/remote) calls its verbs. A run is followed by
+its files, from the login. That its supervisor is gone is believed once the scheduler reports that
+the job is over: a shared directory need not show the locks of other machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.guest.ship.order_text import order_input
+from fleetctl.providers.contract.base import Owned
+from fleetctl.providers.machines.agent_streams import AgentChannel, SupervisorLost, follow_run
+from fleetctl.providers.remote.runs.follower import SandboxOver
+from fleetctl.providers.remote.sandboxes import sandbox_names
+from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
+from fleetctl.providers.slurm.slurm_login import SlurmLogin
+from fleetctl.providers.slurm.slurm_queue import QueuedJob
+
+# What the scheduler's last word about a job means; others, and none, mean a lost machine.
+_FATES = {
+    "TIMEOUT": (Cause.TIMEOUT, "Slurm ended job {job} at its time limit"),
+    "DEADLINE": (Cause.TIMEOUT, "Slurm ended job {job} at its deadline"),
+    "NODE_FAIL": (Cause.LOST, "the node of job {job} failed"),
+    "BOOT_FAIL": (Cause.LOST, "the node of job {job} did not start"),
+    "PREEMPTED": (Cause.PREEMPTED, "Slurm gave the node of job {job} to another job"),
+    "OUT_OF_MEMORY": (Cause.OUT_OF_MEMORY, "job {job} used more memory than it had asked for"),
+    "CANCELLED": (Cause.TERMINATED, "job {job} was cancelled"),
+}
+
+
+def split_handle(handle: str) -> tuple[str, str]:
+    """Returns (the number of the job, the box)."""
+    job, _, box = handle.partition("/")
+    return job, box
+
+
+def job_name(box: str) -> str:
+    """Returns the name by which the scheduler has the job of a box."""
+    return f"fleetctl-{box.rpartition('@')[2]}"
+
+
+class SlurmSandboxes:
+    def __init__(self, login: SlurmLogin, store_id: str) -> None:
+        self._login = login
+        self._store_id = store_id
+        self._ended: set[str] = set()
+        self._unread: dict[str, set[str]] = {}  # handle -> runs whose journal has more
+        self._lost: set[str] = set()
+
+    async def stream(
+        self,
+        handle: str,
+        run: str,
+        work: RunWork | None,
+        at: StreamOffsets,
+    ) -> AsyncGenerator[bytes, None]:
+        _, box = split_handle(handle)
+        line = self._login.line
+        if work is not None:
+            order = {
+                "verb": "attach",
+                "run": run,
+                "order": order_input(work.order, posix=False).decode(),
+                "secrets": dict(work.secrets),
+            }
+            posted = await line.call("post", {"box": box, "request": order, "awaits": run})
+            if not posted["ok"]:
+                raise SandboxOver(handle)
+        async with line.asked():
+            link = await line.link()
+        try:
+            async with aclosing(follow_run(link, box, run, None, at)) as frames:
+                async for data in frames:
+                    self._unread.setdefault(handle, set()).add(run)
+                    if b'{"e":"eof"' in data or b'{"e":"unbegun"' in data:
+                        self._unread[handle].discard(run)
+                    yield data
+        except SupervisorLost:
+            job = await self._job(handle)
+            if job is not None and job.active:
+                raise Unavailable(
+                    f"job {job.number} runs, and its files show nothing new"
+                ) from None
+            self._lost.add(handle)
+            self._unread.get(handle, set()).discard(run)
+            raise
+
+    async def fate(self, handle: str) -> Fate | None:
+        if handle in self._ended:
+            return Fate(Cause.STOPPED)
+        number, box = split_handle(handle)
+        job = await self._job(handle)
+        if job is not None and job.active:
+            return None
+        if self._unread.get(handle) and handle not in self._lost:
+            return None  # its journal is still to be read
+        if job is None:
+            state = (await self._login.line.call("look", {"box": box}))["state"]
+            if state == "gone":
+                return Fate(Cause.UNKNOWN)
+            return Fate(
+                Cause.LOST, f"job {number} left the scheduler's memory without an end record"
+            )
+        cause, text = _FATES.get(job.state, (Cause.LOST, "job {job} ended as {state}"))
+        return Fate(
+            cause, text.format(job=number, state=job.state), own=cause is Cause.OUT_OF_MEMORY
+        )
+
+    async def end(self, handle: str) -> None:
+        number, box = split_handle(handle)
+        line = self._login.line
+        job = await self._job(handle)
+        if job is not None and job.active:
+            await line.call("drop", {"box": box, "kill": True})
+            await self._login.queue.cancel(number)
+            job = await self._job(handle)
+            if job is not None and job.active:
+                raise Unavailable(f"job {number} is {job.state.lower()} still", retry_after_s=1.0)
+        await line.call("drop", {"box": box, "kill": False})
+        self._ended.add(handle)
+        self._lost.discard(handle)
+        self._unread.pop(handle, None)
+
+    async def ask_stop(self, handle: str, run: str, grace_s: float) -> None:
+        _, box = split_handle(handle)
+        request = {"verb": "stop", "run": run, "grace_s": grace_s}
+        await self._login.line.call("post", {"box": box, "request": request})
+
+    async def find(self, run: str) -> str | None:
+        box = self.name_of(run)
+        reply = await self._login.line.call("look", {"box": box})
+        if not sandbox_names.is_of(reply["tags"], self._store_id, run):
+            return None
+        whole = f"{box}@{reply['box_id']}"
+        job = (await self._login.queue.jobs()).get(job_name(whole))
+        return f"{job.number}/{whole}" if job is not None else None
+
+    async def line(self, handle: str, run: str) -> AgentChannel:
+        """No line reaches a node."""
+        raise Refused(
+            f"run `{run}` cannot ask endpoints from job {split_handle(handle)[0]}",
+            hint="place it on another provider, or use `reach: Direct` in the Endpoint",
+        )
+
+    def name_of(self, run: str) -> str:
+        """A cluster may have the work of several stores."""
+        return sandbox_names.sandbox_name(f"{self._store_id}-{run}")
+
+    async def is_ours(self, handle: str) -> bool:
+        reply = await self._login.line.call("look", {"box": split_handle(handle)[1]})
+        return sandbox_names.is_ours(reply["tags"], self._store_id)
+
+    async def owned(self) -> list[Owned]:
+        """Returns every sandbox of our store whose job waits or runs."""
+        boxes = (await self._login.line.call("all"))["boxes"]
+        jobs = await self._login.queue.jobs()
+        found = []
+        for box in boxes:
+            job = jobs.get(job_name(box["box"]))
+            if (
+                job is not None
+                and job.active
+                and sandbox_names.is_ours(box["tags"], self._store_id)
+            ):
+                since_s = sandbox_names.made_at_s(box["tags"])
+                handle = f"{job.number}/{box['box']}"
+                found.append(Owned(sandbox_names.run_of(box["tags"]), handle, since_s))
+        return found
+
+    def place_of(self, handle: str) -> str:
+        """Returns the directory of a box, which the login and the nodes share."""
+        return f"{self._login.root}/boxes/{split_handle(handle)[1].partition('@')[0]}"
+
+    async def _job(self, handle: str) -> QueuedJob | None:
+        """Returns the job as the scheduler has it now; None when it has forgotten it."""
+        return (await self._login.queue.jobs()).get(job_name(split_handle(handle)[1]))
+
+
+_: type[Sandboxes] = SlurmSandboxes

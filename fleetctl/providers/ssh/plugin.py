@@ -1,0 +1,13 @@
+"""The plugin row of provider `ssh`. The wiring imports its parts when they are needed."""
+
+from __future__ import annotations
+
+from fleetctl.providers.contract.plugin import Plugin
+
+PLUGIN = Plugin(
+    backend="fleetctl.providers.ssh.ssh_provider:SshProvider",
+    volume_files="fleetctl.providers.ssh.ssh_files:SshFiles",
+    orphans="fleetctl.providers.ssh.ssh_orphans:SshOrphans",
+    exec="fleetctl.providers.ssh.ssh_exec:SshEntering",
+    check="fleetctl.providers.ssh.ssh_check:check_ssh",
+)

@@ -1,0 +1,139 @@
+// The list of objects: filter, sort and pages are the server's; rows follow changes as they come.
+
+import { plain } from "./ansi.js";
+import { get } from "./api.js";
+import { make, replace, table } from "./dom.js";
+import { pageOf, phaseClass, phaseMark } from "./format.js";
+import { kindsByName } from "./kinds.js";
+import { go, namespace } from "./navigation.js";
+import { refresher } from "./refreshing.js";
+import { verbBar } from "./verbs.js";
+
+const LIMIT = 100;
+
+export async function showObjects({ main, signal, query }) {
+  const kinds = await kindsByName();
+  const asked = {
+    kind: query.get("kind") ?? "",
+    phase: query.get("phase") ?? "",
+    filter: query.get("filter") ?? "",
+    sort: query.get("sort") ?? "-created",
+  };
+  const pages = [""]; // the `continue` of each page that was shown
+  const selected = new Set();
+  const list = make("div", {});
+  const counts = make("div", { class: "legend" });
+  const kindBox = make(
+    "select",
+    { id: "kind", onchange: () => change("kind", kindBox.value) },
+    make("option", { value: "" }, "all kinds"),
+    Object.values(kinds).map((one) => make("option", { value: one.plural, selected: one.plural === asked.kind }, one.kind)),
+  );
+  const filterBox = make("input", {
+    id: "filter",
+    type: "search",
+    value: asked.filter,
+    placeholder: "name, or team=rlm",
+    onchange: () => change("filter", filterBox.value),
+  });
+  const sortBox = make(
+    "select",
+    { id: "sort", onchange: () => change("sort", sortBox.value) },
+    [["-created", "newest first"], ["created", "oldest first"], ["name", "by name"], ["phase", "by status"]].map(
+      ([value, title]) => make("option", { value, selected: value === asked.sort }, title),
+    ),
+  );
+
+  function change(name, value) {
+    asked[name] = value;
+    pages.length = 1;
+    const found = Object.entries(asked).filter(([key, it]) => it && !(key === "sort" && it === "-created"));
+    go(`/objects${found.length ? `?${new URLSearchParams(found)}` : ""}`, { silent: true });
+    refresh().catch(report);
+  }
+
+  function report(error) {
+    replace(list, make("p", { class: "notice bad", role: "alert" }, error.message));
+  }
+
+  async function refresh() {
+    const { kind, ...rest } = asked;
+    const found = await get(
+      kind || "objects",
+      { ...rest, namespace: namespace(), limit: LIMIT, continue: pages.at(-1) },
+      signal,
+    );
+    const { columns, total } = found.metadata;
+    replace(counts, countLinks(found.metadata.counts, total));
+    const rows = found.items.map((item) => row(item));
+    const titles = [make("span", { class: "unseen" }, "select"), ...columns, "Why"];
+    replace(
+      list,
+      rows.length ? table(titles, rows, "Objects") : make("p", { class: "quiet" }, "No object is like that."),
+      pager(found.metadata.continue),
+    );
+  }
+
+  function countLinks(found, total) {
+    const all = make("button", { "aria-pressed": String(!asked.phase), onclick: () => change("phase", "") }, `all ${total}`);
+    const each = Object.entries(found).map(([phase, count]) =>
+      make(
+        "button",
+        { "aria-pressed": String(asked.phase === phase), onclick: () => change("phase", phase) },
+        make("span", { class: `phase ${phaseClass(phase)}` }, `${phase} ${count}`),
+      ),
+    );
+    return [all, ...each];
+  }
+
+  function row(item) {
+    const { metadata, kind, status } = item;
+    const key = `${kind.toLowerCase()}/${metadata.name}${metadata.namespace ? ` -n ${metadata.namespace}` : ""}`;
+    const check = make("input", {
+      type: "checkbox",
+      "aria-label": `select ${key}`,
+      checked: selected.has(key),
+      onchange: () => (check.checked ? selected.add(key) : selected.delete(key)),
+    });
+    const cells = item.cells.map((cell, at) => {
+      if (at === 0) {
+        return make("td", {}, make("a", { href: pageOf(kinds[kind].plural, metadata) }, String(cell)));
+      }
+      return make("td", {}, cell === status.phase ? phaseMark(status.phase) : plain(cell));
+    });
+    return make("tr", {}, make("td", {}, check), cells, make("td", { class: "wide" }, plain(item.why)));
+  }
+
+  function pager(more) {
+    const step = (act) => () => {
+      act();
+      refresh().catch(report);
+    };
+    return make(
+      "div",
+      { class: "bar" },
+      pages.length > 1 && make("button", { onclick: step(() => pages.pop()) }, "Previous page"),
+      more && make("button", { onclick: step(() => pages.push(more)) }, "Next page"),
+    );
+  }
+
+  replace(
+    main,
+    make("h1", {}, "Objects"),
+    make(
+      "div",
+      { class: "bar" },
+      make("label", { for: "kind" }, "Kind"),
+      kindBox,
+      make("label", { for: "filter" }, "Filter"),
+      filterBox,
+      make("label", { for: "sort" }, "Sort"),
+      sortBox,
+    ),
+    counts,
+    verbBar(() => [...selected]),
+    list,
+  );
+  await refresh();
+  return { changed: refresher(refresh, signal) };
+}

@@ -1,0 +1,124 @@
+// A pasted or uploaded manifest: its plan with the cost first, then apply, with consent where work
+// would be lost.
+
+import { ApiError, post } from "./api.js";
+import { confirmed, make, notice, replace, table } from "./dom.js";
+import { usd } from "./format.js";
+import { namespace } from "./navigation.js";
+
+const FIRST = `kind: BatchJob
+name: hello
+completions: 3
+script: echo hello from task $JOB_COMPLETION_INDEX
+`;
+
+export async function showPlan({ main }) {
+  const text = make("textarea", { id: "manifest", spellcheck: "false" });
+  text.value = FIRST;
+  const file = make("input", {
+    type: "file",
+    id: "file",
+    accept: ".yaml,.yml,.json",
+    onchange: async () => {
+      text.value = await file.files[0].text();
+    },
+  });
+  const reply = make("div", { "aria-live": "polite" });
+  const body = () => ({ manifest: text.value, namespace: namespace() || undefined });
+
+  async function plan() {
+    replace(reply, make("p", { class: "quiet" }, "planning ..."));
+    try {
+      const found = await post("plan", body());
+      replace(reply, make("h2", {}, "Plan"), planView(found), apply);
+    } catch (error) {
+      replace(reply, errorView(error));
+    }
+  }
+
+  async function send(more) {
+    try {
+      const done = await post("apply", { ...body(), ...more });
+      const lines = (done.results ?? []).map((one) => `${one.key} ${one.outcome} ${one.message ?? ""}`);
+      replace(reply, make("h2", {}, "Applied"), notice(lines.join("\n")), make("a", { href: "/objects" }, "Objects"));
+    } catch (error) {
+      const consent = error instanceof ApiError && error.code === 3 && !more.yes;
+      if (consent && (await confirmed("Apply all the same?", error.message.split("\n"), "Apply"))) {
+        await send({ yes: true });
+      } else {
+        replace(reply, errorView(error));
+      }
+    }
+  }
+
+  const apply = make("button", { onclick: () => send({}) }, "Apply");
+  replace(
+    main,
+    make("h1", {}, "Plan and apply"),
+    make("p", { class: "quiet" }, "Nothing is stored or started before you press Apply."),
+    make("div", { class: "bar" }, make("label", { for: "file" }, "File"), file),
+    make("label", { for: "manifest" }, "Manifest"),
+    text,
+    make("div", { class: "bar" }, make("button", { onclick: plan }, "Plan")),
+    reply,
+  );
+  return {};
+}
+
+function planView(found) {
+  const findings = (found.findings ?? []).map((one) => notice(one.what ?? JSON.stringify(one), one.fix ?? "", true));
+  const denied = (found.denied ?? []).map((one) => notice(String(one), "", true));
+  const warnings = (found.warnings ?? []).map((one) => notice(String(one)));
+  const { objects = [], cost } = found.plan ?? {};
+  const rows = objects.map((one) =>
+    make(
+      "tr",
+      {},
+      make("td", {}, one.object),
+      make("td", {}, one.action),
+      make("td", { class: "wide" }, workOf(one.work)),
+      make("td", { class: "wide" }, placementOf(one.work)),
+      make("td", {}, rangeOf(one.work?.cost?.total)),
+    ),
+  );
+  return [
+    findings,
+    denied,
+    warnings,
+    table(["Object", "Action", "Work", "Where", "Cost"], rows, "Plan"),
+    cost && make("p", {}, "Cost of this apply: ", make("b", {}, rangeOf(cost.thisApply))),
+  ].flat();
+}
+
+function workOf(work) {
+  if (!work) {
+    return "";
+  }
+  const named = [
+    [work.new, "new"],
+    [work.again, "to run again"],
+    [work.cached, "cached"],
+    [work.kept, "kept"],
+    [work.replaced, "replaced"],
+    [work.cancelled, "cancelled"],
+  ];
+  const parts = named.filter(([count]) => count).map(([count, word]) => `${count} ${word}`);
+  return parts.length ? `${work.unit}s: ${parts.join(", ")}` : "nothing to run";
+}
+
+function placementOf(work) {
+  const chosen = (work?.placement ?? []).filter((one) => one.chosen);
+  return chosen.map((one) => `${one.provider}: ${one.why}`).join("; ");
+}
+
+function rangeOf(cost) {
+  if (!cost || cost.expected === null || cost.expected === undefined) {
+    return "unknown";
+  }
+  const { expected, low, high } = cost;
+  return low === high ? usd(expected) : `${usd(expected)} (${usd(low)} to ${usd(high)})`;
+}
+
+function errorView(error) {
+  return notice(error.message, error.hint, true);
+}

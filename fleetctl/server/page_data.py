@@ -1,0 +1,109 @@
+"""Answers what the page alone asks for: states of all tasks in one text, charts, costs, namespaces.
+Called by the routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from fleetctl.server.reads import find_working
+from fleetctl.server.route_table import ApiCall
+from fleetctl.views.plotting.charts import Chart, EmptyChart
+from fleetctl.views.plotting.gather import ChartRequest, gather_charts
+from fleetctl.views.plotting.writers.svg import chart_file
+from fleetctl.views.spending import open_asking, query_spent
+from fleetctl.views.store_reading import StoreReading
+from fleetctl.views.tasks import with_queued
+
+DAY_S = 86_400
+# One letter a task: 100,000 of them are 100 kB, and a sentence each would be 20 MB.
+LETTERS = {
+    "Succeeded": "s",
+    "Cached": "c",
+    "Running": "r",
+    "Starting": "b",
+    "Stopping": "b",
+    "Failed": "f",
+    "Lost": "f",
+    "Refused": "f",
+    "Stopped": "x",
+    "Cancelled": "x",
+    "Outdated": "o",
+}
+NOT_BEGUN = "q"
+LIVE = """
+SELECT coalesce(sum(usd_per_h), 0.0), count(*) - count(usd_per_h) FROM attempts
+WHERE state IN ('Starting', 'Running', 'Stopping') AND (?1 IS NULL OR namespace = ?1)
+"""
+
+
+async def list_namespaces(call: ApiCall) -> Mapping[str, object]:
+    """Lists the namespaces that the caller may see, with the number of objects of each kind."""
+    within = call.caller.namespaces("")
+
+    def read(reading: StoreReading) -> Mapping[str, object]:
+        found = reading.namespaces()
+        items = [
+            {"name": name, "objects": counts}
+            for name, counts in sorted(found.items())
+            if not within or name in within
+        ]
+        return {"items": items}
+
+    return await call.parts.readers.read(read)
+
+
+async def list_states(call: ApiCall) -> Mapping[str, object]:
+    """Shows the state of each task as one letter, by index; `indexes` where these have gaps."""
+
+    def read(reading: StoreReading) -> Mapping[str, object]:
+        seen = find_working(call, reading)
+        letters = []
+        indexes = []
+        for one in with_queued(reading.tasks(seen), seen):
+            if one.wanted:
+                letters.append(LETTERS.get(one.shown, NOT_BEGUN))
+                indexes.append(one.run.index)
+        gaps = indexes != list(range(len(indexes)))
+        return {"letters": "".join(letters), "indexes": indexes if gaps else None}
+
+    return await call.parts.readers.read(read)
+
+
+async def list_plots(call: ApiCall) -> Mapping[str, object]:
+    """Draws what `fleetctl plot` draws of an object, each chart as an SVG of its own."""
+
+    def read(reading: StoreReading) -> Mapping[str, object]:
+        seen = find_working(call, reading)
+        charts = gather_charts([seen], ChartRequest((), (), None, "step"), reading)
+        return {"items": [_drawing(chart) for chart in charts]}
+
+    return await call.parts.readers.read(read)
+
+
+def _drawing(chart: Chart) -> Mapping[str, object]:
+    if isinstance(chart, EmptyChart):
+        return {"title": chart.title, "note": chart.why, "svg": ""}
+    return {"title": chart.title, "note": chart.note, "svg": chart_file(chart)}
+
+
+async def show_cost(call: ApiCall) -> Mapping[str, object]:
+    """Shows what was spent since the day began (UTC), and what live work costs an hour, in USD."""
+    within = call.caller.namespaces(call.text("namespace"))
+    namespace = within[0] if within else None
+    return await asyncio.to_thread(_query_cost, call, namespace)
+
+
+def _query_cost(call: ApiCall, namespace: str | None) -> Mapping[str, object]:
+    now_s = time.time()
+    with open_asking(call.parts.home) as asking:
+        groups = query_spent(asking, "kind", since_s=now_s - now_s % DAY_S, namespace=namespace)
+        ((hourly, unpriced),) = asking.ask(LIVE, (namespace,)).rows
+    return {
+        "today": sum(it.usd or 0.0 for it in groups),
+        "perHour": hourly,
+        "unpriced": unpriced,
+        "kinds": {it.key: it.usd for it in groups},
+    }

@@ -1,0 +1,70 @@
+"""Makes the plan of a request, as `fleetctl plan -o json` makes it. Called in a thread; imported
+with the first plan alone, for it loads the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.cost.document import render_plan
+from fleetctl.apply.local.local_checks import plan_locally
+from fleetctl.apply.policies.report import denials_of, warnings_of
+from fleetctl.apply.request.actor import (
+    RequestActor,
+    reads_for,
+    refuse_changes_beyond,
+    refuse_reach,
+)
+from fleetctl.apply.request.fields import document_of
+from fleetctl.apply.request.options import namespace_of
+from fleetctl.manifest import Document
+from fleetctl.manifest.loader import load_manifests
+from fleetctl.stores.read.read_only import open_readonly
+
+if TYPE_CHECKING:
+    from fleetctl.server.callers import Caller
+
+
+def plan_in_process(
+    home: Path,
+    caller: Caller,
+    documents: Sequence[Mapping[str, str]],
+    order: Mapping[str, object],
+    *,
+    by_limits: bool = False,
+) -> Mapping[str, object]:
+    """Returns {ok, code, plan, warnings, findings, denied}. Raises ManifestErrors, and Refused for
+    objects that are not the caller's to change. by_limits: past runs are no part of the estimate,
+    so that its high end is a bound."""
+    actor = RequestActor(caller.user, caller.role, caller.namespace) if caller.token else None
+    texts = [document_of(it) for it in documents]
+    with reads_for(actor), open_readonly(home) as stored:
+        if actor is not None:
+            _refuse_reach(actor, texts, order)
+        if by_limits:
+            stored = stored.without_durations()
+        found = plan_locally(home, stored, texts, order)
+        refuse_changes_beyond(actor, found.changes)
+    denied = denials_of(found.changes)
+    code = 2 if found.problems else 3 if denied else 0
+    return {
+        "ok": code == 0,
+        "code": code,
+        "plan": render_plan(found.report),
+        "warnings": [*found.proposal.warnings, *found.warnings, *warnings_of(found.changes)],
+        "findings": [asdict(it) for it in found.problems],
+        "denied": denied,
+    }
+
+
+def _refuse_reach(
+    actor: RequestActor,
+    texts: Sequence[Document],
+    order: Mapping[str, object],
+) -> None:
+    """Checks what manifests name before their sources are looked at."""
+    may_be_empty = bool(order.get("prune"))
+    refuse_reach(actor, load_manifests(texts, namespace_of(order), may_be_empty=may_be_empty))

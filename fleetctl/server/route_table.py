@@ -1,0 +1,125 @@
+"""The form of a route: the one description that its handler, its check of the role, and its part of
+the OpenAPI document are made from. `routes.py` lists them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fleetctl.common.errors import NotFound, UsageError
+from fleetctl.server.callers import VIEWER, Caller
+from fleetctl.specs.kinds.registry import KINDS, Kind
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from fleetctl.server.api_metrics import ServerMetrics
+    from fleetctl.server.change_feed import ChangeFeed
+    from fleetctl.server.reader_pool import ReaderPool
+    from fleetctl.stores.access import AccessStore
+
+API = "/api/v1"
+PAGE_DEFAULT, PAGE_MAX = 100, 1000
+Json = Mapping[str, Any]
+
+
+class QueryParameter(NamedTuple):
+    """A parameter behind the `?`. sort: a type of JSON Schema."""
+
+    name: str
+    description: str
+    sort: str = "string"
+
+
+class ApiRoute(NamedTuple):
+    """A route. role: at least this one is needed; namespaces are the handler's own to check, for
+    they are in the path, the query or the body. body: the JSON Schema of the request. sort: the
+    media type of the answer."""
+
+    method: str
+    path: str  # below API, unless it begins with a slash
+    handler: Callable[[ApiCall], Awaitable[Any]]
+    summary: str
+    role: str | None = VIEWER  # None: for everybody, also without a token
+    parameters: tuple[QueryParameter, ...] = ()
+    body: Json | None = None
+    answer: str = ""  # describes it
+    sort: str = "application/json"
+
+    @property
+    def whole_path(self) -> str:
+        return self.path if self.path.startswith("/") else f"{API}/{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerParts:
+    """What handlers work with."""
+
+    home: Path
+    access: AccessStore
+    readers: ReaderPool
+    feed: ChangeFeed
+    metrics: ServerMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """A request whose sender is known."""
+
+    request: Request
+    caller: Caller
+    parts: ServerParts
+
+    def text(self, name: str) -> str:
+        return self.request.query_params.get(name, "")
+
+    def flag(self, name: str) -> bool:
+        return self.text(name).lower() in ("1", "true", "yes")
+
+    def number(
+        self,
+        name: str,
+        default: int,
+        *,
+        most: int,
+    ) -> int:
+        """Returns a parameter that counts. Raises UsageError."""
+        text = self.text(name) or str(default)
+        if not text.isascii() or not text.isdigit() or int(text) > most:
+            raise UsageError(f"`{name}` is `{text[:40]}`; it must be a number from 0 to {most}")
+        return int(text)
+
+    @property
+    def kind(self) -> Kind:
+        """Returns the kind in the path. Raises NotFound."""
+        word = self.request.path_params["plural"]
+        found = next((it for it in KINDS.values() if it.plural == word), None)
+        if found is None:
+            raise NotFound(
+                f"there is no kind `{word}`",
+                hint=f"the kinds are {', '.join(it.plural for it in KINDS.values())}",
+            )
+        return found
+
+    @property
+    def name(self) -> str:
+        return str(self.request.path_params["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Returns the namespace of an object's request: the one given, else the caller's own."""
+        given = self.text("namespace")
+        own = "" if self.caller.namespace == "*" else self.caller.namespace
+        return given or own or DEFAULT_NAMESPACE
+
+    @property
+    def last_event(self) -> str:
+        """Returns where a stream goes on: the header of browsers, or `since` in the query."""
+        return self.request.headers.get("last-event-id", "") or self.text("since")
+
+
+Answer = "Response | Json"

@@ -1,0 +1,280 @@
+"""Lists all routes of the API: one row each, in the order in which a path is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fleetctl.server import changes, page_data, reads, rows, streams, system
+from fleetctl.server.callers import ADMIN, EDITOR, VIEWER
+from fleetctl.server.route_table import ApiCall, ApiRoute, QueryParameter
+from fleetctl.stores.read.listing import SORTS
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+STRING = {"type": "string"}
+BOOLEAN = {"type": "boolean"}
+KEYS = {
+    "type": "array",
+    "items": STRING,
+    "minItems": 1,
+    "maxItems": changes.KEYS_MAX,
+    "description": "Objects, such as `batchjob/chunks`.",
+}
+
+NAMESPACE = QueryParameter(
+    "namespace", "The namespace; of lists empty: all that the caller may see."
+)
+LIMIT = QueryParameter("limit", "How many at most; default 100.", "integer")
+CONTINUE = QueryParameter("continue", "`metadata.continue` of the page before.")
+PHASE = QueryParameter("phase", "Only these phases, with commas, such as `Failed,Running`.")
+LIST = (
+    NAMESPACE,
+    LIMIT,
+    CONTINUE,
+    PHASE,
+    QueryParameter(
+        "filter", "A part of the name, or labels such as `team=rlm,stage!=test`, as `-l` has them."
+    ),
+    QueryParameter("sort", f"One of {', '.join(SORTS)}; `-` in front: greatest first."),
+    QueryParameter("specs", "With the specs, too.", "boolean"),
+    QueryParameter("wide", "Cells of the wide table.", "boolean"),
+    QueryParameter("watch", "Changes as server-sent events, instead of a list.", "boolean"),
+    QueryParameter("since", "With `watch`: after this event, or a list's `metadata.revision`."),
+    QueryParameter("name", "With `watch`: of the object with this name alone."),
+)
+LOGS = (
+    NAMESPACE,
+    QueryParameter("index", "The log of this task; default 0.", "integer"),
+    QueryParameter("attempt", "The log of this attempt; default the newest.", "integer"),
+    QueryParameter("node", "The log of this node; default 0.", "integer"),
+    QueryParameter("service", "The log of this service beside the task."),
+    QueryParameter("offset", "From this byte on.", "integer"),
+    QueryParameter("limit", "At most so many bytes.", "integer"),
+    QueryParameter("search", "Only lines with this text, in any case, each with its offset."),
+    QueryParameter("follow", "As server-sent events, until the attempt ends.", "boolean"),
+)
+
+
+def _body(
+    properties: Mapping[str, object],
+    *required: str,
+) -> Mapping[str, object]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+MANIFESTS = {
+    "manifest": {"type": "string", "description": "YAML of one or more manifests."},
+    "documents": {
+        "type": "array",
+        "description": "Instead of `manifest`: texts with their names.",
+        "items": _body({"path": STRING, "text": STRING, "role": STRING}, "text"),
+    },
+    "namespace": {"type": "string", "description": "The namespace of manifests that name none."},
+    "applyset": STRING,
+    "prune": BOOLEAN,
+    "maxPrune": STRING,
+    "takeOver": BOOLEAN,
+    "allowMissing": BOOLEAN,
+}
+PLAN = {
+    **MANIFESTS,
+    "byLimits": {
+        "type": "boolean",
+        "description": "Estimate costs by timeouts alone, not by past runs: the most there may be.",
+    },
+}
+APPLY = {
+    **MANIFESTS,
+    "yes": {"type": "boolean", "description": "Running work or data may be lost."},
+    "dryRun": BOOLEAN,
+    "rollout": {"enum": ["", "Replace", "FinishRunning"]},
+    "keepFinished": BOOLEAN,
+    "rerun": BOOLEAN,
+    "override": BOOLEAN,
+    "env": {
+        "type": "object",
+        "description": "Values of the variables that the answer `needEnv` names.",
+        "additionalProperties": STRING,
+    },
+}
+OBJECTS = {"keys": KEYS, "namespace": STRING, "override": BOOLEAN}
+RETRY = {
+    **OBJECTS,
+    "which": {"enum": ["failed", "index", "from", "all"]},
+    "indexes": {
+        "type": "array",
+        "items": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+        "description": "Pairs of a first and a last index.",
+    },
+    "names": {"type": "array", "items": STRING},
+    "only": BOOLEAN,
+    "yes": BOOLEAN,
+}
+
+
+async def list_or_watch(call: ApiCall) -> Response | Mapping[str, object]:
+    """Lists the objects of a kind, or sends their changes."""
+    if call.flag("watch"):
+        return streams.watch_objects(call, call.kind)
+    return await reads.list_objects(call)
+
+
+async def list_or_watch_all(call: ApiCall) -> Response | Mapping[str, object]:
+    """Lists the objects of all kinds, or sends their changes."""
+    if call.flag("watch"):
+        return streams.watch_objects(call, None)
+    return await reads.list_all(call)
+
+
+def _verb(
+    verb: str,
+    summary: str,
+    body: Mapping[str, object],
+    *required: str,
+    sends: str = "",
+    fixed: Mapping[str, object] | None = None,
+) -> ApiRoute:
+    """Returns the route of a verb on objects. sends: the controller's word for it."""
+    fields = [name for name in body if name not in ("keys", "namespace")]
+    handler = changes.make_verb(sends or verb, fields, fixed)
+    return ApiRoute("POST", verb, handler, summary, EDITOR, body=_body(body, "keys", *required))
+
+
+EACH = {"each": True}  # a refused object leaves the others their turn
+
+ROUTES = (
+    ApiRoute("GET", "openapi.json", system.show_openapi, "This document.", None),
+    ApiRoute("GET", "whoami", system.show_caller, "The caller, with the role and the namespace."),
+    ApiRoute("GET", "kinds", reads.list_kinds, "The kinds, and the columns of their tables."),
+    ApiRoute(
+        "GET", "objects", list_or_watch_all, "Objects of all kinds, or their changes.",
+        parameters=LIST,
+    ),
+    ApiRoute(
+        "GET", "events", reads.list_all_events, "Events of all objects, the oldest first.",
+        parameters=(NAMESPACE, LIMIT),
+    ),
+    ApiRoute(
+        "GET", "namespaces", page_data.list_namespaces,
+        "The namespaces that the caller may see, with the number of their objects.",
+    ),
+    ApiRoute(
+        "GET", "cost", page_data.show_cost,
+        "USD spent since the day began (UTC), and what live work costs an hour.",
+        parameters=(NAMESPACE,),
+    ),
+    ApiRoute(
+        "GET", "audit", system.list_audit,
+        "The changes, and readings of logs, with their users.", ADMIN,
+        (
+            NAMESPACE,
+            QueryParameter("user", "Only of this user."),
+            QueryParameter("since", "Seconds since the epoch.", "number"),
+            LIMIT,
+        ),
+    ),
+    ApiRoute(
+        "GET", "rows/{query}", rows.read_rows,
+        "Rows as the command line reads them, a JSON value a line; may grow with each version.",
+        parameters=(QueryParameter("args", "Arguments, a JSON object."),),
+        sort="application/x-ndjson",
+    ),
+    ApiRoute(
+        "GET", "run-logs/{run}", rows.read_run_log,
+        "Output of a run, by its name, as the command line reads it.",
+        parameters=LOGS[3:7], sort="application/octet-stream",
+    ),
+    ApiRoute(
+        "GET", "{plural}", list_or_watch, "The objects of a kind, or their changes.",
+        parameters=LIST,
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}", reads.get_object, "An object in full.", parameters=(NAMESPACE,)
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/tasks", reads.list_tasks,
+        "The tasks of an object, or with `index` all attempts of one.",
+        parameters=(
+            NAMESPACE, LIMIT, CONTINUE, PHASE,
+            QueryParameter("queued", "Also those that have not begun.", "boolean"),
+            QueryParameter("index", "All attempts of this task.", "integer"),
+        ),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/results", reads.list_results, "What its tasks submitted.",
+        parameters=(NAMESPACE, LIMIT, CONTINUE, PHASE),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/states", page_data.list_states,
+        "The state of each task as one letter, in the order of their indexes.",
+        parameters=(NAMESPACE,),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/plots", page_data.list_plots,
+        "The charts of `fleetctl plot`, each as an SVG.", parameters=(NAMESPACE,),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/events", reads.list_events, "What happened, the oldest first.",
+        parameters=(NAMESPACE, LIMIT),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/logs", streams.read_logs,
+        "What a task printed: bytes, lines that match, or events as it goes on. The header"
+        " `X-Next-Offset` says where to go on.",
+        parameters=LOGS, sort="text/plain",
+    ),
+    ApiRoute(
+        "POST", "plan", changes.plan_manifests,
+        "What an apply would do, where, and what it would cost. Changes nothing.", VIEWER,
+        body=_body(PLAN),
+    ),
+    ApiRoute(
+        "POST", "apply", changes.apply_manifests, "Makes the world look like these manifests.",
+        EDITOR, body=_body(APPLY),
+    ),
+    _verb("suspend", "Stops work, and starts none until resumed.", OBJECTS, fixed=EACH),
+    _verb("resume", "Lets suspended work go on.", OBJECTS, fixed=EACH),
+    _verb("retry", "Lets tasks that ended run again.", RETRY, "which"),
+    _verb(
+        "rerun", "Runs all tasks again, whatever is known.", OBJECTS, sends="retry",
+        fixed={"which": "rerun"},
+    ),
+    _verb(
+        "delete", "Stops the work of objects and removes them.",
+        {**OBJECTS, "yes": BOOLEAN, "cascade": {"enum": ["foreground", "orphan"]}}, fixed=EACH,
+    ),
+    _verb("reconcile", "Makes Sources read their repositories now.", {**OBJECTS, "yes": BOOLEAN}),
+    ApiRoute(
+        "POST", "scale", changes.set_fields, "Lets more or fewer tasks run at the same time.",
+        EDITOR,
+        body=_body(
+            {"key": STRING, "parallelism": {"type": "integer", "minimum": 0}, "rollout": STRING,
+             "yes": BOOLEAN, "override": BOOLEAN},
+            "key", "parallelism",
+        ),
+    ),
+    ApiRoute(
+        "POST", "set", changes.set_fields, "Changes fields of a stored object.", EDITOR,
+        body=_body(
+            {"key": STRING, "fields": {"type": "array", "items": STRING},
+             "labels": {"type": "object"}, "annotations": {"type": "object"},
+             "spec": {"type": "object"}, "generation": {"type": "integer"},
+             "rollout": STRING, "yes": BOOLEAN, "override": BOOLEAN},
+            "key",
+        ),
+    ),
+    ApiRoute(
+        "GET", "/healthz", system.show_health, "200 while the server answers.", None,
+        sort="text/plain",
+    ),
+    ApiRoute(
+        "GET", "/readyz", system.show_readiness, "200 where the store can be read.", None,
+        sort="text/plain",
+    ),
+    ApiRoute(
+        "GET", "/metrics", system.show_metrics, "Metrics for Prometheus.", VIEWER,
+        sort="text/plain",
+    ),
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""What screens tell of one kind: cells of its list, and its lines in `describe`. Pure."""

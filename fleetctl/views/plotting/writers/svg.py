@@ -1,0 +1,350 @@
+"""Charts as SVG: shapes with classes; their colours are in page.css for light and dark. Pure.
+
+Called by page, which sets one such drawing after the other, and for `-o file.svg`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from fleetctl.common.text import shorten_text
+from fleetctl.views.plotting.charts import (
+    NAMED_MAX,
+    BarChart,
+    Chart,
+    EmptyChart,
+    ParallelChart,
+    PlaneChart,
+)
+from fleetctl.views.plotting.scales import WORDS, AxisScale, AxisTick, format_number
+
+WIDE = 860.0
+HIGH = 340.0
+LEFT = 72.0
+RIGHT = 28.0
+TOP = 34.0
+BOTTOM = 46.0
+BAR_HIGH = 30.0
+BAR_LEFT = 190.0
+BAR_RIGHT = 220.0
+TITLE_HIGH = 34.0
+NOTE_HIGH = 20.0
+NOTE_CHARS = 110
+TICKS_X = 8
+TICKS_Y = 6
+SHADES, SERIES = 5, 8  # as page.css has them
+NAME_CHARS = 18
+WORD_CHARS = 14
+STYLE = Path(__file__).with_name("chart.css")
+
+
+def svg_file(charts: Sequence[Chart], heading: str) -> str:
+    """Returns a whole file: the charts below each other, with their titles and notes."""
+    parts = [_format_text(LEFT / 3, 28, heading, "heading")]
+    y = 48.0
+    for chart in charts:
+        note = chart.why if isinstance(chart, EmptyChart) else chart.note
+        parts.append(_format_text(LEFT / 3, y + 20, chart.title, "title"))
+        parts.append(f'<g transform="translate(0 {y + TITLE_HIGH - 8:g})">{draw_shapes(chart)}</g>')
+        y += TITLE_HIGH + measure_height(chart)
+        for line in _wrap_note(note):
+            parts.append(_format_text(LEFT / 3, y + 6, line, "note"))
+            y += NOTE_HIGH
+        y += 14
+    return _make_file(parts, y, heading)
+
+
+def chart_file(chart: Chart) -> str:
+    """Returns a whole file of one chart alone, without its title and its note."""
+    return _make_file([draw_shapes(chart)], measure_height(chart), chart.title)
+
+
+def _make_file(parts: Sequence[str], height: float, heading: str) -> str:
+    style = STYLE.read_text(encoding="utf-8")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE:g} {height:g}" '
+        f'width="{WIDE:g}" height="{height:g}" font-family="system-ui, sans-serif" '
+        'font-size="12">\n'
+        f"<title>{escape(heading)}</title>\n<style>\n{style}</style>\n"
+        f'<rect class="paper" width="{WIDE:g}" height="{height:g}"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def measure_height(chart: Chart) -> float:
+    if isinstance(chart, EmptyChart):
+        return 4.0
+    if isinstance(chart, BarChart):
+        return BAR_HIGH * len(chart.bars) + 16
+    return HIGH if isinstance(chart, PlaneChart) else HIGH - BOTTOM + 14  # no axis below
+
+
+def draw_shapes(chart: Chart) -> str:
+    """Returns the content of an <svg> of WIDE times height(chart)."""
+    if isinstance(chart, PlaneChart):
+        return "\n".join(_draw_plane(chart))
+    if isinstance(chart, ParallelChart):
+        return "\n".join(_draw_parallel(chart))
+    if isinstance(chart, BarChart):
+        return "\n".join(_draw_bars(chart))
+    return ""
+
+
+def _draw_plane(chart: PlaneChart) -> list[str]:
+    out = [*_draw_y_axis(chart.y), *_draw_x_axis(chart.x)]
+    many = len(chart.lines) > 1 or not chart.dots
+    for n, line in enumerate(chart.lines):
+        pieces = [[_locate_point(chart, *point) for point in piece] for piece in line.pieces()]
+        path = "".join(_format_path(piece, step=line.step) for piece in pieces)
+        out.append(f'<path class="line {f"s{n % SERIES}" if many else "step"}" d="{path}"/>')
+        for x, y in (piece[0] for piece in pieces if len(piece) == 1):
+            out.append(f'<circle class="dot s{n % SERIES}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
+    named = sum(dot.best for dot in chart.dots) <= NAMED_MAX
+    for dot in sorted(chart.dots, key=lambda dot: dot.best):
+        x, y = _locate_point(chart, dot.x, dot.y)
+        word, size = ("dot best", 6.5) if dot.best else ("dot", 3.5)
+        out.append(
+            f'<circle class="{word}" data-trial="{dot.trial}" cx="{x:.1f}" cy="{y:.1f}" '
+            f'r="{size}"><title>{escape(dot.label)}</title></circle>'
+        )
+        if dot.best and named:
+            # Beside and above: the line of the best so far continues to the right.
+            side = ("end", x - 9) if x > WIDE * 0.8 else ("start", x + 9)
+            out.append(
+                _format_text(
+                    side[1],
+                    y - 9,
+                    f"trial {dot.trial}",
+                    "bestname",
+                    side[0],
+                )
+            )
+    return [
+        *out,
+        *(_draw_legend([line.name for line in chart.lines]) if len(chart.lines) > 1 else ()),
+    ]
+
+
+def _locate_point(
+    chart: PlaneChart,
+    x: float,
+    y: float,
+) -> tuple[float, float]:
+    return _scale_x(chart.x.place(x)), _scale_y(chart.y.place(y))
+
+
+def _scale_x(place: float) -> float:
+    return LEFT + place * (WIDE - LEFT - RIGHT)
+
+
+def _scale_y(place: float) -> float:
+    return HIGH - BOTTOM - place * (HIGH - TOP - BOTTOM)
+
+
+def _draw_y_axis(scale: AxisScale) -> list[str]:
+    """Draws the vertical axis: a faint line across at each tick, its value at the left."""
+    out = [
+        _format_text(
+            LEFT - 8,
+            TOP - 16,
+            shorten_text(scale.title, 60),
+            "axisname",
+            "start",
+        )
+    ]
+    for tick in _shorten_ticks(scale, TICKS_Y):
+        y = _scale_y(tick.place)
+        out.append(f'<path class="grid" d="M{LEFT:g} {y:.1f}H{WIDE - RIGHT:g}"/>')
+        out.append(
+            _format_text(
+                LEFT - 8,
+                y + 4,
+                tick.text,
+                "tick",
+                "end",
+            )
+        )
+    return out
+
+
+def _draw_x_axis(scale: AxisScale) -> list[str]:
+    base = HIGH - BOTTOM
+    out = [f'<path class="axis" d="M{LEFT:g} {base:g}H{WIDE - RIGHT:g}"/>']
+    for tick in _shorten_ticks(scale, TICKS_X):
+        out.append(f'<path class="axis" d="M{_scale_x(tick.place):.1f} {base:g}v5"/>')
+        out.append(
+            _format_text(
+                _scale_x(tick.place),
+                base + 19,
+                tick.text,
+                "tick",
+                "middle",
+            )
+        )
+    return [
+        *out,
+        _format_text(
+            WIDE - RIGHT,
+            base + 37,
+            shorten_text(scale.title, 60),
+            "axisname",
+            "end",
+        ),
+    ]
+
+
+def _shorten_ticks(scale: AxisScale, most: int) -> list[AxisTick]:
+    return [tick._replace(text=shorten_text(tick.text, WORD_CHARS)) for tick in scale.ticks(most)]
+
+
+def _format_path(spots: Sequence[tuple[float, float]], *, step: bool) -> str:
+    """Returns a path. A step goes to the right before it goes up or down."""
+    (x, y), *rest = spots
+    moves = [f"M{x:.1f} {y:.1f}"]
+    moves += [f"H{x:.1f}V{y:.1f}" if step else f"L{x:.1f} {y:.1f}" for x, y in rest]
+    return "".join(moves)
+
+
+def _draw_legend(names: Sequence[str]) -> list[str]:
+    """Draws names at the upper right, from right to left, so that they never run over the axis'
+    name."""
+    out = []
+    x = WIDE - RIGHT
+    for n, name in reversed(list(enumerate(names))):
+        text = shorten_text(name, NAME_CHARS)
+        x -= 7 * len(text) + 6
+        out.append(_format_text(x, TOP - 16, text, "tick"))
+        out.append(f'<path class="line s{n % SERIES}" d="M{x - 20:g} {TOP - 20:g}h15"/>')
+        x -= 30
+    return out
+
+
+def _draw_parallel(chart: ParallelChart) -> list[str]:
+    """Draws the best trials last, over the others."""
+    left = 40.0
+    right = WIDE - 92.0
+    gap = (right - left) / max(len(chart.axes) - 1, 1)
+    at = [left + n * gap for n in range(len(chart.axes))]
+    out = []
+    for row in reversed(chart.rows):
+        shade = "best" if row is chart.rows[0] else f"r{min(int(row.rank * SHADES), SHADES - 1)}"
+        out.append(
+            f'<path class="row {shade}" data-trial="{row.trial}" '
+            f'd="{_format_thread(row.places, at)}">'
+            f"<title>{escape(row.label)}</title></path>"
+        )
+    chars = max(4, int(gap / 7.2))
+    for n, (x, scale) in enumerate(zip(at, chart.axes, strict=True)):
+        last = n == len(chart.axes) - 1
+        name = shorten_text(scale.title, chars)
+        out.append(f'<path class="axis" d="M{x:.1f} {_scale_y(0):g}V{_scale_y(1):g}"/>')
+        anchor = "start" if n == 0 else "middle"
+        out.append(
+            _format_text(
+                x - 24 if n == 0 else x,
+                TOP - 16,
+                name,
+                "axisname",
+                anchor,
+            )
+        )
+        out += [
+            part
+            for tick in _shorten_ticks(scale, TICKS_Y)
+            for part in _draw_tick(x, tick, chars=WORD_CHARS if last else chars - 2)
+        ]
+        if scale.kind != WORDS and scale.low == scale.high:
+            out.append(
+                _format_text(x + 7, _scale_y(0.5) + 4, format_number(scale.low), "tick halo")
+            )
+    return out
+
+
+def _draw_tick(
+    x: float,
+    tick: AxisTick,
+    *,
+    chars: int,
+) -> list[str]:
+    y = _scale_y(tick.place)
+    text = shorten_text(tick.text, max(3, chars))
+    return [
+        f'<path class="axis" d="M{x - 3:.1f} {y:.1f}h6"/>',
+        _format_text(x + 7, y + 4, text, "tick halo"),
+    ]
+
+
+def _format_thread(places: Sequence[float | None], at: Sequence[float]) -> str:
+    """Draws from axis to axis; broken where the trial has no value, a dash where it stands
+    alone."""
+    moves = []
+    pen = "M"
+    for n, (x, place) in enumerate(zip(at, places, strict=True)):
+        if place is None:
+            pen = "M"
+            continue
+        moves.append(f"{pen}{x:.1f} {_scale_y(place):.1f}")
+        after = places[n + 1] if n + 1 < len(places) else None
+        if pen == "M" and after is None:
+            moves.append("h6")
+        pen = "L"
+    return "".join(moves)
+
+
+def _draw_bars(chart: BarChart) -> list[str]:
+    room = WIDE - BAR_LEFT - BAR_RIGHT
+    out = []
+    for n, bar in enumerate(chart.bars):
+        y = n * BAR_HIGH + 10
+        share = bar.share or 0.0
+        word = "bar faint" if bar.remark == "within chance" else "bar"
+        percent = f"{share:.0%}" if bar.share is not None else "?"
+        out.append(
+            _format_text(
+                BAR_LEFT - 10,
+                y + 15,
+                shorten_text(bar.name, 26),
+                "axisname",
+                "end",
+            )
+        )
+        out.append(
+            f'<rect class="rail" x="{BAR_LEFT:g}" y="{y:g}" width="{room:g}" height="20" rx="3"/>'
+        )
+        if share:
+            wide = max(share * room, 2)
+            out.append(
+                f'<rect class="{word}" x="{BAR_LEFT:g}" y="{y:g}" width="{wide:.1f}" '
+                'height="20" rx="3"/>'
+            )
+        out.append(
+            _format_text(
+                BAR_LEFT + room + 48,
+                y + 15,
+                percent,
+                "percent",
+                "end",
+            )
+        )
+        out.append(_format_text(BAR_LEFT + room + 60, y + 15, bar.remark, "tick"))
+    return out
+
+
+def _wrap_note(note: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(note, NOTE_CHARS)
+
+
+def _format_text(
+    x: float,
+    y: float,
+    text: str,
+    word: str,
+    anchor: str = "start",
+) -> str:
+    place = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text class="{word}" x="{x:.1f}" y="{y:.1f}"{place}>{escape(text)}</text>'

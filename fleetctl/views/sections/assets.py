@@ -1,0 +1,186 @@
+"""Cells of kinds that run no work themselves: volumes, functions, endpoints, providers, budgets,
+secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fleetctl.common.text import HOUR_S, escape_line, format_money, format_scalar, shorten_text
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.views.objects import NONE, View, as_mapping, explain_status
+from fleetctl.views.store_reading import StoreReading
+
+# A sentence in a table is a pointer; `describe` has the whole sentence.
+WHY_CHARS_MAX = 80
+
+
+def provider_cell(seen: View, _now_s: float) -> str:
+    return escape_line(str(seen.spec().get("provider") or DEFAULT_PROVIDER))
+
+
+def slots_cell(seen: View, _now_s: float) -> str:
+    """Returns `5/10` sandboxes; `5` without a limit."""
+    slots = seen.map("slots")
+    limit = slots.get("limit")
+    used = format_scalar(slots.get("used", 0))
+    if limit is None:
+        return used
+    return f"{used}/{format_scalar(limit)}"
+
+
+def creates_cell(seen: View, _now_s: float) -> str:
+    most = as_mapping(seen.spec().get("limits")).get("createsPerMinute")
+    if most is None:
+        return NONE
+    return f"{format_scalar(most)}/min"
+
+
+def spend_cell(seen: View, _now_s: float) -> str:
+    """Returns `$1.20/$2.00` an hour; `+3?` for three sandboxes of unknown price."""
+    spend = seen.map("spend")
+    most = as_mapping(seen.spec().get("breaker")).get("maxSpendPerHour")
+    now = spend.get("usdPerHour", 0.0)
+    unpriced = spend.get("unpriced")
+    return (
+        (format_money(now) if isinstance(now, (int, float)) else NONE)
+        + (f"+{format_scalar(unpriced)}?" if unpriced else "")
+        + (f"/{format_money(most)}" if isinstance(most, (int, float)) else "")
+    )
+
+
+def format_value(value: object) -> str:
+    """Returns a value of a status or a spec, as it is."""
+    return escape_line(format_scalar(value))
+
+
+def format_amount(value: object) -> str:
+    """Returns `$4.20`; `?` for an amount that is not known, such as that of a live run without a
+    limit of time."""
+    return format_money(value) if isinstance(value, (int, float)) else "?"
+
+
+def why_cell(seen: View, _now_s: float) -> str:
+    return escape_line(shorten_text(explain_status(seen), WHY_CHARS_MAX)) or NONE
+
+
+def full_cell(seen: View, _now_s: float) -> str:
+    """Returns the reason why no new run starts there; empty when one can."""
+    return escape_line(shorten_text(seen.text("message"), WHY_CHARS_MAX)) or NONE
+
+
+def state_cell(seen: View, _now_s: float) -> str:
+    """Returns the state of a Budget, which has a word of its own for it."""
+    return escape_line(seen.text("state") or seen.phase)
+
+
+def servers_cell(seen: View, _now_s: float) -> str:
+    """Returns `2/3`: two of its three servers respond."""
+    servers = endpoint_servers(seen)
+    declared = seen.spec().get("servers")
+    ready = sum(it.get("state") == "Ready" for it in servers)
+    return f"{ready}/{len(declared) if isinstance(declared, list) else len(servers)}"
+
+
+def answered_cell(seen: View, _now_s: float) -> str:
+    """Returns the 95th percentile of its recent response times."""
+    spent = seen.map("latency").get("answerMsP95")
+    if isinstance(spent, (int, float)):
+        return f"{spent:.0f}ms"
+    return NONE
+
+
+def cap_cell(seen: View, _now_s: float) -> str:
+    most = seen.spec().get("maxCost")
+    if isinstance(most, (int, float)):
+        return format_money(most)
+    return NONE
+
+
+def period_cell(seen: View, _now_s: float) -> str:
+    return escape_line(str(seen.spec().get("period") or "month"))
+
+
+def selector_cell(seen: View, _now_s: float) -> str:
+    chosen = as_mapping(seen.spec().get("selector"))
+    return escape_line(",".join(f"{key}={value}" for key, value in chosen.items())) or "all"
+
+
+def deletion_cell(seen: View, _now_s: float) -> str:
+    return escape_line(str(seen.spec().get("deletionPolicy") or "Retain"))
+
+
+def gpu_cell(seen: View, _now_s: float) -> str:
+    """Returns `H100:1 A100:1`, the preferred one first."""
+    gpu = as_mapping(seen.spec().get("resources")).get("gpu")
+    return (
+        escape_line(" ".join(_list_names(gpu if isinstance(gpu, list) else [gpu] if gpu else [])))
+        or NONE
+    )
+
+
+def containers_cell(seen: View, _now_s: float) -> str:
+    """Returns `0-8`; `0-` where only the jobs' parallelism limits them."""
+    spec = seen.spec()
+    most = spec.get("maxContainers", 1 if "port" in spec else None)
+    least = format_scalar(spec.get("minContainers", 0))
+    return f"{least}-{'' if most is None else format_scalar(most)}"
+
+
+def warm_cell(seen: View, _now_s: float) -> str:
+    """Returns the cost of its warm containers."""
+    return per_hour(seen) or NONE
+
+
+def per_hour(seen: View) -> str:
+    """Returns `$63.20`; `unknown`; empty without warm containers that cost."""
+    warm = as_mapping(seen.status.get("warm"))
+    rate = warm.get("usdPerSecond")
+    known = isinstance(rate, (int, float))
+    return "" if not warm else format_money(rate * HOUR_S) if known else "unknown"  # type: ignore[operator]
+
+
+def endpoint_servers(seen: View) -> Sequence[Mapping[str, object]]:
+    """Returns the servers as its gateway last found them."""
+    servers = seen.status.get("servers")
+    if isinstance(servers, list):
+        return [as_mapping(it) for it in servers]
+    return []
+
+
+def secret_cell(seen: View, _now_s: float) -> str:
+    """Returns the source of a secret's values; never the values, which the store does not have."""
+    spec = seen.spec()
+    found = [f"env:{name}" for name in _list_names(spec.get("fromEnv"))]
+    found += [f"file:{name}" for name in _list_names(spec.get("fromFile"))]
+    if spec.get("fromProvider"):
+        found.append("provider")
+    return escape_line(",".join(found) or NONE)
+
+
+def _list_names(value: object) -> list[str]:
+    if isinstance(value, (list, dict)):
+        return [str(name) for name in value]
+    return []
+
+
+def provider_lines(
+    seen: View,
+    _reading: StoreReading,
+    _now_s: float,
+) -> Iterator[tuple[str, str]]:
+    slots = seen.map("slots")
+    spend = seen.map("spend")
+    used = slots.get("used")
+    limit = slots.get("limit")
+    if isinstance(used, int):
+        most = f" of {limit}" if isinstance(limit, int) else ""
+        yield "In use", f"{used}{most} sandboxes"
+    rate = spend.get("usdPerHour")
+    unpriced = spend.get("unpriced")
+    if isinstance(rate, (int, float)):
+        dark = unpriced if isinstance(unpriced, int) else 0
+        yield (
+            "Spend",
+            f"{format_money(rate)}/h now"
+            + (f", {dark} of them at an unknown price" if dark else ""),
+        )

@@ -1,0 +1,176 @@
+"""Texts on queues: cells of their list, the order of waiting objects, and an estimate of an
+object's start. Computed on request from the statuses of all waiting objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.common.text import and_more, count_noun, escape_line, format_age
+from fleetctl.specs.values.namespaces import object_key
+from fleetctl.views.objects import as_mapping, parse_document
+
+if TYPE_CHECKING:
+    from fleetctl.controllers.queues.queue_state import QueuedObject
+    from fleetctl.views.objects import View
+    from fleetctl.views.store_reading import StoreReading
+
+SHOWN_MAX = 10
+CELLS_MAX = 40
+NONE = "-"
+
+
+class QueueWaiters(NamedTuple):
+    """All objects that wait in a queue, in their order; left: by uid, how many runs each has yet to
+    start. run_s: median seconds of a run; None: no run has ended.
+    """
+
+    order: list[QueuedObject]
+    left: Mapping[str, int]
+    run_s: float | None
+    at_once: int
+
+
+def waiting_in(queue: View, reading: StoreReading) -> QueueWaiters:
+    """Returns the waiting objects; costs as much as there are unfinished objects."""
+    # Imported here: lists, which have some tens of milliseconds, do without.
+    from statistics import median
+
+    from fleetctl.controllers.queues.queue_position import in_order, rules_in, waiter_in
+
+    rules = rules_in(queue.resource.name, queue.spec())
+    waiters = []
+    left = {}
+    for row in reading.waiting():
+        status = parse_document(row.status)
+        key = object_key(row.kind, row.name, row.namespace)
+        waiter = waiter_in(row.uid, key, row.namespace, status)
+        if waiter is not None and waiter.queue == queue.resource.name:
+            waiters.append(waiter)
+            left[row.uid] = _count_left(status)
+    shares = {
+        name: [float(it) for it in used] if isinstance(used, list) else []
+        for name, used in queue.map("shares").items()
+    }
+    fitting = {name: it for name, it in shares.items() if len(it) == len(rules.quotas)}
+    took_s = reading.durations_in_queue(queue.resource.name)
+    order = in_order(rules, fitting, waiters)
+    return QueueWaiters(order, left, median(took_s) if took_s else None, queue.count("running"))
+
+
+def format_queue_position(seen: View, reading: StoreReading) -> str:
+    """Returns `gpu, position 3 of 12, about 2h until it starts`; empty where it is in no queue."""
+    stands = seen.map("queued")
+    if not stands:
+        return ""
+    name = str(stands.get("queue"))
+    priority = stands.get("priority")
+    parts = [name, *([f"priority {priority}"] if priority else [])]
+    if "waitingSince" not in stands or seen.over:
+        return escape_line(", ".join(parts))
+    queue = reading.queue(name)
+    if queue is None:
+        return escape_line(", ".join([*parts, "which is not there"]))
+    from fleetctl.controllers.queues.queue_position import find_position, waits_s
+
+    found = waiting_in(queue, reading)
+    standing = find_position(found.order, seen.resource.uid, found.left)
+    if standing is None:
+        return escape_line(", ".join(parts))
+    parts.append(f"position {standing.position} of {standing.of}")
+    next_ = "next run" if seen.count("active") else "first run"
+    until_s = waits_s(standing, at_once=found.at_once, run_s=found.run_s)
+    unknown = f"its {next_} at an unknown time: no run of the queue has ended yet"
+    parts.append(unknown if until_s is None else f"its {next_} in about {format_age(until_s)}")
+    return escape_line(", ".join(parts))
+
+
+def queue_lines(
+    seen: View,
+    reading: StoreReading,
+    _now_s: float,
+) -> Iterator[tuple[str, str]]:
+    """Yields (label, text) of each line of `describe queue/x`."""
+    for quota in _list_quotas(seen):
+        yield str(quota.get("resource")), _quota_text(quota)
+    namespaces = [
+        f"{name} {'/'.join(_format_figure(it) for it in used if isinstance(it, (int, float)))}"
+        for name, used in seen.map("shares").items()
+        if isinstance(used, list)
+    ]
+    if seen.spec().get("fairShare") is not None and namespaces:
+        yield "Shares", and_more(namespaces, most=SHOWN_MAX)
+    yield "Running", count_noun(seen.count("running"), "run")
+    if not seen.count("waiting"):
+        yield "Waiting", "nobody"
+        return
+    found = waiting_in(seen, reading)
+    for at, waiter in enumerate(found.order[:SHOWN_MAX]):
+        rank = f" priority {waiter.priority}" if waiter.priority else ""
+        yield ("" if at else "Waiting"), f"{at + 1}. {waiter.key}{rank}"
+    if len(found.order) > SHOWN_MAX:
+        yield "", f"and {len(found.order) - SHOWN_MAX} more"
+
+
+def used_cell(seen: View, _now_s: float) -> str:
+    """Returns `gpu/A100 6/8, usdPerHour 3.2/12`; a `+` marks the borrowed part."""
+    shown = [f"{_format_name(it)} {_quota_short(it)}" for it in _list_quotas(seen)]
+    return escape_line(", ".join(shown)) or NONE
+
+
+def borrowed_cell(seen: View, _now_s: float) -> str:
+    shown = [
+        f"{_format_name(it)} {_format_figure(it.get('borrowed'))}"
+        for it in _list_quotas(seen)
+        if it.get("borrowed")
+    ]
+    return escape_line(", ".join(shown)) or NONE
+
+
+def cohort_cell(seen: View, _now_s: float) -> str:
+    return escape_line(str(seen.spec().get("cohort") or NONE))
+
+
+def strategy_cell(seen: View, _now_s: float) -> str:
+    return escape_line(str(seen.spec().get("strategy") or "BestEffortFIFO"))
+
+
+def _list_quotas(seen: View) -> list[Mapping[str, object]]:
+    found = seen.status.get("quotas")
+    if isinstance(found, list):
+        return [as_mapping(it) for it in found]
+    return []
+
+
+def _format_name(quota: Mapping[str, object]) -> str:
+    provider = quota.get("provider")
+    return f"{quota.get('resource')}" + (f" on {provider}" if provider else "")
+
+
+def _quota_short(quota: Mapping[str, object]) -> str:
+    return f"{_format_figure(quota.get('used'))}/{_format_figure(quota.get('nominal'))}"
+
+
+def _quota_text(quota: Mapping[str, object]) -> str:
+    provider = f" on {quota['provider']}" if quota.get("provider") else ""
+    text = (
+        f"{_format_figure(quota.get('used'))} of {_format_figure(quota.get('nominal'))}{provider}"
+    )
+    borrowed = quota.get("borrowed")
+    return text + (f", {_format_figure(borrowed)} of it borrowed" if borrowed else "")
+
+
+def _format_figure(value: object) -> str:
+    if isinstance(value, (int, float)):
+        return f"{round(value, 2):g}"
+    return "?"
+
+
+def _count_left(status: Mapping[str, object]) -> int:
+    """Returns runs that it has yet to start; one where that is unknown."""
+    total = status.get("total")
+    if not isinstance(total, int):
+        return 1
+    begun = (status.get(key) for key in ("succeeded", "failed", "stopped", "active"))
+    return max(1, total - sum(it for it in begun if isinstance(it, int)))

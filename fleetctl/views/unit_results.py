@@ -1,0 +1,116 @@
+"""The results of an object's units, a row for every unit that has run, by index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+
+from fleetctl.controllers.history.metrics.front import ParetoFront
+from fleetctl.controllers.trials.scores import sign_value
+from fleetctl.views.objects import SUCCEEDED, View, as_mapping, parse_document
+from fleetctl.views.store_reading import StoreReading
+from fleetctl.views.tasks import CACHED, Task, wandb_run
+
+
+def result_rows(
+    seen: View,
+    reading: StoreReading,
+    *,
+    begin: int = 0,
+) -> Iterator[dict[str, object]]:
+    """Yields rows of tasks that the newest spec has, from an index on; those of a larger, older one
+    are left out."""
+    names = metric_names(seen)
+    total = seen.status.get("total") if seen.current else None
+    listed = "unwantedIndexes" in seen.status  # not by a controller of an older version
+    for one in reading.tasks(seen, results=True, begin=begin):
+        if not listed and isinstance(total, int) and one.run.index >= total:
+            return
+        if not one.wanted and seen.current:
+            continue
+        row = _build_row(one)
+        if place := wandb_run(one, seen):
+            row["wandb"] = place
+        values = {name: _find_value(one, row, name, reading) for name in names}
+        if len(names) == 1:
+            (name,) = names
+            known = values[name]
+            row["metric"] = None if known is None else {"name": name, "value": known}
+        elif names:
+            row["metrics"] = values
+        yield row
+
+
+def metric_goals(seen: View) -> list[tuple[str, str]]:
+    """Returns (name, goal) of a sweep's metrics: of its only one, or of several; empty else."""
+    several = seen.status.get("metrics")
+    found = several if isinstance(several, list) else [seen.map("metric")]
+    parts = [as_mapping(it) for it in found]
+    return [(str(it["name"]), str(it.get("goal"))) for it in parts if it.get("name")]
+
+
+def metric_names(seen: View) -> list[str]:
+    return [name for name, _ in metric_goals(seen)]
+
+
+def metric_values(row: Mapping[str, object]) -> Mapping[str, object]:
+    """Returns the metrics of a row, by name; None for a missing one."""
+    metric = as_mapping(row.get("metric"))
+    if metric:
+        return {str(metric["name"]): metric["value"]}
+    return as_mapping(row.get("metrics"))
+
+
+def front_of(rows: Iterable[Mapping[str, object]], goals: Sequence[tuple[str, str]]) -> list[int]:
+    """Returns indexes of the trials that no other one beats, the best in the first metric first:
+    from those that succeeded under the present spec with a number for each metric.
+    """
+    front = ParetoFront()
+    for row in rows:
+        values = [metric_values(row).get(name) for name, _ in goals]
+        numbers = [it for it in values if isinstance(it, (int, float)) and isfinite(it)]
+        counts = row["state"] in (SUCCEEDED, CACHED) and not row["outdated"]
+        if counts and len(numbers) == len(goals):
+            pairs = zip(numbers, goals, strict=True)
+            front.add(
+                int(str(row["index"])), tuple(sign_value(it, goal) for it, (_, goal) in pairs)
+            )
+    return [index for index, _ in front]
+
+
+def _find_value(
+    one: Task,
+    row: Mapping[str, object],
+    name: str,
+    reading: StoreReading,
+) -> float | None:
+    value = _read_score(row["result"], name)
+    if value is None:
+        return reading.last_metric(one.run.name, name)
+    return value
+
+
+def _read_score(result: object, name: str) -> float | None:
+    """Returns `name` in the result, as a field or else as a dotted path: the value that the sweep
+    itself compares."""
+    value: object = as_mapping(result).get(name)
+    if value is None:
+        value = result
+        for part in name.split("."):
+            value = as_mapping(value).get(part)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    return None
+
+
+def _build_row(one: Task) -> dict[str, object]:
+    return {
+        "index": one.run.index,
+        "params": parse_document(one.run.params),
+        "state": one.state,
+        "attempts": one.attempts,
+        "content": one.run.content or None,
+        "outdated": one.outdated,
+        "result": None if one.result is None else json.loads(one.result),
+    }

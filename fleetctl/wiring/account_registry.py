@@ -1,0 +1,161 @@
+"""Opens the store, and builds the parts that each provider's package names, when they are needed.
+
+Of each sort of provider there may be several accounts, each a backend with a client of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from fleetctl.common.clock import Clock
+from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
+from fleetctl.providers.contract.account import Account, Lookup, account_of, built_in
+from fleetctl.providers.contract.base import Backend, Notify
+from fleetctl.providers.contract.diagnostics import Check, CheckResult
+from fleetctl.providers.contract.exec import Entering
+from fleetctl.providers.contract.orphans import Orphans
+from fleetctl.providers.contract.session import OpenSession
+from fleetctl.providers.contract.volume_files import VolumeFiles
+from fleetctl.specs.builtin import BUILT_IN, SORTS
+from fleetctl.stores.base import Store
+from fleetctl.wiring.plugins import import_part, plugin_of
+
+
+def open_store(home: Path, clock: Clock) -> Store:
+    """Becomes the writer of the store below `home`. Raises StoreError when another one is."""
+    from fleetctl.stores.sqlite.store import open_store as open_sqlite
+
+    return open_sqlite(home, clock)
+
+
+class AccountRegistry:
+    """The providers of one process: the built-in ones, and one for each further account.
+
+    notify: receives events of runs; None where no run is started. environ: the variables with their
+    credentials; the environment of this process, unless another shell is searched too.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        store_id: str,
+        notify: Notify | None = None,
+        environ: Lookup = os.environ.get,
+    ) -> None:
+        self._home = home
+        self._store_id = store_id
+        self._notify: Notify = notify or (lambda _run: None)
+        self._environ = environ
+        self._now = {name: built_in(name) for name in BUILT_IN}
+        self.backends = {name: self._made(name) for name in BUILT_IN}
+
+    def open(self, name: str, spec: Mapping[str, object]) -> Backend:
+        """Returns the backend of a Provider object, whose account is from now on that of the spec.
+        Makes no request.
+        """
+        self._now[name] = account_of(name, spec, self._environ)
+        if name not in self.backends:
+            self.backends[name] = self._made(name)
+        return self.backends[name]
+
+    def restore(self, name: str) -> None:
+        """Restores the defaults of a built-in provider."""
+        self._now[name] = built_in(name)
+
+    def orphans(self, name: str) -> Orphans:
+        """Returns the orphan sandboxes known to a provider of this process."""
+        return orphans_of(self._now[name], self._home)
+
+    async def close(self) -> None:
+        for backend in self.backends.values():
+            await backend.close()
+
+    def _made(self, name: str) -> Backend:
+        sort = self._now[name].sort
+        account = {"account": lambda: self._now[name]} if SORTS[sort].accounts else {}
+        make = import_part(plugin_of(sort).backend)
+        built = make(self._home, store_id=self._store_id, notify=self._notify, **account)
+        return cast(Backend, built)
+
+
+def shows_volumes(sort: str) -> bool:
+    """Returns true for a provider that lists the files of a volume without a sandbox. Imports no
+    SDK.
+    """
+    return plugin_of(sort).lists_volumes
+
+
+def volume_files(
+    account: Account,
+    home: Path,
+    *,
+    store_id: str = "",
+) -> VolumeFiles:
+    """Returns the files of a provider's volumes. store_id: read from the store below `home` where
+    it is not given.
+    """
+    from fleetctl.stores.read.reader import Reader
+
+    if not store_id:
+        with Reader(home) as reader:
+            store_id = reader.store_id()
+    files = _load_part(account.sort, plugin_of(account.sort).volume_files, "no volumes")
+    built = files(home, account, store_id=store_id)
+    return cast(VolumeFiles, built)
+
+
+def orphans_of(account: Account, home: Path) -> Orphans:
+    """Returns the orphan sandboxes known to a provider."""
+    return cast(Orphans, import_part(plugin_of(account.sort).orphans)(home, account))
+
+
+def find_entering(account: Account, home: Path) -> Entering:
+    """Returns the access to sandboxes of a provider."""
+    into = _load_part(account.sort, plugin_of(account.sort).exec, "no sandbox to enter")
+    return cast(Entering, into(home, account))
+
+
+async def check_providers(home: Path, accounts: Sequence[Account]) -> list[CheckResult]:
+    """Returns the findings of each provider about this machine and its account; all run at once."""
+    checks = [cast(Check, import_part(plugin_of(account.sort).check)) for account in accounts]
+    asked = (check(home, account) for check, account in zip(checks, accounts, strict=True))
+    return [finding for findings in await asyncio.gather(*asked) for finding in findings]
+
+
+def session_opener(provider: str) -> OpenSession:
+    """Returns the opener of sessions for an interpreter. Imports the provider's SDK; raises Refused
+    when it is not installed.
+    """
+    if provider not in SORTS or not plugin_of(provider).session:
+        having = (name for name in BUILT_IN if plugin_of(name).session)
+        known = ", ".join(f"`{name}`" for name in sorted(having))
+        raise Refused(
+            f"`{provider}` is not a provider that interpreters run on; there is {known}",
+            hint="pass provider=... or set FLEETCTL_PROVIDER",
+        )
+    try:
+        return cast(OpenSession, import_part(plugin_of(provider).session))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "fleetctl":
+            raise
+        raise Refused(
+            f"provider `{provider}` needs the package `{error.name}`, which is not installed",
+            hint=install_hint(provider),
+        ) from error
+
+
+def _load_part(
+    sort: str,
+    where: str,
+    lacking: str,
+) -> Callable[..., object]:
+    """Returns an optional part of a provider. Raises Refused where this provider lacks it."""
+    if not where:
+        raise Refused(f"provider `{sort}` has {lacking}", hint="name another provider")
+    return import_part(where)

@@ -1,0 +1,41 @@
+"""Provider `ssh` against the suite of all providers: Debian's OpenSSH server on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetctl.specs.blocks.template import Template
+from tests.contracts.provider_suite import ProviderSuite
+from tests.contracts.provider_worlds import World, command
+from tests.contracts.ssh_worlds import SshWorld
+from tests.machines.ssh_server import SshServer
+
+pytestmark = pytest.mark.needs("sshd")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    with SshServer(tmp_path_factory.mktemp("sshd") / "server") as one:
+        yield one
+
+
+class TestSsh(ProviderSuite):
+    whole = False
+    test_a_task_reaches_the_hosts_of_its_network_alone = None  # refused
+    # Their reader of volumes takes the built-in account, which has no hosts.
+    test_a_file_of_a_volume_is_a_task_that_reads_it_there = None
+    test_a_chunk_of_a_volume_has_a_path_a_line = None
+    test_only_a_changed_file_of_a_volume_is_another_task = None
+
+    @pytest.fixture(autouse=True)
+    def _server(self, server: SshServer) -> None:
+        self.server = server
+
+    def world(self, tmp_path: Path) -> World:
+        return SshWorld(tmp_path, self.server)
+
+    def refused(self) -> Template:
+        return command("true", resources={"gpu": "NoSuchGpu:1"})

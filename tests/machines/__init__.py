@@ -1,0 +1,1 @@
+"""Machines for tests, on loopback: Debian's own SSH server and Slurm."""

@@ -1,0 +1,180 @@
+"""Provider `slurm` on a real Slurm: why jobs wait, how they end, what the scheduler is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Alive
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.exec import ExecStreams, ExecTarget
+from fleetctl.providers.slurm.slurm_check import check_slurm
+from fleetctl.providers.slurm.slurm_creator import batch_options
+from fleetctl.providers.slurm.slurm_exec import SlurmEntering
+from fleetctl.providers.slurm.slurm_provider import SlurmProvider
+from fleetctl.specs.blocks.machines import SlurmSettings
+from tests.contracts.provider_worlds import python, script
+from tests.contracts.slurm_worlds import SlurmWorld
+from tests.machines.slurm_cluster import SlurmCluster
+
+# Its nodes take tens of seconds from state to state, and a busy machine tells them down.
+pytestmark = [
+    pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged"),
+    pytest.mark.only_all(reason="a real Slurm of three nodes"),
+]
+WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    place = tmp_path_factory.mktemp("slurm") / "cluster"
+    with SlurmCluster(place) as one, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "SLURM_CONF", str(one.config))
+        yield one
+
+
+def play(
+    directory: Path, cluster: SlurmCluster, tale: Callable[[SlurmWorld], Awaitable[None]]
+) -> None:
+    async def whole() -> None:
+        world = SlurmWorld(directory, cluster)
+        try:
+            await tale(world)
+        finally:
+            await world.close()
+
+    asyncio.run(whole())
+
+
+def job_of(handle: str) -> str:
+    return handle.partition("/")[0]
+
+
+def test_fields_of_a_template_are_options_of_sbatch() -> None:
+    settings = SlurmSettings.model_validate(
+        {"sharedDir": "/s", "partition": "gpu", "account": "lab", "options": ["--nice=10"]}
+    )
+    asked = {"cpu": 1.5, "memory": "2Gi", "gpu": "A100:2"}
+    template = script("true", resources=asked, timeoutSeconds=600)
+    assert batch_options(template, settings, reusable=False) == [
+        *("--partition=gpu", "--account=lab", "--cpus-per-task=2", "--mem=2048M"),
+        *("--gres=gpu:a100:2", "--time=16", "--signal=B:TERM@40", "--nice=10"),
+    ]
+
+
+def test_a_job_that_waits_says_why_in_words(tmp_path: Path, cluster: SlurmCluster) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        cluster.run("scontrol", "update", "PartitionName=debug", "State=DOWN")
+        try:
+            with pytest.raises(Unavailable) as caught:
+                await world.provider.start(world.order())
+        finally:
+            cluster.run("scontrol", "update", "PartitionName=debug", "State=UP")
+        assert caught.value.reason == "Queued"
+        assert "is pending: its partition is down (PartitionDown)" in str(caught.value)
+        assert (await world.run(python("pass"))).ok  # the same job, once it may run
+
+    play(tmp_path, cluster, tale)
+
+
+def test_a_cancelled_job_is_lost_by_that_name(tmp_path: Path, cluster: SlurmCluster) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        ref = await world.start(python(WAITS))
+        await world.log_holds(ref, b"begun")
+        box = ref.handle.partition("/")[2].partition("@")[0]
+        pid = int((world.root / "boxes" / box / "state" / "supervisor").read_text())
+        os.kill(pid, 9)
+        cluster.run("scancel", job_of(ref.handle))
+        seen = await world.lost(ref)
+        assert f"job {job_of(ref.handle)} was cancelled" in seen.message  # type: ignore[union-attr]
+
+    play(tmp_path, cluster, tale)
+
+
+def test_a_job_whose_end_was_asked_for_by_slurm_ends_its_task_in_order(
+    tmp_path: Path, cluster: SlurmCluster
+) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        text = "trap 'echo saved; exit 0' TERM; echo begun; sleep 600 & wait"
+        ref = await world.start(script(text))
+        await world.log_holds(ref, b"begun")
+        cluster.run("scancel", "--batch", "--signal=TERM", job_of(ref.handle))
+        seen = await world.lost(ref)
+        assert seen.reason == "SandboxEnded"  # type: ignore[union-attr]
+        assert await world.log(ref) == b"begun\nsaved\n"
+
+    play(tmp_path, cluster, tale)
+
+
+def test_work_goes_on_while_the_scheduler_restarts(tmp_path: Path, cluster: SlurmCluster) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        go = tmp_path / "go"
+        text = f"echo begun; while [ ! -e {go} ]; do sleep 0.1; done; echo done"
+        ref = await world.start(script(text))
+        await world.log_holds(ref, b"begun")
+        cluster.kill("ctld")
+        go.touch()
+        await world.log_holds(ref, b"done")
+        seen = await world.see(ref)
+        assert seen is None or isinstance(seen, Alive), seen
+        cluster.start("slurmctld")
+        assert (await world.ended(ref)).ok
+        cluster.await_nodes()  # until then it cancels what it sends to a node
+
+    play(tmp_path, cluster, tale)
+
+
+def test_many_tasks_share_an_allocation_and_few_commands(
+    tmp_path: Path, cluster: SlurmCluster
+) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        count = 20
+        first = await world.start(python("SUBMIT(n=0)"), reusable=True)
+        assert (await world.ended(first)).sandbox_open
+        assert isinstance(world.provider, SlurmProvider)
+        queue = world.provider._login.queue
+        before = queue.commands
+        for number in range(1, count):
+            changes = {"run": f"run-{number}", "sandbox": "run-0", "reusable": number < count - 1}
+            seen = await world.ended(await world.start(python("SUBMIT(n=1)"), **changes))
+            assert seen.ok, seen
+        assert queue.commands - before < count
+
+    play(tmp_path, cluster, tale)
+
+
+def test_a_command_beside_a_task_joins_its_allocation(
+    tmp_path: Path, cluster: SlurmCluster
+) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        text = "echo 7 >note; echo begun; sleep 600"
+        ref = await world.start(script(text), run=f"run-{token_hex(4)}")
+        await world.log_holds(ref, b"begun")
+        entering = SlurmEntering(
+            world.directory / "home", Account("slurm", "slurm", settings=world.settings)
+        )
+        out: list[bytes] = []
+        streams = ExecStreams(None, out.append, lambda _: None)
+        words = ("sh", "-c", "cat note; echo $SLURM_JOB_ID; exit 5")
+        target = ExecTarget(ref.run, ref.sandbox, ref.handle)
+        assert await entering.execute(target, words, streams) == 5
+        assert b"".join(out) == f"7\n{job_of(ref.handle)}\n".encode()
+        await entering.close()
+
+    play(tmp_path, cluster, tale)
+
+
+def test_doctor_tells_what_a_cluster_has(tmp_path: Path, cluster: SlurmCluster) -> None:
+    account = Account("hpc", "slurm", settings={"sharedDir": str(tmp_path / "shared")})
+    [seen] = asyncio.run(check_slurm(tmp_path / "home", account))
+    assert seen.ok, seen
+    # A node may still be completing a job of before.
+    assert sum(int(it) for it in re.findall(r"debug\*: (\d+) ", seen.says)) == 3
+    assert "2 cores, gpu:a100:2" in seen.says

@@ -1,0 +1,48 @@
+"""Holds names, prose, messages and files of the product below their ceilings.
+
+The ceilings of prose are those of code bases that the field reads: 0.2 to 5 of each word in a
+thousand. Those of names and files are what the tree has; `dense`, tokens a code line, is to be 6.9.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.style.measures import Measured, measure_code, measure_docs, private_words
+
+CODE = {
+    "twins": 0.5, "one-word": 10.0, "small": 20.0, "same-file": 3, "dense": 6.9,
+    "what": 1.0, "told": 1.5, "nobody": 5.0, "of-it": 1.0, "of-opener": 0.2, "who": 0.3,
+    "people": 0.5, "anew": 0.7, "place": 0.5,
+}  # fmt: skip
+DOCS = {
+    "what": 1.0, "told": 1.5, "nobody": 5.0, "of-it": 1.0, "of-opener": 0.2, "who": 0.3,
+    "people": 0.5, "anew": 0.7, "place": 0.6,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def code() -> Measured:
+    return measure_code()
+
+
+@pytest.fixture(scope="module")
+def docs() -> Measured:
+    return measure_docs()
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_the_code_stays_below_its_ceiling(code: Measured, name: str) -> None:
+    hint = f"`python -m tests.style {name}` lists what it finds"
+    assert code.values[name] <= CODE[name], hint
+
+
+@pytest.mark.parametrize("name", DOCS)
+def test_the_pages_stay_below_their_ceiling(docs: Measured, name: str) -> None:
+    hint = f"`python -m tests.style --docs {name}` lists what it finds"
+    assert docs.values[name] <= DOCS[name], hint
+
+
+def test_no_message_has_a_private_word() -> None:
+    """In messages, hints, help and descriptions; `PRIVATE` has the words."""
+    assert private_words() == []

@@ -1,0 +1,41 @@
+"""What a sandbox may reach."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fleetctl.providers.contract.account import built_in
+from fleetctl.providers.daytona import daytona_preflight as daytona
+from fleetctl.providers.local import local_preflight as local
+from fleetctl.providers.modal import modal_preflight as modal
+from fleetctl.specs.blocks.network import Network
+from fleetctl.specs.blocks.template import Template
+
+
+def test_blocks_and_hosts_are_told_apart() -> None:
+    network = Network(allow=("10.0.0.0/8", "pypi.org", "fd00::/8", "*.pypi.org"))
+    assert (network.blocks, network.hosts) == (
+        ["10.0.0.0/8", "fd00::/8"],
+        ["pypi.org", "*.pypi.org"],
+    )
+
+
+@pytest.mark.parametrize("entry", ["10.0.0.1/8", "https://pypi.org", "a,b.org", "localhost", "*"])
+def test_what_is_neither_is_refused(entry: str) -> None:
+    with pytest.raises(ValueError, match="is not a block"):
+        Network(allow=(entry,))
+
+
+def test_who_cannot_restrict_it_says_so_before_anything_is_stored(tmp_path: Path) -> None:
+    plain = {"command": ["true"], "network": {}}
+    found = asyncio.run(local.find_obstacle(Template.model_validate(plain), tmp_path))
+    assert found is not None and found.field == ("network",)
+    function = Template.model_validate({**plain, "runtime": "function"})
+    found = modal.find_obstacle(function, built_in("modal"))
+    assert found is not None and found.field == ("network",)
+    cloned = {**plain, "source": {"git": {"url": "https://example.org/x.git"}}}
+    found = daytona.find_obstacle(Template.model_validate(cloned), built_in("daytona"))
+    assert found is not None and "`source.git`" in found.hint
