@@ -29,6 +29,8 @@ PACKAGES = {
     "git-lfs": "git-lfs",
     "node": "nodejs",
     "npm": "npm",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
     "munged": "munge",
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",

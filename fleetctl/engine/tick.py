@@ -93,6 +93,7 @@ class Ticks:
                         self._pass(uid, now_s)
                 self._records.write()
                 self._state.store.events.record(self._state.events)
+                decided_at_s = self._state.clock.now_s()
         except StoreError as error:
             self._state.figures.tick_failures += 1
             log.error("store write failed", extra={"error": str(error)})
@@ -109,7 +110,9 @@ class Ticks:
             return
         self._tries = 0
         self._state.figures.ticks += 1
-        self._state.figures.tick_s += self._state.clock.now_s() - now_s
+        committed_at_s = self._state.clock.now_s()
+        self._state.figures.tick_s += committed_at_s - now_s
+        self._state.figures.commit_s += committed_at_s - decided_at_s
         self._state.events.clear()
         begins, self._records.begins = self._records.begins, set()
         for uid in dict.fromkeys([*done, *sorted(begins)]):

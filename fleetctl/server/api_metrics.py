@@ -1,5 +1,5 @@
 """The server's `/metrics` for Prometheus, by its official client. The names and labels are stable;
-docs/reference/metrics.md has them all.
+docs/reference/server-metrics.md has them all.
 
 Read from the store at each scrape, and from the controller's own figures where one runs; a scrape
 starts no controller and asks no provider.
@@ -220,7 +220,11 @@ def _list_controller(figures: Mapping[str, object]) -> Iterator[Metric]:
             "fleetctl_tick_seconds_total",
             "Seconds that these took, their commits included.",
         ),
-        "tickFailures": ("fleetctl_tick_failures_total", "Those of them that were undone."),
+        "tickFailures": ("fleetctl_tick_failures_total", "Turns that were undone."),
+        "commitSeconds": (
+            "fleetctl_commit_seconds_total",
+            "Seconds until the turns' transactions were durable.",
+        ),
     }
     for key, (name, words) in names.items():
         value = figures.get(key)
@@ -230,8 +234,17 @@ def _list_controller(figures: Mapping[str, object]) -> Iterator[Metric]:
     if isinstance(due, int):
         yield _gauge("fleetctl_due_objects", "Objects that the loop will look at.", (), {(): due})
     calls = as_mapping(figures.get("calls"))
+    orphans = as_mapping(figures.get("orphans"))
+    # With a zero for each provider: Prometheus sees no increase in a series that begins with 1.
+    yield _counter(
+        "fleetctl_orphans_ended_total",
+        "Sandboxes of this fleet without a record, which the sweep found and ended.",
+        ("provider",),
+        {(provider,): _as_float(orphans.get(provider)) for provider in calls},
+    )
     for key, name, words in (
         ("calls", "fleetctl_provider_calls_total", "Calls of a provider's API."),
+        ("seconds", "fleetctl_provider_call_seconds_total", "Seconds that these calls took."),
         (
             "limited",
             "fleetctl_provider_rate_limited_total",
@@ -240,10 +253,13 @@ def _list_controller(figures: Mapping[str, object]) -> Iterator[Metric]:
         ("failed", "fleetctl_provider_unavailable_total", "Those of them that it could not serve."),
     ):
         values: dict[tuple[str, ...], float] = {
-            (provider,): float(as_mapping(it).get(key) or 0)  # type: ignore[arg-type]
-            for provider, it in calls.items()
+            (provider,): _as_float(as_mapping(it).get(key)) for provider, it in calls.items()
         }
         yield _counter(name, words, ("provider",), values)
+
+
+def _as_float(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _gauge(

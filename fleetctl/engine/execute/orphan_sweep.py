@@ -65,6 +65,7 @@ async def sweep_orphans(
         try:
             # One that cannot be stopped now is met again; it must not shield those behind it.
             await guard_call(stop, what="sweep", key=box.sandbox)
+            state.figures.orphans[name] += 1
         except (Refused, Unavailable) as error:
             log.warning("stop refused", extra={"sandbox": box.sandbox, "error": str(error)})
     return len(orphans)

@@ -78,6 +78,7 @@ class RateLimiter:
             while (delay_s := self._delay_s(creates=creates)) > 0:
                 await asyncio.sleep(delay_s)
             self.counts.calls += 1
+            begun_at_s = self._clock.now_s()
             try:
                 async with asyncio.timeout(self._contract.call_deadline_s):
                     return await call()
@@ -88,6 +89,8 @@ class RateLimiter:
                 if error.reason == "RateLimited":
                     self.hold_until(self._clock.now_s() + error.retry_after_s)
                 raise
+            finally:
+                self.counts.seconds += max(0.0, self._clock.now_s() - begun_at_s)
 
     def _delay_s(self, *, creates: bool) -> float:
         """Returns 0.0 and takes a token, or returns how long to wait before the next try."""
