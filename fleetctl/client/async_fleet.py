@@ -185,7 +185,8 @@ class AsyncFleet(AsyncFleetBase):
         since: datetime | timedelta | None = None,
         everywhere: bool = False,
     ) -> CostTable:
-        """Returns the cost of past and present work by `job`, `kind`, `provider` or `label=KEY`.
+        """Returns the cost of past and present work by `job`, `kind`, `provider`, `user` or
+        `label=KEY`.
 
         since: a moment or a span before now, for the part of the cost after it; such a table has
         no estimates. everywhere: of all namespaces. Raises UsageError for another `by`.

@@ -15,10 +15,10 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.views.objects import View
 from fleetctl.views.spending import (
-    BY,
-    LABEL,
+    GROUPINGS,
     GroupCost,
     GroupEstimate,
+    is_grouping,
     open_asking,
     query_estimates,
     query_saved,
@@ -190,13 +190,14 @@ class FleetReports(FleetBase):
         since: datetime | timedelta | None = None,
         everywhere: bool = False,
     ) -> CostTable:
-        """Returns the cost of past and present work by `job`, `kind`, `provider` or `label=KEY`.
+        """Returns the cost of past and present work by `job`, `kind`, `provider`, `user` or
+        `label=KEY`.
 
         since: a moment or a span before now, for the part of the cost after it; such a table has
         no estimates. everywhere: of all namespaces. Raises UsageError for another `by`.
         """
-        if by not in BY and not by.startswith(LABEL):
-            raise UsageError(f"`{by}` is not one of {', '.join(BY)}, label=KEY")
+        if not is_grouping(by):
+            raise UsageError(f"`{by}` is not one of {GROUPINGS}")
         since_s = seconds_of(since)
         namespace = None if everywhere else self.namespace
         with open_asking(self.home, timeout_s=QUERY_S) as asking:

@@ -32,6 +32,10 @@ class RemoteFleet(Protocol):
         """Returns the controller's reply to a request, also a refusing one."""
         ...
 
+    def sql(self, timeout_s: float | None) -> Any:
+        """Returns its views for SQL, with the methods of stores/read/query.py."""
+        ...
+
     def log(self, run: str, node: int, service: str) -> RemoteLog: ...
 
 

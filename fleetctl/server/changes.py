@@ -92,6 +92,8 @@ async def plan_manifests(call: ApiCall) -> Response | Mapping[str, object]:
         documents_in(body),
         order,
         by_limits=body.get("byLimits") is True,
+        diff=body.get("diff") is True,
+        strict=body.get("strict") is True,
     )
 
 
@@ -173,6 +175,19 @@ async def set_fields(call: ApiCall) -> Response:
     if "override" in message:
         call.caller.require(ADMIN)
     return await _answer(call, "set", await _send(call, message), keys=[key])
+
+
+async def create_from(call: ApiCall) -> Response:
+    """Makes now what a schedule makes."""
+    body = await read_body(call)
+    (schedule,) = keys_of(call, {**body, "keys": [body.get("from")]})
+    message = {
+        "verb": "create",
+        "from": schedule,
+        "kind": kind_of(str(body.get("kind") or "")).name,
+        "name": str(body.get("name") or ""),
+    }
+    return await _answer(call, "create", await _send(call, message), keys=[schedule])
 
 
 def keys_of(call: ApiCall, body: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.cost.document import render_plan
-from fleetctl.apply.local.local_checks import plan_locally
+from fleetctl.apply.local.change_diff import format_diff
+from fleetctl.apply.local.local_checks import check_manifests, plan_locally
 from fleetctl.apply.policies.report import denials_of, warnings_of
 from fleetctl.apply.request.actor import (
     RequestActor,
@@ -35,10 +36,13 @@ def plan_in_process(
     order: Mapping[str, object],
     *,
     by_limits: bool = False,
+    diff: bool = False,
+    strict: bool = False,
 ) -> Mapping[str, object]:
     """Returns {ok, code, plan, warnings, findings, denied}. Raises ManifestErrors, and Refused for
     objects that are not the caller's to change. by_limits: past runs are no part of the estimate,
-    so that its high end is a bound."""
+    so that its high end is a bound. diff: with the lines of `fleetctl diff`. strict: refuses
+    what is missing and may come later, as an apply now would."""
     actor = RequestActor(caller.user, caller.role, caller.namespace) if caller.token else None
     texts = [document_of(it) for it in documents]
     with reads_for(actor), open_readonly(home) as stored:
@@ -46,17 +50,20 @@ def plan_in_process(
             _refuse_reach(actor, texts, order)
         if by_limits:
             stored = stored.without_durations()
+        doubts = check_manifests(home, stored, texts, order)[1] if strict else []
         found = plan_locally(home, stored, texts, order)
         refuse_changes_beyond(actor, found.changes)
     denied = denials_of(found.changes)
+    warnings = [*found.proposal.warnings, *found.warnings]
     code = 2 if found.problems else 3 if denied else 0
     return {
         "ok": code == 0,
         "code": code,
         "plan": render_plan(found.report),
-        "warnings": [*found.proposal.warnings, *found.warnings, *warnings_of(found.changes)],
+        "warnings": list(dict.fromkeys([*warnings, *doubts, *warnings_of(found.changes)])),
         "findings": [asdict(it) for it in found.problems],
         "denied": denied,
+        **({"diff": [line for it in found.changes for line in format_diff(it)]} if diff else {}),
     }
 
 

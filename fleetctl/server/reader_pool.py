@@ -25,6 +25,7 @@ class ReaderPool:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="read")
+        self._queries = ThreadPoolExecutor(1, thread_name_prefix="query")
         self._own = threading.local()
 
     async def read(self, work: Callable[[StoreReading], T]) -> T:
@@ -32,6 +33,10 @@ class ReaderPool:
         with it."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._run, work)
+
+    async def query(self, work: Callable[[], T]) -> T:
+        """Returns the result of a user's SQL: one at a time, and never in the way of a list."""
+        return await asyncio.get_running_loop().run_in_executor(self._queries, work)
 
     def _run(self, work: Callable[[StoreReading], T]) -> T:
         reading: StoreReading | None = getattr(self._own, "reading", None)
@@ -46,4 +51,5 @@ class ReaderPool:
             raise
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._threads, self._queries):
+            pool.shutdown(wait=False, cancel_futures=True)

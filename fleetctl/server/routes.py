@@ -84,6 +84,11 @@ PLAN = {
         "type": "boolean",
         "description": "Estimate costs by timeouts alone, not by past runs: the most there may be.",
     },
+    "diff": {"type": "boolean", "description": "With `diff`, the lines of `fleetctl diff`."},
+    "strict": {
+        "type": "boolean",
+        "description": "Refuse what is missing and may come later, as an apply now would.",
+    },
 }
 APPLY = {
     **MANIFESTS,
@@ -246,6 +251,24 @@ ROUTES = (
         {**OBJECTS, "yes": BOOLEAN, "cascade": {"enum": ["foreground", "orphan"]}}, fixed=EACH,
     ),
     _verb("reconcile", "Makes Sources read their repositories now.", {**OBJECTS, "yes": BOOLEAN}),
+    ApiRoute(
+        "POST", "create", changes.create_from, "Makes now what a schedule makes.", EDITOR,
+        body=_body(
+            {"from": STRING, "kind": STRING, "name": STRING, "namespace": STRING}, "from", "kind"
+        ),
+    ),
+    ApiRoute(
+        "POST", "query", rows.run_query,
+        "Rows of a SELECT over the views of `fleetctl query`, a JSON list a line; the first line"
+        " has the columns. Of the caller's namespace alone.",
+        VIEWER,
+        body=_body(
+            {"sql": STRING, "parameters": {"type": "array"},
+             "timeoutSeconds": {"type": "number", "maximum": rows.SQL_WAIT_S}},
+            "sql",
+        ),
+        sort="application/x-ndjson",
+    ),
     ApiRoute(
         "POST", "scale", changes.set_fields, "Lets more or fewer tasks run at the same time.",
         EDITOR,

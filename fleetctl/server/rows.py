@@ -2,15 +2,18 @@
 reading verb with a server as it has them without. Called by the routes.
 
 A query is a method of the Reader; the table below says which there are, and in which namespace each
-reads. A row is a JSON list whose fields are only ever added at its end.
+reads. A row is a JSON list whose fields are only ever added at its end. SQL of `query`, `cost` and
+`top` is answered from views that have the rows of the caller's namespace alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 
@@ -18,14 +21,19 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.server.callers import CLUSTER_WIDE, VIEWER, Caller
+from fleetctl.server.changes import read_body
 from fleetctl.server.route_table import ApiCall
 from fleetctl.stores.access import EVERYWHERE
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.read.rows import ResourceRow
 from fleetctl.views.kinds import kind_named
 from fleetctl.views.run_logs import log_exists, past_s, read_bytes, read_times
+from fleetctl.views.spending import open_asking
 from fleetctl.views.store_reading import StoreReading
 
+SQL_BYTES_MAX = 64 * 1024
+SQL_ROWS_MAX = 100_000
+SQL_WAIT_S = 60  # of one query at most; a command asks for less
 SPOOL_BYTES = 1 << 20  # more goes to a file that has no name
 PIECE_BYTES = 256 * 1024
 LOG_BYTES_MAX = 4 * 1024 * 1024
@@ -173,6 +181,40 @@ def _each(found: object) -> Iterator[Row]:
         yield found
     elif isinstance(found, Iterable):
         yield from found
+
+
+async def run_query(call: ApiCall) -> Response:
+    """Answers SQL over the views: first a line with the columns, then a line for each row."""
+    body = await read_body(call)
+    sql, values = body.get("sql"), body.get("parameters", [])
+    wait_s = body.get("timeoutSeconds", SQL_WAIT_S)
+    if not isinstance(sql, str) or not isinstance(values, list) or len(sql) > SQL_BYTES_MAX:
+        raise UsageError(
+            "the body needs `sql`, one SELECT, and may have `parameters`, a list",
+            hint='{"sql": "select state, count(*) from tasks group by 1"}',
+        )
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s > 0:
+        raise UsageError("`timeoutSeconds` must be a number above 0")
+    own = None if call.caller.namespace == EVERYWHERE else call.caller.namespace
+
+    def read() -> SpooledTemporaryFile[bytes]:
+        spool: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115
+        timeout_s = min(wait_s, SQL_WAIT_S)
+        with open_asking(call.parts.home, timeout_s=timeout_s, namespace=own) as views:
+            found = views.ask(sql, values)
+            for row in chain([found.columns], islice(found.rows, SQL_ROWS_MAX)):
+                spool.write(json.dumps(row, separators=(",", ":"), default=_encode_blob).encode())
+                spool.write(b"\n")
+        spool.seek(0)
+        return spool
+
+    spool = await call.parts.readers.query(read)
+    return StreamingResponse(_pieces(spool), media_type="application/x-ndjson")
+
+
+def _encode_blob(value: object) -> object:
+    assert isinstance(value, bytes), "SQLite has no further types"
+    return {"base64": base64.b64encode(value).decode()}
 
 
 async def _pieces(spool: SpooledTemporaryFile[bytes]) -> AsyncIterator[bytes]:

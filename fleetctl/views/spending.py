@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.deadline import Deadline
+from fleetctl.common.remote import REMOTE
 from fleetctl.stores.read.query import SqlQuery
+from fleetctl.views.selectors import is_label
 from fleetctl.views.tasks import ended_state
 
 BY = {"job": "object", "kind": "kind", "provider": "provider"}
 LABEL = "label="
+USER = "user"
+GROUPINGS = f"{', '.join(BY)}, {USER}, {LABEL}KEY"
 TIMEOUT_S = 10.0
 # An attempt counts by the share that lies after the first parameter (seconds since the epoch; NULL
 # takes all), and so do the warm containers of a Function. Unknown costs are counted apart, for they
@@ -48,6 +52,9 @@ GROUP BY 1 ORDER BY spent, 1
 """
 LABELED = """JOIN (SELECT uid, json_extract(labels, '$."' || ?2 || '"') AS label FROM objects)
 USING (uid)"""
+
+
+APPLIED = "JOIN (SELECT uid, applied_by AS label FROM objects) USING (uid)"
 
 
 # The error of an estimate is known only for a finished object with a known price.
@@ -104,14 +111,30 @@ class GroupCost(NamedTuple):
     deleted: int  # objects of the group that are gone
 
 
-def open_asking(place: Path, *, timeout_s: float | None = TIMEOUT_S) -> SqlQuery:
-    """Opens the store as SQL views."""
+def is_grouping(text: str) -> bool:
+    """Returns whether costs can be grouped by this."""
+    return text in BY or text == USER or (text.startswith(LABEL) and is_label(text[len(LABEL) :]))
+
+
+def open_asking(
+    place: Path,
+    *,
+    timeout_s: float | None = TIMEOUT_S,
+    namespace: str | None = None,
+) -> SqlQuery:
+    """Opens the store as SQL views; of a server's, where the process works with one. namespace:
+    the one whose rows there are; None for all.
+    """
+    if (remote := REMOTE.get()) is not None:
+        queries: SqlQuery = remote.sql(timeout_s)
+        return queries
     deadline = Deadline(timeout_s)
     return SqlQuery(
         place,
         now_s=SystemClock().now_s(),
         task_state=ended_state,
         over=lambda: deadline.passed,
+        namespace=namespace,
     )
 
 
@@ -124,7 +147,7 @@ def query_spent(
 ) -> list[GroupCost]:
     """Returns the cheapest first, so that the most expensive stands next to the prompt."""
     label = by.removeprefix(LABEL) if by.startswith(LABEL) else None
-    sql = ATTEMPTS.format(key=BY.get(by, "label"), joined="" if label is None else LABELED)
+    sql = ATTEMPTS.format(key=BY.get(by, "label"), joined=_choose_join(by))
     return [GroupCost(*row) for row in asking.ask(sql, (since_s, label, namespace)).rows]
 
 
@@ -140,7 +163,7 @@ def query_saved(
     if by == "provider":
         return {}
     label = by.removeprefix(LABEL) if by.startswith(LABEL) else None
-    sql = SAVED.format(key=BY.get(by, "label"), joined="" if label is None else LABELED)
+    sql = SAVED.format(key=BY.get(by, "label"), joined=_choose_join(by))
     return dict(asking.ask(sql, (since_s, label, namespace)).rows)
 
 
@@ -154,7 +177,15 @@ def query_estimates(
     """
     if by == "provider":
         return {}
-    key = BY.get(by, "json_extract(labels, '$.\"' || ?1 || '\"')")
+    label_key = "json_extract(labels, '$.\"' || ?1 || '\"')"
+    key = "applied_by" if by == USER else BY.get(by, label_key)
     label = by.removeprefix(LABEL) if by.startswith(LABEL) else None
     rows = asking.ask(ESTIMATES.format(key=key), (label, namespace)).rows
     return {key: GroupEstimate(*sums) for key, *sums in rows}
+
+
+def _choose_join(by: str) -> str:
+    """Returns the join that gives each row its `label`; "" for a column that it has."""
+    if by == USER:
+        return APPLIED
+    return LABELED if by.startswith(LABEL) else ""

@@ -48,6 +48,13 @@ def far(served: ServedFleet, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         ("events", "job/far", "-o", "json"),
         ("wait", "job/far", "--for", "complete"),
         ("graph", "job/far"),
+        ("top", "-o", "json"),
+        ("cost",),
+        ("cost", "--by", "user", "-o", "json"),
+        ("cost", "--by", "label=team", "-o", "csv"),
+        ("plot", "job/far"),
+        ("query", "select idx, state, result, x'00ff' as raw from tasks order by 1"),
+        ("query", "--views"),
     ],
     ids=" ".join,
 )
@@ -110,7 +117,105 @@ def test_errors_have_the_exit_codes_and_sentences_of_the_verbs(
         assert here.code in (2, 4)
 
 
-@pytest.mark.parametrize("verb", ["exec", "cp", "query", "run", "diff", "backup", "gc", "edit"])
+def test_files_are_checked_and_compared_with_what_the_server_has(
+    served: ServedFleet, far: Fleet, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(job("far", "SUBMIT(x=2)", tasks=4))
+    for verb, code in (("diff", 1), ("validate", 0)):
+        here, there = far.run(verb, "-f", str(file)), served.run(verb, "-f", str(file))
+        assert (here.code, here.out) == (there.code, there.out) == (code, here.out)
+        assert here.out
+    hosts = [{"host": "gpu1.invalid", "slots": 1}]
+    provider = {"kind": "Provider", "name": "own", "type": "ssh", "ssh": {"hosts": hosts}}
+    served.ok("apply", "-f", "-", stdin=json.dumps(provider))
+    file.write_text(job("placed", placement={"provider": "own"}))
+    assert far.run("validate", "-f", str(file)).code == 0
+    file.write_text(job("placed", placement={"provider": "owm"}))
+    for verb, code in (("validate", 2), ("diff", 2)):
+        here, there = far.run(verb, "-f", str(file)), served.run(verb, "-f", str(file))
+        assert here.code == there.code == code
+        assert here.talk == there.talk
+        assert "there is no such provider" in here.talk
+
+
+def test_a_command_runs_on_the_server(served: ServedFleet, far: Fleet) -> None:
+    assert far.ok("run", "--name", "said", "--", "echo", "from afar") == "from afar\n"
+    assert served.status("job/said")["phase"] == "Succeeded"
+    refused = far.run("run", "--source", ".", "--", "ls")
+    assert refused.code == 2
+    assert "which the server does not have" in refused.talk
+    failed = far.run("run", "--", "sh", "-c", "exit 7")
+    assert failed.code == 7
+
+
+def test_a_schedule_makes_its_job_now(served: ServedFleet, far: Fleet) -> None:
+    made = json.loads(job("inner"))["spec"]
+    schedule = {
+        "apiVersion": "fleetctl.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"name": "nightly"},
+        "spec": {"schedule": "0 3 1 1 *", "template": {"kind": "BatchJob", "spec": made}},
+    }
+    far.ok("apply", "-f", "-", stdin=json.dumps(schedule))
+    key = far.ok("create", "job", "--from", "schedule/nightly").removesuffix(" created\n")
+    far.ok("wait", key, "--for", "complete", "--timeout", "4m")
+    assert served.status(key)["phase"] == "Succeeded"
+    assert "create" in {row["action"] for row in served.json("audit", "--user", "far", "-A")}
+
+
+def test_an_object_is_edited_from_afar(served: ServedFleet, far: Fleet, tmp_path: Path) -> None:
+    far.ok("apply", "-f", "-", stdin=job("edited", suspend=True))
+    editor = tmp_path / "editor.sh"
+    editor.write_text("#!/bin/sh\nsed -i 's/^  parallelism:.*/  parallelism: 5/' \"$1\"\n")
+    editor.chmod(0o755)
+    far.ok("set", "job/edited", "parallelism=2")
+    far.env["FLEETCTL_EDITOR"] = str(editor)
+    try:
+        far.ok("edit", "job/edited")
+    finally:
+        del far.env["FLEETCTL_EDITOR"]
+    assert served.json("get", "job/edited")["spec"]["parallelism"] == 5
+
+
+def test_costs_name_the_user_of_an_object(served: ServedFleet, far: Fleet) -> None:
+    rows = json.loads(far.ok("cost", "--by", "user", "-o", "json"))
+    assert "far" in {row["key"] for row in rows}
+    served.ok("apply", "-f", "-", "--wait", stdin=job("own"))
+    rows = json.loads(served.ok("cost", "--by", "user", "-o", "json"))
+    assert {"far", None} <= {row["key"] for row in rows}
+
+
+def test_sql_shows_a_namespace_to_its_users_alone(served: ServedFleet, tmp_path: Path) -> None:
+    served.ok("apply", "-f", "-", "--wait", stdin=job("theirs", namespace="theirs"))
+    served.ok("apply", "-f", "-", "--wait", stdin=job("ours", namespace="ours"))
+    fleet = Fleet(
+        tmp_path / "home",
+        {
+            "FLEETCTL_SERVER": served.url,
+            "FLEETCTL_TOKEN": served.token("one", "viewer", "-n", "ours"),
+            "XDG_CONFIG_HOME": str(tmp_path),
+        },
+    )
+    for view in ("objects", "tasks", "attempts", "results", "events", "costs"):
+        sql = f"select distinct name, namespace from {view}"
+        found = json.loads(fleet.ok("query", sql, "-o", "json"))
+        assert found == [{"name": "ours", "namespace": "ours"}], view
+    assert json.loads(fleet.ok("query", "select count(*) n from interpreters", "-o", "json")) == [
+        {"n": 0}
+    ]
+    rows = json.loads(fleet.ok("cost", "-A", "-o", "json"))
+    assert {row["key"] for row in rows} == {"batchjob/ours -n ours"}
+    raw = fleet.run("query", "select * from state.runs")
+    assert raw.code == 2
+    assert "only the views" in raw.talk
+    slow = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"
+    ended = fleet.run("query", slow, "--timeout", "1s")
+    assert ended.code == 2
+    assert "took too long" in ended.talk
+
+
+@pytest.mark.parametrize("verb", ["exec", "cp", "ls", "backup", "gc", "orphans"])
 def test_a_verb_that_needs_the_machine_is_refused(far: Fleet, verb: str) -> None:
     refused = far.run(verb, "job/far")
     assert refused.code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import collect_documents
 from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
@@ -15,9 +16,13 @@ from fleetctl.cli.command.flags import (
 )
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import FleetctlError, UsageError
+from fleetctl.common.remote import REMOTE
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line
 from fleetctl.views.kinds import parse_target
+
+if TYPE_CHECKING:
+    from fleetctl.common.remote import RemoteFleet
 
 SAME, DIFFERS, ERROR = 0, 1, 2
 
@@ -78,7 +83,14 @@ def _list_differences(args: Namespace, screen: Screen) -> tuple[list[str], Fleet
         hint = "`fleetctl diff -f FILE`, or `fleetctl diff source/NAME`"
         raise UsageError("`fleetctl diff` takes either -f FILE or one Source", hint=hint)
     if args.source:
+        if REMOTE.get() is not None:
+            raise UsageError(
+                "the difference of a Source is found on the machine of the controller",
+                hint="`fleetctl diff -f FILE` works over a server",
+            )
         return _of_source(args, screen), None
+    if (remote := REMOTE.get()) is not None:
+        return _list_server_differences(args, remote, screen), None
     from fleetctl.apply.local.change_diff import format_diff
     from fleetctl.apply.local.local_checks import looked_at
     from fleetctl.apply.local.local_proposal import propose_locally
@@ -86,12 +98,7 @@ def _list_differences(args: Namespace, screen: Screen) -> tuple[list[str], Fleet
     from fleetctl.stores.read.read_only import open_readonly
 
     documents = collect_documents(args, screen)
-    order: dict[str, object] = {
-        "applyset": args.applyset,
-        "prune": args.prune,
-        "maxPrune": args.max_prune,
-    }
-    order |= {"allowMissing": args.allow_missing, **request_namespace(args)}
+    order = _order_of(args)
     state_dir = find_state_dir()
     with open_readonly(state_dir) as stored:
         found = propose_locally(state_dir, stored, documents, order)
@@ -108,6 +115,26 @@ def _list_differences(args: Namespace, screen: Screen) -> tuple[list[str], Fleet
         screen.warn(escape_line(warning))
     lines = [line for change in found.changes for line in format_diff(change)]
     return lines, ManifestErrors(wrong) if wrong else None
+
+
+def _list_server_differences(args: Namespace, remote: RemoteFleet, screen: Screen) -> list[str]:
+    from fleetctl.cli.team.server_plan import request_plan, warn_and_refuse
+
+    documents = collect_documents(args, screen)
+    reply = request_plan(remote, documents, {**_order_of(args), "diff": True, "strict": True})
+    lines = reply.get("diff")
+    warn_and_refuse(reply, screen)
+    return [str(line) for line in lines] if isinstance(lines, list) else []
+
+
+def _order_of(args: Namespace) -> dict[str, object]:
+    return {
+        "applyset": args.applyset,
+        "prune": args.prune,
+        "maxPrune": args.max_prune,
+        "allowMissing": args.allow_missing,
+        **request_namespace(args),
+    }
 
 
 def _of_source(args: Namespace, screen: Screen) -> list[str]:

@@ -19,11 +19,14 @@ from fleetctl.cli.command.flags import (
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
+from fleetctl.common.remote import REMOTE
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line
+from fleetctl.views.objects import as_mapping
 
 if TYPE_CHECKING:
     from fleetctl.apply.policies.judge import LoadedPolicy
+    from fleetctl.common.remote import RemoteFleet
 
 PAGE = """\
 -f FILE|DIR|URL|- [-f ...] [-R] [--policy FILE|DIR]
@@ -59,6 +62,8 @@ def run(args: Namespace, screen: Screen) -> int:
     from fleetctl.apply.local.local_checks import check_manifests
     from fleetctl.stores.read.read_only import open_readonly
 
+    if (remote := REMOTE.get()) is not None:
+        return _validate_over_server(args, remote, screen)
     policies = collect_policies(args)
     if not args.files:
         return _of_store(args, policies, screen)
@@ -79,6 +84,24 @@ def run(args: Namespace, screen: Screen) -> int:
             screen.warn(escape_line(warning))
     for warning in doubts:
         screen.warn(escape_line(warning))
+    return 0
+
+
+def _validate_over_server(args: Namespace, remote: RemoteFleet, screen: Screen) -> int:
+    """Checks files against the store of a server."""
+    from fleetctl.cli.team.server_plan import request_plan, warn_and_refuse
+
+    if not args.files or args.policies:
+        raise UsageError(
+            "over a server `fleetctl validate` checks files, by the policies that are stored there",
+            hint="fleetctl validate -f FILE",
+        )
+    order: dict[str, object] = {"allowMissing": args.allow_missing, **request_namespace(args)}
+    reply = request_plan(remote, collect_documents(args, screen), {**order, "strict": True})
+    warn_and_refuse(reply, screen)
+    objects = as_mapping(reply.get("plan")).get("objects")
+    for found in objects if isinstance(objects, list) else ():
+        screen.data(f"{escape_line(str(found['object']))} valid")
     return 0
 
 

@@ -23,12 +23,13 @@ from fleetctl.cli.report.query_views import choose_namespace, count_other_namesp
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import count_noun
-from fleetctl.views.selectors import is_label
 from fleetctl.views.spending import (
     BY,
+    GROUPINGS,
     LABEL,
     GroupCost,
     GroupEstimate,
+    is_grouping,
     open_asking,
     query_estimates,
     query_saved,
@@ -36,13 +37,14 @@ from fleetctl.views.spending import (
 )
 
 PAGE = """\
-[--by job|kind|provider|label=KEY] [--since TIME] [-n NS | -A]
+[--by job|kind|provider|user|label=KEY] [--since TIME] [-n NS | -A]
     [-o table|csv|json]
 
 Show what was spent: each attempt's price times its duration, live ones up to now.
 Attempts without a known price are counted apart. The provider's own bill decides.
 Of a Function it counts the containers that stay warm, and each call in them as well.
 What a task asked of an Endpoint counts to its job; --by provider shows the endpoint.
+--by user: who applied it last over a team's server; `-` for the server's own user.
 What deleted objects cost stays in it, while they are kept (90 days by default).
 CACHE SAVED is what the work had cost whose results were taken from the cache.
 
@@ -63,7 +65,7 @@ def parser(verb: str) -> Parser:
         type=_parse_by,
         default="job",
         metavar="WHAT",
-        help="job, kind, provider or label=KEY",
+        help="job, kind, provider, user or label=KEY",
     )
     made.add_argument(
         "--since",
@@ -77,9 +79,9 @@ def parser(verb: str) -> Parser:
 
 
 def _parse_by(text: str) -> str:
-    if text in BY or (text.startswith(LABEL) and is_label(text.removeprefix(LABEL))):
+    if is_grouping(text):
         return text
-    raise argparse.ArgumentTypeError(f"`{text}` is not one of {', '.join(BY)}, label=KEY")
+    raise argparse.ArgumentTypeError(f"`{text}` is not one of {GROUPINGS}")
 
 
 def run(args: Namespace, screen: Screen) -> int:
@@ -162,7 +164,7 @@ def _choose_columns(
     estimates: dict[str | None, GroupEstimate],
     savings: dict[str | None, float],
 ) -> list[GridColumn]:
-    title = (by.removeprefix(LABEL) if by.startswith(LABEL) else BY[by]).upper()
+    title = BY.get(by, by.removeprefix(LABEL)).upper()
     columns = [GridColumn(title, "key", text_cell)]
     if by != "job":
         columns.append(GridColumn("OBJECTS", "objects", text_cell))

@@ -4,11 +4,12 @@ process. One connection, which is kept open. Called through `common/remote.py`.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import inspect
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -22,6 +23,7 @@ from fleetctl.common.errors import (
     UsageError,
 )
 from fleetctl.common.remote import RemoteFleet
+from fleetctl.stores.read.query import QueryAnswer
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.read.rows import (
     CheckpointRow,
@@ -81,6 +83,13 @@ class ApiClient:
         if not isinstance(reply.get("code"), int):
             raise _error_of(status, body)
         return reply
+
+    def lines(self, verb: str, message: Mapping[str, object]) -> Iterator[Any]:
+        """Yields the values of an answer of JSON lines."""
+        status, _, body = self._exchange("POST", f"{API}/{verb}", json.dumps(message).encode())
+        if status != 200:
+            raise _error_of(status, body)
+        return map(json.loads, body.splitlines())
 
     def _exchange(
         self,
@@ -242,6 +251,36 @@ class RemoteReader:
         self._client.close()
 
 
+class ServerSql:
+    """The views of a server's store for SQL, with the methods of SqlQuery."""
+
+    def __init__(self, client: ApiClient, timeout_s: float | None) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> ServerSql:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._client.close()
+
+    def ask(self, sql: str, parameters: Sequence[object] = ()) -> QueryAnswer:
+        """Raises UsageError for what is not a query."""
+        wait = {} if self._timeout_s is None else {"timeoutSeconds": self._timeout_s}
+        message = {"sql": sql, "parameters": list(parameters), **wait}
+        lines = self._client.lines("query", message)
+        columns = tuple(next(lines))
+        return QueryAnswer(columns, (tuple(map(_decode_blob, row)) for row in lines))
+
+    def columns(self, view: str) -> tuple[str, ...]:
+        return self.ask(f"SELECT * FROM {view} LIMIT 0").columns  # noqa: S608 - one of VIEWS
+
+
+def _decode_blob(value: object) -> object:
+    """Returns a value of a row: JSON has no bytes."""
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
+
+
 class ServerLog:
     """The output of a run on the server."""
 
@@ -287,6 +326,9 @@ class ServerFleet:
         if verb == "retry" and fields.get("which") == "rerun":
             return self.client.post("rerun", fields)
         return self.client.post(verb, fields)
+
+    def sql(self, timeout_s: float | None) -> ServerSql:
+        return ServerSql(self.client, timeout_s)
 
     def log(self, run: str, node: int, service: str) -> ServerLog:
         return ServerLog(self.client, run, node, service)

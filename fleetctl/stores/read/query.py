@@ -36,6 +36,7 @@ VIEWS = (
     "objects",
     "interpreters",
 )
+_OF_NO_NAMESPACE = frozenset({"interpreters"})
 # A sum over a million rows needs megabytes; a cross join by mistake would take all there is.
 HEAP_BYTES_MAX = 256 << 20
 VALUE_BYTES_MAX = 16 << 20
@@ -67,7 +68,9 @@ class QueryAnswer(NamedTuple):
 
 
 class SqlQuery:
-    """One connection with the views. `over` is polled; once true, a query ends."""
+    """One connection with the views. `over` is polled; once true, a query ends. namespace: the one
+    whose rows there are, for a user of a server who may see no other; None for all.
+    """
 
     def __init__(
         self,
@@ -76,8 +79,10 @@ class SqlQuery:
         now_s: float,
         task_state: TaskState,
         over: Callable[[], bool] = lambda: False,
+        namespace: str | None = None,
     ) -> None:
         self._over = over
+        self._namespace = namespace
         self._home = home
         self._db = sqlite3.connect(
             ":memory:",
@@ -108,8 +113,18 @@ class SqlQuery:
         self._db.create_function("wished_content", 2, self._owners.wished_content)
         named = queries.read_queries("views.sql")
         for name in ("owned_runs", "objects", "attempts", "tasks", *VIEWS):
-            self._db.execute(f"CREATE TEMP VIEW IF NOT EXISTS {name} AS {named[name]}")
+            rows = self._limit_rows(name, named[name])
+            self._db.execute(f"CREATE TEMP VIEW IF NOT EXISTS {name} AS {rows}")
         self._lock_down()
+
+    def _limit_rows(self, view: str, rows: str) -> str:
+        """Returns the rows of a view that are of the namespace; views are made of each other."""
+        if self._namespace is None:
+            return rows
+        if view in _OF_NO_NAMESPACE:
+            return f"SELECT * FROM ({rows}) WHERE 0"  # noqa: S608 - of views.sql
+        named = self._namespace.replace("'", "''")
+        return f"SELECT * FROM ({rows}) WHERE namespace = '{named}'"  # noqa: S608 - of views.sql
 
     def __enter__(self) -> SqlQuery:
         return self

@@ -41,14 +41,16 @@ SELECT kind, name, lower(kind) || '/' || name
     json_extract(nullif(status, ''), '$.budget.left') AS budget_left_usd,
     json_extract(nullif(status, ''), '$.usage.gpuPercent') AS gpu_percent,
     labels,
+    -- The user of a team's server who applied it last; NULL for the server's own, and of what is gone.
+    json_extract(annotations, '$."fleetctl.dev/applied-by"') AS applied_by,
     strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at, uid, namespace,
     strftime('%Y-%m-%dT%H:%M:%SZ', gone_at_s, 'unixepoch') AS deleted_at
 FROM (
-    SELECT kind, name, namespace, status, labels, uid, created_at_s, deleted_at_s,
+    SELECT kind, name, namespace, status, labels, annotations, uid, created_at_s, deleted_at_s,
         NULL AS gone_at_s
     FROM state.resources
     UNION ALL
-    SELECT kind, shown, namespace, status, labels, uid, created_at_s, gone_at_s, gone_at_s
+    SELECT kind, shown, namespace, status, labels, NULL, uid, created_at_s, gone_at_s, gone_at_s
     FROM state.gone
 );
 

@@ -30,6 +30,7 @@ from fleetctl.common.errors import FleetctlError, UsageError
 from fleetctl.common.remote import REMOTE
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line
+from fleetctl.views.objects import as_mapping
 
 if TYPE_CHECKING:
     from fleetctl.apply.cost.plan_report import PlanReport
@@ -166,29 +167,19 @@ def _plan_over_server(
     screen: Screen,
 ) -> bool:
     """Prints the plan that a server makes, as JSON."""
-    from fleetctl.cli.team.inline_files import with_files_inside
-    from fleetctl.daemon.client.socket_client import raise_refusal
+    from fleetctl.cli.team.server_plan import request_plan, warn_and_refuse
 
     if args.output != "json" or args.out or args.policies or args.max_cost is not None:
         raise UsageError(
             "a server makes plans as JSON alone, without --out, --policy and --max-cost",
             hint="fleetctl plan -f FILE -o json",
         )
-    documents = with_files_inside(collect_documents(args, screen))
     order = {"allowMissing": args.allow_missing, "applyset": args.applyset, "prune": args.prune}
-    message = {"verb": "plan", "documents": [it._asdict() for it in documents], **order}
-    reply = remote.send({**message, **request_namespace(args)})
-    plan = reply.get("plan")
-    if not isinstance(plan, dict):
-        raise_refusal(reply)
+    documents = collect_documents(args, screen)
+    reply = request_plan(remote, documents, {**order, **request_namespace(args)})
+    plan = as_mapping(reply.get("plan"))
     screen.data(json.dumps(plan, indent=2, ensure_ascii=False))
-    warnings = reply.get("warnings")
-    for warning in warnings if isinstance(warnings, list) else ():
-        screen.warn(escape_line(str(warning)))
-    if not reply.get("ok"):
-        findings = reply.get("findings")
-        found = [str(it["message"]) for it in findings] if isinstance(findings, list) else []
-        raise_refusal({**reply, "errors": found or reply.get("denied")})
+    warn_and_refuse(reply, screen)
     return bool(plan.get("changes"))
 
 
