@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser, add_output
@@ -12,7 +16,7 @@ from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.system.down import stop_controller
 from fleetctl.cli.system.version import VERSION
-from fleetctl.common.errors import Refused
+from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import count_noun
 from fleetctl.daemon.client import spawn
@@ -20,16 +24,20 @@ from fleetctl.daemon.client.socket_client import ping_controller
 from fleetctl.daemon.client.timeouts import ControllerHung, ControllerUnanswered
 from fleetctl.views.store_reading import open_reading
 
+UI_LISTEN = "127.0.0.1:8123"
+SERVER_END_S = 15.0  # longer than it waits for answers under way
 _STATE_UNREADY = "does not listen: it starts or stops, or creates a lost socket again"
 
 PAGES = {
     "up": """\
-[--detach] [--idle-exit TIME]
+[--detach | --ui [ADDRESS:PORT]] [--idle-exit TIME]
 
 Run the controller. `apply` starts one by itself; this is for watching it, or a service.
+With --ui `fleetctl serve` runs beside it, and its address is the first line of output.
 
 examples:
   fleetctl up
+  fleetctl up --ui
   fleetctl up --detach
   fleetctl up --idle-exit 10m
 
@@ -71,8 +79,16 @@ def parser(verb: str) -> Parser:
     made = Parser(verb, PAGES[verb])
     made.set_defaults(verb=verb)
     if verb == "up":
-        made.add_argument(
+        how = made.add_mutually_exclusive_group()
+        how.add_argument(
             "--detach", action="store_true", help="run in the background; return when it is ready"
+        )
+        how.add_argument(
+            "--ui",
+            nargs="?",
+            const=UI_LISTEN,
+            metavar="ADDRESS:PORT",
+            help=f"serve the page and the API, too (default {UI_LISTEN})",
         )
         made.add_argument(
             "--idle-exit",
@@ -123,9 +139,36 @@ def _bring_up(
         )
     from fleetctl.daemon.serve import serve_controller
 
-    return serve_controller(
-        state_dir, idle_exit_s=args.idle_exit, foreground=screen.talk_is_terminal
-    )
+    with nullcontext() if args.ui is None else _run_page_server(args.ui, screen):
+        return serve_controller(
+            state_dir, idle_exit_s=args.idle_exit, foreground=screen.talk_is_terminal
+        )
+
+
+@contextmanager
+def _run_page_server(listen: str, screen: Screen) -> Iterator[None]:
+    """Runs `fleetctl serve` until the controller ends. Raises FleetctlError where it does not come
+    up; its own error is above.
+    """
+    words = [sys.executable, "-P", "-m", "fleetctl", "serve", "--listen", listen]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            address = server.stdout.readline().decode().strip()
+            if not address:
+                raise FleetctlError(
+                    f"the server did not come up at `{listen}`",
+                    hint="`--ui 127.0.0.1:0` takes a free port",
+                )
+            screen.data(address)
+            screen.flush()
+            yield
+        finally:
+            server.terminate()
+            try:
+                server.wait(SERVER_END_S)
+            except subprocess.TimeoutExpired:
+                server.kill()
 
 
 def _show_status(
