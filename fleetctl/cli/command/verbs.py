@@ -87,6 +87,9 @@ VERBS = {
     "cost": CommandVerb(
         "report.cost", "show what was spent, by object, kind, provider or label", namespaced=True
     ),
+    "report": CommandVerb(
+        "report.report", "write an overview of the fleet as one HTML file", namespaced=True
+    ),
     "query": CommandVerb("report.query", "ask with SQL what ran, where, and what it cost"),
     "exec": CommandVerb(
         "access.exec", "run a command beside a task that runs", VerbTargets.RUNS, namespaced=True
@@ -234,7 +237,7 @@ GROUPS = {
     "run without a file": ("run", "create"),
     "look at what runs": (
         "get", "describe", "logs", "events", "top", "cost", "results", "plot", "graph", "query",
-        "wait",
+        "report", "wait",
     ),
     "change what is stored": (
         "suspend", "resume", "scale", "set", "edit", "label", "annotate", "delete", "reconcile",

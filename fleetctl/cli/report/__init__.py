@@ -1,1 +1,1 @@
-"""Tables, sums and pictures of what has run: results, query, cost, top, plot."""
+"""Tables, sums and pictures of what has run: results, query, cost, top, plot, report."""

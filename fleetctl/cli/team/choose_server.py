@@ -21,7 +21,7 @@ OVER_SERVER = frozenset((
     "get", "describe", "logs", "events", "results", "wait", "graph",
     "apply", "plan", "delete", "suspend", "resume", "retry", "rerun", "set", "scale", "label",
     "annotate", "reconcile", "run", "create", "edit", "diff", "validate", "cost", "top", "plot",
-    "query",
+    "query", "report",
 ))  # fmt: skip
 # These concern this machine, or no store at all.
 OF_THIS_MACHINE = frozenset((

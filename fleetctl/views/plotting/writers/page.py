@@ -24,18 +24,30 @@ def html_page(
     heading: str,
     summary: str,
 ) -> str:
-    style = _read_file("chart.css") + _read_file("page.css")
     trials = any('data-trial="' in draw_shapes(chart) for chart in charts)
     message = f'<output id="told" aria-live="polite">{HOW}</output>' if trials else ""
+    drawings = "\n".join(_render_figure(chart) for chart in charts)
+    body = f"{message}\n{drawings}{_render_table(charts)}"
+    return wrap_page(heading, summary, body, script=_read_file("page.js"))
+
+
+def wrap_page(
+    heading: str,
+    summary: str,
+    body: str,
+    *,
+    script: str = "",
+) -> str:
+    """Returns a whole page. body: HTML; heading and summary: texts."""
+    style = _read_file("chart.css") + _read_file("page.css")
+    code = f"<script>\n{script}</script>\n" if script else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(heading)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{escape(heading)}</h1>\n<p>{escape(summary)}</p>\n{message}\n"
-        + "\n".join(_render_figure(chart) for chart in charts)
-        + _render_table(charts)
-        + f"\n</main>\n<script>\n{_read_file('page.js')}</script>\n</body>\n</html>\n"
+        f"<h1>{escape(heading)}</h1>\n<p>{escape(summary)}</p>\n{body}"
+        f"\n</main>\n{code}</body>\n</html>\n"
     )
 
 
