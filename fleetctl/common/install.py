@@ -4,11 +4,13 @@ as a package of its name at a registry may be another project's.
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import shlex
 import sys
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -68,8 +70,14 @@ def _direct_url(found: Distribution) -> dict[str, Any]:
 
 
 def _installer_command() -> str:
-    """Returns `uv tool install` where uv keeps this program apart: its environments have no pip."""
+    """Returns `uv tool install` where uv keeps this program apart, and uv's own pip where the
+    environment has none: the `pip` on the path is another environment's then.
+    """
     parts = PurePath(sys.prefix).parts
     if parts[-3:-1] == ("uv", "tools"):
         return "uv tool install"
+    if importlib.util.find_spec("pip") is None:
+        own = Path(sys.prefix, "bin", "uv")
+        uv = shlex.quote(str(own)) if own.exists() else "uv"
+        return f"{uv} pip install --python {shlex.quote(sys.executable)}"
     return "pip install"

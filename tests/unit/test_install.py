@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -94,3 +95,22 @@ def test_the_python_client_and_the_command_line_name_it(tmp_path: Path) -> None:
         )
         assert done.returncode == 1
         assert "needs pydantic 2, and this environment has 1.10.24" in done.stderr
+
+
+def test_an_environment_without_pip_is_filled_by_uv(tmp_path: Path) -> None:
+    place = tmp_path / "env"
+    venv.create(place, with_pip=False)
+    python = place / "bin" / "python"
+    code = "from fleetctl.common.install import install_hint; print(install_hint('server'))"
+    command = [str(python), "-c", code]
+    environment = {**os.environ, "PYTHONPATH": str(Path(install.__file__).parents[2])}
+
+    def hint() -> str:
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    wanted = f"pip install --python {python}"
+    assert hint() == f"uv {wanted} 'fleetctl[server]'"
+    (place / "bin" / "uv").touch()
+    assert hint() == f"{place}/bin/uv {wanted} 'fleetctl[server]'"
