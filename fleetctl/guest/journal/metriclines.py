@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 LINE_BYTES_MAX = 64 * 1024
-SAID_MAX = 3  # wrong lines of a run that are reported, and one of those with other, valid numbers
+# Wrong lines of a run that are reported; beside them the first line with valid and wrong numbers.
+REPORTED_MAX = 3
 SHOWN_CHARACTERS_MAX = 60
 STEP_CHARACTERS_MAX = 20
 EXAMPLE = '{"step": 3, "loss": 0.5}'
 
 
 class MetricLines:
-    """The file as far as it has been read. Problems are reported during the run and at its end."""
+    """A reader of $FLEETCTL_METRICS, as far as the file has been read. Problems are reported during
+    the run and at its end.
+    """
 
     def __init__(self) -> None:
         self.offset = 0
@@ -53,17 +56,18 @@ class MetricLines:
                 self.first_problem = self.first_problem or problem
                 self.mixed += bool(values)
                 self.wrong += not values
-                if (self.mixed == 1) if values else (self.wrong <= SAID_MAX):
+                if (self.mixed == 1) if values else (self.wrong <= REPORTED_MAX):
                     problems.append(problem)
         return found, problems
 
     @property
     def remark(self) -> str:
         """Returns the file's problems, in one sentence; "" when all lines were valid."""
-        return remark(self.wrong + self.mixed, self.first_problem)
+        return format_problems(self.wrong + self.mixed, self.first_problem)
 
 
-def remark(wrong: int, first_problem: str) -> str:
+def format_problems(wrong: int, first_problem: str) -> str:
+    """Returns the first problem of a file, and how many lines have one where several do."""
     more = f" ({wrong} lines in all)" if wrong > 1 else ""
     return first_problem + more
 
@@ -86,20 +90,22 @@ def read_line(
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        return after, {}, f"{where} is not recorded: it is `{shown(line)}`, and not {EXAMPLE}"
-    step = whole_step(values.pop("step", after))
+        what = f"{where} is not recorded: it is `{shorten_line(line)}`, and not {EXAMPLE}"
+        return after, {}, what
+    step = parse_step(values.pop("step", after))
     if step is None:
         return after, {}, f"{where} is not recorded: its step must be a whole number ({EXAMPLE})"
     kept, left_out = flat_metrics(values, _as_number)
     if left_out:
         name, value = left_out[0]
-        what = f"`{name}` at step {step} is `{shown(str(value).encode())}` and is not recorded"
+        text = shorten_line(str(value).encode())
+        what = f"`{name}` at step {step} is `{text}` and is not recorded"
         return step, kept, f"{where}: {what}; a metric is a number"
     return step, kept, "" if kept else f"{where} is not recorded: it names no metric ({EXAMPLE})"
 
 
-def shown(data: bytes) -> str:
-    """Returns the beginning of a text for messages, on one line."""
+def shorten_line(data: bytes) -> str:
+    """Returns the first SHOWN_CHARACTERS_MAX characters of a text on one line, for messages."""
     text = data[: 4 * SHOWN_CHARACTERS_MAX].decode("utf-8", "replace").strip()
     text = "".join(one if one.isprintable() else " " for one in text)
     if len(text) <= SHOWN_CHARACTERS_MAX:
@@ -107,7 +113,7 @@ def shown(data: bytes) -> str:
     return text[:SHOWN_CHARACTERS_MAX] + "…"
 
 
-def whole_step(value: Any) -> Optional[int]:
+def parse_step(value: Any) -> Optional[int]:
     """Converts `4`, `4.0` and `"4"` to a step, within the whole numbers that a store holds."""
     if isinstance(value, str) and len(value) <= STEP_CHARACTERS_MAX:
         try:
@@ -122,7 +128,9 @@ def whole_step(value: Any) -> Optional[int]:
 
 
 def _as_number(value: Any) -> Optional[float]:
-    """Converts NaN and infinities, too: the user has to see that a loss is not finite."""
+    """Returns a number as float, NaN and infinities included: the user has to see that a loss is
+    not finite. None for anything else.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from fleetctl.guest.journal.metriclines import shown
+from fleetctl.guest.journal.metriclines import shorten_line
 from fleetctl.guest.task.finite import ResultCopy
 from fleetctl.guest.task.plain import Unkeepable
 from fleetctl.guest.task.text import canonical, parse_as_python
@@ -37,7 +37,7 @@ def parse_result(data: bytes) -> tuple[Any, str]:
     except ValueError as error:
         if not data.strip():
             return None, f"{_FILE} is empty; it must be {_EXAMPLE}"
-        return None, f"{_FILE} is not JSON ({error}): it begins `{shown(data)}`; {_RIGHT}"
+        return None, f"{_FILE} is not JSON ({error}): it begins `{shorten_line(data)}`; {_RIGHT}"
 
 
 def _decoded(data: bytes) -> str:

@@ -1,8 +1,9 @@
-"""Reads the event files of TensorBoard while they grow: scalars, by tag and step.
+"""Reads scalars, by tag and step, from the event files of TensorBoard while they grow.
 
-Called by followed.py. A file is a row of records as TFRecord has them: length (8 bytes), its sum,
-data, its sum, the sums crc32c and masked. The data are protobuf, tensorflow/core/util/event.proto
-and framework/summary.proto; fields are named here by their numbers.
+Called by followed.py. A file is a sequence of TFRecord records: the length (8 bytes) and its
+checksum, the data and their checksum; checksums are masked crc32c. The data are protobuf messages,
+see tensorflow/core/util/event.proto and framework/summary.proto; the constants below are their
+field numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ import os
 import time
 from struct import Struct, error, unpack_from
 
-from fleetctl.guest.metrics.files import READ_BYTES_MAX, Growing, below, cut_short, is_older
+from fleetctl.guest.metrics.files import (
+    READ_BYTES_MAX,
+    GrowingFile,
+    describe_cut,
+    is_older,
+    path_from,
+)
 from fleetctl.guest.metrics.globs import ENTRIES_MAX, FILES_MAX, find_matches
 from fleetctl.guest.metrics.protobuf import fields, signed
 
@@ -34,33 +41,35 @@ FORMS = {1: "f", 2: "d"}  # of DT_FLOAT and DT_DOUBLE
 
 
 class EventFiles:
-    """Reads event files in and below a directory, in all that match a pattern, or one file."""
+    """A reader of event files: one file, those in and below a directory, or all that match a
+    pattern.
+    """
 
     def __init__(self, start: str, path: str) -> None:
         """start: the directory that the program begins in."""
-        self.what = f"`{path}`"
+        self.source = f"`{path}`"
         self._path = os.path.join(start, path)
         self._start = start
         self._begun_s = 0.0
         self._before: set[str] = set()
-        self._files: dict[str, Growing] = {}
+        self._files: dict[str, GrowingFile] = {}
         self._broken: set[str] = set()
 
     def begin(self, problems: Problems) -> None:
         self._begun_s = time.time()
-        self._before.update(path for path, _ in self._found(problems))
+        self._before.update(path for path, _ in self._find_files(problems))
 
     def rows(self, problems: Problems, *, whole: bool) -> Iterator[Row]:
-        for path, prefix in self._found(problems):
+        for path, prefix in self._find_files(problems):
             if path in self._before or path in self._broken:
                 continue
             if path not in self._files and is_older(path, self._begun_s):
                 self._before.add(path)
                 continue
-            file = self._files.setdefault(path, Growing())
+            file = self._files.setdefault(path, GrowingFile())
             while data := file.read(path):
                 before = file.offset
-                yield from self._taken(
+                yield from self._parse_records(
                     path,
                     prefix,
                     file,
@@ -70,9 +79,9 @@ class EventFiles:
                 if not whole or file.offset == before or path in self._broken:
                     break
 
-    def _found(self, problems: Problems) -> list[tuple[str, str]]:
-        """Returns (path, prefix of its tags), by age. As TensorBoard names its runs: by the
-        directory below the configured one.
+    def _find_files(self, problems: Problems) -> list[tuple[str, str]]:
+        """Returns (path, prefix of its tags) of each file, oldest first. The prefix is the
+        directory below the configured one, as TensorBoard names runs.
         """
         found: list[tuple[str, str]] = []
         tops, is_cut = find_matches(self._path)
@@ -89,23 +98,23 @@ class EventFiles:
                 if seen > ENTRIES_MAX:
                     break
         if is_cut or seen > ENTRIES_MAX:
-            problems.add(self.what, cut_short(self.what))
-        return sorted(found, key=_age)[:FILES_MAX]
+            problems.add(self.source, describe_cut(self.source))
+        return sorted(found, key=_time_in_name)[:FILES_MAX]
 
-    def _taken(
+    def _parse_records(
         self,
         path: str,
         prefix: str,
-        file: Growing,
+        file: GrowingFile,
         data: bytes,
         problems: Problems,
     ) -> Iterator[Row]:
-        name = below(path, self._start)
+        name = path_from(path, self._start)
         at = 0
         while at + HEADER.size <= len(data):
             size, total = HEADER.unpack_from(data, at)
             where = f"the record at byte {file.offset} of `{name}`"
-            if masked(data[at : at + 8]) != total:
+            if masked_crc32c(data[at : at + 8]) != total:
                 problem = "has a wrong sum, so nothing after it is read"
                 problems.add(name, f"{where} {problem}; is it an event file of TensorBoard?")
                 self._broken.add(path)
@@ -117,7 +126,7 @@ class EventFiles:
             if end > len(data):
                 return  # still being written
             record = data[at + HEADER.size : end - FOOTER.size]
-            yield from _judged(
+            yield from _check_record(
                 record,
                 data[end - FOOTER.size : end],
                 prefix,
@@ -125,16 +134,18 @@ class EventFiles:
                 where,
                 problems,
             )
-            file.took(data[at:end])
+            file.advance(data[at:end])
             at = end
 
 
-def _age(found: tuple[str, str]) -> tuple[str, str]:
-    """Returns the time in the name, and the path: events.out.tfevents.<seconds>.<host>."""
+def _time_in_name(found: tuple[str, str]) -> tuple[str, str]:
+    """Returns a sort key: the name, which begins with the time, and the path. Names are
+    events.out.tfevents.<seconds>.<host>.
+    """
     return os.path.basename(found[0]), found[0]
 
 
-def _judged(
+def _check_record(
     record: bytes,
     footer: bytes,
     prefix: str,
@@ -142,23 +153,25 @@ def _judged(
     where: str,
     problems: Problems,
 ) -> Iterator[Row]:
-    """Checks the sum only of records with scalars: pictures are large, and crc32c is slow here."""
+    """Yields the row of a valid record with scalars, and adds the problem of a damaged one. Checks
+    the checksum of no other record: pictures are large, and crc32c is slow in Python.
+    """
     try:
-        row = scalars(record, prefix)
+        row = parse_event(record, prefix)
     except (IndexError, ValueError, error):
         problems.add(name, f"{where} is damaged and is not recorded")
         return
     if not row[2]:
         return
-    if masked(record) != FOOTER.unpack(footer)[0]:
+    if masked_crc32c(record) != FOOTER.unpack(footer)[0]:
         problems.add(name, f"{where} has a wrong sum and is not recorded")
         return
     yield row
 
 
-def scalars(record: bytes, prefix: str) -> Row:
+def parse_event(record: bytes, prefix: str) -> Row:
     """Returns (step, seconds since the epoch, scalars by tag) of an event. Raises IndexError,
-    ValueError or struct.error.
+    ValueError or struct.error for a damaged one.
     """
     values: dict[str, float] = {}
     step = 0
@@ -170,13 +183,13 @@ def scalars(record: bytes, prefix: str) -> Row:
             step = signed(start)
         elif field == SUMMARY:
             for one, begin, end in fields(record, start, stop):
-                tag, value = _value(record, begin, end) if one == VALUE else ("", None)
+                tag, value = _parse_value(record, begin, end) if one == VALUE else ("", None)
                 if value is not None:
                     values[prefix + tag] = value
     return step, at_s, values
 
 
-def _value(
+def _parse_value(
     data: bytes,
     at: int,
     end: int,
@@ -190,11 +203,11 @@ def _value(
         elif field == SIMPLE_VALUE:
             (value,) = unpack_from("<f", data, start)
         elif field == TENSOR:
-            value = _scalar(data, start, stop)
+            value = _parse_tensor(data, start, stop)
     return tag, value
 
 
-def _scalar(
+def _parse_tensor(
     data: bytes,
     at: int,
     end: int,
@@ -213,9 +226,9 @@ def _scalar(
     return float(value)
 
 
-def masked(data: bytes) -> int:
-    """Returns crc32c (Castagnoli), rotated and shifted as TFRecord does it."""
-    table = _table()
+def masked_crc32c(data: bytes) -> int:
+    """Returns the crc32c (Castagnoli) of the data, rotated and shifted as TFRecord does."""
+    table = _crc_table()
     total = 0xFFFFFFFF
     for byte in data:
         total = table[(total ^ byte) & 255] ^ total >> 8
@@ -223,7 +236,7 @@ def masked(data: bytes) -> int:
     return ((total >> 15 | total << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
-def _table() -> list[int]:
+def _crc_table() -> list[int]:
     if not _TABLE:
         for number in range(256):
             for _ in range(8):

@@ -1,6 +1,7 @@
-"""Reads files of metrics while a program writes them; and lines of JSON in them.
+"""Reads the JSON lines of a metrics file while a program writes it, and any such file's new bytes.
 
-Called by followed.py and events.py. Content from before the program's start is not the program's.
+Called by followed.py and events.py. Content from before the program's start is skipped: another
+program wrote it.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import os
 import time
 
-from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, shown, whole_step
+from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, parse_step, shorten_line
 from fleetctl.guest.journal.results import read_file
 from fleetctl.guest.metrics.globs import ENTRIES_MAX, FILES_MAX, find_matches
-from fleetctl.guest.metrics.numbers import flatten, numbers
+from fleetctl.guest.metrics.numbers import flatten_value, select_numbers
 from fleetctl.guest.task.text import parse_as_python
 
 TYPE_CHECKING = False
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
 
     Row = tuple[Optional[int], Optional[float], dict[str, float]]
 
-READ_BYTES_MAX = 1024 * 1024  # a look, so that one run does not hold up others
+READ_BYTES_MAX = 1024 * 1024  # per look, so that one run does not hold up others
 TAIL_BYTES = 64  # compared to notice that a file was rewritten
-CLOCK_S = 1.0  # the most by which clocks of programs and of files differ
+CLOCK_S = 1.0  # a guess at the most by which the clocks of programs and of files differ
 EXAMPLE = '{"step": 3, "loss": 0.5}'
 
 
 class Problems:
-    """Collects read problems: the first of each file, with its line or byte."""
+    """The problems of reading, by file: the text of each file's first one, and how many there
+    are.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -38,13 +41,16 @@ class Problems:
         if self._counts[file] == 1 and len(self._counts) <= FILES_MAX:
             self._fresh.append(text)
 
-    def news(self) -> list[str]:
+    def take_new(self) -> list[str]:
+        """Returns the texts that were added since the last call."""
         fresh = self._fresh
         self._fresh = []
         return fresh
 
     def totals(self) -> list[str]:
-        """Returns a sentence for each file with several problems, with their count; at the end."""
+        """Returns a sentence with the count for each file that has several problems. Called once,
+        when the run has ended.
+        """
         return [
             f"{count} parts of {file} could not be read as metrics in all"
             for file, count in self._counts.items()
@@ -52,95 +58,105 @@ class Problems:
         ]
 
 
-class Growing:
-    """One file as far as it has been read. `offset` is the next byte to read."""
+class GrowingFile:
+    """A file that a program appends to, as far as it has been read.
+
+    offset: the next byte to read. lines: how many lines end before it.
+    """
 
     def __init__(self) -> None:
         self.offset = 0
-        self.lines = 0  # before the offset
+        self.lines = 0
         self._tail = b""
-        self._untouched: Optional[int] = None  # time of the last write before the program began
+        # The last write before the program began; None once the program has written.
+        self._untouched_ns: Optional[int] = None
 
-    def pass_over(self, path: str) -> None:
+    def skip_present(self, path: str) -> None:
         """Skips the present content of the file: the program did not write it."""
         while data := self.read(path):
-            self.took(data)
+            self.advance(data)
         try:
-            self._untouched = os.stat(path).st_mtime_ns
+            self._untouched_ns = os.stat(path).st_mtime_ns
         except OSError:
-            self._untouched = None
+            self._untouched_ns = None
 
     def read(self, path: str) -> bytes:
-        """Returns the next bytes; b"" without new ones."""
+        """Returns at most READ_BYTES_MAX bytes from the offset on; b"" without new ones. Reads from
+        the start again when the file was rewritten.
+        """
         try:
-            about = os.stat(path)
+            status = os.stat(path)
         except OSError:
             return b""
-        rewritten = self._untouched not in (None, about.st_mtime_ns)
-        if about.st_size < self.offset or (about.st_size == self.offset and rewritten):
-            self._anew()
-        if about.st_size <= self.offset:
+        rewritten = self._untouched_ns not in (None, status.st_mtime_ns)
+        if status.st_size < self.offset or (status.st_size == self.offset and rewritten):
+            self._restart()
+        if status.st_size <= self.offset:
             return b""
-        data = _read(path, self.offset - len(self._tail), READ_BYTES_MAX)
+        data = _read_bytes(path, self.offset - len(self._tail), READ_BYTES_MAX)
         if data.startswith(self._tail):
             return data[len(self._tail) :]
-        self._anew()
-        return _read(path, 0, READ_BYTES_MAX)
+        self._restart()
+        return _read_bytes(path, 0, READ_BYTES_MAX)
 
-    def took(self, data: bytes) -> None:
-        """Advances behind the first bytes of the last read."""
+    def advance(self, data: bytes) -> None:
+        """Moves the offset past `data`, the first bytes of the last read."""
         self.offset += len(data)
         self.lines += data.count(b"\n")
         self._tail = (self._tail + data)[-TAIL_BYTES:]
-        self._untouched = None
+        self._untouched_ns = None
 
     def skip(self, size: int) -> None:
-        """Advances behind bytes that need not be read; they may still have to be written."""
+        """Moves the offset past bytes that need not be read; the program may yet have to write
+        them.
+        """
         self.offset += size
         self._tail = b""
 
-    def _anew(self) -> None:
+    def _restart(self) -> None:
         self.offset = self.lines = 0
         self._tail = b""
-        self._untouched = None
+        self._untouched_ns = None
 
 
 class JsonLines:
-    """Reads one object a line, in one file or all that match a pattern."""
+    """A reader of JSON objects, one a line, in one file or in all that match a pattern."""
 
     def __init__(self, start: str, path: str) -> None:
-        """start: the directory that the program begins in."""
-        self.what = f"`{path}`"
+        """start: the directory that the program begins in. path: below it, or absolute; a
+        pattern.
+        """
+        self.source = f"`{path}`"
         self._path = os.path.join(start, path)
         self._start = start
         self._begun_s = 0.0
-        self._files: dict[str, Growing] = {}
+        self._files: dict[str, GrowingFile] = {}
 
-    def begin(self, problems: Problems) -> None:  # noqa: ARG002 - others may have some
+    def begin(self, problems: Problems) -> None:  # noqa: ARG002 - other formats add some
         self._begun_s = time.time()
         for path in find_matches(self._path)[0]:
-            self._files[path] = Growing()
-            self._files[path].pass_over(path)
+            self._files[path] = GrowingFile()
+            self._files[path].skip_present(path)
 
     def rows(self, problems: Problems, *, whole: bool) -> Iterator[Row]:
         found, is_cut = find_matches(self._path)
         if is_cut:
-            problems.add(self.what, cut_short(self.what))
+            problems.add(self.source, describe_cut(self.source))
         for path in found:
             if os.path.isdir(path):
-                name = below(path, self._start)
+                name = path_from(path, self._start)
                 problems.add(
                     name, f"`{name}` is a directory; `path` must name a file of JSON lines"
                 )
                 continue
             file = self._files.get(path)
             if file is None:
-                file = self._files[path] = Growing()
+                file = self._files[path] = GrowingFile()
                 if is_older(path, self._begun_s):
-                    file.pass_over(path)
+                    file.skip_present(path)
             while data := file.read(path):
                 before = file.offset
-                yield from self._taken(
+                yield from self._parse_lines(
                     path,
                     file,
                     data,
@@ -150,10 +166,10 @@ class JsonLines:
                 if not whole or file.offset == before:
                     break
 
-    def _taken(
+    def _parse_lines(
         self,
         path: str,
-        file: Growing,
+        file: GrowingFile,
         data: bytes,
         problems: Problems,
         *,
@@ -163,20 +179,22 @@ class JsonLines:
         if not end and (whole or len(data) > LINE_BYTES_MAX):
             end = len(data)
         number = file.lines
-        name = below(path, self._start)
+        name = path_from(path, self._start)
         for line in data[:end].removesuffix(b"\n").split(b"\n") if end else ():
-            step, values, problem = json_row(line, number)
+            step, values, problem = parse_json_row(line, number)
             number += 1
             if values:
                 yield step, None, values
             if problem:
                 problems.add(name, f"line {number} of `{name}` {problem}")
-        file.took(data[:end])
+        file.advance(data[:end])
 
 
-def json_row(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
-    """Returns (step, values by dotted name, problem or ""). number: how many lines came before, the
-    step of a line without one. Texts and truth values are not metrics and no problem.
+def parse_json_row(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
+    """Returns (step, values by dotted name, problem or "").
+
+    number: how many lines come before; it is the step of a line that names none. Texts and truth
+    values are skipped: they are no metrics, and no problem.
     """
     if not line.strip():
         return number, {}, ""
@@ -185,23 +203,24 @@ def json_row(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
     except (ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
-        return number, {}, f"is not recorded: `{shown(line)}` is not an object such as {EXAMPLE}"
-    declared = row.pop("step", number)
-    step = whole_step(declared)
-    if step is None:
         return (
             number,
             {},
-            f"is not recorded: its step `{shown(str(declared).encode())}` is not whole",
+            f"is not recorded: `{shorten_line(line)}` is not an object such as {EXAMPLE}",
         )
+    declared = row.pop("step", number)
+    step = parse_step(declared)
+    if step is None:
+        text = shorten_line(str(declared).encode())
+        return number, {}, f"is not recorded: its step `{text}` is not a whole number"
     found: dict[str, Any] = {}
     for name, value in row.items():
-        flatten(name, value, found, [])
-    return step, numbers(found, []), ""
+        flatten_value(name, value, found, [])
+    return step, select_numbers(found, []), ""
 
 
-def cut_short(pattern: str) -> str:
-    """Returns the problem of a pattern that takes too long to look up."""
+def describe_cut(pattern: str) -> str:
+    """Returns the message for a pattern below which there are too many files to look through."""
     return (
         f"{pattern} takes more than {ENTRIES_MAX:,} files and directories to look through, and"
         " deeper ones are left out; name their directory"
@@ -209,27 +228,31 @@ def cut_short(pattern: str) -> str:
 
 
 def is_older(path: str, begun_s: float) -> bool:
-    """Returns whether a file was written before the program began, and copied here later."""
+    """Returns whether a file's last write is from before the program began: it was copied here
+    since, with its time.
+    """
     try:
         return os.stat(path).st_mtime < begun_s - CLOCK_S
     except OSError:
         return False
 
 
-def below(path: str, start: str) -> str:
-    """Returns a path as its user knows it."""
+def path_from(path: str, start: str) -> str:
+    """Returns a path as the user wrote it: from the start directory, where it is below that."""
     inside = os.path.join(start, "")
     if path.startswith(inside):
         return path[len(inside) :]
     return path
 
 
-def _read(
+def _read_bytes(
     path: str,
     offset: int,
     limit: int,
 ) -> bytes:
-    """Reads bytes; b"" for an irregular file. Follows links: it reads with the program's rights."""
+    """Returns up to `limit` bytes; b"" for a file that is not a regular one. Follows links: the
+    supervisor has no more rights than the program.
+    """
     parent, name = os.path.split(os.path.realpath(path))
     try:
         directory = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

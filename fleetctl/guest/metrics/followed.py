@@ -1,5 +1,5 @@
-"""Records metrics that one attempt prints or writes, as `metrics` of its template defines, while it
-runs. Called by the run's supervisor, beside the reader of wandb's files.
+"""Records the metrics that an attempt prints or writes while it runs, as its template's `metrics`
+block defines them. Called by the run's supervisor, beside the reader of wandb's files.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from fleetctl.guest.metrics.files import Row
 
     class Form(Protocol):
-        """One format of metrics in programs. what: its source, for messages."""
+        """A format in which programs report metrics. source: where they are read, for messages."""
 
-        what: str
+        source: str
 
         def begin(self, problems: Problems) -> None: ...
         def rows(self, problems: Problems, *, whole: bool) -> Iterator[Row]: ...
@@ -32,8 +32,9 @@ class Followed:
         start: str,
         say: Callable[[str], None],
     ) -> None:
-        """asked: `from`, with its `regex` or `path`, and `metric`, whose every value is recorded;
-        start: the directory that the program begins in; say: writes a line to its log.
+        """asked: the `metrics` block: `from`, with its `regex` or `path`, and `metric`, whose every
+        value is recorded. start: the directory that the program begins in. say: writes a line to
+        the run's log.
         """
         self._printed: Optional[Printed] = None
         self._form = self._form_of(asked, start)
@@ -47,27 +48,27 @@ class Followed:
         self._form.begin(self._problems)
 
     def hear(self, data: bytes) -> None:
-        """Takes some of the program's output."""
+        """Searches a piece of the program's output for metrics."""
         if self._printed is not None:
             self._printed.hear(data)
 
     def take(self, journal: Journal, *, whole: bool = False) -> bool:
-        """Records metrics that are new since the last look, or all that remain; returns whether
-        there were any.
+        """Records the metrics that are new since the last look; returns whether there were any.
+        whole: the run has ended, so a last line without an end counts too.
         """
-        news = False
+        any_new = False
         for step, at_s, values in self._form.rows(self._problems, whole=whole):
             self._any = True
             picked = self._sample.pick(step, at_s, values)
-            news = journal.metric(step or 0, picked, at_s) or news
+            any_new = journal.metric(step or 0, picked, at_s) or any_new
         for step, at_s, values in self._sample.rest() if whole else ():
-            news = journal.metric(step or 0, values, at_s) or news
-        for text in self._problems.news():
+            any_new = journal.metric(step or 0, values, at_s) or any_new
+        for text in self._problems.take_new():
             self._say(text)
-            news = journal.remark(text) or news
+            any_new = journal.remark(text) or any_new
         for text in self._problems.totals() if whole else ():
             self._say(text)
-        return news
+        return any_new
 
     def conclude(
         self,
@@ -75,12 +76,14 @@ class Followed:
         ended: dict[str, Any],
         journal: Journal,
     ) -> str:
-        """Returns the journal's result line unchanged. Reports missing or omitted metrics."""
+        """Adds remarks on missing or omitted metrics to the journal. Returns its result line,
+        `line`, unchanged.
+        """
         remarks = []
         if self._sample.at_capacity:
             remarks.append(f"it reported more than {NAMES_MAX} names, or too long ones")
         if ended["ok"] and not self._any:
-            remarks.append(f"no metric was found: there was nothing to read in {self._form.what}")
+            remarks.append(f"no metric was found: there was nothing to read in {self._form.source}")
         for text in remarks:
             journal.remark(text)
         return line

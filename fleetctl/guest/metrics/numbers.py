@@ -10,11 +10,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-NESTED_MAX = 8  # levels of a value whose numbers are taken
+NESTED_MAX = 8  # levels of a nested value; numbers below are left out
 
 
-def finite(text: bytes) -> Optional[float]:
-    """Returns the number; None for a text that is not a finite number."""
+def parse_finite(text: bytes) -> Optional[float]:
+    """Returns the number in a text; None for a text that is not a finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -24,30 +24,31 @@ def finite(text: bytes) -> Optional[float]:
     return None
 
 
-def parsed(text: bytes) -> Any:
-    """Parses as Python does: with NaN and Infinity, which wandb writes. None for invalid JSON."""
+def parse_json(text: bytes) -> Any:
+    """Returns the parsed JSON, with NaN and Infinity, which wandb writes; None for invalid JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def flatten(
+def flatten_value(
     name: str,
     value: Any,
     found: dict[str, Any],
     typed: list[str],
     level: int = 0,
 ) -> None:
-    """Adds the parts of a value, by dotted name. typed: gains the names of pictures, tables and the
-    like, whose numbers are not metrics.
+    """Adds the numbers, texts and truth values of a nested value to `found`, by dotted name.
+
+    typed: gains the names of pictures, tables and the like, whose numbers are not metrics.
     """
     if name.endswith("._type"):
         typed.append(name[: -len("_type")])
     elif isinstance(value, dict):
         if "_type" not in value and level < NESTED_MAX:
             for key, inner in value.items():
-                flatten(
+                flatten_value(
                     f"{name}.{key}",
                     inner,
                     found,
@@ -64,7 +65,8 @@ def flatten(
         found[name] = value
 
 
-def numbers(found: dict[str, Any], typed: list[str]) -> dict[str, float]:
+def select_numbers(found: dict[str, Any], typed: list[str]) -> dict[str, float]:
+    """Returns the numbers of flattened values, without those of the `typed` names."""
     kept = without_media(found, typed)
     return {name: float(it) for name, it in kept.items() if not isinstance(it, (bool, str))}
 

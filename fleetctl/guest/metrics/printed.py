@@ -1,10 +1,10 @@
-"""Finds metrics in a program's output by a regular expression. Called by followed.py with the
-output as it comes; the log has the whole output.
+"""Finds metrics in a program's output by a regular expression. Called by followed.py with each
+piece of output; the output is in the log as well.
 """
 
 from __future__ import annotations
 
-from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, shown
+from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, shorten_line
 from fleetctl.guest.metrics.cpulimit import CpuLimit, TookTooLong
 
 TYPE_CHECKING = False
@@ -29,13 +29,16 @@ GIVEN_UP_MAX = 20  # lines on which an expression takes too long, before matchin
 
 
 class Printed:
-    """`regex` names each number (`loss: (?P<loss>\\S+)`), or finds names as well as numbers: in the
-    groups `name` and `value`, or in the first two where none has a name, as Katib has it. The group
-    or the name `step` is the step of its line; else the n-th value of a name is step n, from 0.
+    """A reader of a program's output that finds metrics by a `regex`.
+
+    The expression names each number (`loss: (?P<loss>\\S+)`), or matches names as well as numbers,
+    in the groups `name` and `value`, or in the first two groups where none has a name, as Katib
+    does. A group or a metric with the name `step` is the step of its line; without one, the n-th
+    value of a name has step n, from 0.
     """
 
     def __init__(self, regex: str) -> None:
-        self.what = f"any line that matches `{shown(regex.encode())}`"
+        self.source = f"any line that matches `{shorten_line(regex.encode())}`"
         self._regex = regex
         self._pattern: Optional[Pattern[str]] = None
         self._rest = b""
@@ -56,18 +59,20 @@ class Printed:
             problems.add(PRINTED, f"the Python of the image cannot read the `regex`: {error}")
 
     def hear(self, data: bytes) -> None:
-        """Takes output. Progress bars end their lines with a carriage return."""
+        """Reads the lines of a piece of output. A carriage return ends a line too: progress bars
+        use it.
+        """
         *lines, self._rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
         with self._limit:
             for line in lines:
-                self._read(line)
+                self._read_line(line)
         if len(self._rest) > LINE_BYTES_MAX:
             self._rest = self._rest[:0]
 
     def rows(self, problems: Problems, *, whole: bool) -> Iterator[Row]:
         if whole and self._rest:
             with self._limit:
-                self._read(self._rest)
+                self._read_line(self._rest)
             self._rest = b""
         for text in self._wrong:
             problems.add(PRINTED, text)
@@ -81,7 +86,7 @@ class Printed:
         self._remarks = []
         yield from found
 
-    def _read(self, line: bytes) -> None:
+    def _read_line(self, line: bytes) -> None:
         self._lines += bool(line)
         pattern = self._pattern
         if pattern is None or not line:
@@ -97,7 +102,7 @@ class Printed:
                 self._remarks.append(_CUT)
         try:
             reports = self._limit.call(
-                lambda: [pair for match in pattern.finditer(text) for pair in pairs(match)]
+                lambda: [pair for match in pattern.finditer(text) for pair in match_pairs(match)]
             )
         except (TookTooLong, MemoryError):
             self._give_up(line)
@@ -109,8 +114,9 @@ class Printed:
         self._given_up += 1
         if self._slow == 1:
             self._remarks.append(
-                f"line {self._lines} of {PRINTED}, `{shown(line)}`, is not looked at: the `regex`"
-                " of `metrics` takes too long for it, as it tries one part of a line in many ways"
+                f"line {self._lines} of {PRINTED}, `{shorten_line(line)}`, is not looked at:"
+                " the `regex` of `metrics` takes too long for it, as it tries one part of a line in"
+                " many ways"
                 " (`(a+)+` is `a+`)"
             )
         if self._slow == GIVEN_UP_MAX:
@@ -123,11 +129,11 @@ class Printed:
         """Records a line. reports: name and text of each number in it."""
         values: dict[str, float] = {}
         for name, found in reports:
-            value = _number(found)
+            value = _parse_number(found)
             if value is None:
                 self._wrong.append(
-                    f"line {self._lines} of {PRINTED}, `{shown(line)}`: `{name}` is"
-                    f" `{shown(found.encode())}`, which is not a number, and is not recorded"
+                    f"line {self._lines} of {PRINTED}, `{shorten_line(line)}`: `{name}` is"
+                    f" `{shorten_line(found.encode())}`, which is not a number, and is not recorded"
                 )
             else:
                 values[name] = value
@@ -140,8 +146,8 @@ class Printed:
             self._rows.append((count, None, {name: value}))
 
 
-def pairs(match: Match[str]) -> Iterator[tuple[str, str]]:
-    """Yields (name, text of the number) for each value in a match."""
+def match_pairs(match: Match[str]) -> Iterator[tuple[str, str]]:
+    """Yields (name, text of the number) of each value in a match."""
     groups = match.groupdict()
     if not groups:
         name = match[1]
@@ -158,7 +164,7 @@ def pairs(match: Match[str]) -> Iterator[tuple[str, str]]:
             yield name, found
 
 
-def _number(text: str) -> Optional[float]:
+def _parse_number(text: str) -> Optional[float]:
     try:
         return float(text)
     except ValueError:

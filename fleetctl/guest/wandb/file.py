@@ -10,7 +10,13 @@ from __future__ import annotations
 from struct import Struct
 from zlib import crc32
 
-from fleetctl.guest.metrics.numbers import finite, flatten, numbers, parsed, without_media
+from fleetctl.guest.metrics.numbers import (
+    flatten_value,
+    parse_finite,
+    parse_json,
+    select_numbers,
+    without_media,
+)
 from fleetctl.guest.metrics.protobuf import fields, signed
 
 TYPE_CHECKING = False
@@ -71,7 +77,7 @@ class WandbFile:
         found: dict[str, Any] = {}
         typed: list[str] = []
         for name, value in self._summary.values():
-            flatten(name, parsed(value), found, typed)
+            flatten_value(name, parse_json(value), found, typed)
         kept = without_media(found, typed)
         return {name: it for name, it in kept.items() if not isinstance(it, float) or it - it == 0}
 
@@ -172,9 +178,9 @@ class WandbFile:
             value = data[value_at:value_end]
             if name[:1] == "_":
                 if name == "_timestamp":
-                    time_s = finite(value)
+                    time_s = parse_finite(value)
                 elif name == "_step" and step is None:
-                    own = finite(value)
+                    own = parse_finite(value)
                     step = int(own) if own is not None and abs(own) < 1 << 63 else None
                 continue
             first = value[:1]
@@ -184,11 +190,11 @@ class WandbFile:
                 if read - read != 0 and not (odd or self.not_finite):
                     odd = name
             elif first == b"{" or name.endswith("._type"):
-                flatten(name, parsed(value), values, typed)
+                flatten_value(name, parse_json(value), values, typed)
                 deep = True
         if odd:
             self.not_finite = f"`{odd}` at step {step}"
-        return step, time_s, numbers(values, typed) if deep else values
+        return step, time_s, select_numbers(values, typed) if deep else values
 
     def _take_summary(
         self,

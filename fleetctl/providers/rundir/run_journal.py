@@ -22,7 +22,7 @@ from fleetctl.controllers.model import (
     Node,
     SavedCheckpoint,
 )
-from fleetctl.guest.journal.metriclines import remark
+from fleetctl.guest.journal.metriclines import format_problems
 from fleetctl.providers.rundir.raw_events import raw_metrics, raw_result
 
 RAW_METRICS = b'{"e":"metrics"'  # begins a line in which a guest hands on metrics as they were
@@ -170,7 +170,7 @@ def _raw_remark(lines: Iterable[bytes]) -> str:
             count = count + len(read.wrong)
             first = first or read.wrong[0]
     if count:
-        return remark(count, first)
+        return format_problems(count, first)
     return ""
 
 

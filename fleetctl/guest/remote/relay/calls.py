@@ -1,7 +1,7 @@
 """Numbers the open requests of a run, and sends them over a line to the controller.
 
-A line may be lost at any moment. The next one gets every request without a whole answer, with how
-many bytes the client has; the other end keeps answers by their numbers.
+A line may be lost at any moment. The next line gets every request without a whole answer, with the
+number of bytes that the client has; the controller's end keeps answers by the requests' numbers.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
-    News = Dict[str, Any]
+    RelayMessage = Dict[str, Any]
 
 AT_ONCE_MAX = 64  # requests of a run; further ones wait, their bodies unread
-# Bytes of all bodies at once: a request waits for room, and the sandbox is the task's.
+# Bytes of all bodies at once; further requests wait. The sandbox's memory is for the task.
 BODIES_BYTES_MAX = 64 * 1024 * 1024
 LEFT_MAX = 1024  # numbers whose client left while there was no line
 # Bytes of a line before it is replaced: some services store the line in a file.
 LINE_BYTES_MAX = 256 * 1024 * 1024
 
 
-class Asked:
-    """One request. have: bytes of its answer that the client was given."""
+class OpenRequest:
+    """A request of a client. have: bytes of its answer that the client was given. over: the rest of
+    the answer is not to be sent. messages: pieces of the answer; None means that the client left.
+    """
 
     def __init__(
         self,
@@ -39,88 +41,88 @@ class Asked:
         self._fields = fields
         self._body = body
         self.have = 0
-        self.over = False  # the rest is not to be sent
-        self.news: asyncio.Queue[Optional[News]] = asyncio.Queue()  # None: the client left
+        self.over = False
+        self.messages: asyncio.Queue[Optional[RelayMessage]] = asyncio.Queue()
 
-    def told(self) -> bytes:
+    def to_line(self) -> bytes:
         """Returns the line that sends the request; b"" when no client waits for the answer."""
         if self.over:
             return b""
         body = {"b64": binascii.b2a_base64(self._body, newline=False).decode()}
         if self._body.isascii():
             body = {"body": self._body.decode()}
-        return _line({"n": self.number, **self._fields, **body, "have": self.have})
+        return _encode_message({"n": self.number, **self._fields, **body, "have": self.have})
 
 
-class Calls:
-    """The requests of a run."""
+class OpenRequests:
+    """The requests of a run. slots and body_bytes: what requests at once may use."""
 
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(AT_ONCE_MAX)
-        self.room = Room(BODIES_BYTES_MAX)
-        self._asked: dict[str, Asked] = {}
+        self.body_bytes = ByteAllowance(BODIES_BYTES_MAX)
+        self._requests: dict[str, OpenRequest] = {}
         self._left: list[str] = []
         self._line: Optional[RelayStream] = None
         # Also after the death of a process like this one no number comes twice in a run.
         self._life = os.urandom(6).hex()
         self._count = 0
 
-    def ask(self, fields: dict[str, Any], body: bytes) -> Asked:
+    def add_request(self, fields: dict[str, Any], body: bytes) -> OpenRequest:
         self._count += 1
-        asked = Asked(f"{self._life}.{self._count}", fields, body)
-        self._asked[asked.number] = asked
+        request = OpenRequest(f"{self._life}.{self._count}", fields, body)
+        self._requests[request.number] = request
         if self._line is not None:
-            self._line.tell(asked.told)
-        return asked
+            self._line.send(request.to_line)
+        return request
 
-    def leave(self, asked: Asked) -> None:
-        """Drops a request that no client waits for any more, answered or not."""
-        del self._asked[asked.number]
-        if asked.over:
+    def drop_request(self, request: OpenRequest) -> None:
+        """Drops a request that no client waits for any more, whether or not it has its answer."""
+        del self._requests[request.number]
+        if request.over:
             return
-        asked.over = True
+        request.over = True
         if self._line is not None:
-            self._line.tell(lambda: _cancelled(asked.number))
+            self._line.send(lambda: _cancel_line(request.number))
         elif len(self._left) < LEFT_MAX:
-            self._left.append(asked.number)
+            self._left.append(request.number)
 
-    def join(self, line: RelayStream) -> None:
-        """Sends everything over this line from now on; closes the one before."""
+    def attach_line(self, line: RelayStream) -> None:
+        """Sends everything over this line from now on; closes the line before it."""
         if self._line is not None:
             self._line.close()
         self._line = line
         for number in self._left:
-            line.tell(lambda number=number: _cancelled(number))  # type: ignore[misc]
+            line.send(lambda number=number: _cancel_line(number))  # type: ignore[misc]
         self._left = []
-        for asked in self._asked.values():
-            line.tell(asked.told)
+        for request in self._requests.values():
+            line.send(request.to_line)
 
-    def part(self, line: RelayStream) -> None:
+    def detach_line(self, line: RelayStream) -> None:
         if self._line is line:
             self._line = None
 
-    def hear(self, line: RelayStream, news: News) -> None:
-        """Passes on a message of the line, unless another one has joined since."""
-        asked = self._asked.get(str(news.get("n")))
-        if asked is None or asked.over or line is not self._line:
+    def receive(self, line: RelayStream, message: RelayMessage) -> None:
+        """Passes on a message of the line, unless another line was attached since."""
+        request = self._requests.get(str(message.get("n")))
+        if request is None or request.over or line is not self._line:
             return
-        asked.have += len(piece_of(news))
-        asked.over = bool(news.get("end") or news.get("broken"))
-        asked.news.put_nowait(news)
+        request.have += len(decode_piece(message))
+        request.over = bool(message.get("end") or message.get("broken"))
+        request.messages.put_nowait(message)
 
     def end(self) -> None:
         """Ends the run: clients that still wait get a broken answer."""
-        for asked in self._asked.values():
-            asked.over = True
-            asked.news.put_nowait({"broken": True})
+        for request in self._requests.values():
+            request.over = True
+            request.messages.put_nowait({"broken": True})
         if self._line is not None:
-            self._line.tell(lambda: _line({"e": "over"}))
+            self._line.send(lambda: _encode_message({"e": "over"}))
             self._line.finish()
 
 
 class RelayStream:
-    """Sends to the joined line. A message is made when it can be written: it may be long, and
-    obsolete by then.
+    """Sends messages to the attached line. A message is made when it can be written: it may be
+    long, and obsolete by then.
     """
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -129,13 +131,13 @@ class RelayStream:
         self._bytes = 0
         self._task = asyncio.ensure_future(self._write())
 
-    def tell(self, message: Callable[[], bytes]) -> None:
+    def send(self, message: Callable[[], bytes]) -> None:
         if self._bytes > LINE_BYTES_MAX:
-            self.close()  # the next line gets it, too
+            self.close()  # the next line gets the message, too
         self._waiting.put_nowait(message)
 
     def finish(self) -> None:
-        """Closes once all is sent."""
+        """Closes the line once all messages are sent."""
         self._waiting.put_nowait(None)
 
     def close(self) -> None:
@@ -157,8 +159,8 @@ class RelayStream:
         self._writer.close()
 
 
-class Room:
-    """A number of bytes, given to requests as they come."""
+class ByteAllowance:
+    """A number of bytes that requests share, first come, first served."""
 
     def __init__(self, most: int) -> None:
         self._left, self._freed = most, asyncio.Condition()
@@ -174,16 +176,16 @@ class Room:
             self._freed.notify_all()
 
 
-def piece_of(news: News) -> bytes:
+def decode_piece(message: RelayMessage) -> bytes:
     """Returns a message's bytes of the answer."""
-    if "b64" in news:
-        return binascii.a2b_base64(news["b64"])
-    return str(news.get("piece", "")).encode()
+    if "b64" in message:
+        return binascii.a2b_base64(message["b64"])
+    return str(message.get("piece", "")).encode()
 
 
-def _cancelled(number: str) -> bytes:
-    return _line({"n": number, "cancel": True})
+def _cancel_line(number: str) -> bytes:
+    return _encode_message({"n": number, "cancel": True})
 
 
-def _line(message: dict[str, Any]) -> bytes:
+def _encode_message(message: dict[str, Any]) -> bytes:
     return compact(message).encode() + b"\n"

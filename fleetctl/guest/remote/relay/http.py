@@ -1,6 +1,6 @@
-"""HTTP/1.1 as far as clients of model servers speak it, over asyncio's streams. Used by client.py.
+"""Reads and writes HTTP/1.1 over asyncio's streams, as far as clients of model servers use it.
 
-A body comes whole, an answer goes out whole or in pieces. Independent of the endpoint.
+Used by client.py. A body is read whole; an answer is written whole or in pieces.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ BODY_BYTES_MAX = 16 * 1024 * 1024  # as the gateway takes them
 PATHS_OF_TOKENS = "/t/"  # for clients that send no token
 
 
-# Headers that clients and servers exchange beside a body. The account, the
-# key and the address are the endpoint's matter.
+# Headers that pass between a task and a model server. Those of the account, the key and the address
+# do not: the endpoint sets them.
 _TO_SERVER = ("http-referer", "traceparent", "tracestate", "baggage", "idempotency-key")
 _TO_SERVER_PREFIXES = ("x-", "openai-", "anthropic-")
 _NOT_TO_SERVER = (
@@ -57,8 +57,8 @@ def to_task(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-class Bad(Exception):
-    """An error that the client receives instead of an answer."""
+class ErrorReply(Exception):
+    """An error that the client receives in place of an answer. status: of HTTP."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ class Bad(Exception):
         return compact({"error": error}).encode()
 
 
-class Head:
+class RequestHead:
     """A request's head. path: with its query, without a token in it; token: "" when missing."""
 
     def __init__(
@@ -83,32 +83,32 @@ class Head:
     ) -> None:
         self.method = method
         self.headers = headers
-        self.path, self.token = _untokened(target, headers)
-        self.chunks = version == "HTTP/1.1"  # whether the client reads answers in chunks
-        self.stays = self.chunks and headers.get("connection", "").lower() != "close"
+        self.path, self.token = _split_token(target, headers)
+        self.chunks = version == "HTTP/1.1"  # the client reads answers in chunks
+        self.keeps_alive = self.chunks and headers.get("connection", "").lower() != "close"
 
 
-async def read_head(reader: asyncio.StreamReader) -> Optional[Head]:
+async def read_head(reader: asyncio.StreamReader) -> Optional[RequestHead]:
     """Reads a head; None when the client has left. Raises Bad."""
     try:
         text = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except asyncio.IncompleteReadError:
         return None
     except asyncio.LimitOverrunError:
-        raise Bad(431, f"the head has more than {HEAD_BYTES_MAX} bytes") from None
+        raise ErrorReply(431, f"the head has more than {HEAD_BYTES_MAX} bytes") from None
     first, *lines = text.lstrip("\r\n").split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[1].startswith("/"):
-        raise Bad(400, "the first line is not `METHOD /path HTTP/1.1`")
+        raise ErrorReply(400, "the first line is not `METHOD /path HTTP/1.1`")
     headers = {}
     for line in lines:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
-    return Head(parts[0], parts[1], parts[2], headers)
+    return RequestHead(parts[0], parts[1], parts[2], headers)
 
 
 async def read_body(
-    head: Head,
+    head: RequestHead,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> bytes:
@@ -116,17 +116,17 @@ async def read_body(
     chunked = "chunked" in head.headers.get("transfer-encoding", "").lower()
     length = head.headers.get("content-length", "0")
     if not chunked and not length.isdecimal():
-        raise Bad(400, "Content-Length is not a number")
+        raise ErrorReply(400, "Content-Length is not a number")
     if not chunked and int(length) > BODY_BYTES_MAX:
         raise _too_long()
     if head.headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    return await (_chunks(reader) if chunked else reader.readexactly(int(length)))
+    return await (_read_chunks(reader) if chunked else reader.readexactly(int(length)))
 
 
 def write_whole(
     writer: asyncio.StreamWriter,
-    head: Head,
+    head: RequestHead,
     status: int,
     headers: dict[str, str],
     body: bytes,
@@ -137,23 +137,23 @@ def write_whole(
 
 def write_head(
     writer: asyncio.StreamWriter,
-    head: Head,
+    head: RequestHead,
     status: int,
     headers: dict[str, str],
 ) -> None:
-    """Writes the head of an answer whose pieces follow. Without chunks the connection's end is the
-    answer's.
+    """Writes the head of an answer whose pieces follow. Without chunks the end of the connection
+    ends the answer.
     """
     if head.chunks:
         headers = {**headers, "Transfer-Encoding": "chunked"}
     else:
-        head.stays = False
+        head.keeps_alive = False
     _write_head(writer, head, status, headers)
 
 
 def write_piece(
     writer: asyncio.StreamWriter,
-    head: Head,
+    head: RequestHead,
     data: bytes,
 ) -> None:
     """Writes a piece of an answer. data: b"" ends the answer."""
@@ -165,7 +165,7 @@ def write_piece(
 
 def _write_head(
     writer: asyncio.StreamWriter,
-    head: Head,
+    head: RequestHead,
     status: int,
     headers: dict[str, str],
 ) -> None:
@@ -173,13 +173,13 @@ def _write_head(
         phrase = HTTPStatus(status).phrase
     except ValueError:
         phrase = ""
-    more = {} if head.stays else {"Connection": "close"}
+    more = {} if head.keeps_alive else {"Connection": "close"}
     lines = [f"{name}: {value}" for name, value in {**headers, **more}.items()]
     text = "\r\n".join([f"HTTP/1.1 {status} {phrase}", *lines, "", ""])
     writer.write(text.encode("latin-1", "replace"))
 
 
-def _untokened(target: str, headers: dict[str, str]) -> tuple[str, str]:
+def _split_token(target: str, headers: dict[str, str]) -> tuple[str, str]:
     """Returns (path, token)."""
     if target.startswith(PATHS_OF_TOKENS):
         token, _, rest = target[len(PATHS_OF_TOKENS) :].partition("/")
@@ -189,14 +189,14 @@ def _untokened(target: str, headers: dict[str, str]) -> tuple[str, str]:
     return target, token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
         try:
             length = int((await reader.readuntil(b"\r\n")).split(b";")[0], 16)
         except (ValueError, asyncio.LimitOverrunError):
-            raise Bad(400, "a chunk has no length") from None
+            raise ErrorReply(400, "a chunk has no length") from None
         size += length
         if length < 0 or size > BODY_BYTES_MAX:
             raise _too_long()
@@ -208,5 +208,5 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
         await reader.readexactly(2)
 
 
-def _too_long() -> Bad:
-    return Bad(413, f"the body has more than {BODY_BYTES_MAX} bytes")
+def _too_long() -> ErrorReply:
+    return ErrorReply(413, f"the body has more than {BODY_BYTES_MAX} bytes")

@@ -1,4 +1,4 @@
-"""The process that listens in a sandbox: clients on one side, the controller's line on the other.
+"""Connects the clients of a sandbox's listener with the controller's line, as a process of its own.
 
 Begun by keeper.py, which reports on `control` the run that may call; it ends with the supervisor.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from fleetctl.guest.remote.relay.calls import Calls, RelayStream
+from fleetctl.guest.remote.relay.calls import OpenRequests, RelayStream
 from fleetctl.guest.remote.relay.client import Client
 from fleetctl.guest.task.text import compact, parse
 
@@ -27,7 +27,7 @@ def serve(
     joining: int,
     control: int,
 ) -> None:
-    """Serves until `control` is at its end. All are descriptors of sockets."""
+    """Serves until `control` is at its end. The parameters are descriptors of sockets."""
     asyncio.run(_serve(*(socket.socket(fileno=one) for one in (listener, joining, control))))
 
 
@@ -37,66 +37,68 @@ async def _serve(
     control: socket.socket,
 ) -> None:
     loop = asyncio.get_running_loop()
-    runs = Runs()
-    clients = await loop.create_server(lambda: Client(runs.calls_of), sock=listener)
+    runs = RelayRuns()
+    clients = await loop.create_server(lambda: Client(runs.requests_of), sock=listener)
     lines = await asyncio.start_unix_server(runs.joined, sock=joining, limit=LINE_BYTES_MAX)
     reader, _ = await asyncio.open_unix_connection(sock=control)
     while line := await reader.readline():
-        runs.obey(parse(line.decode()))
+        runs.change_run(parse(line.decode()))
     for server in (clients, lines):
         server.close()
 
 
-class Runs:
-    """Maps each token to its run's calls. At most one run is under way at a time."""
+class RelayRuns:
+    """Maps a token to the requests of its run. At most one run is under way at a time."""
 
     def __init__(self) -> None:
         self._run, self._token, self._ended = "", "", ""
-        self._calls: Optional[Calls] = None
+        self._requests: Optional[OpenRequests] = None
         self._changed = asyncio.Condition()
-        self._telling: set[asyncio.Future[None]] = set()
+        self._notifying: set[asyncio.Future[None]] = set()
 
-    def calls_of(self, token: str) -> Optional[Calls]:
+    def requests_of(self, token: str) -> Optional[OpenRequests]:
         if token and token == self._token:
-            return self._calls
+            return self._requests
         return None
 
-    def obey(self, message: dict[str, str]) -> None:
-        if self._calls is not None:
-            self._calls.end()
+    def change_run(self, message: dict[str, str]) -> None:
+        if self._requests is not None:
+            self._requests.end()
         if "over" in message:
-            self._ended, self._run, self._token, self._calls = message["over"], "", "", None
+            self._ended, self._run, self._token, self._requests = message["over"], "", "", None
         else:
             self._run, self._token = message["run"], message["token"]
-            self._calls = Calls()
-        telling = asyncio.ensure_future(self._tell_change())
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+            self._requests = OpenRequests()
+        notifying = asyncio.ensure_future(self._notify_change())
+        self._notifying.add(notifying)
+        notifying.add_done_callback(self._notifying.discard)
 
     async def joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves a line that has joined and names its run."""
         run = (await reader.readline()).decode().strip()
-        calls = await self._begun(run)
-        if calls is None:
+        requests = await self._wait_for_run(run)
+        if requests is None:
             if run == self._ended:
                 writer.write(compact({"e": "over"}).encode() + b"\n")
             writer.close()
             return
         line = RelayStream(writer)
-        calls.join(line)
-        alive = asyncio.ensure_future(_say_alive(line))
+        requests.attach_line(line)
+        alive = asyncio.ensure_future(_send_alive(line))
         try:
             while text := await reader.readline():
-                calls.hear(line, _news(text))
+                requests.receive(line, _parse_message(text))
         except (OSError, ValueError):
             pass  # closed, or not a message of the other end
         finally:
             alive.cancel()
-            calls.part(line)
+            requests.detach_line(line)
             line.close()
 
-    async def _begun(self, run: str) -> Optional[Calls]:
-        """Returns a run's calls, once it has begun; None when it has ended, or begins too late."""
+    async def _wait_for_run(self, run: str) -> Optional[OpenRequests]:
+        """Returns the requests of a run, once it has begun; None when it has ended, or does not
+        begin within BEGIN_S.
+        """
         async with self._changed:
             try:
                 known = self._changed.wait_for(lambda: run in (self._run, self._ended))
@@ -104,23 +106,23 @@ class Runs:
             except asyncio.TimeoutError:
                 return None
         if run == self._run:
-            return self._calls
+            return self._requests
         return None
 
-    async def _tell_change(self) -> None:
+    async def _notify_change(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
 
-async def _say_alive(line: RelayStream) -> None:
+async def _send_alive(line: RelayStream) -> None:
     while True:
-        line.tell(lambda: b'{"e":"alive"}\n')
+        line.send(lambda: b'{"e":"alive"}\n')
         await asyncio.sleep(ALIVE_S)
 
 
-def _news(text: bytes) -> dict[str, Any]:
+def _parse_message(text: bytes) -> dict[str, Any]:
     """Parses a message. Raises ValueError."""
-    news = parse(text.decode())
-    if not isinstance(news, dict):
-        raise ValueError("a line that is not an object")
-    return news
+    message = parse(text.decode())
+    if not isinstance(message, dict):
+        raise ValueError("a message must be a JSON object")
+    return message
