@@ -118,7 +118,7 @@ def _queue_status(plan: Plan, me: QueuedObject) -> dict[str, object]:
     stands: dict[str, object] = {"queue": me.queue, "priority": me.priority, "since": me.since_s}
     if plan.queued is not None:
         stands["waitingSince"] = plan.queued.stands_since_s
-        stands["asks"] = [it.told() for it in plan.queued.asks]
+        stands["asks"] = [it.to_fields() for it in plan.queued.asks]
     return stands
 
 

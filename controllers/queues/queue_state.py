@@ -43,9 +43,9 @@ class QueueAsk:
     takes: QueueUsage | None
     usd_per_s: float | None
 
-    def told(self) -> dict[str, object]:
+    def to_fields(self) -> dict[str, object]:
         """Returns the fields for a status."""
-        takes = {} if self.takes is None else self.takes.told()
+        takes = {} if self.takes is None else self.takes.to_fields()
         return {"provider": self.provider, **takes, "usdPerSecond": self.usd_per_s}
 
 

@@ -28,7 +28,7 @@ class QueueUsage:
     cpus: float = CPUS_UNASKED
     gpus: tuple[tuple[str, int], ...] = ()
 
-    def told(self) -> dict[str, object]:
+    def to_fields(self) -> dict[str, object]:
         """Returns the fields for JSON."""
         gpus = {"gpus": [list(it) for it in self.gpus]} if self.gpus else {}
         return {"sandboxes": self.sandboxes, "cpus": self.cpus, **gpus}
@@ -94,7 +94,7 @@ def text_of(queue: str, takes: QueueUsage) -> str:
     """Returns the text stored beside a run; few different ones, so that the store keeps each
     once.
     """
-    return json.dumps({"queue": queue, **takes.told()}, separators=(",", ":"))
+    return json.dumps({"queue": queue, **takes.to_fields()}, separators=(",", ":"))
 
 
 @lru_cache(maxsize=4096)

@@ -79,7 +79,7 @@ class BayesPoints:
     def work(self, history: History, index: int) -> Callable[[], Params | None]:
         parameters = self._search.parameters or {}
         seed = self._seed
-        trials = [*(self._prior or ()), *self._told(history)]
+        trials = [*(self._prior or ()), *self._list_trials(history)]
 
         sampler = self._search.sampler
 
@@ -101,7 +101,7 @@ class BayesPoints:
 
         return work
 
-    def _told(self, history: History) -> Iterator[SearchTrial]:
+    def _list_trials(self, history: History) -> Iterator[SearchTrial]:
         """Yields trials by index: the value of a trial counts, not when it came. A lower value is
         better.
         """

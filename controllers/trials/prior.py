@@ -47,7 +47,7 @@ class WarmTrials:
     def text(self) -> str:
         return canonical_json({"trials": self.trials, "ended": self.ended})
 
-    def told(self, sweep: str, metric: str) -> str:
+    def describe(self, sweep: str, metric: str) -> str:
         """Describes the taken trials in a sentence."""
         more = self.ended - self.outside - self.unscored - len(self.trials)
         left = [

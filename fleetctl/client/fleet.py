@@ -99,7 +99,7 @@ class Fleet(FleetPlans, FleetReports, FleetRequests, FleetWaits):
             "waitForCapacity": wait_for_capacity,
         }
         documents = collect_documents(manifests, variables)
-        reply = self._answered(
+        reply = self._send_request(
             {
                 "verb": "apply",
                 "tellWork": True,
@@ -133,7 +133,7 @@ class Fleet(FleetPlans, FleetReports, FleetRequests, FleetWaits):
             views, problems = self._deletable(keys, reading, yes=yes)
             living = [seen.key for seen in views if seen.phase != DELETING]
             request = {"verb": "delete", "keys": living, "each": True}
-            results = results_of(self._answered(request)) if living else []
+            results = results_of(self._send_request(request)) if living else []
             failed = {
                 str(it["key"]): _build_error(it) for it in results if it["outcome"] != "deleted"
             }

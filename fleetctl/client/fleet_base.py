@@ -70,7 +70,7 @@ class FleetBase:
             return {"namespace": self.namespace}
         return {}
 
-    def _answered(self, message: Mapping[str, object]) -> dict[str, object]:
+    def _send_request(self, message: Mapping[str, object]) -> dict[str, object]:
         reply = spawn.request_with_env(self.home, message)
         if not reply.get("ok"):
             losses = reply.get("losses")

@@ -109,7 +109,7 @@ class FleetRequests(FleetBase):
         message = {"verb": "set", "key": target.key, "fields": texts, "yes": yes}
         if rollout is not None:
             message["rollout"] = rollout
-        return AppliedObjects(map(parse_applied, results_of(self._answered(message))))
+        return AppliedObjects(map(parse_applied, results_of(self._send_request(message))))
 
     def label(
         self,
@@ -150,7 +150,7 @@ class FleetRequests(FleetBase):
         }
         return AppliedObjects(
             AppliedObject(str(it.get("key")), "created", "")
-            for it in results_of(self._answered(request))
+            for it in results_of(self._send_request(request))
         )
 
     def query(
@@ -180,7 +180,7 @@ class FleetRequests(FleetBase):
             return AppliedObjects()
         self._must_find(*targets)
         request = {"verb": verb, "keys": [it.key for it in targets]}
-        return AppliedObjects(map(parse_applied, results_of(self._answered(request))))
+        return AppliedObjects(map(parse_applied, results_of(self._send_request(request))))
 
     def _send_retry(self, key: str, message: Mapping[str, object]) -> int:
         target = self._target(key)
@@ -189,7 +189,7 @@ class FleetRequests(FleetBase):
         self._must_find(target)
         # A name of this request, so that repeating it has no second effect.
         request = {"verb": "retry", "request": secrets.token_hex(8), "keys": [target.key]}
-        (result,) = results_of(self._answered({**request, **message}))
+        (result,) = results_of(self._send_request({**request, **message}))
         units = result.get("units")
         if isinstance(units, int):
             return units
@@ -215,4 +215,4 @@ class FleetRequests(FleetBase):
             text = f"{seen.key} has {', '.join(others)} already"
             raise Conflict(text, hint="overwrite=True")
         message = {"verb": "set", "key": seen.key, noun: dict(changes)}
-        return AppliedObjects(map(parse_applied, results_of(self._answered(message))))
+        return AppliedObjects(map(parse_applied, results_of(self._send_request(message))))

@@ -150,7 +150,7 @@ class FleetWaits(FleetBase):
             raise UsageError(f"{target.key} is no Source; `reconcile` takes Sources")
         self._must_find(target)
         request = {"verb": "reconcile", "keys": [target.key], "yes": yes}
-        (asked,) = results_of(self._answered(request))
+        (asked,) = results_of(self._send_request(request))
         name = str(asked.get("request"))
         with open_reading(self.home) as reading:
             uid = must_find(target, reading).resource.uid

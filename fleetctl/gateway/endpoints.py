@@ -219,7 +219,7 @@ class GatewayEndpoint:
         finally:
             self._looks.pop(server, None)
         if server.resting:  # the answer of an earlier request has not shown it
-            server.found(time.monotonic(), there=there)
+            server.record_probe(time.monotonic(), there=there)
         self.hand_out()
 
     def _refuse(self, late: Callable[[SlotWaiter], bool]) -> None:

@@ -130,7 +130,7 @@ class Informer:
         before = self.objects
         self.objects = found
         self._version = version
-        self._heard()
+        self._note_reply()
         for known in gone:
             self._changed("DELETED", known, known)
         for key, item in found.items():
@@ -150,7 +150,7 @@ class Informer:
 
     def _take(self, sort: str, found: Object) -> None:
         self._version = version_of(found) or self._version
-        self._heard()
+        self._note_reply()
         if sort == "BOOKMARK":
             return
         key = key_of(found)
@@ -161,7 +161,7 @@ class Informer:
             self.objects[key] = found
             self._changed("MODIFIED" if known else "ADDED", found, known)
 
-    def _heard(self) -> None:
+    def _note_reply(self) -> None:
         self.heard_at_s = asyncio.get_running_loop().time()
         self.trouble = None
 

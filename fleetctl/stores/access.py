@@ -187,14 +187,14 @@ class AccessStore:
             refuse_foreign(self._home)
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
             with closing(self._connect()) as database:
-                self._found(database)
+                self._create_tables(database)
                 database.execute("PRAGMA synchronous = FULL")
                 yield database
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None)
 
-    def _found(self, database: sqlite3.Connection) -> None:
+    def _create_tables(self, database: sqlite3.Connection) -> None:
         """Creates the tables if missing. Raises StoreError for a newer version's file."""
         if _check_version(self._path, database) == VERSION:
             return

@@ -153,14 +153,14 @@ class InterpreterRuns:
     ) -> None:
         """Writes so that it survives a kill of the process; durable: also a loss of power."""
         with self._failing(), closing(self._connect()) as database:
-            self._found(database)
+            self._create_tables(database)
             database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             database.execute(query, tuple(values))
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None)
 
-    def _found(self, database: sqlite3.Connection) -> None:
+    def _create_tables(self, database: sqlite3.Connection) -> None:
         """Creates the tables if missing. Raises StoreError for a newer version's file."""
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version == VERSION:

@@ -352,14 +352,14 @@ def test_orphans_of_any_store_are_found_claimed_and_removed(
         await world.alive(ref)
         account = Account("ssh", "ssh", settings=world.settings)
         orphans = SshOrphans(world.directory / "home", account)
-        [orphan] = await orphans.found()
+        [orphan] = await orphans.find_all()
         assert (orphan.store, orphan.job, orphan.run) == ("store-a", "batchjob/suite", "run-0")
         await orphans.claim(orphan, "store-b", "uid-2")
         assert list(await world.provider.owned()) == []
-        [orphan] = await orphans.found()
+        [orphan] = await orphans.find_all()
         assert (orphan.store, orphan.uid) == ("store-b", "uid-2")
         await orphans.remove(orphan)
-        assert await orphans.found() == []
+        assert await orphans.find_all() == []
         await orphans.close()
 
     play(tmp_path, server, tale)

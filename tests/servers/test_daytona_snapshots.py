@@ -83,10 +83,10 @@ def test_orphans_tell_snapshots_and_who_needs_them_and_delete_one(daytona_alone:
         assert (await world.run(script("true", image={"run": ["echo one"]}))).ok
         [name] = made(world)
         orphans = DaytonaOrphans(world.directory / "home", built_in("daytona"))
-        found = {one.handle: one for one in await orphans.found() if one.kind == "snapshot"}
+        found = {one.handle: one for one in await orphans.find_all() if one.kind == "snapshot"}
         assert found[name].users == ("job-uid-1",)
         await world.provider.remove_scratch("uid-1", keep_logs=False)
-        found = {one.handle: one for one in await orphans.found() if one.kind == "snapshot"}
+        found = {one.handle: one for one in await orphans.find_all() if one.kind == "snapshot"}
         assert found[name].users == ()
         assert found[name].store == sandbox_names.tag_of(f"{world.store_id}-{world.salt}")
         await orphans.remove(found[name])

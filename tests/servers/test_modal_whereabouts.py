@@ -91,8 +91,10 @@ def test_commands_that_work_without_a_controller_are_told_as_well(
         entering = ModalEntering(tmp_path, account)
         streams = ExecStreams(stdin=None, out=print, err=print)
         for one in (
-            files.entries("mine", ""), orphans.found(), entering.execute(place, ("true",), streams)
-        ):  # fmt: skip
+            files.entries("mine", ""),
+            orphans.find_all(),
+            entering.execute(place, ("true",), streams),
+        ):
             with pytest.raises(Unavailable, match="environment `other`"):
                 await one
         [*_, access] = await modal_check.check_modal(tmp_path, account)

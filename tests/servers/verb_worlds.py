@@ -114,7 +114,7 @@ async def remove_all(home: Path, provider: str) -> None:
     """
     orphans = orphans_of(account_named(provider, home), home)
     try:
-        while found := await orphans.found():
+        while found := await orphans.find_all():
             for orphan in found:
                 await orphans.remove(orphan)
     finally:

@@ -65,7 +65,7 @@ class Endpoint:
         self.looked_at_s = self.now_s
         for number, server in enumerate(self.servers):
             if server.resting and server.resting_until_s <= self.now_s:
-                server.found(self.now_s, there=number not in self.away)
+                server.record_probe(self.now_s, there=number not in self.away)
 
     def _arrive(self) -> None:
         if self.dice.random() < 0.3:

@@ -39,7 +39,7 @@ def the_last_server_rests_for_a_prompt() -> Plant:
 
 
 def a_rest_never_ends() -> Plant:
-    return swapped(UpstreamServer, "found", lambda self, now_s, *, there: self.rest(now_s))
+    return swapped(UpstreamServer, "record_probe", lambda self, now_s, *, there: self.rest(now_s))
 
 
 @pytest.mark.parametrize(

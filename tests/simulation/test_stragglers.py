@@ -41,7 +41,7 @@ def wrong(seed: int) -> list[str]:
     for look in range(1, STEPS_MAX):
         now_s = look * step_s
         known = [_kept(one, now_s) for one in reports]
-        if text := seen.news(known, now_s):
+        if text := seen.find_new(known, now_s):
             named.append(text.split(":")[0])
     expected = [] if slow is None else [f"node {slow}"]
     return [] if named == expected else [f"named {named}, slow is {slow}"]
@@ -58,13 +58,13 @@ def test_who_falls_behind_is_named_once_and_nobody_else() -> None:
 
 def named_at_every_look() -> AbstractContextManager[object]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def news(kept: Stragglers, nodes: Any, now_s: float) -> str | None:
+        def find_new(kept: Stragglers, nodes: Any, now_s: float) -> str | None:
             kept._named.clear()
             return original(kept, nodes, now_s)  # type: ignore[no-any-return]
 
-        return news
+        return find_new
 
-    return around(Stragglers, "news", make)
+    return around(Stragglers, "find_new", make)
 
 
 def jitter_counts() -> AbstractContextManager[object]:

@@ -228,4 +228,4 @@ def market_of(
                 continue  # the controller cannot read it either, and reports that in its status
             assert isinstance(spec, ProviderSpec)
             fields[name] = spec
-    return OfferBook(with_declared(providers, fields), living, fields, stored.held())
+    return OfferBook(with_declared(providers, fields), living, fields, stored.held_by_provider())

@@ -119,7 +119,7 @@ class _Process:
             return ExpressionError(
                 "it takes too long, or too much memory, also for other objects", _SHORTER
             )
-        reply = self._asked(question)
+        reply = self._ask(question)
         if "wrong" in reply:
             return ExpressionError(reply["wrong"], reply["hint"])
         if "refused" in reply:
@@ -135,7 +135,7 @@ class _Process:
             )
         return ExpressionError(f"it takes more than {MEMORY_BYTES >> 20} MB of memory", _SHORTER)
 
-    def _asked(self, question: Question) -> Mapping[str, Any]:
+    def _ask(self, question: Question) -> Mapping[str, Any]:
         """Returns the reply of the process; `time` or `memory` for the limit that it exceeded."""
         while True:
             fresh = self.child is None or self.child.poll() is not None

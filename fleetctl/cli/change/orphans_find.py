@@ -93,7 +93,7 @@ async def _query_account(
 
     orphans = orphans_of(account, state_dir)
     try:
-        return await orphans.found()
+        return await orphans.find_all()
     except (Refused, Unavailable) as error:
         return error
     finally:
@@ -113,7 +113,7 @@ def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrpha
     from fleetctl.stores.read.reader import Reader
 
     with Reader(state_dir) as reader:
-        known = {text for row in reader.held() for text in row if text}
+        known = {text for row in reader.held_sandboxes() for text in row if text}
         tag = tag_of(reader.store_id()) if reader.store_id() else ""
         objects = list(reader.object_keys())
     users = {f"job-{uid}" for uid, *_ in objects}

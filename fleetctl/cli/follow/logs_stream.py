@@ -191,7 +191,7 @@ class LogStream:
         if self._screen.out_is_terminal:
             self._draw(prefix)
         else:
-            self._tell(prefix)
+            self._send_letters(prefix)
 
     def finish(self) -> None:
         """Prints the rest of a last line that has no end."""
@@ -210,7 +210,7 @@ class LogStream:
         if self._screen.out_is_terminal:
             self._cut()
         elif self._skipping is None and (prefix := self._prefix()) is not None:
-            self._tell(prefix)
+            self._send_letters(prefix)
 
     def _cut(self) -> None:
         while len(self._partial) > LINE_BYTES_MAX:
@@ -251,7 +251,7 @@ class LogStream:
             return f"{prefix}{format_timestamp(at_s)} "
         return prefix
 
-    def _tell(self, prefix: str) -> None:
+    def _send_letters(self, prefix: str) -> None:
         """Sends a program the bytes that there are, up to the last whole letter."""
         size = count_complete_letters(self._partial)
         if size:

@@ -112,18 +112,18 @@ class Screen:
 
     def flush(self) -> None:
         self.out.flush()
-        self._say("")
+        self._print_talk("")
 
     def talk(self, text: str) -> None:
         self.close_line()
-        self._say(text + "\n")
+        self._print_talk(text + "\n")
 
     def ask(self, question: str) -> None:
         """Prints a question on stderr; the answer is typed on the same line."""
         self.close_line()
-        self._say(question)
+        self._print_talk(question)
 
-    def _say(self, text: str) -> None:
+    def _print_talk(self, text: str) -> None:
         """Prints on stderr. A failure to print changes no result: the data is on stdout."""
         self.out.flush()  # so that the two streams keep their order on one terminal
         try:

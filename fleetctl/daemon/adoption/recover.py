@@ -82,7 +82,7 @@ class RestoreRecovery:
         orphans = self._orphans_of(name)
         try:
             async with asyncio.timeout(ANSWER_WAIT_S):
-                found = await orphans.found()
+                found = await orphans.find_all()
             await self._take_in(found, orphans)
         except Refused as error:
             # Without an account no run can start there either.

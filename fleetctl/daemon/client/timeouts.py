@@ -72,7 +72,7 @@ class ControllerTimeout:
             self._first = seen
         if self._answers is not None and silent_s >= PING_AFTER_S:
             if self._answers(HANGS_AFTER_S - PING_AFTER_S):
-                self._heard()
+                self._note_reply()
                 return
             silent_s = time.monotonic() - self._heard_s
         if silent_s < HANGS_AFTER_S:
@@ -83,8 +83,8 @@ class ControllerTimeout:
             raise build_hung_error(
                 held.pid, f"it has not answered for {silent_s:.0f} s and does no work"
             )
-        self._heard()  # it works: it is only busy
+        self._note_reply()  # it works: it is only busy
 
-    def _heard(self) -> None:
+    def _note_reply(self) -> None:
         self._heard_s = time.monotonic()
         self._first = None

@@ -153,14 +153,14 @@ class Passes:
             part.take_decision(decision)
         if plan.wake_at_s is not None:
             self._state.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
-        self._tell(decision)
+        self._report_decision(decision)
         track.passes_failed = 0
         if track.dormant and not plan.actions:
             track.release()
             self._sleeps(track, now_s)
 
-    def _tell(self, decision: WorkDecision) -> None:
-        """Writes the status, and events about it; an object that the plan drops has neither."""
+    def _report_decision(self, decision: WorkDecision) -> None:
+        """Writes the status and the events of a decision; a dropped object has neither."""
         work = decision.work
         desired = decision.desired
         plan = decision.plan

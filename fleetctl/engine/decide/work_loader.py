@@ -124,7 +124,7 @@ class WorkLoader:
         other = work_of(sweep, store.runs)
         assert isinstance(other.track.spec, SweepSpec)
         found = choose_warm_trials(other.controller, other.track.spec.search, other.history, search)
-        return {PRIOR: found.text()}, "TrialsTaken", found.told(name, search.metric.name)
+        return {PRIOR: found.text()}, "TrialsTaken", found.describe(name, search.metric.name)
 
     def _look_up(self, work: ResourceWork) -> None:
         """Looks up which of its units have succeeded before, elsewhere or here; once a reading."""

@@ -70,11 +70,11 @@ class Leftovers:
 
     async def _end(self, left: Leftover) -> None:
         tries = 0
-        while not await self._asked(left):
+        while not await self._ask_stop(left):
             tries += 1
             await asyncio.sleep(self._backoff_s(tries))
 
-    async def _asked(self, left: Leftover) -> bool:
+    async def _ask_stop(self, left: Leftover) -> bool:
         backend = self._backend(left.provider)
         if backend is None:
             return True

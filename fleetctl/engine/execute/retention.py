@@ -109,7 +109,7 @@ class Retention(EnginePart):
             await self._sweep_sources()
             if self._cleaner is not None:
                 await asyncio.to_thread(self._cleaner.release_outputs)
-            self._tell(found)
+            self._write_status(found)
             return found
 
     async def _begun(self) -> bool:
@@ -127,7 +127,7 @@ class Retention(EnginePart):
             log.info("default limits of retention hold later", extra={"days": round(days, 1)})
         return now_s >= begins_s
 
-    def _tell(self, found: Round) -> None:
+    def _write_status(self, found: Round) -> None:
         """Writes the size of each sort and the deleted items into the status of the settings."""
         settings = settings_in(self._state)
         if settings is None or not found:

@@ -69,25 +69,25 @@ class ProviderHealth(EnginePart):
         if reason in _OF_STARTS_ALONE:
             return
         until_s = max(retry_at_s, self._clock.now_s()) + TOLD_FOR_S
-        self._hear(
+        self._store_report(
             self._of_starts, provider, _HealthReport(ProviderTrouble(reason, message), until_s)
         )
 
     def start_served(self, provider: str) -> None:
         """Records that a start was accepted."""
         self._forget(self._of_starts, provider)
-        self.answered(provider)
+        self.record_reply(provider)
 
-    def silent(self, provider: str, error: FleetctlError) -> None:
+    def record_silence(self, provider: str, error: FleetctlError) -> None:
         """Records that the service does not reply, or not to us."""
         reason = error.reason if isinstance(error, Unavailable) else type(error).__name__
-        self._hear(
+        self._store_report(
             self._of_service,
             provider,
             _HealthReport(ProviderTrouble(reason, words_of(error)), None),
         )
 
-    def answered(self, provider: str) -> None:
+    def record_reply(self, provider: str) -> None:
         """Records that the service replied to a request."""
         self._forget(self._of_service, provider)
 
@@ -108,7 +108,7 @@ class ProviderHealth(EnginePart):
             return value.until_s
         return None
 
-    def _hear(
+    def _store_report(
         self,
         known: dict[str, _HealthReport],
         provider: str,

@@ -41,16 +41,16 @@ async def watch_reach(
         if not isinstance(service, Reachable):
             return
         if not any(uses_provider(track, name) for track in tracks()):
-            troubles.answered(name)
+            troubles.record_reply(name)
             continue
         error = await _probe_service(name, service)
         if error is not None and troubles.of(name) is None:
             await asyncio.sleep(AGAIN_S)
             error = await _probe_service(name, service)
         if error is None:
-            troubles.answered(name)
+            troubles.record_reply(name)
         else:
-            troubles.silent(name, error)
+            troubles.record_silence(name, error)
         changed()
 
 

@@ -118,7 +118,7 @@ class RunWatcher:
             if isinstance(seen, NoAnswer):
                 return False
             for each in seen:
-                self._talk.heard(each, asked_at_s)
+                self._talk.note_report(each, asked_at_s)
                 state.inbox.tell(Observed(provider, asked_at_s, each))
         return True
 
@@ -174,7 +174,7 @@ class _ReportPace:
         self._gap_s = settings.report_gap_s
         self._heard: dict[str, tuple[int, float]] = {}  # reports in a row, when the last one came
 
-    def heard(self, seen: Observation, at_s: float) -> None:
+    def note_report(self, seen: Observation, at_s: float) -> None:
         if not isinstance(seen, Alive):
             self._heard.pop(seen.run, None)
         elif seen.metrics:

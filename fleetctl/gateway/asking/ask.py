@@ -228,7 +228,7 @@ def _record_times(
 ) -> None:
     now_s = time.monotonic()
     took_s = now_s - attempt.begun_s
-    server.pace.answered(now_s, took_s, full=server.in_flight >= server.pace.limit)
+    server.pace.record_answer(now_s, took_s, full=server.in_flight >= server.pace.limit)
     for times in (call.endpoint.times, call.state.times_of(call.key)):
         times.waiting_ms.append((attempt.begun_s - asked_s) * 1000)
         times.answer_ms.append(took_s * 1000)

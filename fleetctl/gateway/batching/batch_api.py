@@ -115,7 +115,7 @@ class BatchApi:
     async def content(self, file: str) -> AsyncIterator[bytes]:
         """Its lines."""
         try:
-            async with self._asked("GET", f"/v1/files/{file}/content", within_s=FILE_S) as reply:
+            async with self._send("GET", f"/v1/files/{file}/content", within_s=FILE_S) as reply:
                 await _check_reply(reply)
                 rest = b""
                 async for data in reply.content.iter_any():
@@ -139,7 +139,7 @@ class BatchApi:
         **body: Any,
     ) -> Mapping[str, Any]:
         try:
-            async with self._asked(method, path, within_s=within_s, **body) as reply:
+            async with self._send(method, path, within_s=within_s, **body) as reply:
                 await _check_reply(reply)
                 found = await reply.json(content_type=None)
         except (ClientError, OSError, TimeoutError, ValueError) as error:
@@ -148,7 +148,7 @@ class BatchApi:
             raise BatchUnanswered("the server's reply is not a JSON object", sent=True)
         return found
 
-    def _asked(
+    def _send(
         self,
         method: str,
         path: str,

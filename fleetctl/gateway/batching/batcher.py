@@ -232,7 +232,7 @@ class Batcher:
             self._state,
             self._records,
             batch,
-            tell=self._tell,
+            tell=self._deliver_answer,
             fail=self._fail,
         )
         self._state.batches[batch.tag] = batch
@@ -256,7 +256,7 @@ class Batcher:
         if smaller:
             self._most[batch.server] = smaller
 
-    def _tell(self, row: BatchRow, answer: Told) -> None:
+    def _deliver_answer(self, row: BatchRow, answer: Told) -> None:
         """Delivers an answer. None: the row was not sent, and its caller sends it in another
         batch.
         """

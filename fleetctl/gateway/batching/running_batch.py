@@ -308,7 +308,7 @@ class RunningBatch:
             lambda: self._remote,
             self.batch,
             files,
-            self._told,
+            self._deliver,
         )
         rows = list(self.batch.rows.values())
         if not rows:
@@ -321,7 +321,7 @@ class RunningBatch:
             return 0
         self._records.release(self.batch, rows)
         for row in rows:
-            self._told(row, None)
+            self._deliver(row, None)
         return 0
 
     def _refused(self, rows: list[BatchRow], errors: list[tuple[str, str, int | None]]) -> int:
@@ -334,7 +334,7 @@ class RunningBatch:
         self._records.release(self.batch, rows)
         for row in rows:
             if faulty and row.custom_id not in faulty and not too_much:
-                self._told(row, None)
+                self._deliver(row, None)
                 continue
             message = f"{self._name}: the server refused its batch {self.batch.id}: {text}"
             status, word = (503, SERVER_UNREACHABLE) if too_much else (400, BATCH_REFUSED)
@@ -344,7 +344,7 @@ class RunningBatch:
             return max(1, self.batch.total // 2)
         return 0
 
-    def _told(self, row: BatchRow, answer: Told) -> None:
+    def _deliver(self, row: BatchRow, answer: Told) -> None:
         self._tell(row, answer)
         self._state.money.fire()
 
@@ -355,7 +355,7 @@ class RunningBatch:
         self._records.end(self.batch)
         for row in rows:
             if refusal is None:
-                self._told(row, None)
+                self._deliver(row, None)
             else:
                 self._fail(row, refusal)
         self._state.money.fire()

@@ -92,7 +92,7 @@ class ServerProbes:
             # A question would wake it, or keep it awake.
             now_s = time.monotonic()
             state = server.sleep.state(now_s)
-            message = server.sleep.told(now_s)
+            message = server.sleep.describe(now_s)
             if state == BLOCKED:
                 state, _, message = message.partition(": ")
             return ProbeResult(state, message)

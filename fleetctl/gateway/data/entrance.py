@@ -45,10 +45,10 @@ class Entrance:
         self._strangers[connection] = None
         return True
 
-    def asked(self, connection: Connection) -> None:
+    def admit(self, connection: Connection) -> None:
         self._strangers.pop(connection, None)
 
-    def left(self, connection: Connection) -> None:
+    def forget(self, connection: Connection) -> None:
         self._strangers.pop(connection, None)
         self._open.discard(connection)
 
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._known()
-        self._entrance.left(self)
+        self._entrance.forget(self)
         if not self._refused:
             self._serving.connection_lost(error)
 
@@ -105,11 +105,11 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         assert self._transport is not None
-        self._entrance.left(self)
+        self._entrance.forget(self)
         self._transport.abort()
 
     def _known(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._entrance.asked(self)
+        self._entrance.admit(self)

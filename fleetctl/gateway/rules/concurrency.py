@@ -43,7 +43,7 @@ class ServerPace:
         self.trying = trying
         self._best = None
 
-    def answered(
+    def record_answer(
         self,
         now_s: float,
         took_s: float,

@@ -98,7 +98,7 @@ class ContainerSleep:
         self.rest_s = min(REST_MAX_S, self.rest_s * 2 or REST_S)
         self.resting_until_s = now_s + self.rest_s
 
-    def told(self, now_s: float) -> str:
+    def describe(self, now_s: float) -> str:
         """Describes the state in a sentence; empty while the server answers."""
         match self.state(now_s):
             case "Asleep":

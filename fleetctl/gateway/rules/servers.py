@@ -136,7 +136,7 @@ class UpstreamServer:
         self.resting_until_s = now_s + self.rest_s
         self.resting = True
 
-    def found(self, now_s: float, *, there: bool) -> None:
+    def record_probe(self, now_s: float, *, there: bool) -> None:
         """A look at it after its rest."""
         if there:
             self.resting = False

@@ -102,7 +102,7 @@ class Mirror:
 
     def look(self) -> Optional[str]:
         """Returns the failure of a copy since the last look, if any, and begins the next copy."""
-        problem = self._heard()
+        problem = self._read_answer()
         if self._process is None and self._waiting is not None:
             self._copying = self._waiting
             self._waiting = None
@@ -111,7 +111,7 @@ class Mirror:
             try:
                 self._begin(self._copying)
             except OSError as error:
-                return self._told(str(error))
+                return self._describe_problem(str(error))
         return problem
 
     def is_over(self) -> bool:
@@ -124,9 +124,9 @@ class Mirror:
         if self._process is None or not 0 < self._until_s <= time.monotonic():
             return None
         self._process.kill()
-        self._heard(to_the_end=True)
+        self._read_answer(to_the_end=True)
         self._waiting = None
-        return self._told(f"it was not done {END_S:.0f} s after the end of the run")
+        return self._describe_problem(f"it was not done {END_S:.0f} s after the end of the run")
 
     def _begin(self, asked: Copy) -> None:
         import subprocess
@@ -149,7 +149,7 @@ class Mirror:
         )
         os.set_blocking(self._process.stdout.fileno(), False)
 
-    def _heard(self, *, to_the_end: bool = False) -> Optional[str]:
+    def _read_answer(self, *, to_the_end: bool = False) -> Optional[str]:
         if self._process is None:
             return None
         try:
@@ -165,13 +165,13 @@ class Mirror:
         answer = parsed(self._answer)
         if "error" not in answer or (self._copying is not None and self._is_gone(self._copying)):
             return None
-        return self._told(answer["error"])
+        return self._describe_problem(answer["error"])
 
     def _is_gone(self, asked: Copy) -> bool:
         """Returns whether it was set aside or removed meanwhile; the remover has reported that."""
         return not os.path.lexists(os.path.join(self._directory, asked["name"]))
 
-    def _told(self, problem: str) -> str:
+    def _describe_problem(self, problem: str) -> str:
         name = "" if self._copying is None else self._copying["name"]
         return f"checkpoint `{name}` is not at the mirror: {clean(problem, self._hidden)}"
 

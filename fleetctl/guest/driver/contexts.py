@@ -49,12 +49,12 @@ class Contexts:
             return
         threading.Thread(target=context.write, daemon=True).start()
         threading.Thread(
-            target=self._hear,
+            target=self._forward_output,
             args=(number, context),
             daemon=True,
         ).start()
 
-    def _hear(self, number: int, context: _Context) -> None:
+    def _forward_output(self, number: int, context: _Context) -> None:
         for line in context.output:
             text = line.decode("utf-8", "replace").rstrip("\n")
             self._channel.send({"context": number, "line": text})

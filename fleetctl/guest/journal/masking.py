@@ -49,7 +49,7 @@ class Masking:
         stream = self.stream()
         return stream.feed(data) + stream.end()
 
-    def found(self, data: bytes) -> list[tuple[int, int]]:
+    def find_spans(self, data: bytes) -> list[tuple[int, int]]:
         """Returns where values are in `data`: (begin, end), in order and apart."""
         return covered(data, self._data)
 
@@ -124,7 +124,7 @@ class MaskedStream:
 
     def _take(self, data: bytes, cut: int) -> bytes:
         """Returns `data` up to `cut`, masked; keeps the rest back."""
-        found = merged([(0, self._covered), *self._masking.found(data)])
+        found = merged([(0, self._covered), *self._masking.find_spans(data)])
         parts = []
         at = 0
         into = 0

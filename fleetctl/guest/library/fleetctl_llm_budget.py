@@ -114,7 +114,7 @@ class RecursionBudget:
             self._check_cost(asks)
             self._amounts[CALLS].take(len(asks))
             self._spend(CALLS, len(asks))
-            return [self._held(Hold(self, ask)) for ask in asks]
+            return [self._set_aside(Hold(self, ask)) for ask in asks]
 
     def take_sandbox(self) -> None:
         """Takes one sandbox. Raises BudgetSpent."""
@@ -187,7 +187,7 @@ class RecursionBudget:
             share._amounts[name].grant(part)
         return share
 
-    def _held(self, hold: Hold) -> Hold:
+    def _set_aside(self, hold: Hold) -> Hold:
         self._amounts[TOKENS].set_aside(hold.ask.tokens)
         self._amounts[USD].set_aside(_nano(hold.ask.usd))
         return hold
@@ -254,7 +254,7 @@ class Hold:
             self._charge(*self.ask[:2])
             self._budget._check_open()
             self._budget._check_cost([self.ask])
-            self._budget._held(self)
+            self._budget._set_aside(self)
             self._aside[TOKENS] += self.ask.tokens
             self._aside[USD] += _nano(self.ask.usd) or 0
             self._unknown = True

@@ -133,7 +133,7 @@ class Line:
         told: Dict[str, Any] = {}
         for begin in range(0, calls, COUNT_MAX):
             body = {**self._named(model), "count": min(COUNT_MAX, calls - begin)}
-            told = self._told("POST", "/fallbacks", json.dumps(body).encode())
+            told = self._read_record("POST", "/fallbacks", json.dumps(body).encode())
         with self._lock:
             asked = max(self._calls, int(told.get("calls") or 0)) + self._waiting
             fallbacks = max(self._fallbacks, int(told.get("fallbacks") or 0))
@@ -148,7 +148,7 @@ class Line:
     def _limits(self, model: Optional[str]) -> Dict[str, Any]:
         """Returns the limits of the endpoint that a call with this model goes to."""
         name = model_of(model).get("model", "")
-        told = self._told("GET", "/limits?model=" + quote(name), b"")
+        told = self._read_record("GET", "/limits?model=" + quote(name), b"")
         if "endpoint" in told:
             self._endpoints[name] = {"endpoint": told["endpoint"]}
         return told
@@ -159,7 +159,7 @@ class Line:
             self._limits(model)
         return self._endpoints.get(name, {})
 
-    def _told(
+    def _read_record(
         self,
         method: str,
         path: str,

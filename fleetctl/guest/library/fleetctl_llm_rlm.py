@@ -110,7 +110,9 @@ def answers(
     BudgetSpent (before any call), or RuntimeError: after all have ended when some failed, or at
     their deadline.
     """
-    asked = [_asked(prompt, context, "prompt[%d]" % place) for place, prompt in enumerate(prompts)]
+    asked = [
+        _split_prompt(prompt, context, "prompt[%d]" % place) for place, prompt in enumerate(prompts)
+    ]
     if concurrency is not None and concurrency < 1:
         raise ValueError("concurrency is `%s`; it must be at least 1" % concurrency)
     if not asked:
@@ -254,7 +256,7 @@ def _counted(
     return Counted()
 
 
-def _asked(
+def _split_prompt(
     prompt: Prompt,
     context: str,
     where: str,

@@ -147,9 +147,9 @@ class _Cluster:
         while True:
             ended, status = os.waitpid(-1, 0)
             if ended == pid:
-                return _code(status)
+                return _exit_code(status)
             if self._ray is not None and ended == self._ray.pid:
-                self._ray.returncode = _code(status)
+                self._ray.returncode = _exit_code(status)
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 raise _RayFailed(f"Ray's head ended while the work ran: {self._last_words()}")
@@ -229,7 +229,7 @@ class _Cluster:
     def _arguments(self) -> list[str]:
         asked = self._asked
         own = self._asked["addresses"][self._asked["rank"]]
-        program = _found(self._variables, "ray") or "ray"
+        program = _find_program(self._variables, "ray") or "ray"
         made = [program, "start", "--block", "--disable-usage-stats", f"--node-ip-address={own}"]
         made.append(f"--num-gpus={asked['gpus']}")
         if asked["cpus"]:
@@ -284,17 +284,19 @@ def _end(_number: int, _frame: Optional[FrameType]) -> None:
 
 def _python(variables: Mapping[str, str]) -> str:
     """Returns the Python that Ray is installed for."""
-    return _found(variables, "python3") or _found(variables, "python") or sys.executable
+    return (
+        _find_program(variables, "python3") or _find_program(variables, "python") or sys.executable
+    )
 
 
-def _found(variables: Mapping[str, str], program: str) -> str:
+def _find_program(variables: Mapping[str, str], program: str) -> str:
     """Returns the path of a program, or ""."""
     import shutil
 
     return shutil.which(program, path=variables.get("PATH")) or ""
 
 
-def _code(status: int) -> int:
+def _exit_code(status: int) -> int:
     if os.WIFEXITED(status):
         return os.WEXITSTATUS(status)
     return 128 + os.WTERMSIG(status)

@@ -25,7 +25,7 @@ class Stragglers:
     def __init__(self) -> None:
         self._named: set[int] = set()
 
-    def news(self, nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[str]:
+    def find_new(self, nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[str]:
         """Returns a sentence about a new straggler. nodes: by rank, when each first reported a
         step, for its newest STEPS and more; now_s: by the same clock.
         """

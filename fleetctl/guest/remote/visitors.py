@@ -39,7 +39,7 @@ class Visitors:
         line.setblocking(False)
         self._lines[line.fileno()] = line
         self._received[line.fileno()] = b""
-        self._loop.watch(line.fileno(), lambda: self._hear(line))
+        self._loop.watch(line.fileno(), lambda: self._receive(line))
 
     def tell_soon(self) -> None:
         """Notifies visitors soon that there is new output."""
@@ -50,7 +50,7 @@ class Visitors:
         """Notifies visitors of news in a journal."""
         self._loop.cancel("tell")
         for line in list(self._lines.values()):
-            self._say(line)
+            self._poke(line)
         if self.telling is not None:
             self.telling.look()
 
@@ -59,7 +59,7 @@ class Visitors:
         os.unlink(place.SOCKET)
         self._accept()
         for line in list(self._lines.values()):
-            self._hear(line)
+            self._receive(line)
 
     def _accept(self) -> None:
         while True:
@@ -72,16 +72,16 @@ class Visitors:
             line = _socket.socket(fileno=handle)
             self.adopt(line)
             # While it waited here it may have missed news.
-            self._say(line)
+            self._poke(line)
 
-    def _say(self, line: _socket.socket) -> None:
+    def _poke(self, line: _socket.socket) -> None:
         try:
             line.send(b".")
         except OSError:
             # It has enough bytes pending, or has closed: then its request is still to be read.
             return
 
-    def _hear(self, line: _socket.socket) -> None:
+    def _receive(self, line: _socket.socket) -> None:
         handle = line.fileno()
         try:
             data = line.recv(1024 * 1024)

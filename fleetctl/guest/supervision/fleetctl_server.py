@@ -97,10 +97,12 @@ class Server:
         while not await self._answers():
             if self.process.returncode is not None:
                 await asyncio.wait({self._reading}, timeout=1.0)
-                raise Failed(self._told(f"it exited with code {self.process.returncode}"))
+                raise Failed(self._with_output(f"it exited with code {self.process.returncode}"))
             if time.monotonic() > until_s:
                 await self.end()
-                raise Failed(self._told(f"it was not ready within {self.order['startup_s']:g} s"))
+                raise Failed(
+                    self._with_output(f"it was not ready within {self.order['startup_s']:g} s")
+                )
             await asyncio.sleep(pause_s)
             pause_s = min(LOOK_MOST_S, pause_s * 1.5)
 
@@ -127,7 +129,7 @@ class Server:
             with contextlib.suppress(OSError):
                 os.write(1, data)
 
-    def _told(self, what: str) -> str:
+    def _with_output(self, what: str) -> str:
         text = self._tail.decode(errors="replace").strip()
         if text:
             return f"{what}; its output ends:\n{text}"

@@ -53,7 +53,7 @@ class Gpus:
             if now_s - self._asked_at_s >= EVERY_S:
                 self._ask(now_s)
             return False
-        answer = self._heard()
+        answer = self._read_output()
         if answer is None:
             if now_s - self._asked_at_s > LATE_S:
                 self._over = True
@@ -87,7 +87,7 @@ class Gpus:
             return
         os.set_blocking(self._process.stdout.fileno(), False)
 
-    def _heard(self) -> Optional[bytes]:
+    def _read_output(self) -> Optional[bytes]:
         """Returns the whole output; None while it is incomplete."""
         try:
             data = os.read(self._process.stdout.fileno(), ANSWER_BYTES_MAX)

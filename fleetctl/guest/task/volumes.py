@@ -47,14 +47,14 @@ class Storage:
         """Writes a text (or bytes) so that readers see the old or the new file; returns its full
         path. Raises OSError where the volume does not store it.
         """
-        return self._kept(path, "", lambda real: _write(real, content))
+        return self._write_through(path, "", lambda real: _write(real, content))
 
     def load_from_volume(self, path: str) -> str:
         """Returns the text of a file, or `[file not found: ...]`."""
         return self._guarded(path, "", _read)
 
     def workspace_write(self, path: str, content: Any) -> str:
-        return self._kept(path, "workspace", lambda real: _write(real, content))
+        return self._write_through(path, "workspace", lambda real: _write(real, content))
 
     def workspace_read(self, path: str) -> str:
         return self._guarded(path, "workspace", _read)
@@ -63,7 +63,7 @@ class Storage:
         """Appends a text. Where a volume cannot append, the file is rewritten with the text at its
         end; then one of two writers at once loses. Raises OSError.
         """
-        return self._kept(path, "workspace", lambda real: _append(real, content))
+        return self._write_through(path, "workspace", lambda real: _append(real, content))
 
     def workspace_list(self, pattern: str = "*") -> Any:
         """Returns paths of matching files below the workspace, relative to it, sorted."""
@@ -77,7 +77,7 @@ class Storage:
             found += [os.path.relpath(os.path.join(directory, name), top) for name in names]
         return sorted(name for name in found if fnmatch.fnmatch(name, pattern))
 
-    def _kept(
+    def _write_through(
         self,
         path: str,
         below: str,

@@ -85,7 +85,7 @@ class Questions:
         check_on_error(on_error)
         asked = self._hold([((prompt,), _model_argument(model))])[0]
         try:
-            return _read_text(self._heard(*asked))
+            return _read_text(self._await_answer(*asked))
         except RuntimeError as error:
             if on_error == TEXT:
                 return f"[ERROR] {error}"
@@ -125,9 +125,9 @@ class Questions:
         """Returns the model's own result for these arguments, counted and limited in time as all
         questions. Raises RuntimeError.
         """
-        return self._heard(*self._hold([(args, named)])[0])
+        return self._await_answer(*self._hold([(args, named)])[0])
 
-    def _heard(self, hold: Hold, arguments: Arguments) -> Any:
+    def _await_answer(self, hold: Hold, arguments: Arguments) -> Any:
         try:
             return loop.run(self._ask(hold, arguments))
         finally:

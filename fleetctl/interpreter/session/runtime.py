@@ -94,16 +94,16 @@ class InterpreterRuntime:
     async def execute(self, work: ExecuteRequest) -> ExecuteResult:
         async with self._turn:
             events = ExecutionEvents(work.code, work.profile)
-            await self._tell(work.callback, events.start())
+            await self._notify_callback(work.callback, events.start())
             try:
                 answer = await self._ask(work)
             except FleetctlError as error:
                 fields = {"error_type": type(error).__name__, "error": str(error)}
                 ended = events.complete("exception", success=False, **fields)
-                await self._tell(work.callback, ended)
+                await self._notify_callback(work.callback, ended)
                 raise
             executed, ended = read_answer(answer, events, self._options)
-            await self._tell(work.callback, ended)
+            await self._notify_callback(work.callback, ended)
             return executed
 
     async def commit(self) -> None:
@@ -296,7 +296,7 @@ class InterpreterRuntime:
         text = redact_text(str(error), self._options.secrets.values())
         return InterpreterError(text, hint=error.hint)
 
-    async def _tell(self, callback: Callback | None, event: dict[str, Any]) -> None:
+    async def _notify_callback(self, callback: Callback | None, event: dict[str, Any]) -> None:
         if callback is None:
             return
         try:

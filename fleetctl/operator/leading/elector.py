@@ -68,7 +68,7 @@ class Elector:
     async def win(self) -> None:
         """Waits until this process leads."""
         while not self.leads():
-            await self._go_on()
+            await self._take_step()
             if not self.leads():
                 await asyncio.sleep(self._times.retry_s)
         log.info("leads", extra={"lease": self._name, "me": self.me})
@@ -82,7 +82,7 @@ class Elector:
                 left_s = self._left_s()
                 try:
                     async with asyncio.timeout(max(0.0, left_s)):
-                        await self._go_on()
+                        await self._take_step()
                 except TimeoutError:
                     break
         finally:
@@ -111,7 +111,7 @@ class Elector:
             return 0.0
         return renewed_at_s + self._times.deadline_s - self._clock()
 
-    async def _go_on(self) -> None:
+    async def _take_step(self) -> None:
         """One step: ask, or write."""
         todo = choose_step(self.me, self._known, self._clock(), self._times)
         try:

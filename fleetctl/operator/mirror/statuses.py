@@ -38,7 +38,7 @@ class Unaccepted:
     hint: str = ""
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         text = f"{self.message}; {self.hint}" if self.hint else self.message
         return text[:MESSAGE_CHARS_MAX]
 
@@ -61,8 +61,8 @@ def status_for(
         status[CELLS] = build_cells(seen, now_s)
         status.pop("durationSeconds", None)  # it would differ at every look
     if refusal is not None:
-        status = {"phase": REFUSED, "message": refusal.told, "hint": refusal.hint, **status}
-        status.setdefault(CELLS, {"why": refusal.told[:80]})
+        status = {"phase": REFUSED, "message": refusal.sentence, "hint": refusal.hint, **status}
+        status.setdefault(CELLS, {"why": refusal.sentence[:80]})
     current = refusal is None and seen is not None and seen.current
     shown = int(generation if current else before.get(ACCEPTED_GENERATION) or 0)
     # A refused resource is looked at, too: its waiters must not wait for ever.
@@ -71,7 +71,7 @@ def status_for(
     status[ACCEPTED_GENERATION] = shown
     own = [it for it in status.get("conditions") or () if it["type"] != "Ready"]
     conditions = [{**it, "observedGeneration": shown} for it in own]
-    word, told = (refusal.reason, refusal.told) if refusal is not None else ("", "")
+    word, told = (refusal.reason, refusal.sentence) if refusal is not None else ("", "")
     conditions += health_of(seen, status, refused=word, told=told).conditions(generation)
     conditions.append(_build_accepted(refusal, generation))
     status["conditions"] = _keep_times(conditions, before.get("conditions") or (), now_s)
@@ -91,7 +91,7 @@ def _build_accepted(refusal: Unaccepted | None, generation: int) -> dict[str, An
         ACCEPTED,
         False,
         refusal.reason,
-        refusal.told,
+        refusal.sentence,
         generation,
     )
 

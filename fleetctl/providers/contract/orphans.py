@@ -45,7 +45,7 @@ class Orphan(NamedTuple):
 
 
 class Orphans(Protocol):
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         """Returns every sandbox and function with a tag of any store, as far as the provider's list
         knows, and the volumes that this store has used.
 

@@ -44,7 +44,7 @@ class DaytonaOrphans:
         self._name = account.name
         self._connection = DaytonaConnection(account=lambda: account)
 
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         client = await self._connection.client()
         async with retryable_call("the sandboxes at Daytona cannot be listed", deadline_s=LIST_S):
             listed = [sandbox async for sandbox in client.list()]

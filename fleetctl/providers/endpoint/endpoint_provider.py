@@ -186,7 +186,7 @@ class EndpointProvider:
         begun_at_s = time.time()
         try:
             async with asyncio.timeout(request.template.timeout_seconds):
-                outcome = await self._asked(request)
+                outcome = await self._ask_model(request)
         except TimeoutError:
             limit = f"{request.template.timeout_seconds:g} s"
             outcome = RowOutcome(
@@ -209,7 +209,7 @@ class EndpointProvider:
             result=outcome.result,
         )
 
-    async def _asked(self, request: RunRequest) -> RowOutcome:
+    async def _ask_model(self, request: RunRequest) -> RowOutcome:
         prompt = request.template.prompt
         access = request.endpoints
         if prompt is None:

@@ -52,7 +52,7 @@ class TokenUsage:
             sum(known) if known else None,
         )
 
-    def told(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         found: dict[str, object] = {"tokens_in": self.tokens_in, "tokens_out": self.tokens_out}
         if self.usd is None:
             return found

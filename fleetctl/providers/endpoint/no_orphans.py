@@ -14,7 +14,7 @@ class NoOrphans:
     def __init__(self, home: Path, account: Account) -> None:
         del home, account
 
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         return ()
 
     async def remove(self, orphan: Orphan) -> None:

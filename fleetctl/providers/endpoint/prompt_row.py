@@ -181,7 +181,7 @@ def _parse_outcome(
     """Raises SchemaMismatch."""
     value = answer.text if prompt.answer is None else parse_matching(answer.text, prompt.answer)
     finish = {} if answer.finish in ("", "stop") else {"finish": answer.finish}
-    result = canonical_json({"answer": value, "usage": usage.told(), **finish})
+    result = canonical_json({"answer": value, "usage": usage.to_json(), **finish})
     if len(result) > RESULT_BYTES_MAX:
         message = f"the answer has {len(result):,} bytes; at most {RESULT_BYTES_MAX:,} are kept"
         return RowOutcome(failure=ModelFailure("ResultInvalid", message))

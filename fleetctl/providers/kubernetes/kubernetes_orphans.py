@@ -45,7 +45,7 @@ class KubernetesOrphans:
             account=lambda: account, tenants=serves_cluster(home)
         )
 
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         there = set(used_namespaces(self._place))
         if not there or not self._connection.tenants:
             there.add((await self._connection.link()).namespace)

@@ -28,7 +28,7 @@ class LocalOrphans:
         self._layout = LocalLayout(home)
         self._supervisors = Supervisors(self._layout, notify=_ignore_change)
 
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         names = self._supervisors.perhaps_living()
         found = [orphan for name in names for orphan in await self._of_supervisor(name)]
         volumes = self._layout.volumes

@@ -338,7 +338,7 @@ class LocalProvider:
         if seen.ending is not None and not seen.ending.sandbox_open:
             self._supervisors.forget(name, ref.run)
             ended = describe_run(ref, seen, handle, sandbox_open=False)
-            return self._told(uid, seen, ended)
+            return self._explain_end(uid, seen, ended)
 
         gone = await self._supervisors.is_gone(name, token)
         if seen.ending is None and gone:
@@ -350,9 +350,9 @@ class LocalProvider:
 
         self._supervisors.watch(name, ref.run)
         observed = describe_run(ref, seen, handle, sandbox_open=not gone)
-        return self._told(uid, seen, observed)
+        return self._explain_end(uid, seen, observed)
 
-    def _told(
+    def _explain_end(
         self,
         uid: str,
         journal: RunJournal,

@@ -50,7 +50,7 @@ class ModalOrphans:
         self._connection = ModalConnection("strays", account=lambda: account, memory=memory)
         self._asking = asyncio.Semaphore(TAGS_AT_ONCE)
 
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         client = await self._connection.client()
         import modal
 
@@ -147,10 +147,10 @@ class ModalOrphans:
         async with retryable_call("the sandboxes at Modal cannot be listed", deadline_s=LIST_S):
             listing = modal.Sandbox.list.aio(app_id=app_id, client=client)
             listed = [sandbox async for sandbox in listing]
-        reply = await asyncio.gather(*(self._told(sandbox) for sandbox in listed))
+        reply = await asyncio.gather(*(self._read_sandbox(sandbox) for sandbox in listed))
         return [orphan for orphan in reply if orphan is not None]
 
-    async def _told(self, sandbox: modal.Sandbox) -> Orphan | None:
+    async def _read_sandbox(self, sandbox: modal.Sandbox) -> Orphan | None:
         handle = sandbox.object_id
         try:
             async with (

@@ -22,7 +22,7 @@ class SlurmOrphans:
         self._account = account
         self._login = SlurmLogin(home, lambda: account)
 
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         if not self._account.settings:
             return []  # the built-in name, of which no cluster was declared
         boxes = (await self._login.line.call("all"))["boxes"]

@@ -22,7 +22,7 @@ class SshOrphans:
         self._account = account
         self._hosts = SshHosts(home, lambda: account)
 
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         if not self._account.settings:
             return []  # the built-in name, of which no machine was declared
         found: list[Orphan] = []

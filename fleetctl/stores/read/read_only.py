@@ -53,7 +53,7 @@ class StoreSnapshot:
     def durations_of_object(self, uid: str) -> list[float]:
         return self._durations("durations_of_object", uid)
 
-    def held(self) -> list[tuple[str, float | None, int]]:
+    def held_by_provider(self) -> list[tuple[str, float | None, int]]:
         """Returns (provider, USD a second of each, how many) of the existing sandboxes."""
         if self._connection is None:
             return []

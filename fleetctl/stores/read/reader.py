@@ -307,7 +307,7 @@ class Reader:
         query, wanted = ("notices", ()) if uid is None else ("notices_of", (uid,))
         return list(map(NoticeRow._make, self._rows(places.STATE_DB, query, wanted)))
 
-    def held(self) -> Iterator[tuple[str, str, str]]:
+    def held_sandboxes(self) -> Iterator[tuple[str, str, str]]:
         """Yields (run, sandbox, handle) of every run that holds a sandbox now."""
         for name, sandbox, handle in self._rows(places.STATE_DB, "held", ()):
             yield name, name if sandbox is None else sandbox, handle

@@ -83,7 +83,7 @@ def test_of_many_the_best_by_this_goal_and_others_are_kept(goals: tuple[str, str
     assert values == sorted(values)  # by index
     rest = sorted(set(values) - set(best))
     assert max(b - a for a, b in pairwise(rest)) <= 10
-    said = found.told("x", "loss")
+    said = found.describe("x", "loss")
     assert said.startswith("200 of 1,000 trials of sweep/x warm the search; 800 are more than")
 
 

@@ -40,7 +40,7 @@ def values(goal: str = "minimize", **metric: Any) -> list[float | None]:
         pass
     suggested = play.controller._suggested
     assert suggested is not None
-    return [trial.value for trial in suggested._told(play.history)]
+    return [trial.value for trial in suggested._list_trials(play.history)]
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,9 @@ def test_a_server_that_has_rested_is_asked_once_a_look_finds_it_there() -> None:
     server = UpstreamServer("a", 8)
     server.refused(0.0)
     assert choose_server([server]) is None
-    server.found(5.0, there=False)
+    server.record_probe(5.0, there=False)
     assert (choose_server([server]), server.resting_until_s) == (None, 15.0)
-    server.found(15.0, there=True)
+    server.record_probe(15.0, there=True)
     assert choose_server([server]) is server
 
 
@@ -209,14 +209,14 @@ def test_the_limit_halves_when_the_server_is_busy_and_grows_after_a_full_round()
     pace.failed(404, 1.2, begun_s=1.1)
     assert pace.limit == 4
     for _ in range(4):
-        pace.answered(2.0, 0.1, full=True)
-        pace.answered(2.0, 0.1, full=False)
+        pace.record_answer(2.0, 0.1, full=True)
+        pace.record_answer(2.0, 0.1, full=False)
     assert pace.limit == 5
     for n in range(5):
         pace.failed(503, 3.0 + n, begun_s=3.0 + n)
     assert pace.limit == 1
     for _ in range(100):
-        pace.answered(9.0, 0.1, full=True)
+        pace.record_answer(9.0, 0.1, full=True)
     assert pace.limit == 8
 
 
@@ -226,7 +226,7 @@ def test_an_unknown_server_is_found_to_take_sixteen_and_not_much_more() -> None:
         took_s = 0.1 * max(1.0, pace.limit / 16)
         now_s, tops = now_s + took_s, [*tops, pace.limit]
         for _ in range(pace.limit):
-            pace.answered(now_s, took_s, full=True)
+            pace.record_answer(now_s, took_s, full=True)
     assert max(tops) == 32 and 16 <= pace.limit <= 32
 
 

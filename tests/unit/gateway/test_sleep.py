@@ -39,14 +39,14 @@ def test_one_that_is_kept_warm_does_not_fall_asleep() -> None:
 def test_what_waits_says_which_container_is_started() -> None:
     sleep = sleeping()
     sleep.starting_since_s = 0.0
-    assert sleep.told(1.0) == "starting a container of function/vllm"
+    assert sleep.describe(1.0) == "starting a container of function/vllm"
 
 
 def test_a_start_that_failed_rests_longer_each_time_and_says_why() -> None:
     sleep = sleeping()
     sleep.broke("it exited with code 1", 0.0)
     assert sleep.state(REST_S - 1) == BROKEN
-    assert "it exited with code 1" in sleep.told(1.0)
+    assert "it exited with code 1" in sleep.describe(1.0)
     assert sleep.state(REST_S + 1) == ASLEEP
     sleep.broke("it exited with code 1", 100.0)
     assert sleep.state(100.0 + 2 * REST_S - 1) == BROKEN
@@ -74,4 +74,4 @@ def test_one_whose_budget_is_used_up_is_not_asked() -> None:
     sleep.woke(0.0)
     sleep.declare({**ROW, "blocked": "BudgetExhausted: nothing left"})
     assert sleep.state(1.0) == BLOCKED
-    assert sleep.told(1.0) == "BudgetExhausted: nothing left"
+    assert sleep.describe(1.0) == "BudgetExhausted: nothing left"

@@ -28,10 +28,10 @@ class SourceWatcher:
         """Returns true where a file was touched since the last call, or may have been."""
         if tuple(read) != self._read:
             self._follow(tuple(read))
-            self._told()  # the first call begins the watching
+            self._has_changed()  # the first call begins the watching
             return True  # no notification reports an edit between the apply and that moment
         before, self._files = self._files, {name: _stat_mark(name) for name in self._files}
-        return self._files != before or self._told()
+        return self._files != before or self._has_changed()
 
     def _follow(self, read: tuple[str, ...]) -> None:
         self._read = read
@@ -39,7 +39,7 @@ class SourceWatcher:
         self._files = {name: _stat_mark(name) for name in read if name not in directories}
         self._changes = _watch_directories(directories) if directories else iter(())
 
-    def _told(self) -> bool:
+    def _has_changed(self) -> bool:
         if self._changes is not None:
             try:
                 return bool(next(self._changes, ()))

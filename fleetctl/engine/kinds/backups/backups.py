@@ -130,7 +130,7 @@ class Backups(EnginePart):
             text = f"{error}; {error.hint}" if error.hint else str(error)
             memory = record_failure(memory, self._state.clock.now_s(), text[:ERROR_CHARS_MAX])
             log.warning("backup failed", extra={"error": str(error)})
-            self._tell(
+            self._report(
                 row,
                 spec,
                 memory,
@@ -148,7 +148,7 @@ class Backups(EnginePart):
         )
         went = f", {made.dropped} older ones deleted" if made.dropped else ""
         but = f"; {made.remark[:ERROR_CHARS_MAX]}" if made.remark else ""
-        self._tell(
+        self._report(
             row,
             spec,
             memory,
@@ -172,7 +172,7 @@ class Backups(EnginePart):
             return {}
         return self._secrets((spec.secret,), DEFAULT_NAMESPACE).values
 
-    def _tell(
+    def _report(
         self,
         row: Resource,
         spec: BackupSettings,

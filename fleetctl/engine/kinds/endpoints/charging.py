@@ -66,7 +66,7 @@ class EndpointCharges:
         for row, uid in zip(rows, owners, strict=True):
             self._reserve(row, uid)
         for uid, usd in risen.items():
-            self._grants.heard(uid, usd)
+            self._grants.add_spent(uid, usd)
         for uid in {*owners, *(it.endpoint_uid for it in asked if it.endpoint_uid)}:
             if uid in state.tracks:
                 state.poke(uid)

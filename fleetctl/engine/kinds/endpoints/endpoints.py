@@ -452,7 +452,7 @@ class Endpoints(EnginePart):
         rows = await gateway.health(max_age_s=EAGER_S if sick else PROBE_S)
         self._take({(row["namespace"], row["name"]): row for row in rows})
         servers = [it for row in rows for it in row.get("servers") or () if it.get("function")]
-        self._functions.told({it["url"]: it["why"] for it in servers if it["why"]})
+        self._functions.record_failures({it["url"]: it["why"] for it in servers if it["why"]})
         await self._functions.count(it["url"] for it in servers if it["state"] in _UP)
 
     def _may_owe(self, work: ResourceWork) -> bool:

@@ -41,14 +41,14 @@ class EndpointGrants:
         # uid -> the last message that granted it: its calls may have cost more than was reported.
         self._asking: dict[str, int] = {}
 
-    def heard(self, uid: str, usd: float) -> None:
+    def add_spent(self, uid: str, usd: float) -> None:
         """Adds USD to the object's calls; the store has the amount already."""
         self._asking.setdefault(uid, self._sent)
         if usd and uid in self._heard_usd:
             self._heard_usd[uid] += usd
         self.change()
 
-    def _heard(self, uid: str) -> float:
+    def _read_spent(self, uid: str) -> float:
         if uid not in self._heard_usd:
             self._heard_usd[uid] = self._state.store.runs.calls_usd_of(uid)
         return self._heard_usd[uid]
@@ -155,7 +155,9 @@ class EndpointGrants:
                     payers[id(account)] = account
                     paying.setdefault(id(account), []).append(uid)
         return [
-            SharedCap(tuple(uids), sum(map(self._heard, uids)) + payers[key].left_for_calls_usd)
+            SharedCap(
+                tuple(uids), sum(map(self._read_spent, uids)) + payers[key].left_for_calls_usd
+            )
             for key, uids in paying.items()
         ]
 

@@ -123,7 +123,7 @@ class ServedFunctions:
             track.asset.containers = found
             self._state.poke(track.resource.uid)
 
-    def told(self, failed: Mapping[str, str]) -> None:
+    def record_failures(self, failed: Mapping[str, str]) -> None:
         """failed: sentences by URL, for containers whose server did not become ready."""
         for track in self._state.tracks.assets.values():
             address = track.asset.address

@@ -20,7 +20,7 @@ class SourceMembers:
         self._how: dict[str, str] = {}  # uid -> how it differs, for changed objects
         self._deleted: set[str] = set()  # uids of objects that are being deleted
 
-    def heard(self, row: Resource) -> str:
+    def note_object(self, row: Resource) -> str:
         """Takes a written object. Returns the key of the Source that keeps it, or kept it until
         now; empty for an object without a Source.
         """
@@ -88,7 +88,7 @@ class SourceMembers:
         if not self._loaded:
             self._loaded = True
             for row in self._resources.list():
-                self.heard(row)
+                self.note_object(row)
 
     def _let_go(self, uid: str) -> None:
         self._uids.get(self._source_of.pop(uid, ""), set()).discard(uid)

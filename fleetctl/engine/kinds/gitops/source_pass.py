@@ -80,7 +80,7 @@ class SourcePasses(EnginePart):
 
     def row_written(self, row: Resource) -> None:
         """Takes a written or removed object: its Source checks if it is as it was made."""
-        source = self._members.heard(row)
+        source = self._members.note_object(row)
         if source:
             self.nudge(source)
 
@@ -164,7 +164,7 @@ class SourcePasses(EnginePart):
             now_s,
         )
         status["drift"] = [] if kept is not None else differs
-        self._tell(track, status, desk)
+        self._report_problem(track, status, desk)
         for row in kept.rows if kept is not None else ():
             # Passes that follow in this very tick must not decide by the rows before.
             self._state.changed_rows[row.uid] = row
@@ -188,7 +188,7 @@ class SourcePasses(EnginePart):
             return deleting_status(track, left)
         if left and self._keeper is not None:
             for row in self._keeper.release(source):
-                self._members.heard(row)
+                self._members.note_object(row)
         self._uids.pop(source.key, None)
         if self._keeper is not None:
             ending = ensure_future(self._keeper.forget(source))
@@ -275,7 +275,7 @@ class SourcePasses(EnginePart):
         desk.losses = ()
         desk.error = None
         for row in kept.rows:
-            self._members.heard(row)
+            self._members.note_object(row)
         self._members.settled(track.resource.key)
         where = f"{spec.git.ref or 'HEAD'}@{shorten_commit(reading.commit)}"
         if any(kept.changed.values()) or memory.applied != reading.commit:
@@ -360,7 +360,7 @@ class SourcePasses(EnginePart):
             )
             self._state.queue.add(row.uid)
 
-    def _tell(
+    def _report_problem(
         self,
         track: Track,
         status: Status,

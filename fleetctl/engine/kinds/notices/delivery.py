@@ -143,7 +143,10 @@ class NoticeDelivery(EnginePart):
                 continue  # the end of another one wakes this
             if due and room:
                 self._sending[sink] = asyncio.ensure_future(
-                    run_reported(self._tell(sink, _choose_message(due, room), pace), what="notice")
+                    run_reported(
+                        self._deliver_message(sink, _choose_message(due, room), pace),
+                        what="notice",
+                    )
                 )
             elif due:
                 next_s = min(next_s, pace.ready_at_s(now_s))
@@ -151,7 +154,7 @@ class NoticeDelivery(EnginePart):
                 next_s = min(next_s, *(it.due_at_s for it in notices))
         return next_s
 
-    async def _tell(
+    async def _deliver_message(
         self,
         sink: str,
         notices: Sequence[Notice],
@@ -166,7 +169,7 @@ class NoticeDelivery(EnginePart):
                     return
             pace.take()
             outcome = await self._once(sink_of(sink), message)
-            self._heard(notices, pace, message.id, outcome)
+            self._record_outcome(notices, pace, message.id, outcome)
         finally:
             self._sending.pop(sink, None)
             self._wake.set()
@@ -181,7 +184,7 @@ class NoticeDelivery(EnginePart):
         assert self._send is not None
         return await self._send(sink, values, message, now_s=self._state.clock.now_s())
 
-    def _heard(
+    def _record_outcome(
         self,
         notices: Sequence[Notice],
         pace: SinkPace,

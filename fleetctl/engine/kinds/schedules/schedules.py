@@ -64,13 +64,13 @@ class Schedules(EnginePart):
     # -- events of other objects -------------------------------------------------------------------
 
     def object_moved(self, track: Track) -> None:
-        self.heard(track.resource)
+        self.note_object(track.resource)
 
     def dropped(self, track: Track) -> None:
         if owner := track.resource.annotations.get(SCHEDULED_BY):
             self._state.queue.add(owner)  # it waits for this end, perhaps
 
-    def heard(self, resource: Resource) -> None:
+    def note_object(self, resource: Resource) -> None:
         """Takes an object that is new, has another phase, or is gone: its schedule looks at it."""
         owner = resource.annotations.get(SCHEDULED_BY)
         if owner is None:
@@ -169,7 +169,7 @@ class Schedules(EnginePart):
         except FleetctlError as error:
             return self._failed(track, error, now_s), None
         self._failures.pop(uid, None)
-        self.heard(made)
+        self.note_object(made)
         self._state.queue.add(made.uid)
         late_s = now_s - at_s
         late = f", {late_s:,.0f} s late" if late_s >= BEAT_S else ""

@@ -131,7 +131,7 @@ class WandbAgent:
     def _keep(self, ties: SweepLink) -> None:
         store_link(self._state.store, self._uid, ties)
 
-    def _tell(self, report: SweepReport) -> None:
+    def _store_report(self, report: SweepReport) -> None:
         """Stores the report, and wakes a pass if it changed."""
         if report != self.report:
             self.report = report
@@ -171,7 +171,7 @@ class WandbAgent:
         if track is not None and home.config:
             track.outdate()  # its trials' command and metric are known only now
         self._state.say(self._uid, "WandbSweep", f"its sweep at W&B is {home.url}")
-        self._tell(replace(self.report, home=home, trouble=None))
+        self._store_report(replace(self.report, home=home, trouble=None))
         return True
 
     async def _look(self, ask: GraphqlCall) -> None:
@@ -186,7 +186,7 @@ class WandbAgent:
             return
         self._odd = 0
         self._reads_due = READS_EACH
-        self._tell(
+        self._store_report(
             replace(
                 self.report,
                 home=home,
@@ -203,7 +203,7 @@ class WandbAgent:
         if self._odd < BELIEVED:
             raise Unavailable(text, reason=SWEEP_GONE, hint=hint)
         gone = with_hint(text, hint)
-        self._tell(
+        self._store_report(
             replace(
                 self.report,
                 home=self._ties().home,
@@ -294,7 +294,7 @@ class WandbAgent:
                     self._state.say(self._uid, RUN_FOUND, f"W&B had handed out run {run} before")
             self._unsure.discard(agent)
         self._sure = True
-        self._tell(replace(self.report, sure=True))
+        self._store_report(replace(self.report, sure=True))
 
     async def _agents(self, ask: GraphqlCall) -> list[str]:
         """Returns the agents that request a run now. An agent is recorded here before its first
@@ -341,17 +341,17 @@ class WandbAgent:
         wrong = [it for it in answers if isinstance(it, BaseException)]
         types = {word for it in answers if not isinstance(it, BaseException) for word in it}
         if types & {"run", "resume"}:
-            self._tell(replace(self.report, exits=0))
+            self._store_report(replace(self.report, exits=0))
         elif "exit" in types and asking:
             exits = self.report.exits + 1
             await self._look(ask)  # the sweep's state in this reply is dropped with that
             if self._odd:
                 self._reads_due = 0  # it may be cancelled, which is more specific than finished
             else:
-                self._tell(replace(self.report, exits=exits))
+                self._store_report(replace(self.report, exits=exits))
         if wrong:
             raise wrong[0]
-        self._tell(replace(self.report, sure=not self._unsure))
+        self._store_report(replace(self.report, sure=not self._unsure))
 
     async def _one(
         self,
@@ -377,9 +377,9 @@ class WandbAgent:
                 if order.type == "run" and self.report.run_count is not None:
                     self.report = replace(self.report, run_count=self.report.run_count + 1)
                 if self.report.state == PENDING:  # not any more: the next look may never come
-                    self._tell(replace(self.report, state=RUNNING))
+                    self._store_report(replace(self.report, state=RUNNING))
             elif order.type == "stop":
-                self._tell(replace(self.report, stopped=self.report.stopped | {order.run}))
+                self._store_report(replace(self.report, stopped=self.report.stopped | {order.run}))
             elif order.type == "exit" and not run:
                 self._keep(self._ties().without_agent(agent))
         self._unsure.discard(agent)

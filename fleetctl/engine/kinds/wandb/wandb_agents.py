@@ -91,7 +91,7 @@ class WandbAgents(EnginePart):
             talk = self._talks[uid] = WandbAgent(self._state, uid, self._host)
         if uid not in self._tasks and not talk.closed:
             self._woken[uid] = asyncio.Event()
-            self._tasks[uid] = asyncio.ensure_future(self._go_on(uid, talk))
+            self._tasks[uid] = asyncio.ensure_future(self._run_agent(uid, talk))
         if uid in self._state.hurried:
             self._state.hurried.discard(uid)
             self._woken[uid].set()
@@ -123,7 +123,7 @@ class WandbAgents(EnginePart):
     async def close(self) -> None:
         await cancel_tasks(self._tasks.values())
 
-    async def _go_on(self, uid: str, talk: WandbAgent) -> None:
+    async def _run_agent(self, uid: str, talk: WandbAgent) -> None:
         tries = 0
         try:
             while (track := self._track(uid)) is not None and not talk.closed:

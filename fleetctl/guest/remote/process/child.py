@@ -74,7 +74,7 @@ def begun_of(order: dict[str, Any], variables: Variables) -> tuple[Variables, li
         root,
         library,
         variables,
-        tell,
+        send_line,
     )
 
 
@@ -93,7 +93,7 @@ def spawn(
 
     pid = os.fork()
     if pid == 0:
-        guarded(whole, tell)
+        guarded(whole, send_line)
     return pid
 
 
@@ -108,7 +108,7 @@ def execute(
     become(argv, variables)
 
 
-def tell(event: dict[str, Any]) -> None:
+def send_line(event: dict[str, Any]) -> None:
     """Sends one line to the supervisor. A result is JSON text, which is passed on as it is."""
     result = event.get("json")
     line = compact(event) if result is None else '{"e":"result","value":' + result + "}"

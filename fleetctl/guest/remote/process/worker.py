@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 
-from fleetctl.guest.remote.process.child import begun_of, tell
+from fleetctl.guest.remote.process.child import begun_of, send_line
 from fleetctl.guest.task.program import enter
 from fleetctl.guest.task.serving import serve
 from fleetctl.guest.task.surroundings import Surroundings
@@ -58,7 +58,7 @@ def work(
     gc.enable()
     code = order["code"]
     show_source(code)
-    exit_code = sandbox.run(code, order["params"], tell)
+    exit_code = sandbox.run(code, order["params"], send_line)
     if surroundings is not None:
 
         def run(line: str) -> int:
@@ -66,9 +66,9 @@ def work(
             os.environ.update(handed["variables"])
             os.environ.update(begun_of(handed, handed["variables"])[0])
             show_source(handed["code"])
-            return sandbox.run(handed["code"], handed["params"], tell)
+            return sandbox.run(handed["code"], handed["params"], send_line)
 
-        exit_code = serve(exit_code, run, tell, surroundings)
+        exit_code = serve(exit_code, run, send_line, surroundings)
     task.leave(exit_code)
     raise AssertionError  # leave() does not return
 

@@ -50,7 +50,7 @@ class Relay:
         """
         asked = order["relay"]
         self._run = {"run": order["run"], "token": secrets[asked["token"]]}
-        self._tell(self._run)
+        self._send(self._run)
         base = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         return {name: value.replace(asked["base"], base) for name, value in secrets.items()}
 
@@ -58,9 +58,9 @@ class Relay:
         """Ends the calls of the run."""
         if self._run.get("run") == run:
             self._run = {}
-            self._tell({"over": run})
+            self._send({"over": run})
 
-    def _tell(self, message: dict[str, str]) -> None:
+    def _send(self, message: dict[str, str]) -> None:
         try:
             self._control.sendall((compact(message) + "\n").encode())
         except OSError:
@@ -85,7 +85,7 @@ class Relay:
             self._loop.after("relay", AGAIN_S, self._again)
             return
         if self._run:
-            self._tell(self._run)
+            self._send(self._run)
 
 
 def _listening(family: int, address: Any) -> _socket.socket:

@@ -220,12 +220,12 @@ class Attempt:
 
     def _follow(self, leader: Leader, ended: Callable[[], None]) -> None:
         self._leader = leader
-        leader.hear = self._hear
+        leader.hear = self._handle_event
         leader.ended = ended
 
     # Events
 
-    def _hear(self, event: dict[str, Any]) -> None:
+    def _handle_event(self, event: dict[str, Any]) -> None:
         kind = event.get("e")
         if kind == "metric":
             if self.journal.metric(event.get("step"), event.get("values"), event.get("at")):
@@ -373,11 +373,11 @@ class Attempt:
         self._output.stop()
         self._looking.take(whole=True)
         if self._began:
-            self._keeping.keep(self._ending, self._kept)
+            self._keeping.keep(self._ending, self._continue_after_outputs)
         else:
-            self._kept()
+            self._continue_after_outputs()
 
-    def _kept(self) -> None:
+    def _continue_after_outputs(self) -> None:
         """Continues once its outputs are kept."""
         odd = odd_remark() if self._began and self.result is None else ""
         if odd:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from fleetctl.guest.remote.place import start_directory
-from fleetctl.guest.remote.process.child import begun_of, execute, tell
+from fleetctl.guest.remote.process.child import begun_of, execute, send_line
 from fleetctl.guest.remote.process.leader import Leader
 
 TYPE_CHECKING = False
@@ -47,7 +47,7 @@ def program(
         if order.get("ray_job"):
             from fleetctl.guest.nodes.rayjob import lead_job
 
-            lead_job(order["ray_job"], order["argv"], {**variables, **own}, tell)
+            lead_job(order["ray_job"], order["argv"], {**variables, **own}, send_line)
         execute([*order["argv"], *more], {**variables, **own}, directory, order["workdir"])
 
     return Leader(loop, lambda: _beside_services(order, variables, directory, work), output)
@@ -93,7 +93,7 @@ def _beside_services(
             directory,
             lambda ports: work({**variables, **ports}),
             grace_s=order["grace_s"],
-            tell=tell,
+            tell=send_line,
         )
     work(variables)
     raise AssertionError  # it has become the program
@@ -115,4 +115,4 @@ def _with_ray(
     def work() -> NoReturn:
         execute([*order["argv"], *more], known, directory, order["workdir"])
 
-    launch(order["ray"], known, work, tell)
+    launch(order["ray"], known, work, send_line)

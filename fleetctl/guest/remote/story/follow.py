@@ -49,12 +49,12 @@ def _follow(
         # Checked first: frames from before the supervisor's death are still read below.
         supervised = line is not None or place.supervised()
         gone = gone and not supervised
-        news = story.news()
+        news = story.next_frames()
         now_s = time.monotonic()
         if news:
             while news:
                 _write(news)
-                news = story.news()
+                news = story.next_frames()
             said_s = now_s
         elif not supervised and (story.there or now_s - begun_s > BEGINNING_S):
             if story.there and not gone:
@@ -95,13 +95,13 @@ def _wait(line: Optional[socket], alive_s: float) -> Optional[socket]:
     for handle, _ in poll.poll(max(0.0, wait_s) * 1000):
         if handle == 1:
             raise BrokenPipeError
-        if line is not None and not _heard(line):
+        if line is not None and not _drain(line):
             line.close()
             line = None
     return line
 
 
-def _heard(line: socket) -> bool:
+def _drain(line: socket) -> bool:
     """Drops the supervisor's bytes, which mean `look` alone; False when it has gone."""
     try:
         return bool(line.recv(4096))

@@ -51,7 +51,7 @@ class Story:
         """Returns whether the run has a journal."""
         return self._journal.there
 
-    def news(self) -> bytes:
+    def next_frames(self) -> bytes:
         """Returns the next frames, whole ones; b"" without new ones, or at the end."""
         if self.over:
             return b""
@@ -81,10 +81,10 @@ class Story:
                 of = b'"of":"%s",' % name.encode()
                 return data, _frame(of, log.offset - len(data), data)
         if self._journal.ended:
-            return self._kept()
+            return self._read_outputs()
         return (b"", b"")
 
-    def _kept(self) -> tuple[bytes, bytes]:
+    def _read_outputs(self) -> tuple[bytes, bytes]:
         """Returns the next piece of the kept outputs and its frame; they are whole by the end of
         the run.
         """

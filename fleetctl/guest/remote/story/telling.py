@@ -29,15 +29,15 @@ class Telling:
         self._handle = handle
         self._rest = b""  # the unwritten rest of the last frames
         os.set_blocking(handle, False)
-        loop.after("alive", ALIVE_S, self._say_alive)
+        loop.after("alive", ALIVE_S, self._send_alive)
 
     def look(self) -> None:
         """Writes new frames, as far as the pipe takes them now."""
         if self._handle < 0 or self._rest:
             return  # the loop calls when the pipe takes more
-        news = self._story.news()
+        news = self._story.next_frames()
         while news and self._write(news):
-            news = self._story.news()
+            news = self._story.next_frames()
         if self._story.over and not self._rest:
             self.close()
 
@@ -47,7 +47,7 @@ class Telling:
             return
         os.set_blocking(self._handle, True)
         while self._rest:
-            self._go_on()
+            self._write_rest()
         self.look()
         self.close()
 
@@ -62,7 +62,7 @@ class Telling:
         self._handle = -1
         self._rest = b""
 
-    def _go_on(self) -> None:
+    def _write_rest(self) -> None:
         self._loop.forget(self._handle)
         rest = self._rest
         self._rest = b""
@@ -71,7 +71,7 @@ class Telling:
 
     def _write(self, data: bytes) -> bool:
         """Returns whether all was written; else the rest is to come, or the reader has gone."""
-        self._loop.after("alive", ALIVE_S, self._say_alive)
+        self._loop.after("alive", ALIVE_S, self._send_alive)
         try:
             done = os.write(self._handle, data)
         except BlockingIOError:
@@ -81,9 +81,9 @@ class Telling:
             return False
         if done < len(data):
             self._rest = data[done:]
-            self._loop.watch_room(self._handle, self._go_on)
+            self._loop.watch_room(self._handle, self._write_rest)
         return not self._rest
 
-    def _say_alive(self) -> None:
+    def _send_alive(self) -> None:
         if not self._rest:
             self._write(ALIVE)

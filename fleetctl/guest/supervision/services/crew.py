@@ -73,7 +73,7 @@ def lead(
     except (_CrewFailed, OSError) as error:
         reason = error.reason if isinstance(error, _CrewFailed) else FAILED
         tell({"e": "error", "reason": reason, "message": str(error)})
-        _say(str(error))
+        _log_line(str(error))
         crew.end_work(grace_s)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -182,7 +182,7 @@ class _Crew:
                 raise _CrewFailed(NOT_READY, self._late(service))
         self._rest(min(it.due_s() for it in self._services))
         for service in self._reap():
-            self._gone(service)
+            self._handle_end(service)
 
     def _rest(self, until_s: float) -> None:
         """Waits until then at the most, and reads output."""
@@ -208,11 +208,11 @@ class _Crew:
                 before = service.state
                 if service.takes(pid, status) and service.state != before:
                     took = f"{service.took_s:.1f} s"
-                    _say(f"service `{service.name}` is ready{service.where} after {took}")
+                    _log_line(f"service `{service.name}` is ready{service.where} after {took}")
                     self._note(service)
         return gone
 
-    def _gone(self, service: Service) -> None:
+    def _handle_end(self, service: Service) -> None:
         """Handles a service's end. Raises _CrewFailed where the work cannot do without it."""
         self._drain(service)
         text = f"service `{service.name}` exited with code {service.code}"
@@ -221,10 +221,10 @@ class _Crew:
         if self._status is not None:
             self._note(service)  # the work has ended, and needs it no more
         elif service.on_exit == RESTART:
-            _say(f"{text}; it is started again in {service.start_later():.0f} s")
+            _log_line(f"{text}; it is started again in {service.start_later():.0f} s")
             self._note(service)
         elif service.on_exit == IGNORE:
-            _say(f"{text}; its `onExit` is Ignore")
+            _log_line(f"{text}; its `onExit` is Ignore")
             self._note(service)
         else:
             self._note(service)
@@ -305,6 +305,6 @@ def _end_as(status: int) -> NoReturn:
     os._exit(exit_code(status))
 
 
-def _say(text: str) -> None:
+def _log_line(text: str) -> None:
     """Writes a line of ours to the log of the run."""
     os.write(2, f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))

@@ -139,7 +139,7 @@ class DaytonaCreator:
         except Exception as error:
             if not is_of_the_sdk(error):
                 raise
-            translated = None if is_conflict(error) else self._told(order, error, what)
+            translated = None if is_conflict(error) else self._creation_error(order, error, what)
             if translated is not None:
                 raise translated from error
             log.info(
@@ -256,7 +256,7 @@ class DaytonaCreator:
             return UNANSWERED_S
         return patience_s(state)
 
-    def _told(
+    def _creation_error(
         self,
         request: RunRequest,
         error: Exception,

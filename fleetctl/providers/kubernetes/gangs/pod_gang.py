@@ -140,11 +140,11 @@ class PodGang:
         asked: set[int] = set()
         while None in self.ends:
             for rank, end in enumerate(self.ends):
-                if end is None and rank not in asked and await self._asked(rank, grace_s):
+                if end is None and rank not in asked and await self._try_stop(rank, grace_s):
                     asked.add(rank)
             await self._change(AGAIN_S)
 
-    async def _asked(self, rank: int, grace_s: float) -> bool:
+    async def _try_stop(self, rank: int, grace_s: float) -> bool:
         try:
             await self._ask_stop(rank, grace_s)
         except (Refused, Unavailable, OSError, TimeoutError) as error:

@@ -48,7 +48,7 @@ class JobInformers:
         self._jobs: dict[str, Object] = {}
         self._job_of_run: dict[str, str] = {}  # its name by the mark of its run
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        self.admission = AdmissionEvents(self._tell)
+        self.admission = AdmissionEvents(self._notify)
         self._informers = (
             Informer(link.api, link.path("jobs"), changed=self._job, label_selector=selector),
             Informer(link.api, link.path("pods"), changed=self._pod, label_selector=selector),
@@ -183,7 +183,7 @@ class JobInformers:
                 del self._job_of_run[run]
         else:
             self._keep_job(found)
-        self._tell(name)
+        self._notify(name)
 
     def _pod(
         self,
@@ -203,9 +203,9 @@ class JobInformers:
                 self._last.popitem(last=False)
         else:
             pods[name] = found
-        self._tell(job)
+        self._notify(job)
 
-    def _tell(self, job: str) -> None:
+    def _notify(self, job: str) -> None:
         for event in self._waiting.get(job, ()):
             event.set()
         self._changed(self, job)

@@ -90,7 +90,7 @@ class JobSandboxes:
         if pod is None:
             raise SandboxOver(handle)
         if pod_statuses.is_over(pod):
-            frames = await self._told(
+            frames = await self._read_pod_log(
                 cluster.link,
                 handle,
                 pod_statuses.name_of(pod),
@@ -441,7 +441,7 @@ class JobSandboxes:
             listed = await link.list("pods", {"labelSelector": f"{JOB_NAME}={job}"})
         return next((pod for pod in listed if pod_statuses.node_of(pod) == 0), None)
 
-    async def _told(
+    async def _read_pod_log(
         self,
         link: ClusterLink,
         handle: str,

@@ -71,13 +71,13 @@ class Tenancy:
         known = self._known.get(key)
         if known is not None and now_s < known[1]:
             return known[0]
-        text = await self._asked(link, plural, name)
+        text = await self._look_up(link, plural, name)
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
         self._known[key] = text, now_s + FRESH_S
         return text
 
-    async def _asked(
+    async def _look_up(
         self,
         link: ClusterLink,
         plural: str,

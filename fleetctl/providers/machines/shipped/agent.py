@@ -159,9 +159,9 @@ class Agent:
             try:
                 code = work(self, request, data)
             except BoxError as error:
-                _say({"error": error.sort, "message": str(error)})
+                _write_reply({"error": error.sort, "message": str(error)})
             except OSError as error:
-                _say({"error": "machine", "message": explain(error)})
+                _write_reply({"error": "machine", "message": explain(error)})
         finally:
             os._exit(code)
 
@@ -280,7 +280,7 @@ class Agent:
         os.environ.update(known)
 
 
-def _say(reply: Request) -> None:
+def _write_reply(reply: Request) -> None:
     os.write(1, json.dumps(reply).encode())
 
 
@@ -370,7 +370,7 @@ def relay(agent: Agent, request: Request, _: bytes) -> int:
 
 
 def end(agent: Agent, request: Request, _: bytes) -> int:
-    _say({"ok": agent.boxes.end(request["box"])})
+    _write_reply({"ok": agent.boxes.end(request["box"])})
     return 0
 
 

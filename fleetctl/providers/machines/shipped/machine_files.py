@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 READ_BYTES = 1024 * 1024
 
 
-def _say(value: Any) -> int:
+def _write_json(value: Any) -> int:
     view = memoryview(json.dumps(value).encode())
     while view:
         view = view[os.write(1, view) :]
@@ -42,9 +42,9 @@ def list_entries(_: Any, request: Dict[str, Any], __: bytes) -> int:
     path = _inside(request)
     top = os.path.realpath(request["top"])
     if not os.path.lexists(path):
-        return _say({"entries": None, "top": os.path.isdir(top)})
+        return _write_json({"entries": None, "top": os.path.isdir(top)})
     found = [path] if not os.path.isdir(path) else list(_walk(path, request["recursive"]))
-    return _say({"entries": [_describe(it, top) for it in sorted(found)]})
+    return _write_json({"entries": [_describe(it, top) for it in sorted(found)]})
 
 
 def _walk(path: str, recursive: bool) -> Iterator[str]:
@@ -84,7 +84,7 @@ def receive(_: Any, request: Dict[str, Any], __: bytes) -> int:
     finally:
         if os.path.exists(making):
             os.unlink(making)
-    return _say({"bytes": size})
+    return _write_json({"bytes": size})
 
 
 def send(_: Any, request: Dict[str, Any], __: bytes) -> int:
@@ -106,11 +106,11 @@ def send(_: Any, request: Dict[str, Any], __: bytes) -> int:
 def remove(_: Any, request: Dict[str, Any], __: bytes) -> int:
     path = _inside(request)
     if not os.path.lexists(path):
-        return _say({"removed": False})
+        return _write_json({"removed": False})
     if not os.path.isdir(path) or os.path.islink(path):
         os.unlink(path)
     elif not request["recursive"]:
-        return _say({"removed": False, "directory": True})
+        return _write_json({"removed": False, "directory": True})
     elif request["path"]:
         remove_tree(path)
     else:
@@ -121,19 +121,19 @@ def remove(_: Any, request: Dict[str, Any], __: bytes) -> int:
                 os.unlink(entry.path)
         if request.get("whole"):
             os.rmdir(path)
-    return _say({"removed": True})
+    return _write_json({"removed": True})
 
 
 def measure(_: Any, request: Dict[str, Any], __: bytes) -> int:
     path = _inside(request)
     if not os.path.isdir(path):
-        return _say({"bytes": None})
-    return _say({"bytes": sum(os.lstat(it).st_size for it in _walk(path, recursive=True))})
+        return _write_json({"bytes": None})
+    return _write_json({"bytes": sum(os.lstat(it).st_size for it in _walk(path, recursive=True))})
 
 
 def ensure(_: Any, request: Dict[str, Any], __: bytes) -> int:
     os.makedirs(os.path.join(request["top"], request["path"]), 0o700, exist_ok=True)
-    return _say({"ok": True})
+    return _write_json({"ok": True})
 
 
 def touch(_: Any, request: Dict[str, Any], __: bytes) -> int:
@@ -142,8 +142,8 @@ def touch(_: Any, request: Dict[str, Any], __: bytes) -> int:
     try:
         os.utime(path)
     except FileNotFoundError:
-        return _say({"there": False})
-    return _say({"there": True})
+        return _write_json({"there": False})
+    return _write_json({"there": True})
 
 
 VERBS: Dict[str, Callable[[Any, Dict[str, Any], bytes], int]] = {

@@ -60,7 +60,7 @@ class Rates:
         if self._asking is None and time.monotonic() >= self._again_at_s:
             self._again_at_s = time.monotonic() + AGAIN_S
             self._asking = asyncio.ensure_future(self.refresh())
-            self._asking.add_done_callback(self._asked)
+            self._asking.add_done_callback(self._finish_read)
 
     async def refresh(self) -> None:
         """Fetches the account's rates; an account without its own keeps the packaged ones."""
@@ -77,7 +77,7 @@ class Rates:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
-    def _asked(self, done: asyncio.Task[None]) -> None:
+    def _finish_read(self, done: asyncio.Task[None]) -> None:
         self._asking = None
         if not done.cancelled() and done.exception() is not None:
             log.error("rates not read", exc_info=done.exception())

@@ -31,7 +31,7 @@ class CallNodes:
         self._follow = follow
         self._gangs: dict[str, _CallGang] = {}
 
-    async def heard(self, call: CallHandle, frames: bytes) -> None:
+    async def follow_nodes(self, call: CallHandle, frames: bytes) -> None:
         """Follows the nodes that a run's frames report."""
         if call.run in self._gangs:
             return

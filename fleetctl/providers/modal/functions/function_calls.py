@@ -86,7 +86,7 @@ class FunctionCalls:
         while True:
             while (output := await self._waited(call)) is None:
                 whole = await self._latches.said(one.uid, run)
-                await self._nodes.heard(one, whole)
+                await self._nodes.follow_nodes(one, whole)
                 journal, journal_at = _unknown_frames(whole, journal_at)
                 yield journal + ALIVE
             story = _output_frames(output)
@@ -101,7 +101,7 @@ class FunctionCalls:
             story = _ending_frames(str(replace(one, sort="fc", id=call)), output, reason, message)
             story = story if journal_at == 0 else story.partition(b"\n")[2]
         else:
-            await self._nodes.heard(one, story)
+            await self._nodes.follow_nodes(one, story)
             story, _ = _unknown_frames(story, journal_at)
         await self._nodes.all_over(one.run)
         self._note_over(handle)

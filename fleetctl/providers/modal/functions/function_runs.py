@@ -114,7 +114,7 @@ class FunctionRuns:
             FunctionCalls(
                 connection, self._latches, wait_s=settings.call_wait_s, nodes=self._nodes
             ),
-            notify=self._tell,
+            notify=self._notify_run,
             pace=pace,
             stop_slack_s=STOP_SLACK_S + settings.look_s,
         )
@@ -253,7 +253,7 @@ class FunctionRuns:
     async def _follow_node(self, node: CallHandle) -> None:
         await self._runs.follow(node.uid, node.files, str(node))
 
-    def _tell(self, run: str) -> None:
+    def _notify_run(self, run: str) -> None:
         """Notifies about a run; news of a node is sent with its run."""
         if not is_node_name(run):
             self._notify(run)

@@ -30,7 +30,7 @@ class GpuQueue:
     async def place(self, run: str) -> AsyncIterator[None]:
         """Holds a slot in which a create may block at Modal. First come, first served."""
         self._in_line.add(run)
-        self._tell()
+        self._wake_waiters()
         try:
             await self._places.acquire()
         finally:
@@ -53,8 +53,8 @@ class GpuQueue:
 
     def _block(self, run: str) -> None:
         self._blocked.add(run)
-        self._tell()
+        self._wake_waiters()
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         changed, self._more_wait = self._more_wait, asyncio.Event()
         changed.set()

@@ -83,7 +83,7 @@ class ModalSandboxes:
             line = line or await self._attached(handle, run, work, at)
         try:
             async for data in line.frames:
-                yield line.heard(data)
+                yield line.note_end(data)
             if not line.ended:
                 async with asyncio.timeout(self._settings.call_s):
                     code = await line.process.wait.aio()

@@ -76,7 +76,7 @@ class ModalStream:
     takes_more: bool
     ended: bool = False  # all of the last run's frames have come
 
-    def heard(self, data: bytes) -> bytes:
+    def note_end(self, data: bytes) -> bytes:
         self.ended = data.endswith(END_OF_RUN)
         return data
 

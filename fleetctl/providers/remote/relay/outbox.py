@@ -60,11 +60,11 @@ class Outbox:
                 await wait_or_wake(self._hurry, left_s)
             self._any.clear()
             self._hurry.clear()
-            if text := self._taken():
+            if text := self._take_ready():
                 await line.send(text)
                 last_s = loop.time()
 
-    def _taken(self) -> str:
+    def _take_ready(self) -> str:
         ready = {number: it for number, it in self._waiting.items() if _is_ready(it)}
         for number in ready:
             del self._waiting[number]

@@ -115,7 +115,7 @@ class RunRelay:
         begun_s = loop.time()
         parts = [
             asyncio.ensure_future(outbox.send(line)),
-            asyncio.ensure_future(self._hear(line, outbox)),
+            asyncio.ensure_future(self._receive(line, outbox)),
             asyncio.ensure_future(self._over.wait()),
         ]
         try:
@@ -131,7 +131,7 @@ class RunRelay:
                 await line.close()
         return loop.time() - begun_s >= STEADY_S
 
-    async def _hear(self, line: ExecChannel, outbox: Outbox) -> None:
+    async def _receive(self, line: ExecChannel, outbox: Outbox) -> None:
         """Takes in the sandbox's messages, until the line is at its end."""
         loop = asyncio.get_running_loop()
         splitter = LineSplitter()
@@ -158,13 +158,15 @@ class RunRelay:
                 self._unanswered.add(request.number)
                 task = asyncio.ensure_future(self._answer(request, outbox))
                 self._asks[request.number] = task
-                task.add_done_callback(lambda done: self._answered(request.number, done, outbox))
+                task.add_done_callback(
+                    lambda done: self._finish_request(request.number, done, outbox)
+                )
 
     async def _answer(self, request: RelayRequest, outbox: Outbox) -> None:
         await relay_call.ask_gateway(self._client, lambda: self.access, request, outbox)
         self._unanswered.discard(request.number)
 
-    def _answered(
+    def _finish_request(
         self,
         number: str,
         done: asyncio.Task[None],

@@ -149,7 +149,7 @@ class Follower:
                     if end is FollowEnd.UNBEGUN and self._ordered():
                         self._why = "its guest says that it has no order"
                         return None
-                    self._hear()
+                    self._end_silence()
                     if end is not None:
                         return end
         except (Refused, Unavailable, GarbledFrames, OSError, TimeoutError) as error:
@@ -186,7 +186,7 @@ class Follower:
         elif now_s - self._silent_since_s >= self._pace.silent_s and self._why:
             self._tell_silence(self._why)
 
-    def _hear(self) -> None:
+    def _end_silence(self) -> None:
         if self._silent_since_s is not None:
             self._silent_since_s = None
             self._why = ""

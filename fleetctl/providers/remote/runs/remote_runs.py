@@ -58,7 +58,7 @@ class RemoteRuns:
         stop_slack_s: float = STOP_SLACK_S,
     ) -> None:
         self.journals = JournalRuns(home, provider)
-        self.closings = Terminations(sandboxes, troubled=self._tell_all_in)
+        self.closings = Terminations(sandboxes, troubled=self._notify_all_in)
         self._sandboxes = sandboxes
         self._notify = notify
         self._pace = pace
@@ -168,11 +168,11 @@ class RemoteRuns:
         mirror: RunMirror | None = None,
     ) -> TrackedRun:
         def sandbox_open() -> bool | None:
-            heard = tracked.mirror.heard()
-            seen = self.journals.end_of(uid, run) if heard is None else parse_complete(heard)
+            journal = tracked.mirror.take_journal()
+            seen = self.journals.end_of(uid, run) if journal is None else parse_complete(journal)
             if seen is None or seen.ending is None:
                 return None
-            tracked.last_read = None if heard is None else seen
+            tracked.last_read = None if journal is None else seen
             return seen.ending.sandbox_open
 
         if mirror is None:
@@ -295,9 +295,9 @@ class RemoteRuns:
             known = replace(ref, handle=tracked.handle)
             why = tracked.fate or fate or Fate(Cause.LOST)
             return without_record(known, seen, why, time.time())
-        return _observe_alive(ref, tracked, seen, held=self._held(tracked))
+        return _observe_alive(ref, tracked, seen, held=self._why_held(tracked))
 
-    def _held(self, tracked: TrackedRun) -> str:
+    def _why_held(self, tracked: TrackedRun) -> str:
         """Returns why there is no more news of the run now, for messages; "" when all is well."""
         problem = self.closings.problem(tracked.handle)
         if not problem:
@@ -305,7 +305,7 @@ class RemoteRuns:
         waited = f"the end of sandbox `{tracked.handle}` is not confirmed"
         return f"{tracked.held or waited}: {problem}"
 
-    def _tell_all_in(self, handle: str) -> None:
+    def _notify_all_in(self, handle: str) -> None:
         for run in sorted(self._in_sandbox.get(handle, ())):
             self._notify(run)
 

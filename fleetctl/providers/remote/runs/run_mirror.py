@@ -127,11 +127,11 @@ class RunMirror:
         """Returns whether an attempt to begin the run was made."""
         return self._path.exists()
 
-    def heard(self) -> bytes | None:
+    def take_journal(self) -> bytes | None:
         """Returns the whole journal once, if it is short and arrived completely."""
-        heard = self._heard
+        journal = self._heard
         self._heard = None
-        return heard
+        return journal
 
     def restart(self) -> None:
         """Prepare for a new stream, which begins at journal_at and log_at: a half frame of the old

@@ -35,7 +35,7 @@ class Segments:
         self._runs = runs
         self._run = run
         self._segment_bytes = max(1, bytes_max // SEGMENTS)
-        self._starts = [] if fresh else self._found()
+        self._starts = [] if fresh else self._find_starts()
         self._touched: set[int] = set()
         self._there = set(self._starts)  # those whose file is made
         self._marks = Marks(str(runs / f"{run}.times"), began=not self._starts)
@@ -100,7 +100,7 @@ class Segments:
             os.close(handle)
         return done
 
-    def _found(self) -> list[int]:
+    def _find_starts(self) -> list[int]:
         size = _file_size(self._path(0))
         if size is None:
             return []

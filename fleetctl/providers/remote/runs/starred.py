@@ -49,7 +49,7 @@ class StarredOutput:
         self._put(self._held, len(self._held))
 
     def _put(self, data: bytes, cut: int) -> None:
-        spans = merged([(0, self._covered), *self._masking.found(data)])
+        spans = merged([(0, self._covered), *self._masking.find_spans(data)])
         stars = _star_spans(data, spans)[:cut]
         if stars:
             self._write(self._at, stars)
@@ -62,7 +62,7 @@ def starred_line(masking: Masking, line: bytes) -> bytes:
     """Returns a line of a journal, of the same length, masked in its texts and encoded content."""
 
     def star(text: re.Match[bytes]) -> bytes:
-        return _star_spans(text[0], masking.found(text[0]))
+        return _star_spans(text[0], masking.find_spans(text[0]))
 
     try:
         event = json.loads(line)
@@ -73,7 +73,7 @@ def starred_line(masking: Masking, line: bytes) -> bytes:
             text = event.get(key)
             if isinstance(text, str):
                 raw = decode(text)
-                if found := masking.found(raw):
+                if found := masking.find_spans(raw):
                     stars = encode(_star_spans(raw, found))
                     line = line.replace(text.encode(), stars.encode(), 1)
     return _TEXT.sub(star, line)

@@ -91,11 +91,11 @@ class AdmissionEvents:
         self._link = link
         self._said = {}
         self._informer = Informer(
-            link.api, link.path("events"), changed=self._heard, field_selector=SELECTED
+            link.api, link.path("events"), changed=self._handle_event, field_selector=SELECTED
         )
         self._task = asyncio.ensure_future(self._informer.run())
 
-    def _heard(
+    def _handle_event(
         self,
         sort: str,
         found: Object,

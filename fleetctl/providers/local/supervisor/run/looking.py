@@ -75,7 +75,7 @@ class RunMonitor:
         if gang is None or sandbox.rank or len(gang.living) < gang.count:
             return
         runs = [member.run for member in gang.members if member.run is not None]
-        text = gang.stragglers.news([one.journal.stepped for one in runs], time.time())
+        text = gang.stragglers.find_new([one.journal.stepped for one in runs], time.time())
         if text is not None:
             run.say(f"Straggler {text}")
             run.journal.note("straggler", {"message": text})

@@ -77,7 +77,7 @@ class ContainerAttempt:
         global _prepared
         if _prepared:
             self._order["setup"] = []
-        frames = self._kept(self._in_worker() or self._in_directory(_fresh_directory()))
+        frames = self._commit_volumes(self._in_worker() or self._in_directory(_fresh_directory()))
         last = _end_of(frames)
         if last and last.get("reason") != "SourceFailed":
             _prepared = True
@@ -94,7 +94,7 @@ class ContainerAttempt:
             shutil.rmtree(self._directory, ignore_errors=True)
         return _shut_frames(frames)
 
-    def _kept(self, output: bytes) -> bytes:
+    def _commit_volumes(self, output: bytes) -> bytes:
         """The story, once what the task wrote is committed: its end promises that."""
         if self._volumes is None or _end_of(output) is None:
             return output
@@ -182,7 +182,7 @@ class ContainerAttempt:
                 self._look_for_stop()
                 if self._gang is not None:
                     self._gang.look(self._stop)
-                self._say(bytes(frames))
+                self._send_frames(bytes(frames))
                 look_at_s = time.monotonic() + look_s
             if now_s >= keep_at_s and self._volumes is not None:
                 self._volumes.keep_soon()
@@ -222,7 +222,7 @@ class ContainerAttempt:
                 self._gang.stopped(float(grace_s))
             self._stop(float(grace_s))
 
-    def _say(self, frames: bytes) -> None:
+    def _send_frames(self, frames: bytes) -> None:
         """Sends the frames up to now to the run's follower; all are sent again at its end. The
         run's end is not sent before its volumes are committed: that may still change it.
         """

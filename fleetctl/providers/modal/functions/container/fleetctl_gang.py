@@ -115,15 +115,15 @@ class ContainerGang:
     def begin(self) -> None:
         """Node 0 has the run's latch: all go on."""
         self._token = secrets.token_hex(32)
-        self._tell(go=self._token)
+        self._report(go=self._token)
 
     def dismiss(self) -> None:
         """Ends the gang for node 0, before any work has begun or at the end of all nodes."""
-        self._tell(over=True)
+        self._report(over=True)
 
     def unfit(self, message: str) -> None:
         """This node cannot begin."""
-        self._tell(unfit=message)
+        self._report(unfit=message)
 
     def may_begin(self) -> bool:
         """Waits for node 0's word; False when no work is to begin."""
@@ -164,11 +164,11 @@ class ContainerGang:
     def look(self, stop: Callable[[float], None]) -> None:
         """Reports that we live; ends the processes here where that follows from another node."""
         if time.monotonic() - self._told_at_s >= BEAT_S:
-            self._tell(steps=self._stepped(), steps_at=time.time())
+            self._report(steps=self._stepped(), steps_at=time.time())
         if self.rank:
             self._obey(stop)
             return
-        self._hear()
+        self._read_reports()
         self._write_table()
         self._look_for_stragglers()
         failed = any(end is not None and not end["ok"] for end in self._ends[1:])
@@ -184,11 +184,11 @@ class ContainerGang:
         self.stop_others(grace_s)
 
     def stop_others(self, grace_s: float) -> None:
-        self._tell(stop=grace_s)
+        self._report(stop=grace_s)
 
     def leave_machine(self) -> None:
         """Modal takes this one away."""
-        self._tell(end=_lost_end(time.time()))
+        self._report(end=_lost_end(time.time()))
 
     def _obey(self, stop: Callable[[float], None]) -> None:
         state = self._state(0)
@@ -199,7 +199,7 @@ class ContainerGang:
             self._obeyed = asked
             stop(float(asked))
 
-    def _hear(self) -> None:
+    def _read_reports(self) -> None:
         """Reads the reports of the other nodes that are not over."""
         for rank in range(1, len(self._ends)):
             if self._ends[rank] is not None:
@@ -223,7 +223,7 @@ class ContainerGang:
         now_s = time.monotonic()
         return now_s - self._heard.setdefault(rank, (-1, now_s))[1] > SILENT_S
 
-    def _tell(self, **changes: Any) -> None:
+    def _report(self, **changes: Any) -> None:
         self._mine.update(changes, beat=self._mine["beat"] + 1)
         self._told_at_s = time.monotonic()
         self._ask(self._latch.put, f"{self._key}{self.rank}", json.dumps(self._mine))
@@ -237,12 +237,12 @@ class ContainerGang:
         end = {**end, "at": end["left_at"]} if end else _lost_end(time.time())
         if end["reason"] == "Stopped":
             end.update(stopped=True, reason=CONSEQUENCE)
-        self._tell(end=end)
+        self._report(end=end)
         while not self._is_silent(0):
             if (self._state(0) or {}).keys() & {"over", "end"}:
                 break
             if time.monotonic() - self._told_at_s >= BEAT_S:
-                self._tell()
+                self._report()
             time.sleep(self._order["gang_look_s"])
 
     def concluded(
@@ -288,7 +288,7 @@ class ContainerGang:
                 self.stop_others(0.0)
                 kill_at_s = float("inf")
             look()
-            self._hear()
+            self._read_reports()
             if None in self._ends:
                 time.sleep(self._order["gang_look_s"])
 
@@ -351,7 +351,7 @@ class ContainerGang:
             return
         until_s = min(one["steps_at"] for one in told)
         nodes = [{int(step): at for step, at in one["steps"] if at <= until_s} for one in told]
-        text = self._stragglers.news(nodes, until_s)
+        text = self._stragglers.find_new(nodes, until_s)
         if text is not None:
             self._append(_json_line({"e": "straggler", "at": time.time(), "message": text}))
 

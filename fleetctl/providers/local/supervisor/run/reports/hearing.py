@@ -102,14 +102,14 @@ class WorkerEvents:
             return False
         *lines, sandbox.received = (sandbox.received + data).split(b"\n")
         for line in lines:
-            self._hear(sandbox, line)
+            self._handle_event(sandbox, line)
         if len(sandbox.received) > CHANNEL_LINE_BYTES_MAX:
             if sandbox.run is not None:
                 sandbox.run.error = _TOO_LONG
             self.hang_up(sandbox)
         return True
 
-    def _hear(self, sandbox: RunSandbox, line: bytes) -> None:
+    def _handle_event(self, sandbox: RunSandbox, line: bytes) -> None:
         run = sandbox.run
         try:
             event = json.loads(line)
