@@ -22,15 +22,18 @@ from fleetctl.controllers.queues.queue_usage import Quota
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """of: how many wait. ahead: runs that those before it have yet to start, at least one each."""
+    """The position of an object among the `of` waiting objects of its queue, from 1.
+
+    ahead: runs that the objects before it have yet to start, at least one each.
+    """
 
     position: int
     of: int
     ahead: int
 
 
-def rules_in(name: str, spec: Mapping[str, Any]) -> QueueRules:
-    """Returns a Queue's stored spec as plain data, with defaults for absent fields."""
+def parse_rules(name: str, spec: Mapping[str, Any]) -> QueueRules:
+    """Parses a Queue's stored spec, a JSON mapping; absent fields have their defaults."""
     share = spec.get("fairShare")
     preemption = spec.get("preemption", {})
     return QueueRules(
@@ -55,7 +58,7 @@ def rules_in(name: str, spec: Mapping[str, Any]) -> QueueRules:
     )
 
 
-def waiter_in(
+def parse_waiter(
     uid: str,
     key: str,
     namespace: str,
@@ -77,13 +80,14 @@ def waiter_in(
     )
 
 
-def in_order(
+def order_waiters(
     rules: QueueRules,
     shares: Mapping[str, list[float]],
     waiters: Iterable[QueuedObject],
 ) -> list[QueuedObject]:
-    """Returns waiters in the order in which they would start if each got one run in turn. shares:
-    namespace to its share of each quota.
+    """Returns the waiters in the order in which they would start if each got one run in turn.
+
+    shares: what each namespace uses of each quota, in the order of the quotas.
     """
     lines = QueueStates()
     lines.declare([rules])
@@ -111,8 +115,8 @@ def find_position(
     uid: str,
     left: Mapping[str, int],
 ) -> QueuePosition | None:
-    """left: uid to the number of runs that an object has yet to start. Returns None if it does not
-    wait.
+    """Returns the position of an object; None if it does not wait. left: how many runs each object
+    has yet to start, by uid; 1 for an absent one.
     """
     for at, waiter in enumerate(order):
         if waiter.uid == uid:
@@ -121,19 +125,20 @@ def find_position(
     return None
 
 
-def waits_s(
-    standing: QueuePosition,
+def estimate_wait_s(
+    position: QueuePosition,
     *,
     at_once: int,
     run_s: float | None,
 ) -> float | None:
-    """Estimates the seconds until its first run starts, if runs take as long as before and
-    `at_once` runs go on together; None: unknown, as no run of the queue has ended, or none is
-    running.
+    """Returns the estimated seconds until the next run of an object at this position starts.
+
+    Assumes that runs take `run_s` seconds, and that `at_once` of them run together. None when
+    either is unknown: no run of the queue has ended, or none is running.
     """
     if run_s is None or at_once < 1:
         return None
-    return run_s * (standing.ahead + 1) / at_once
+    return run_s * (position.ahead + 1) / at_once
 
 
 def _simulate_start(line: QueueState, waiter: QueuedObject) -> None:

@@ -29,7 +29,7 @@ from fleetctl.engine.money.ledger import RunCharges
 from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.provider_health import ProviderHealth
-from fleetctl.engine.observe.reachability import watch_reach
+from fleetctl.engine.observe.reachability import watch_reachability
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import ReplyHandler
 from fleetctl.engine.observe.watcher import RunWatcher
@@ -228,11 +228,11 @@ class Engine:
         if isinstance(self.state.providers[provider], Reachable):
             self._help(
                 partial(
-                    watch_reach,
+                    watch_reachability,
                     provider,
                     partial(self.state.providers.__getitem__, provider),
                     tracks=lambda: list(self.state.tracks.values()),
-                    troubles=self.parts.get(ProviderHealth),
+                    health=self.parts.get(ProviderHealth),
                     changed=self.state.inbox.wake,
                 )
             )

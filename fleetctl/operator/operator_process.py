@@ -125,13 +125,13 @@ async def run(
     connection.on_request = replica.requests.note
     port = options.health_port
     health = await answer_probes(port, replica.pages()) if port else None
-    helpers = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(elector.win())]
+    helpers = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(elector.acquire())]
     try:
         await asyncio.wait(helpers, return_when=asyncio.FIRST_COMPLETED)
         if stop.is_set():
             return EXIT_OK
         helpers[1].result()
-        helpers.append(asyncio.ensure_future(elector.keep()))
+        helpers.append(asyncio.ensure_future(elector.renew()))
         return await _run_as_leader(
             home,
             options,

@@ -272,16 +272,16 @@ class CallStore(Protocol):
     endpoint.
     """
 
-    def keep(self, asked: Sequence[EndpointUsage]) -> list[float]:
-        """Replaces the known counts by these, and adds the difference to the endpoint's sum.
-        Returns by how much the USD of each rose; a repeated report adds zero.
+    def record(self, usages: Sequence[EndpointUsage]) -> list[float]:
+        """Replaces the stored counts by these, and adds the difference to the sum of the endpoint.
+        Returns by how many USD each usage has risen; a repeated report adds zero.
         """
         ...
 
     def sum_of(self, endpoint_uid: str) -> CallSums: ...
 
     def forget(self, endpoint_uid: str) -> None:
-        """Its sum; it is, or is about to be, deleted."""
+        """Deletes the sum of an endpoint that is deleted, or about to be."""
         ...
 
 

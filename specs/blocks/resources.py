@@ -10,17 +10,19 @@ from pydantic import Field, model_serializer, model_validator
 
 from fleetctl.specs.values.scalars import Cpu, NonEmptyText, PositiveCount, Size, Spec
 
-GPUS_MAX = 8  # sorts that one template may list
+GPUS_MAX = 8  # alternatives that one template may list
 
 _GPU = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,62}[!+]?)(?::(?P<count>[0-9]{1,4}))?")
 GPU_FORM = "a text such as `A100:4`, `A100` for one, or `any:1`"
 
 
 class Gpu(Spec):
-    """GPUs of one sort, written `NAME:COUNT`; or a list, of which the first is wanted first."""
+    """A number of GPUs of one model, written `NAME:COUNT`; or a list of alternatives, best
+    first.
+    """
 
     name: NonEmptyText = Field(description="Model such as `A100`, or `any`.")
-    count: PositiveCount = Field(default=1, description="How many; default 1.")
+    count: PositiveCount = Field(default=1, description="Number of GPUs; default 1.")
     otherwise: tuple[Gpu, ...] = Field(
         default=(),
         max_length=GPUS_MAX,
@@ -50,12 +52,12 @@ class Gpu(Spec):
 
     @property
     def choices(self) -> tuple[Gpu, ...]:
-        """All that will do, best first."""
+        """Returns this and its alternatives, best first."""
         return (self, *self.otherwise)
 
     @property
     def each(self) -> tuple[Gpu, ...]:
-        """The same, each by itself."""
+        """Returns this and its alternatives, best first, each without alternatives of its own."""
         return tuple(it.model_copy(update={"otherwise": ()}) for it in self.choices)
 
     def __str__(self) -> str:
@@ -79,6 +81,6 @@ class Resources(Spec):
     disk: Size | None = Field(default=None, description="Bytes or `50Gi`; default: no limit.")
     gpu: Gpu | None = Field(
         default=None,
-        description="`NAME:COUNT` such as `A100:4`, of a function a list, best first;"
-        " default none.",
+        description="`NAME:COUNT` such as `A100:4`; for `runtime: function` also a list, best"
+        " first; default none.",
     )

@@ -1,5 +1,5 @@
-"""Settings: how much of the finished work stays on this machine, and for how long; and when the
-state is backed up. A store has one Settings object, `default`.
+"""Settings of a store: how long finished work stays on the controller's machine, at which size, and
+when the state is backed up. A store has one Settings object, `default`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from fleetctl.specs.values.scalars import (
 NAME = "default"
 
 
-def _is_line(value: str) -> str:
+def _check_schedule(value: str) -> str:
     times_of(value, "UTC")
     return value
 
 
-def _is_zone(value: str) -> str:
+def _check_zone(value: str) -> str:
     zone_of(value)
     return value
 
 
-def _is_directory(value: str) -> str:
-    """The controller has no directory of its own from which a path could be meant."""
+def _check_destination(value: str) -> str:
+    """Checks the target of backups: an absolute directory, or a URL without a password. A relative
+    path is refused, for the controller has no directory of the user's.
+    """
     protocol, url, rest = value.partition("://")
     if url and "@" in rest.partition("/")[0]:
         hint = "leave it out, and name a Secret in `secret`"
@@ -48,37 +50,39 @@ def _is_directory(value: str) -> str:
 
 
 class RetentionBudget(Spec):
-    """How much of a group stays. Items in use, or needed, stay whatever the limits are."""
+    """The limits of a group of stored items. Items that are in use or needed stay in any case."""
 
     max_age: Duration | None = Field(
-        default=None, description="Seconds or `30d` since its last use; default: that of its sort."
+        default=None,
+        description="Age since the last use, in seconds or as `30d`; default: that of each item's"
+        " type.",
     )
     max_size: Size | None = Field(
         default=None,
-        description="Bytes or `2Gi` of all together, the oldest go first; default: that of each"
-        " sort.",
+        description="Size of all together, in bytes or as `2Gi`, the oldest go first; default: that"
+        " of each type.",
     )
 
 
 class RetentionLimit(RetentionBudget):
-    """The limits of one sort, an old form."""
+    """The limits of one type of stored items. Old form, still read: see RetentionBudget."""
 
     keep_last: Count | None = Field(
-        default=None, description="Old form: the number of newest that always stay."
+        default=None, description="Old form: number of the newest items that always stay."
     )
 
 
-# The sorts of each group, as fields of the old form, which are still read.
+# The types of each group, as fields of the old form, which are still read.
 FINISHED_WORK = ("runs", "logs", "outputs", "work_directories", "deleted")
 CACHES = ("environments", "sources", "repositories", "reuse")
 
 
-def _old(group: str) -> Any:
-    return Field(default_factory=RetentionLimit, description=f"Old form: {group}.")
+def _old_field(meaning: str) -> Any:
+    return Field(default_factory=RetentionLimit, description=f"Old form: {meaning}.")
 
 
 class RetentionSettings(Spec):
-    """Limits of three groups. A field that is left out has the default of each of its sorts."""
+    """The limits of three groups of stored items. Without a limit each type has its own default."""
 
     finished_work: RetentionBudget = Field(
         default_factory=RetentionBudget,
@@ -94,29 +98,29 @@ class RetentionSettings(Spec):
         default_factory=RetentionLimit,
         description="Events of finished objects; default 90d and 256Mi.",
     )
-    objects: RetentionLimit = _old("finished objects; give each `ttlSecondsAfterFinished`")
-    runs: RetentionLimit = _old("metrics, of `finishedWork`")
-    logs: RetentionLimit = _old("of `finishedWork`")
-    outputs: RetentionLimit = _old("of `finishedWork`")
-    work_directories: RetentionLimit = _old("of `finishedWork`")
-    environments: RetentionLimit = _old("of `caches`")
-    sources: RetentionLimit = _old("of `caches`")
-    repositories: RetentionLimit = _old("of `caches`")
-    reuse: RetentionLimit = _old("results for equal work, of `caches`")
-    deleted: RetentionLimit = _old("records of deleted objects, of `finishedWork`")
+    objects: RetentionLimit = _old_field("finished objects; give each `ttlSecondsAfterFinished`")
+    runs: RetentionLimit = _old_field("metrics; now part of `finishedWork`")
+    logs: RetentionLimit = _old_field("logs; now part of `finishedWork`")
+    outputs: RetentionLimit = _old_field("outputs; now part of `finishedWork`")
+    work_directories: RetentionLimit = _old_field("work directories; now part of `finishedWork`")
+    environments: RetentionLimit = _old_field("environments; now part of `caches`")
+    sources: RetentionLimit = _old_field("copies of sources; now part of `caches`")
+    repositories: RetentionLimit = _old_field("repositories; now part of `caches`")
+    reuse: RetentionLimit = _old_field("results for equal work; now part of `caches`")
+    deleted: RetentionLimit = _old_field("records of deleted objects; now part of `finishedWork`")
 
 
 class BackupSettings(Spec):
-    """Copies of the state, made by the controller."""
+    """Copies of the state that the controller makes."""
 
-    schedule: Annotated[str, AfterValidator(_is_line)] = Field(
-        description='When: five fields of cron, `"0 3 * * *"`, or `@daily` ...'
+    schedule: Annotated[str, AfterValidator(_check_schedule)] = Field(
+        description='Times of backups: five fields of cron, `"0 3 * * *"`, or `@daily` ...'
     )
-    time_zone: Annotated[str, AfterValidator(_is_zone)] = Field(
+    time_zone: Annotated[str, AfterValidator(_check_zone)] = Field(
         default="UTC",
         description="Time zone of the hours, such as Europe/Berlin; default UTC.",
     )
-    to: Annotated[NonEmptyText, AfterValidator(_is_directory)] = Field(
+    to: Annotated[NonEmptyText, AfterValidator(_check_destination)] = Field(
         description="An absolute directory, or a URL that fsspec reaches: `s3://bucket/backups`."
     )
     keep: PositiveCount = Field(
@@ -126,7 +130,7 @@ class BackupSettings(Spec):
         default=None,
         description="Secret of namespace `default` whose variables the upload gets; default none.",
     )
-    suspend: Bool = Field(default=False, description="Whether to make none; default false.")
+    suspend: Bool = Field(default=False, description="Whether backups are paused; default false.")
 
     @property
     def times(self) -> CronSchedule:
@@ -134,12 +138,12 @@ class BackupSettings(Spec):
 
 
 class SettingsSpec(Spec):
-    """Settings of the whole store: how much of the past stays, and backups."""
+    """Settings of the whole store: how much finished work stays, and backups."""
 
     retention: RetentionSettings = Field(
         default_factory=RetentionSettings,
-        description="How much finished work stays, and how long; default: see each sort.",
+        description="How much finished work stays, and how long; default: see each field.",
     )
     backup: BackupSettings | None = Field(
-        default=None, description="When and where the state is backed up; default: never."
+        default=None, description="When and where the state is backed up; default: not at all."
     )

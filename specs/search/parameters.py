@@ -1,4 +1,4 @@
-"""Finds the faults of the `parameters` block of a W&B sweep, each with its path.
+"""Finds the faults of a sweep's `parameters` block, which has W&B's form; each with its path.
 
 Called by specs/kinds/sweep.py when a manifest is checked. Standard library only.
 """
@@ -22,6 +22,8 @@ from fleetctl.specs.search.distributions import (
 from fleetctl.specs.values.hints import with_hint
 
 SUM_TOLERANCE = 1e-6  # probabilities such as 0.1 * 10 do not sum to 1 exactly
+EXPONENT_MAX = 300  # of a bound that is converted in a message; e^300 does not overflow
+VALUE_CHARS_MAX = 40  # of a value that is shown in a message
 
 _CONSTANT = "for a constant write `{}: {{value: {}}}`"
 _PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -31,7 +33,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ParameterProblem:
-    """A fault of the parameters. path: path from the parameters' mapping down to the fault."""
+    """A fault of a `parameters` block. path: keys from the block down to the fault."""
 
     path: Path
     message: str
@@ -43,7 +45,11 @@ def find_problems(
     grid: bool,
     path: Path = (),
 ) -> Iterator[ParameterProblem]:
-    """Yields everything wrong with the `parameters` block of a sweep, nested blocks included."""
+    """Yields the faults of a `parameters` block, those of nested blocks included.
+
+    grid: the sweep's method is `grid`, so the points of each distribution must be countable. path:
+    the keys above the block, for a nested one.
+    """
     if not isinstance(parameters, Mapping) or not parameters:
         yield ParameterProblem(path, "it must map the name of each parameter to its values")
         return
@@ -89,7 +95,7 @@ def _parameter_problems(
 ) -> Iterator[ParameterProblem]:
     distribution = distribution_of(parameter)
     if distribution is None:
-        yield _no_distribution(parameter, path)
+        yield _missing_distribution(parameter, path)
         return
     if distribution.instead:
         yield ParameterProblem(
@@ -120,7 +126,7 @@ def _parameter_problems(
         )
 
 
-def _no_distribution(parameter: Mapping[str, object], path: Path) -> ParameterProblem:
+def _missing_distribution(parameter: Mapping[str, object], path: Path) -> ParameterProblem:
     named = parameter.get("distribution")
     if named is not None:
         text = "it must be one of " + _quote_names(tuple(DISTRIBUTIONS))
@@ -138,7 +144,7 @@ def _no_distribution(parameter: Mapping[str, object], path: Path) -> ParameterPr
     )
 
 
-def _no_list(value: object) -> str:
+def _describe_no_list(value: object) -> str:
     text = "it must be a list of at least one value"
     if isinstance(value, list | Mapping):
         return text
@@ -148,22 +154,25 @@ def _no_list(value: object) -> str:
 
 
 def _suggest_distribution(word: str, parameter: Mapping[str, object]) -> str:
-    """Returns a hint on the distribution that is meant: bounds of a logarithmic one are exponents
-    where it is not called `_values`, and users of other tools write the values themselves.
+    """Returns a hint that names the distribution that is probably meant; "" without a guess.
+
+    word: the unknown name. Users of other tools bound a logarithmic distribution by its values;
+    here such bounds belong to the names that end with `_values`, and to the other names belong
+    exponents.
     """
     plain = word.lower().replace("-", "").replace("_", "")
     if plain in ("loguniform", "qloguniform", "log") and "min" in parameter:
         name = "q_log_uniform_values" if plain.startswith("q") else "log_uniform_values"
         return f"did you mean `{name}`?"
     by_letters = {name.replace("_", ""): name for name in DISTRIBUTIONS}
-    near = get_close_matches(_ALSO.get(plain, plain), by_letters, n=1, cutoff=0.7)
+    near = get_close_matches(_FOREIGN_NAMES.get(plain, plain), by_letters, n=1, cutoff=0.7)
     if near:
         return f"did you mean `{by_letters[near[0]]}`?"
     return ""
 
 
-# The names of distributions in Ray Tune, optuna and others.
-_ALSO = {
+# Names of distributions in Ray Tune, Optuna and other tools, and the names here.
+_FOREIGN_NAMES = {
     "choice": "categorical", "gridsearch": "categorical", "int": "intuniform",
     "randint": "intuniform", "float": "uniform", "gaussian": "normal", "randn": "normal",
 }  # fmt: skip
@@ -180,7 +189,7 @@ def _describe_deprecation(distribution: Distribution, parameter: Mapping[str, ob
     assert isinstance(low, int | float) and isinstance(high, int | float)
     if distribution.name.startswith("inv_"):
         low, high = -high, -low
-    if low < high and max(abs(low), abs(high)) <= 300:  # e^300 is far from overflow, and absurd
+    if low < high and max(abs(low), abs(high)) <= EXPONENT_MAX:
         message += f": the same with `min: {math.exp(low):.6g}` and `max: {math.exp(high):.6g}`"
     return message
 
@@ -200,8 +209,8 @@ def _value_problems(
         fits = is_int(value) if distribution.integer else _is_number(value)
         if not fits:
             wrong = True
-            sort = "a whole number" if distribution.integer else "a number"
-            yield ParameterProblem((*path, key), f"it must be {sort}")
+            wanted = "a whole number" if distribution.integer else "a number"
+            yield ParameterProblem((*path, key), f"it must be {wanted}")
     if not wrong:
         yield from _range_problems(distribution, parameter, path)
 
@@ -209,7 +218,7 @@ def _value_problems(
 def _choice_problems(parameter: Mapping[str, object], path: Path) -> Iterator[ParameterProblem]:
     values = parameter["values"]
     if not isinstance(values, list) or not values:
-        yield ParameterProblem((*path, "values"), _no_list(parameter["values"]))
+        yield ParameterProblem((*path, "values"), _describe_no_list(parameter["values"]))
         return
     if "probabilities" not in parameter:
         return
@@ -230,17 +239,17 @@ def _range_problems(
     parameter: Mapping[str, object],
     path: Path,
 ) -> Iterator[ParameterProblem]:
-    get = {**distribution.defaults, **parameter}
-    if "min" in get:
-        low = get["min"]
-        high = get["max"]
+    values = {**distribution.defaults, **parameter}
+    if "min" in values:
+        low = values["min"]
+        high = values["max"]
         assert isinstance(low, int | float) and isinstance(high, int | float)
         if low >= high:
             yield ParameterProblem((*path, "min"), f"it must be less than `max`, which is `{high}`")
         elif distribution.positive and low <= 0:
             yield ParameterProblem((*path, "min"), f"`{distribution.name}` needs bounds above 0")
     for key in ("q", "sigma", "a", "b"):
-        value = get.get(key, 1)
+        value = values.get(key, 1)
         if isinstance(value, int | float) and value <= 0:
             yield ParameterProblem((*path, key), "it must be more than 0")
 
@@ -258,6 +267,6 @@ def _quote_names(names: Sequence[str]) -> str:
 
 def _shorten_value(value: object) -> str:
     text = "null" if value is None else str(value)
-    if len(text) <= 40:
+    if len(text) <= VALUE_CHARS_MAX:
         return text
     return "..."

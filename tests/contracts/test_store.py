@@ -81,7 +81,7 @@ def test_what_was_asked_of_an_endpoint_adds_up_once(store: SqliteStore) -> None:
     def hear(calls: int, usd: float, name: str = run().name) -> list[float]:
         total = CallSums(calls=calls, tries=calls, tokens_in=10 * calls, usd=usd)
         with store.transaction():
-            return store.calls.keep(
+            return store.calls.record(
                 [EndpointUsage(name, "small", "e1", total, (1.0, 2.0, 3.0, 4.0))]
             )
 

@@ -14,7 +14,7 @@ from fleetctl.views.plotting.charts import (
     EmptyChart,
     ParallelChart,
     PlaneChart,
-    charts_of,
+    build_charts,
 )
 from fleetctl.views.plotting.curves import TaskCurve, metric_chart
 from fleetctl.views.plotting.trials import Study, build_trial
@@ -60,13 +60,13 @@ def shown(charts: list[Chart], columns: int) -> None:
 
 @given(found=studies(), columns=st.integers(min_value=20, max_value=120))
 def test_any_study_is_drawn_or_says_why_not(found: Study, columns: int) -> None:
-    charts = charts_of(found, KINDS)
+    charts = build_charts(found, KINDS)
     for chart in charts:
         if isinstance(chart, PlaneChart):
             assert len(chart.dots) == len(found.scored)
             assert sum(dot.best for dot in chart.dots) == 1
         elif isinstance(chart, ParallelChart):
-            places = [p for row in chart.rows for p in row.places if p is not None]
+            places = [p for row in chart.rows for p in row.positions if p is not None]
             assert places and all(-1e-9 <= p <= 1 + 1e-9 for p in places)
         elif isinstance(chart, EmptyChart):
             assert chart.why

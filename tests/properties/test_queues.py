@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fleetctl.controllers.queues.preemption import PreemptableRun, choose_evictions, next_up
 from fleetctl.controllers.queues.queue_admission import QueueAdmission
-from fleetctl.controllers.queues.queue_position import find_position, in_order
+from fleetctl.controllers.queues.queue_position import find_position, order_waiters
 from fleetctl.controllers.queues.queue_state import (
     QueueAsk,
     QueuedObject,
@@ -218,8 +218,8 @@ def test_positions_follow_priority_and_turns_and_are_all_different() -> None:
             ("other", "b", 0, 7.0),
         )
     ]
-    assert [it.uid for it in in_order(rules(), {}, waiters)] == ["high", "old", "other", "new"]
-    fair = in_order(rules(weights={}), {"a": [2.0]}, waiters)
+    assert [it.uid for it in order_waiters(rules(), {}, waiters)] == ["high", "old", "other", "new"]
+    fair = order_waiters(rules(weights={}), {"a": [2.0]}, waiters)
     assert [it.uid for it in fair] == ["other", "high", "old", "new"]
     standing = find_position(fair, "old", {"other": 3})
     assert standing is not None

@@ -26,7 +26,7 @@ GPU = {"resources": {"gpu": "A100:1"}}
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked again in the time of a test."""
-    for name in ("ACCOUNT_AFTER_S", "ASK_AGAIN_S", "LIMIT_AFTER_S", "QUOTA_AFTER_S"):
+    for name in ("ACCOUNT_AFTER_S", "RETRY_AFTER_S", "LIMIT_AFTER_S", "QUOTA_AFTER_S"):
         monkeypatch.setattr(modal_errors, name, 0.3)
     monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
 
@@ -165,8 +165,8 @@ def test_a_modal_that_serves_us_no_more_is_told_by_what_runs_and_by_a_deletion(
     reason: str,
     words: str,
 ) -> None:
-    monkeypatch.setattr(reachability, "ASKED_EVERY_S", 0.2)
-    monkeypatch.setattr(reachability, "ANSWER_S", 1.0)
+    monkeypatch.setattr(reachability, "PROBE_EVERY_S", 0.2)
+    monkeypatch.setattr(reachability, "PROBE_TIMEOUT_S", 1.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python("\nimport time\ntime.sleep(600)")})

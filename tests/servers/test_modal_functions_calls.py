@@ -325,7 +325,7 @@ def test_an_answer_that_holds_code_is_read_as_no_answer() -> None:
 
     assert plain_pickle.unpickle_frames(pickle.dumps(_Hostile())) is None
     assert plain_pickle.unpickle_frames(pickle.dumps(b"no frames")) is None
-    with pytest.raises(plain_pickle.NotPlain):
+    with pytest.raises(plain_pickle.NotPlainData):
         plain_pickle.unpickle_plain(pickle.dumps(print))
     assert plain_pickle.unpickle_plain(pickle.dumps({"a": [1, b"x"]}, 4)) == {"a": [1, b"x"]}
 

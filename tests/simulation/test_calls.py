@@ -128,7 +128,7 @@ def test_what_was_asked_is_accounted_once_and_no_budget_is_exceeded(seed: int) -
 
 
 def charge_all_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SqliteCalls, "keep", lambda store, asked: [it.total.usd for it in asked])
+    patch.setattr(SqliteCalls, "record", lambda store, asked: [it.total.usd for it in asked])
 
 
 def count_a_batch_once(patch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""Judges the changes of a proposal by policies. Called by propose.py, and again by callers that
-know the costs. Reads policies as the changes will leave them; writes nothing.
+"""Judges the changes of a proposal by the policies that will be in force once they are stored.
 
-An expression that cannot be evaluated denies: its verdict is unknown.
+Called by propose.py, and once more when the costs are estimated. Writes nothing. A rule whose
+expression cannot be evaluated is treated as broken, since its verdict is unknown.
 """
 
 from __future__ import annotations
@@ -30,21 +30,26 @@ from fleetctl.stores.base import ReadableStore
 
 POLICY = "Policy"
 FREE = CostEstimate(0.0, 0.0, 0.0)
-TEXT_CHARS_MAX = 300  # of the value of an expression in a message
+TEXT_CHARS_MAX = 300  # of a message that a `messageExpression` computes
 # The cost of an object, by its key; an object without an entry is free.
 Costs = Mapping[str, CostEstimate]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """One policy. spec None: this version of the program cannot read it."""
+    """A policy. spec: None when this version of the program cannot read the stored spec."""
 
     name: str
     spec: PolicySpec | None
 
     def selects(self, row: Resource) -> bool:
-        if row.kind == POLICY or self.spec is None:
-            return self.spec is None and row.kind != POLICY
+        """Returns whether the policy judges this object. An unreadable policy judges all, and
+        denies them; no policy judges policies.
+        """
+        if row.kind == POLICY:
+            return False
+        if self.spec is None:
+            return True
         match = self.spec.match
         if match.kinds and row.kind not in match.kinds:
             return False
@@ -77,12 +82,14 @@ def policies_of(stored: ReadableStore, changes: Sequence[Change]) -> list[Loaded
         if change.after.kind == POLICY:
             rows[change.after.name] = change.after
     living = (row for row in rows.values() if row.deleted_at_s is None)
-    return sorted((policy_of(row) for row in living), key=lambda it: it.name)
+    return sorted((load_policy(row) for row in living), key=lambda it: it.name)
 
 
 def digest_policies(stored: ReadableStore, now_s: float) -> str:
-    """Returns a digest of the stored policies, and of the day, for exceptions end with one: while
-    the digest is the same, judged objects need no new judgement. Empty without policies.
+    """Returns a digest of the stored policies and of the day in UTC; "" without policies.
+
+    While the digest is the same, judged objects need no new judgement. The day is part of it
+    because exemptions expire by the day.
     """
     rows = sorted((it.name, it.spec) for it in stored.resources.living(POLICY))
     day = datetime.fromtimestamp(now_s, UTC).date().isoformat()
@@ -91,7 +98,8 @@ def digest_policies(stored: ReadableStore, now_s: float) -> str:
     return ""
 
 
-def policy_of(row: Resource) -> LoadedPolicy:
+def load_policy(row: Resource) -> LoadedPolicy:
+    """Parses a stored policy; one of another version has no spec."""
     try:
         spec = parse_spec(POLICY, row.spec)
     except ValidationError:
@@ -107,22 +115,24 @@ def judge_changes(
     *,
     costs: Costs | None,
 ) -> list[Change]:
-    """Returns the changes with each policy's verdicts. costs None: not estimated yet, and rules on
-    costs give no verdict; they are judged again.
+    """Returns the changes with the verdicts of each policy.
+
+    costs: None while they are not estimated; rules on costs give no verdict then, and the changes
+    are judged once more.
     """
     if not policies:
         return list(changes)
     return [
         replace(it, verdicts=tuple(judge_object(it, policies, now_s, costs=costs)))
-        if _is_another(it)
+        if _is_edited(it)
         else it
         for it in changes
     ]
 
 
-def _is_another(change: Change) -> bool:
-    """Returns true where the user changes the object itself; deleted objects, and those whose work
-    only restarts because of another one, are not judged.
+def _is_edited(change: Change) -> bool:
+    """Returns whether the user changes the object itself. Other changes are not judged: a deletion,
+    and a restart that a change of another object causes.
     """
     before = change.before
     after = change.after
@@ -144,15 +154,16 @@ def judge_object(
     *,
     costs: Costs | None,
 ) -> Iterator[PolicyVerdict]:
-    """Yields the verdicts on one object, also an unchanged one, and on the objects that a schedule
-    makes."""
+    """Yields the verdicts on an object, changed or not, and on the objects that it would make,
+    where it is a schedule.
+    """
     selected = [it for it in policies if it.selects(change.after)]
     if selected:
         yield from _apply_policies(change, selected, now_s, costs)
-    inner = _made_by(change)
-    if inner is not None:
-        selected = [it for it in policies if it.selects(inner.after)]
-        yield from _apply_policies(inner, selected, now_s, None)
+    scheduled = _scheduled_change(change)
+    if scheduled is not None:
+        selected = [it for it in policies if it.selects(scheduled.after)]
+        yield from _apply_policies(scheduled, selected, now_s, None)
 
 
 def _apply_policies(
@@ -181,30 +192,33 @@ def _apply_policies(
             found.append(
                 PolicyVerdict(policy.name, f"annotation {EXEMPT}: {unreadable}", deny=True)
             )
-        yield from _but_for(exemptions.get(policy.name), policy.spec, found, now_s)
+        yield from _apply_exemption(exemptions.get(policy.name), policy.spec, found, now_s)
 
 
-def _but_for(
+def _apply_exemption(
     exemption: Exemption | None,
     spec: PolicySpec,
     found: Sequence[PolicyVerdict],
     now_s: float,
 ) -> Iterator[PolicyVerdict]:
-    """Yields the verdicts that remain in spite of an exemption. An expired exemption is named where
-    it would help."""
+    """Yields the verdicts as an exemption changes them: no longer denying where it is valid, else
+    with the reason for which it is not.
+    """
     if exemption is None or not found:
         yield from found
         return
-    why = ""
+    why_invalid = ""
     if not spec.exemptions.allowed:
-        why = "this policy has no exceptions"
+        why_invalid = "this policy has no exceptions"
     elif exemption.over(now_s):
-        why = f"its exception ended on {exemption.day.isoformat()}"
+        why_invalid = f"its exception ended on {exemption.day.isoformat()}"
     elif exemption.too_far(now_s, max_days=spec.exemptions.max_days):
-        why = f"its exception may end {spec.exemptions.max_days} days from now at the latest"
+        why_invalid = (
+            f"its exception may end {spec.exemptions.max_days} days from now at the latest"
+        )
     for it in found:
-        if why:
-            yield replace(it, message=f"{it.message} ({why})")
+        if why_invalid:
+            yield replace(it, message=f"{it.message} ({why_invalid})")
         else:
             yield replace(it, deny=False, exempt=exemption.sentence)
 
@@ -215,7 +229,9 @@ def _apply_rule(
     subject: Subject,
     costs: Costs | None,
 ) -> PolicyVerdict | None:
-    """Returns the verdict; None where the rule is met, or reads costs that are not known yet."""
+    """Returns the verdict of a broken rule; None for a rule that holds, or that reads costs which
+    are not estimated yet.
+    """
     deny = rule.action == "Deny"
     try:
         if costs is None and "cost" in compile_expression(rule.expression).names:
@@ -236,6 +252,9 @@ def _apply_rule(
 
 
 def _build_message(rule: PolicyRule, subject: Subject) -> str:
+    """Returns the message of a broken rule: the computed one, else the fixed one, else its
+    expression.
+    """
     if rule.message_expression is not None:
         try:
             text = value_of(rule.message_expression, subject).value
@@ -281,7 +300,9 @@ def _describe_object(row: Resource) -> dict[str, Any]:
 
 
 def _describe_plan(change: Change) -> dict[str, Any]:
-    """Returns the plan: null for fields that a side does not have and for unknown units."""
+    """Returns the variable `plan`. None stands for a field that one side does not have, and for an
+    unknown number of units.
+    """
     impact = change.impact
     return {
         "action": {CREATED: "create", CONFIGURED: "update", PRUNED: "delete"}.get(
@@ -303,28 +324,29 @@ def _describe_plan(change: Change) -> dict[str, Any]:
 
 
 def _describe_cost(cost: CostEstimate | None) -> dict[str, Any]:
-    """Returns the cost. usd: the most that it may cost; where unknown, `known` is false and usd is
-    0."""
+    """Returns the variable `cost`. usd: the most that the object may cost in USD; 0, with `known`
+    false, where that is unknown.
+    """
     if cost is None:
         return {"known": False, "usd": 0.0, "expected": None}
     most_usd = cost.high_usd
     return {"known": most_usd is not None, "usd": most_usd or 0.0, "expected": cost.expected_usd}
 
 
-def _made_by(change: Change) -> Change | None:
-    """Returns, for a kind that makes objects, the change that such an object would be."""
+def _scheduled_change(change: Change) -> Change | None:
+    """Returns, for a schedule, the change by which it would create its next object; else None."""
     row = change.after
     if not KINDS[row.kind].starts:
         return None
     template = json.loads(row.spec).get("template", {})
     if "kind" not in template:
-        return None  # a Source: its objects are judged as they come
+        return None  # a Source, whose objects are judged when a commit is stored
     metadata = template.get("metadata", {})
-    made = replace(
+    scheduled = replace(
         row,
         kind=template["kind"],
         spec=json.dumps(template["spec"]),
         labels=metadata.get("labels", {}),
         annotations={**metadata.get("annotations", {})},
     )
-    return Change(CREATED, None, made)
+    return Change(CREATED, None, scheduled)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class EndedTaskPath(NamedTuple):
-    """The location of the requested path: a volume, what is kept of the task, or a directory of
-    this machine.
+    """The location of a path of an ended task: in a volume, in its kept outputs, or in the work
+    directory that it left on this machine.
 
-    top: the directory of all that the task left, which its links must not leave.
+    top: the directory of all that the task left; links must not lead out of it.
     """
 
     volume: VolumePath | None
@@ -50,10 +50,10 @@ def find_left_path(
     index: int | None,
     path: str,
 ) -> EndedTaskPath | None:
-    """Returns the location; None for a running task, or where the words name no single task: the
-    caller enters the task instead.
+    """Returns the location of a path of an ended task; None for a running task, and where `wanted`
+    and `index` name no single task: then the caller enters the running task.
 
-    Raises NotFound, and Refused where the path is gone.
+    Raises NotFound for a path that the task did not leave, and Refused for one that was deleted.
     """
     with open_reading(find_state_dir()) as reading:
         seen = must_find(wanted, reading)
@@ -63,24 +63,24 @@ def find_left_path(
         template = template_of(seen, task.run)
         account = load_accounts(reading).get(task.run.provider)
         outputs = find_task_outputs(find_state_dir(), seen, task, reading)
-    volume = _in_volume(template, path, seen.resource.namespace)
+    volume = _find_volume_path(template, path, seen.resource.namespace)
     if volume is not None:
         return EndedTaskPath(volume, Path(), Path())
-    kept = _find_work_dir(seen, task, account)
-    if outputs is not None and kept is None and select_outputs(outputs.kept, path):
+    work_dir = _find_work_dir(seen, task, account)
+    if outputs is not None and work_dir is None and select_outputs(outputs.kept, path):
         return EndedTaskPath(None, Path(), Path(), outputs.kept)
-    if kept is None or path.startswith("/"):
+    if work_dir is None or path.startswith("/"):
         raise _explain_missing_path(
             seen,
             task,
             template,
             path,
-            kept=kept is not None,
+            has_work_dir=work_dir is not None,
             outputs=outputs,
         )
-    place = Path(os.path.realpath(kept / path))
-    top = kept.parent.resolve()
-    if not place.is_relative_to(top) or not place.exists():
+    location = Path(os.path.realpath(work_dir / path))
+    top = work_dir.parent.resolve()
+    if not location.is_relative_to(top) or not location.exists():
         raise NotFound(
             f"{describe_task(seen, task.run)} of {escape_line(seen.key)} left no "
             f"`{escape_line(path)}`",
@@ -88,7 +88,7 @@ def find_left_path(
             f"{escape_line(seen.resource.kind.lower())}/{escape_line(seen.resource.name)}:"
             f"{task.run.index}/. ./left   copies all that it left",
         )
-    return EndedTaskPath(None, place, top)
+    return EndedTaskPath(None, location, top)
 
 
 def copy_left_files(
@@ -96,7 +96,10 @@ def copy_left_files(
     path: str,
     target: str,
 ) -> CopySummary:
-    """Copies by the rules of a copy out of a running task."""
+    """Copies files that a task left to `target`, by the rules of a copy out of a running task.
+
+    path: as the user wrote it; `dir/.` copies the content of `dir`.
+    """
     contents = means_contents(path)
     with tempfile.TemporaryFile() as file:
         name = "." if contents else left.path.name
@@ -123,12 +126,14 @@ def _find_ended_task(
     return None
 
 
-def _in_volume(
+def _find_volume_path(
     template: Mapping[str, object],
     path: str,
     namespace: str,
 ) -> VolumePath | None:
-    """Returns the path in the volume that the task saw at `path`."""
+    """Returns the volume, and the path in it, that the task saw at `path`; None for a path in
+    none.
+    """
     start = str(template.get("workdir") or "")
     whole = os.path.normpath(os.path.join(start, path))
     if not whole.startswith("/"):
@@ -166,8 +171,10 @@ def _find_work_dir(
     task: Task,
     account: Account | None,
 ) -> Path | None:
-    """Returns the task's directory. account: None for a provider whose object is gone; its disks
-    are too."""
+    """Returns the work directory that the task left on this machine; None where there is none.
+
+    account: None for a provider whose object was deleted, and its disks with it.
+    """
     if account is None:
         return None
     from fleetctl.wiring.plugins import find_left_files
@@ -181,16 +188,19 @@ def _explain_missing_path(
     template: Mapping[str, object],
     path: str,
     *,
-    kept: bool,
+    has_work_dir: bool,
     outputs: TaskOutputs | None,
 ) -> Refused:
+    """Returns the refusal for a path that is not there, with the setting that would have kept
+    it.
+    """
     unit = f"{describe_task(seen, task.run)} of {escape_line(seen.key)}"
     if outputs is not None:
         where = f"{escape_line(seen.key)}:{task.run.index}"
         what = f"`{escape_line(path)}` is not among the outputs that are kept of {unit}"
         return Refused(what, hint=f"fleetctl ls {where}")
     names = [str(as_mapping(it).get("name")) for it in _as_list(template.get("volumes"))]
-    if kept:
+    if has_work_dir:
         what = (
             f"{unit} left the files of its work directory, and `{escape_line(path)}` is "
             f"not among them"
@@ -200,12 +210,12 @@ def _explain_missing_path(
     else:
         what = f"{unit} has ended ({task.state.lower()}), and its own disk was deleted with it"
     if names:
-        stays = f"its volumes stay: fleetctl ls volume/{escape_line(names[0])}"
+        advice = f"its volumes stay: fleetctl ls volume/{escape_line(names[0])}"
     else:
-        stays = "`template.outputs` keeps files of a task, and a volume what tasks write to it"
+        advice = "`template.outputs` keeps files of a task, and a volume what tasks write to it"
     results = f"what it submitted: fleetctl results {escape_line(seen.key)}"
-    local = "; on `local` a failed task's files are kept too" if not kept else ""
-    return Refused(what, hint=f"{stays}{local}; {results}")
+    local = "; on `local` a failed task's files are kept too" if not has_work_dir else ""
+    return Refused(what, hint=f"{advice}{local}; {results}")
 
 
 def _as_list(value: object) -> list[object]:

@@ -96,15 +96,15 @@ def run(args: Namespace, screen: Screen) -> int:
     waits = seen.kind.runs and not seen.over and seen.phase != "Suspended"
     if waits and find_holder_pid(state_dir) is None:
         screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")
-    elif waits and (still := find_stall_reason(state_dir)) is not None:
-        screen.warn(still.why)
-        screen.hint(still.hint)
+    elif waits and (stall := find_stall_reason(state_dir)) is not None:
+        screen.warn(stall.why)
+        screen.hint(stall.hint)
     return 0
 
 
 def _is_building(state_dir: Path, seen: View) -> bool:
-    """Returns true where an image is being built for a run that has not begun: a start waits for
-    that, and the object's status meanwhile only reports progress.
+    """Returns whether an image is being built for a run that has not begun. The object's status
+    only reports progress meanwhile.
     """
     if not seen.count("starting"):
         return False
@@ -118,7 +118,7 @@ def _list_services(
     seen: View,
     reading: StoreReading,
 ) -> Sequence[str]:
-    """Returns the services beside its work, each with its state."""
+    """Returns a text with the state of each service beside the object's work."""
     if not seen.kind.runs:
         return ()
     from fleetctl.views.services import service_lines
@@ -134,10 +134,10 @@ def describe_lines(
     building: bool = False,
     services: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yields the whole screen. Every text from users is made safe here.
+    """Yields the lines of the screen. Each text from users is escaped for the terminal here.
 
-    building: an image is being built for a run that has not begun. services: those beside its work,
-    each with its state.
+    building: an image is being built for a run that has not begun. services: a text with the state
+    of each service beside the object's work.
     """
     yield from _describe_head(seen, now_s, building=building)
     if seen.kind.runs:
@@ -164,7 +164,7 @@ def describe_lines(
 
 
 def _format_label(name: str, value: str) -> str:
-    """Returns a line; without a name it continues the one above."""
+    """Returns a line with a label; a line with the label "" continues the line above."""
     return f"{name + ': ' if name else '':<{LABEL_CELLS}}{value}"
 
 
@@ -176,20 +176,20 @@ def _describe_head(
 ) -> Iterator[str]:
     resource = seen.resource
     yield _format_label("Name", escape_line(seen.key))
-    stale = "" if seen.current else f" (generation {resource.generation} not yet looked at)"
-    # A Budget has a word of its own, as in the column of `get`.
+    stale = "" if seen.current else f" (generation {resource.generation} not yet processed)"
+    # A Budget has a state of its own, as in the column of `get`.
     yield _format_label("Status", escape_line(seen.text("state") or seen.phase) + stale)
     because = explain_status(seen)
-    help_ = suggest_fix(seen)
+    fix = suggest_fix(seen)
     if building and not because:
         because = "the image is being built"
-        help_ = f"fleetctl logs --build {seen.key} -f"
+        fix = f"fleetctl logs --build {seen.key} -f"
     if because:
         yield _format_label("Why", escape_line(because))
     for also in _list_other_waits(seen, because):
         yield _format_label("Also" if because else "Waiting", escape_line(also))
-    if help_:
-        yield _format_label("Fix", escape_line(help_))
+    if fix:
+        yield _format_label("Fix", escape_line(fix))
     if (note := kept_by(resource.annotations)) is not None:
         yield _format_label(
             "Kept by", escape_line(f"{note.source}: {note.file} at {shorten_commit(note.revision)}")
@@ -206,7 +206,7 @@ def _describe_head(
 
 
 def _list_other_waits(seen: View, because: str) -> list[str]:
-    """Returns further waits, without the one in the first sentence."""
+    """Returns the object's waits that the first sentence, `because`, does not contain."""
     message = seen.text("message")
     lines = [it for it in seen.waiting_on if it not in because and not (message and message in it)]
     return lines[:ALSO_SHOWN_MAX]
@@ -242,13 +242,13 @@ def _describe_work(
     for label, found in search_lines(seen, reading):
         for number, line in enumerate(found):
             yield " " * LABEL_CELLS + line if number else _format_label(label, line)
-    if taken := seen.map("paramsFrom"):
-        yield _format_label("Params", _describe_best_params(taken))
+    if source := seen.map("paramsFrom"):
+        yield _format_label("Params", _describe_best_params(source))
     if prior := seen.map("priorTrials"):
         yield _format_label("Prior", _describe_prior(prior))
     if wandb := seen.map("wandb"):
-        yield _format_label("W&B", escape_line(_at_wandb(wandb)))
-        yield from _best_at_wandb(seen, reading)
+        yield _format_label("W&B", escape_line(_describe_wandb_sweep(wandb)))
+        yield from _link_best_wandb_run(seen, reading)
     if stage := seen.text("stage"):
         yield _format_label("Stage", escape_line(stage))
     if nodes := seen.status.get("nodes"):
@@ -259,7 +259,7 @@ def _describe_work(
         yield _format_label("Checkpoint", _describe_checkpoint(checkpoint, now_s))
         yield " " * LABEL_CELLS + _checkpoint_location(seen, checkpoint)
     elif path := as_mapping(seen.spec().get("checkpoint")).get("path"):
-        yield _format_label("Checkpoint", f"none complete was seen in {escape_line(str(path))}")
+        yield _format_label("Checkpoint", f"no complete one found in {escape_line(str(path))}")
     if isolation := seen.text("isolation"):
         yield _format_label("Isolation", escape_line(isolation))
     if spent := format_work_time(seen):
@@ -286,10 +286,10 @@ def _count_units(seen: View) -> str:
     return of + " + ".join(counts) + _describe_queued(seen, total)
 
 
-def _describe_best_params(taken: Mapping[str, object]) -> str:
-    """Returns the parameters from another object's best trial."""
-    params = taken.get("params")
-    sweep = f"sweep/{taken.get('sweep')}"
+def _describe_best_params(source: Mapping[str, object]) -> str:
+    """Returns the parameters of the sweep's best trial. source: the status field `paramsFrom`."""
+    params = source.get("params")
+    sweep = f"sweep/{source.get('sweep')}"
     if params is None:
         return escape_line(f"those of the best trial of {sweep}, once it has ended")
     return escape_line(f"{format_assignments(as_mapping(params))} (the best trial of {sweep})")
@@ -314,13 +314,15 @@ def _checkpoint_location(seen: View, newest: Mapping[str, object]) -> str:
     mirror = as_mapping(seen.spec().get("checkpoint")).get("mirror")
     path = str(newest.get("path"))
     copied = (
-        f"; copied to {mirror}/{path.rpartition('/')[2]}, unless an event says" if mirror else ""
+        f"; copied to {mirror}/{path.rpartition('/')[2]}, unless an event reports otherwise"
+        if mirror
+        else ""
     )
     return escape_line(f"at {path}{copied}")
 
 
 def _describe_prior(prior: Mapping[str, object]) -> str:
-    """Returns the trials of another sweep, from which the search begins."""
+    """Returns how many trials of another sweep the search begins with. prior: the status field."""
     sweep = f"sweep/{prior.get('fromSweep')}"
     used = prior.get("used")
     if used is None:
@@ -328,8 +330,8 @@ def _describe_prior(prior: Mapping[str, object]) -> str:
     return escape_line(f"{used:,} of {prior.get('ended'):,} trials of {sweep}")
 
 
-def _at_wandb(wandb: Mapping[str, object]) -> str:
-    """Returns the sweep's page at W&B, its state there, and the number of all agents' runs."""
+def _describe_wandb_sweep(wandb: Mapping[str, object]) -> str:
+    """Returns the sweep's page at W&B, its state there, the number of runs and the best value."""
     runs = wandb.get("runCount")
     of = wandb.get("runCountExpected")
     counted = f"{runs} of {of} runs" if of is not None else f"{runs} runs"
@@ -339,8 +341,8 @@ def _at_wandb(wandb: Mapping[str, object]) -> str:
     return ", ".join(str(it) for it in parts if it) or "not known yet"
 
 
-def _best_at_wandb(seen: View, reading: StoreReading) -> Iterator[str]:
-    """Yields the page of the best trial's run."""
+def _link_best_wandb_run(seen: View, reading: StoreReading) -> Iterator[str]:
+    """Yields a line with the W&B page of the best trial's run, where that is known."""
     index = seen.map("best").get("index")
     tried = list(reading.attempts(seen, index=index)) if isinstance(index, int) else []
     url = wandb_run(tried[-1], seen).get("url") if tried else None
@@ -357,7 +359,7 @@ def _describe_outdated(seen: View, old: int) -> str:
 
 
 def _describe_cache(seen: View) -> str:
-    """Returns how many results came from equal work, or why none may."""
+    """Returns how many results came from equal work, or why the cache is not used."""
     if seen.count("cached"):
         return f"{count_noun(seen.count('cached'), seen.kind.unit)} with the result of equal work"
     why_not = seen.text("notCached")
@@ -406,7 +408,9 @@ def _list_failed(seen: View, reading: StoreReading) -> Iterator[str]:
 
 
 def _last_failure(seen: View, reading: StoreReading) -> Task | None:
-    """Returns the newest attempt that failed, also of a task that will be tried again."""
+    """Returns the newest failed attempt, also of a task that will be tried again; None without
+    one.
+    """
     index, attempt = (seen.map("lastFailure").get(key) for key in ("index", "attempt"))
     if not isinstance(index, int):
         index = next(in_order(seen.text("failedIndexes")), None)
@@ -433,7 +437,7 @@ def _describe_traceback(task: Task, seen: View) -> Iterator[str]:
 
 
 def _format_unit_name(task: Task, seen: View) -> str:
-    """Returns the name of a stage, otherwise an index."""
+    """Returns the name of a stage, or the index of a task or trial."""
     whole = unit_called(seen.kind.name, task.run.index, task.run.params)
     return escape_line(whole.removeprefix(f"{seen.kind.unit} "))
 

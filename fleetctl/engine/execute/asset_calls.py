@@ -17,7 +17,12 @@ from fleetctl.controllers.planning.plan import (
     RemoveFunction,
     RemoveVolume,
 )
-from fleetctl.engine.execute.functions import order_of, pin_source, qualify_volumes, server_of
+from fleetctl.engine.execute.functions import (
+    build_function_request,
+    build_server_order,
+    pin_source,
+    qualify_volumes,
+)
 from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.execute.secrets import ResolvedSecrets, with_login
 from fleetctl.providers.contract.base import Backend, FunctionAsset
@@ -116,12 +121,12 @@ def _build_function(
     whole = pin_source(state, spec.applied_to(Template()), track.resource)
     template = with_login(qualify_volumes(whole, namespace), secrets, namespace)
     found = secrets(template.secrets, namespace) if template.secrets else ResolvedSecrets()
-    order = order_of(name, namespace, spec)
+    order = build_function_request(name, namespace, spec)
     refs = found.refs_at(spec.provider, guards_secrets=backend.contract.guards_secrets)
     return FunctionAsset(
         order,
         template,
         found.beside(template.env),
         refs,
-        server_of(spec),
+        build_server_order(spec),
     )

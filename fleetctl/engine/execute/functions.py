@@ -1,5 +1,6 @@
-"""Resolves Functions for runs: the environment of the tasks that name one. Called by the
-executor.
+"""Merges a template with the Function that it names, before a run of it starts.
+
+Called by the executor, and by the calls that create Functions at their provider.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name, obje
 if TYPE_CHECKING:
     from fleetctl.engine.shared.engine_state import EngineState
 
-# Why a start waits.
+# Reasons for which a start waits.
 REASON_MISSING = "FunctionMissing"
 REASON_SERVES = "FunctionServes"
 
@@ -28,9 +29,10 @@ def resolve_template(
     template: Template,
     namespace: str,
 ) -> tuple[Template, FunctionRequest | None]:
-    """Returns the template merged with its Function's settings, and the Function's own settings.
+    """Returns the template merged with its Function's environment, and the Function's containers;
+    None for a template that no function runs.
 
-    Raises Unavailable when the Function does not exist; a run waits until it does.
+    Raises Unavailable when the Function does not exist, or serves a port; the run waits then.
     """
     if template.function is None:
         if not template.is_function:
@@ -40,12 +42,12 @@ def resolve_template(
     spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
     if spec.port is not None:
         raise Unavailable(
-            f"{resource.key} has a `port`: it is asked, and runs no task",
+            f"{resource.key} has a `port`: it serves requests, and runs no task",
             reason=REASON_SERVES,
             hint="name it in an Endpoint's `servers`, or give the tasks another Function",
         )
-    whole = pin_source(state, spec.applied_to(template), resource)
-    return whole, order_of(template.function, namespace, spec)
+    merged = pin_source(state, spec.applied_to(template), resource)
+    return merged, build_function_request(template.function, namespace, spec)
 
 
 def pin_source(
@@ -54,16 +56,17 @@ def pin_source(
     resource: Resource,
 ) -> Template:
     """Returns the template with its source as it was when `resource`, which names it, was applied.
-    Raises Unavailable.
+    Raises Unavailable when no copy of that source is left.
     """
     if state.sources is None or template.source is None:
         return template
-    found: Template = state.sources.pinned(template, resource.annotations)
-    return found
+    return state.sources.pinned(template, resource.annotations)
 
 
 def qualify_volumes(template: Template, namespace: str) -> Template:
-    """Returns the template with the names that its volumes have at a provider."""
+    """Returns the template with the names that its volumes have at a provider, which contain the
+    namespace unless it is the default one.
+    """
     if namespace == DEFAULT_NAMESPACE or not template.volumes:
         return template
     volumes = [
@@ -73,20 +76,29 @@ def qualify_volumes(template: Template, namespace: str) -> Template:
     return template.model_copy(update={"volumes": type(template.volumes)(volumes)})
 
 
-def order_of(
+def build_function_request(
     name: str,
     namespace: str,
     spec: FunctionSpec,
 ) -> FunctionRequest:
-    called = asset_name(name, namespace)
-    most = spec.max_containers
-    if most is None and spec.port is not None:
-        most = max(1, spec.min_containers)  # its requests have no parallelism as a limit
-    return FunctionRequest(called, spec.min_containers, most, spec.scaledown_seconds)
+    """Returns the containers that a Function declares. Where it serves a port and sets no maximum,
+    the maximum is its minimum, at least 1: no `parallelism` limits its requests.
+    """
+    max_containers = spec.max_containers
+    if max_containers is None and spec.port is not None:
+        max_containers = max(1, spec.min_containers)
+    return FunctionRequest(
+        asset_name(name, namespace),
+        spec.min_containers,
+        max_containers,
+        spec.scaledown_seconds,
+    )
 
 
-def server_of(spec: FunctionSpec) -> ServerOrder | None:
-    """Returns the server that its containers run; None for a Function that tasks call."""
+def build_server_order(spec: FunctionSpec) -> ServerOrder | None:
+    """Returns the server that the Function's containers run; None for a Function that tasks
+    call.
+    """
     if spec.port is None or spec.command is None:
         return None
     ready = spec.ready.http if spec.ready is not None else ""
@@ -107,7 +119,7 @@ def _find_function(
     key = object_key("Function", name, namespace)
     resource = state.store.resources.get("Function", name, namespace)
     if resource is None:
-        # A deleted one serves its users to their end.
+        # A deleted Function serves the objects that name it until they have ended.
         rows = (track.resource for track in state.tracks.assets.values())
         resource = next((row for row in rows if row.key == key), None)
     if resource is None:

@@ -1,7 +1,7 @@
-"""Watches if a provider's service is reachable while runs of ours are there. While all goes well
-its streams are silent for long; a user must see an outage within ten seconds.
+"""Probes the service of a provider every few seconds while there are runs of ours.
 
-One watch for each provider with a cheap check; made by the loop.
+Streams of runs may be silent for long while all is well, and a user must see an outage within ten
+seconds. The engine's loop starts one probing task for each provider that has a cheap check.
 """
 
 from __future__ import annotations
@@ -21,49 +21,55 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleetctl.engine")
 
-ASKED_EVERY_S = 4.0
-ANSWER_S = 4.0
-AGAIN_S = 0.5  # a single failure proves little; the second one is reported
+# Together at most 8.5 s, so an outage shows within ten seconds.
+PROBE_EVERY_S = 4.0
+PROBE_TIMEOUT_S = 4.0
+PROBE_AGAIN_S = 0.5  # a single failure proves little; the second one is reported
 
 
-async def watch_reach(
+async def watch_reachability(
     name: str,
     backend: Callable[[], Backend],
     *,
     tracks: Callable[[], list[Track]],
-    troubles: ProviderHealth,
+    health: ProviderHealth,
     changed: Callable[[], None],
 ) -> None:
-    """Runs for ever. Sends no request while the provider has no work of ours."""
+    """Probes until cancelled, or until the provider no longer has a check. Sends no request while
+    the provider has no work of ours.
+
+    backend, tracks: return the current provider and the current objects. health: gets each outcome.
+    changed: called after a probe, to wake the loop.
+    """
     while True:
-        await asyncio.sleep(ASKED_EVERY_S)
+        await asyncio.sleep(PROBE_EVERY_S)
         service = backend()
         if not isinstance(service, Reachable):
             return
         if not any(uses_provider(track, name) for track in tracks()):
-            troubles.record_reply(name)
+            health.record_reply(name)
             continue
         error = await _probe_service(name, service)
-        if error is not None and troubles.of(name) is None:
-            await asyncio.sleep(AGAIN_S)
+        if error is not None and health.of(name) is None:
+            await asyncio.sleep(PROBE_AGAIN_S)
             error = await _probe_service(name, service)
         if error is None:
-            troubles.record_reply(name)
+            health.record_reply(name)
         else:
-            troubles.record_silence(name, error)
+            health.record_silence(name, error)
         changed()
 
 
 async def _probe_service(name: str, service: Reachable) -> FleetctlError | None:
-    """Returns why the service is not usable; None when it is."""
+    """Returns the error that keeps the service from being used; None without one."""
     try:
-        async with asyncio.timeout(ANSWER_S):
-            answer = await guard_call(service.reach(), what="reach", key=name)
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            reply = await guard_call(service.reach(), what="reach", key=name)
     except (Refused, Unavailable) as error:
-        # It replies, and only asks for patience: that is no trouble.
+        # A service that asks for patience replies, so it is reachable.
         return None if isinstance(error, Unavailable) and error.reason == "RateLimited" else error
     except TimeoutError:
-        answer = NoAnswer(f"provider `{name}` does not answer")
-    if isinstance(answer, NoAnswer):
-        return Unavailable(f"provider `{name}`: {answer.why}", reason="Unreachable")
+        reply = NoAnswer(f"provider `{name}` does not answer")
+    if isinstance(reply, NoAnswer):
+        return Unavailable(f"provider `{name}`: {reply.why}", reason="Unreachable")
     return None

@@ -1,7 +1,7 @@
-"""The record of an interpreter's sandbox: durable before it is made, closed when it has ended.
+"""Records an interpreter's sandbox: before the provider makes it, and again when it has ended.
 
 Used by runtime.py. Where the records cannot be written, an interpreter goes on: its sandboxes carry
-their parents as tags, and end by their own lifetime.
+their parents as tags, and their own lifetime ends them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,27 @@ from fleetctl.interpreter.options import InterpreterOptions
 from fleetctl.stores.interpreters import REFUSED, STOPPED, InterpreterRun, InterpreterRuns
 
 log = logging.getLogger(__name__)
-_swept: set[str] = set()  # homes in which this process has looked for what others left
+_swept: set[str] = set()  # state directories in which this process has ended orphans
 
 
 class RecursionQueries(Protocol):
-    """The queries of an interpreter; see asking/recursion.py."""
+    """The model queries of an interpreter, as far as its record needs them. asking/recursion.py
+    implements them. depth: levels of sub-queries below the program, from 0.
+    """
 
     @property
     def depth(self) -> int: ...
-    def usage_here(self) -> list[dict[str, Any]]: ...
+
+    def usage_here(self) -> list[dict[str, Any]]:
+        """Returns the counts of all queries in this sandbox, one mapping for each depth."""
+        ...
 
 
 class InterpreterRecord:
-    """The record of the sandboxes that one interpreter has in turn. asking: None without a language
-    model. parent: the name of the sandbox whose code requested this interpreter, "" for a program's
-    own.
+    """The record of the sandboxes that an interpreter has one after another.
+
+    asking: None without a language model. parent: returns the name of the sandbox whose code
+    requested this interpreter, or "" for an interpreter of the user's program.
     """
 
     def __init__(
@@ -41,20 +47,20 @@ class InterpreterRecord:
         asking: RecursionQueries | None,
         parent: Callable[[], str] = lambda: "",
     ) -> None:
-        self._provider, self._native = options.provider, _native_names(options.native)
+        self._provider, self._native = options.provider, _select_native_names(options.native)
         self._asking = asking
         self._parent = parent
-        self._before: Sequence[Mapping[str, Any]] = ()
-        self.name = ""  # of the sandbox that there is, or is being made
+        self._usage_before: Sequence[Mapping[str, Any]] = ()
+        self.name = ""  # of the sandbox that exists or is being made
 
     @property
     def parent(self) -> str:
         return self._parent()
 
     def begin(self, name: str) -> None:
-        """Records the sandbox before the provider is called."""
+        """Records that a sandbox is about to be requested. name: its name at the provider."""
         depth = self._asking.depth if self._asking is not None else 0
-        self._before = self._used()
+        self._usage_before = self._read_usage()
         self.name = name
         run = InterpreterRun(
             name,
@@ -69,12 +75,13 @@ class InterpreterRecord:
             loop.post_work(_sweep_orphans())
 
     def started(self) -> None:
+        """Records that the provider has made the sandbox."""
         self._write(lambda runs: runs.started(self.name))
 
     def failed(self, error: BaseException) -> None:
-        """Records a failed creation. Refused: there is no sandbox. After any other error there may
-        be one, whose record stays open for the sweep, which looks for it by its name once this
-        program has ended.
+        """Records a failed creation. After Refused there is no sandbox, and its record is closed.
+        After any other error there may be a sandbox: its record stays open, and the sweep looks for
+        the sandbox by its name once this program has ended.
         """
         if isinstance(error, Refused):
             self._end(REFUSED, type(error).__name__)
@@ -82,15 +89,16 @@ class InterpreterRecord:
             self.name = ""
 
     def ended(self) -> None:
+        """Records that the sandbox is confirmed to have ended."""
         self._end(STOPPED, "")
 
     def _end(self, state: str, reason: str) -> None:
         name, self.name = self.name, ""
         if name:
-            usage = _subtract_usage(self._before, self._used())
+            usage = _subtract_usage(self._usage_before, self._read_usage())
             self._write(lambda runs: runs.ended(name, state, reason, usage))
 
-    def _used(self) -> list[dict[str, Any]]:
+    def _read_usage(self) -> list[dict[str, Any]]:
         if self._asking is None:
             return []
         return self._asking.usage_here()
@@ -103,7 +111,7 @@ class InterpreterRecord:
 
 
 async def _sweep_orphans() -> None:
-    """Ends the sandboxes of killed programs; an error does not affect this one."""
+    """Ends the sandboxes of killed programs. Errors are ignored: the next program tries again."""
     from fleetctl.wiring import interpreters
 
     with suppress(FleetctlError):
@@ -112,8 +120,10 @@ async def _sweep_orphans() -> None:
             log.info("sandbox of a killed program ended", extra={"sandbox": run.name})
 
 
-def _native_names(native: Mapping[str, object]) -> dict[str, str]:
-    """Returns the fields by which its provider finds a sandbox by its name; see EndSession."""
+def _select_native_names(native: Mapping[str, object]) -> dict[str, str]:
+    """Returns those fields of the sandbox's native options that its provider needs, beside its
+    name, to find it again; see EndSession.
+    """
     app = getattr(native.get("app"), "name", None) or native.get("app_name")
     if isinstance(app, str):
         return {"app_name": app}
@@ -123,11 +133,15 @@ def _native_names(native: Mapping[str, object]) -> dict[str, str]:
 def _subtract_usage(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    known = {row["depth"]: row for row in before}
-    rows = []
+    """Returns by how much the counts of each depth have risen; depths without a rise are left
+    out.
+    """
+    earlier = {row["depth"]: row for row in before}
+    rises = []
     for row in after:
-        old = known.get(row["depth"], {})
-        new = {name: value - old.get(name, 0) for name, value in row.items() if name != "depth"}
-        if any(new.values()):
-            rows.append({"depth": row["depth"], **new})
-    return rows
+        depth = row["depth"]
+        old = earlier.get(depth, {})
+        counts = {name: value - old.get(name, 0) for name, value in row.items() if name != "depth"}
+        if any(counts.values()):
+            rises.append({"depth": depth, **counts})
+    return rises

@@ -15,7 +15,7 @@ from fleetctl.manifest.foreign.foreign_mapping import (
     make_name,
 )
 from fleetctl.manifest.foreign.k8s_pod import PodParts
-from fleetctl.manifest.foreign.k8s_references import ContainerEnv, work_of
+from fleetctl.manifest.foreign.k8s_references import ContainerEnv, build_work
 from fleetctl.specs.kinds.schedule import NAME_CHARS_MAX
 
 INDEX = "JOB_COMPLETION_INDEX"
@@ -159,7 +159,7 @@ def _convert_pod(
     main.leave("is left out: an image is fetched when it is not there", "imagePullPolicy")
     parts = PodParts(metadata, pod, main)
     variables, secrets = _build_env(main, parts, indexed=indexed)
-    work, env = work_of(words, variables)
+    work, env = build_work(words, variables)
     if "script" in work:
         main.say("command", "holds `$(NAME)` of what is known when it runs: see `script`")
     limits = main.part("resources")
@@ -201,18 +201,18 @@ def _build_env(
             env.add(name, "")
         elif called := secret.text("name"):
             secrets.append(called)
-            env.comes_later(name or "")
+            env.mark_later(name or "")
             key = secret.text("key")
             if key != name:
                 entry.say("", f"comes from key `{key}`: secret `{called}` must hold `{name}`")
         elif field and "job-completion-index" in field:
             if name and name != INDEX:
-                env.take_from(name, INDEX)
+                env.copy_later(name, INDEX)
             else:
                 entry.say("", f"is left out: `{INDEX}` is always set")
         elif name and whole:
             origin.forget()
-            env.comes_later(name)
+            env.mark_later(name)
             parts.variable_from(name, whole)
     for source in main.parts("envFrom"):
         prefix = source.text("prefix")

@@ -1,8 +1,7 @@
-"""Replaces `$(NAME)` in the command, the arguments and the environment of a container, by
-Kubernetes' rule: a name that the environment sets is replaced, any other stays as it is, and `$$`
-is a `$`. Pure.
+"""Replaces `$(NAME)` in the command, the arguments and the environment of a container. Pure.
 
-See third_party/forked/golang/expansion of Kubernetes: names are looked up in the definitions above.
+The rule is Kubernetes', see its third_party/forked/golang/expansion: the name of a variable that is
+defined above is replaced, any other name stays as it is, and `$$` is a `$`.
 """
 
 from __future__ import annotations
@@ -18,42 +17,45 @@ _PART = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 class TextPiece(NamedTuple):
-    """A text as it is, or the name of a variable that is known when the work runs."""
+    """A part of a text: literal, or (later) the name of a variable whose value only a run knows."""
 
     text: str
     later: bool = False
 
 
 class ContainerEnv:
-    """The environment of a container in its order. later: names whose values a run finds out."""
+    """The variables of a container, in the order of their definitions.
+
+    later: names of variables whose values only a run knows. values: the known values by name.
+    """
 
     def __init__(self, later: Sequence[str]) -> None:
         self._later = set(later)
         self.values: dict[str, str] = {}
-        self.computed: dict[str, list[TextPiece]] = {}  # variables with a value that is known later
+        self.computed: dict[str, list[TextPiece]] = {}  # values with a part that only a run knows
 
-    def comes_later(self, name: str) -> None:
-        """Notes a variable whose value is a secret's, or a run's."""
+    def mark_later(self, name: str) -> None:
+        """Adds a variable whose value only a run knows: one of a Secret, or of the run itself."""
         self.values.pop(name, None)
         self._later.add(name)
 
-    def take_from(self, name: str, other: str) -> None:
-        """Notes a variable that has the value of another one, which is known later."""
+    def copy_later(self, name: str, other: str) -> None:
+        """Adds a variable that has the value of the variable `other`, which only a run knows."""
         self.computed[name] = [TextPiece(other, later=True)]
-        self.comes_later(name)
+        self.mark_later(name)
 
     def add(self, name: str, value: str) -> None:
-        """Notes a variable of the file; it may name those above it."""
+        """Adds a variable with a value from the file, which may refer to variables above it."""
         pieces = self.pieces(value)
         if any(it.later for it in pieces):
             self.computed[name] = pieces
-            self.comes_later(name)
+            self.mark_later(name)
         else:
             self._later.discard(name)
             self.values[name] = "".join(it.text for it in pieces)
 
     def pieces(self, text: str) -> list[TextPiece]:
-        """Splits a text into parts that are known and parts that are known later."""
+        """Splits a text at its references; references with a known value are replaced."""
         return list(_join_pieces(self._pieces(text)))
 
     def _pieces(self, text: str) -> Iterator[TextPiece]:
@@ -71,9 +73,11 @@ class ContainerEnv:
         yield TextPiece(text[end:])
 
 
-def work_of(words: Sequence[str], variables: ContainerEnv) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns `command`, or `script` if a shell has to put in values that are known later, and
-    `env`.
+def build_work(
+    words: Sequence[str], variables: ContainerEnv
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns (the field `command`, or `script` where a shell has to insert values that only a run
+    knows; the variables with known values).
     """
     split = [variables.pieces(word) for word in words]
     later = any(it.later for pieces in (*split, *variables.computed.values()) for it in pieces)
@@ -87,13 +91,14 @@ def work_of(words: Sequence[str], variables: ContainerEnv) -> tuple[dict[str, An
 
 
 def _quote_pieces(pieces: Sequence[TextPiece]) -> str:
-    """One word as a shell reads it."""
+    """Returns a word in the syntax of a POSIX shell, with its later parts as `"${NAME}"`."""
     if not pieces:
         return "''"
     return "".join(f'"${{{it.text}}}"' if it.later else shlex.quote(it.text) for it in pieces)
 
 
 def _join_pieces(pieces: Iterator[TextPiece]) -> Iterator[TextPiece]:
+    """Yields the pieces with adjacent literal ones as one, and without empty ones."""
     text = ""
     for piece in pieces:
         if not piece.later:

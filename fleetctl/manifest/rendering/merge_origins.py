@@ -1,7 +1,7 @@
-"""The origins of the pieces of a merged tree: paths of the tree to paths in other documents.
+"""Maps paths of a merged document to the documents and paths that their values come from.
 
-Called by merging.py. Read and changed once for each field of a patch, so the parts below a path are
-known without a look at all paths.
+Called by merging.py. Each field of a patch reads and changes the map, so the known paths below each
+path are indexed.
 """
 
 from __future__ import annotations
@@ -9,49 +9,48 @@ from __future__ import annotations
 from fleetctl.manifest.positions import ManifestOrigin
 from fleetctl.manifest.problems import Path
 
-Place = tuple[ManifestOrigin, Path]
+Origin = tuple[ManifestOrigin, Path]
 
 
-class MergeOrigins(dict[Path, Place]):
-    """The origins by path. An absent path stands in the base, at its own path, or in the nearest
-    part above.
+class MergeOrigins(dict[Path, Origin]):
+    """The origins of values by path. An absent path has the origin of the nearest path above it, or
+    else comes from the base, at the same path.
     """
 
     def __init__(self, base: ManifestOrigin) -> None:
         super().__init__()
         self.base = base
-        self._under: dict[Path, set[Path]] = {}  # the parts at and below each path
+        self._under: dict[Path, set[Path]] = {}  # the known paths at and below each path
 
-    def put(self, path: Path, place: Place) -> None:
-        """A new piece stands at the path, with all that is below."""
+    def put(self, path: Path, origin_of_value: Origin) -> None:
+        """Sets the origin of a new value at the path, and forgets the origins below it."""
         self.forget(path)
-        if place != (self.base, path):
-            self.add(path, place)
+        if origin_of_value != (self.base, path):
+            self.add(path, origin_of_value)
 
-    def add(self, path: Path, place: Place) -> None:
+    def add(self, path: Path, origin_of_value: Origin) -> None:
         """Adds an origin, and keeps the known origins below it."""
-        self[path] = place
+        self[path] = origin_of_value
         for depth in range(len(path) + 1):
             self._under.setdefault(path[:depth], set()).add(path)
 
     def forget(self, path: Path) -> None:
-        """Forgets a path, whose value is gone."""
-        gone = self._under.pop(path, ())
-        for it in tuple(gone):
-            del self[it]
-            for depth in range(len(it) + 1):
-                if it[:depth] in self._under:
-                    self._under[it[:depth]].discard(it)
+        """Forgets the origins at and below a path, whose value was removed or replaced."""
+        for known in tuple(self._under.pop(path, ())):
+            del self[known]
+            for depth in range(len(known) + 1):
+                if known[:depth] in self._under:
+                    self._under[known[:depth]].discard(known)
 
-    def origin(self, path: Path) -> Place:
+    def origin(self, path: Path) -> Origin:
         """Returns the origin of the value at a path."""
         for depth in range(len(path), -1, -1):
             if path[:depth] in self:
-                written, there = self[path[:depth]]
-                return written, (*there, *path[depth:])
+                document, above = self[path[:depth]]
+                return document, (*above, *path[depth:])
         return self.base, path
 
-    def below(self, path: Path) -> dict[Path, Place]:
-        """Returns the origins below a path, by the rest of their paths."""
+    def below(self, path: Path) -> dict[Path, Origin]:
+        """Returns the origins below a path, by their paths from there."""
         depth = len(path)
         return {it[depth:]: self[it] for it in self._under.get(path, ()) if len(it) > depth}

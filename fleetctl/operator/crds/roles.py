@@ -34,7 +34,7 @@ def list_plurals(
     return [f"{it.plural}/{below}" if below else it.plural for it in chosen]
 
 
-def kinds_of_a_chart() -> Document:
+def build_chart_kinds() -> Document:
     """Returns the kinds over which the templates of the Helm chart range."""
     namespaced = list_plurals(namespaced=True)
     return {

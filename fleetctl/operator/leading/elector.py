@@ -1,7 +1,7 @@
-"""Becomes the leader by a Lease, stays it, and knows at once when it no longer is.
+"""Acquires a Kubernetes Lease, renews it, and detects its loss by this machine's clock alone.
 
-The next step after a reply is decided in lease.py. Code that acts for the leader checks `leads`
-first; `lost` is set when the lease is over, and this process never leads again.
+lease.py decides the next step after each reply. Code that acts for the leader checks `leads` first;
+`lost` is set when the lease has expired or was released, and this process never leads again.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from fleetctl.operator.leading.lease import (
 
 log = logging.getLogger("fleetctl.operator")
 
-CALL_S = 3.0  # per request; several must fit before the deadline
+CALL_S = 3.0  # per request; several requests must fit before the deadline
 
 
 def boottime_s() -> float:
-    """Returns a clock that goes on while the machine sleeps, and that is never set."""
+    """Returns the seconds of a clock that goes on while the machine sleeps, and is never set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Elector:
-    """A candidate for the lease. me: unique to this process. clock: seconds that only rise."""
+    """A candidate for a lease. me: an identity that is unique to this process. clock: returns
+    seconds that only rise.
+    """
 
     def __init__(
         self,
@@ -63,23 +65,24 @@ class Elector:
         self._known = LeaseKnowledge()
 
     def leads(self) -> bool:
+        """Returns whether this process may act as the leader at this moment."""
         return is_leader(self.me, self._known, self._clock(), self._times)
 
-    async def win(self) -> None:
-        """Waits until this process leads."""
+    async def acquire(self) -> None:
+        """Tries until this process leads."""
         while not self.leads():
             await self._take_step()
             if not self.leads():
                 await asyncio.sleep(self._times.retry_s)
         log.info("leads", extra={"lease": self._name, "me": self.me})
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Renews the lease until it is lost, which sets `lost`; or until cancelled."""
         try:
             while self.leads():
                 await asyncio.sleep(self._times.retry_s)
                 # However long a reply takes, a lost lease stays lost.
-                left_s = self._left_s()
+                left_s = self._remaining_s()
                 try:
                     async with asyncio.timeout(max(0.0, left_s)):
                         await self._take_step()
@@ -90,8 +93,8 @@ class Elector:
         log.warning("leads no more", extra={"lease": self._name, "me": self.me})
 
     async def release(self) -> None:
-        """Releases the lease, so that another one begins at once. Call only when this process no
-        longer acts.
+        """Releases the lease, so that another candidate leads at once. To be called only when this
+        process no longer acts as the leader.
         """
         record = self._known.record
         self.lost.set()
@@ -105,23 +108,25 @@ class Elector:
         except FleetctlError as error:
             log.info("the lease runs out by itself", extra={"error": str(error)})
 
-    def _left_s(self) -> float:
+    def _remaining_s(self) -> float:
         renewed_at_s = self._known.renewed_at_s
         if renewed_at_s is None:
             return 0.0
         return renewed_at_s + self._times.deadline_s - self._clock()
 
     async def _take_step(self) -> None:
-        """One step: ask, or write."""
-        todo = choose_step(self.me, self._known, self._clock(), self._times)
+        """Reads the lease where it is due, and then creates, takes or renews it where that is
+        due.
+        """
+        step = choose_step(self.me, self._known, self._clock(), self._times)
         try:
-            if todo is LeaseStep.READ:
+            if step is LeaseStep.READ:
                 await self._read()
-                todo = choose_step(self.me, self._known, self._clock(), self._times)
-            if todo in (LeaseStep.CREATE, LeaseStep.TAKE, LeaseStep.RENEW):
-                await self._write(create=todo is LeaseStep.CREATE)
+                step = choose_step(self.me, self._known, self._clock(), self._times)
+            if step in (LeaseStep.CREATE, LeaseStep.TAKE, LeaseStep.RENEW):
+                await self._write(create=step is LeaseStep.CREATE)
         except FleetctlError as error:
-            log.info("no answer about the lease", extra={"error": str(error)})
+            log.info("lease not read or written", extra={"error": str(error)})
 
     async def _read(self) -> None:
         path = f"{self._path}/{self._name}"
@@ -154,11 +159,14 @@ class Elector:
         except ApiError as error:
             if not (error.conflict or error.exists or error.not_found):
                 raise
-            await self._read()  # somebody else wrote it, or our own write before, unanswered
+            # Another candidate wrote the lease, or an earlier write of ours whose reply was lost
+            # did.
+            await self._read()
             return
         self._known = LeaseKnowledge(record_of(made), self._clock(), sent_at_s)
 
     async def _put(self, spec: Object, version: str) -> Object:
+        """Replaces the lease's content. version: the resourceVersion that it must still have."""
         metadata = {"name": self._name, "namespace": self._namespace, "resourceVersion": version}
         return await self._connection.request(
             "PUT",

@@ -1,4 +1,4 @@
-"""Jobs of a cluster that carry a tag of any store."""
+"""Finds, ends and claims the jobs of a Slurm cluster that carry a tag of any store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from fleetctl.providers.slurm.slurm_sandboxes import SlurmSandboxes, job_name, s
 
 
 class SlurmOrphans:
-    """A line of its own, made at the first call."""
+    """The orphans of a Slurm cluster. Connects to the login node by a line of its own, which is
+    opened at the first call.
+    """
 
     def __init__(self, home: Path, account: Account) -> None:
         self._account = account

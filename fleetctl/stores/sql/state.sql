@@ -260,12 +260,12 @@ SELECT runs.run_id, endpoint, calls, tries, fallbacks, hits, refused, unpriced, 
     tokens_out, calls.usd
 FROM runs LEFT JOIN calls ON calls.run_id = runs.run_id AND endpoint = ?2 WHERE name = ?1;
 
--- name: keep_calls
+-- name: record_calls
 INSERT OR REPLACE INTO calls (run_id, endpoint, calls, tries, fallbacks, hits, refused, unpriced,
     tokens_in, tokens_out, usd, waiting_ms_p50, waiting_ms_p95, answer_ms_p50, answer_ms_p95)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: add_asked
+-- name: add_endpoint_calls
 INSERT INTO asked (uid, calls, tries, fallbacks, hits, refused, unpriced, tokens_in, tokens_out,
     usd)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -275,11 +275,11 @@ ON CONFLICT (uid) DO UPDATE SET calls = calls + excluded.calls, tries = tries + 
     tokens_in = tokens_in + excluded.tokens_in, tokens_out = tokens_out + excluded.tokens_out,
     usd = usd + excluded.usd;
 
--- name: read_asked
+-- name: read_endpoint_calls
 SELECT calls, tries, fallbacks, hits, refused, unpriced, tokens_in, tokens_out, usd FROM asked
 WHERE uid = ?;
 
--- name: forget_asked
+-- name: forget_endpoint_calls
 DELETE FROM asked WHERE uid = ?;
 
 -- name: calls_usd

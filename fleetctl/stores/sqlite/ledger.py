@@ -20,6 +20,8 @@ _USD = _NAMES.index("usd")
 
 
 class SqliteLedger:
+    """The charges of runs, one row for each day, namespace and set of labels."""
+
     def __init__(self, session: StoreSession) -> None:
         self._session = session
 
@@ -38,41 +40,45 @@ class SqliteLedger:
 
 
 class SqliteCalls:
+    """The requests of runs to model endpoints, and the sums of each endpoint."""
+
     def __init__(self, session: StoreSession) -> None:
         self._session = session
 
-    def keep(self, asked: Sequence[EndpointUsage]) -> list[float]:
-        risen = [self._keep(one) for one in asked]
+    def record(self, usages: Sequence[EndpointUsage]) -> list[float]:
+        rises = [self._record(usage) for usage in usages]
         sums: dict[str, Counts] = {}
-        for one, more in zip(asked, risen, strict=True):
-            if one.endpoint_uid and any(more):
-                known = sums.get(one.endpoint_uid, _NO_CALLS)
-                sums[one.endpoint_uid] = tuple(a + b for a, b in zip(known, more, strict=True))
-        rows = [(uid, *more) for uid, more in sums.items()]
-        self._session.writing().executemany(self._session.sql["add_asked"], rows)
-        return [more[_USD] for more in risen]
+        for usage, rise in zip(usages, rises, strict=True):
+            if usage.endpoint_uid and any(rise):
+                known = sums.get(usage.endpoint_uid, _NO_CALLS)
+                sums[usage.endpoint_uid] = tuple(a + b for a, b in zip(known, rise, strict=True))
+        rows = [(uid, *rise) for uid, rise in sums.items()]
+        self._session.writing().executemany(self._session.sql["add_endpoint_calls"], rows)
+        return [rise[_USD] for rise in rises]
 
-    def _keep(self, asked: EndpointUsage) -> Counts:
-        """Returns by how much each count has risen."""
+    def _record(self, usages: EndpointUsage) -> Counts:
+        """Replaces the counts of a run at an endpoint; returns by how much each has risen. Zeros
+        for a run that this store does not have.
+        """
         writing = self._session.writing()
         sql = self._session.sql
-        found = writing.execute(sql["calls_of_run"], (asked.run, asked.endpoint)).fetchone()
-        if found is None:
-            return _NO_CALLS  # of no run of this store
-        run_id, known, *before = found
-        total = _counts(asked.total)
-        writing.execute(sql["keep_calls"], (run_id, asked.endpoint, *total, *asked.times_ms))
+        row = writing.execute(sql["calls_of_run"], (usages.run, usages.endpoint)).fetchone()
+        if row is None:
+            return _NO_CALLS
+        run_id, known, *before = row
+        total = _counts(usages.total)
+        writing.execute(sql["record_calls"], (run_id, usages.endpoint, *total, *usages.times_ms))
         earlier = before if known is not None else _NO_CALLS
         return tuple(now - was for now, was in zip(total, earlier, strict=True))
 
     def sum_of(self, endpoint_uid: str) -> CallSums:
-        found = list(self._session.read("read_asked", (endpoint_uid,)))
-        if found:
-            return CallSums(*found[0])
+        row = list(self._session.read("read_endpoint_calls", (endpoint_uid,)))
+        if row:
+            return CallSums(*row[0])
         return CallSums()
 
     def forget(self, endpoint_uid: str) -> None:
-        self._session.writing().execute(self._session.sql["forget_asked"], (endpoint_uid,))
+        self._session.writing().execute(self._session.sql["forget_endpoint_calls"], (endpoint_uid,))
 
 
 def _format_labels(labels: dict[str, str]) -> str:

@@ -1,6 +1,6 @@
-"""The content of a sweep's plots: best so far, parallel coordinates, importance.
+"""Computes the content of a sweep's plots: best so far, front, parallel coordinates, importance.
 
-Called by gather. Pure; every text in a chart is safe for terminals, and not yet escaped for HTML.
+Called by gather.py. Pure. Each text in a chart is safe for terminals, and not yet escaped for HTML.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fleetctl.views.plotting.trials import (
 BEST = "best"
 PARALLEL = "parallel"
 IMPORTANCE = "importance"
-KINDS = (BEST, PARALLEL, IMPORTANCE)  # for one metric
+KINDS = (BEST, PARALLEL, IMPORTANCE)  # of plots that show one metric
 FRONT = "front"
 RUNGS = "rungs"
 
@@ -45,11 +45,12 @@ ROWS_MAX = 1000
 # An axis needs room for its name; the least important ones are left out.
 AXES_MAX = 12
 CONSTANTS_MAX = 6
-NAMED_MAX = 8  # dots that are named in a drawing; more names lie over each other
+FEW_VALUES = 6  # at most so many distinct values are taken for a list of choices
+NAMED_MAX = 8  # dots with a name in a drawing; more names would cover each other
 
 
 class ChartDot(NamedTuple):
-    """A point. trial: -1 for a point of no trial."""
+    """A dot of a chart. trial: its index; -1 for a dot of no trial. best: drawn as the best."""
 
     x: float
     y: float
@@ -59,7 +60,9 @@ class ChartDot(NamedTuple):
 
 
 class ChartLine(NamedTuple):
-    """step: level until the next point; gaps: where there was no number, ascending."""
+    """A line of a chart. step: it is level until the next point. gaps: the x values at which there
+    was no number, ascending.
+    """
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -67,8 +70,7 @@ class ChartLine(NamedTuple):
     gaps: tuple[float, ...] = ()
 
     def pieces(self) -> list[list[tuple[float, float]]]:
-        """Returns the points that a line goes through without leaving out a gap; at least one
-        each."""
+        """Returns the line in parts that cross no gap, each with at least one point."""
         found: list[list[tuple[float, float]]] = []
         for point in self.points:
             gap = bisect_right(self.gaps, found[-1][-1][0]) if found else 0
@@ -79,8 +81,8 @@ class ChartLine(NamedTuple):
 
 
 class PlaneChart(NamedTuple):
-    """Lines and dots over two axes; `lines` have names where they differ in style. names: of the
-    best dots, of the others and of the line beneath them; empty where there are none.
+    """Lines and dots over two axes. names: for the legend, of the best dots, of the other dots and
+    of the line beneath them; "" for a kind that the chart does not have.
     """
 
     title: str
@@ -93,16 +95,20 @@ class PlaneChart(NamedTuple):
 
 
 class ParallelRow(NamedTuple):
-    """One trial. places: one an axis, from 0 to 1, None for a missing value. rank: 0 is best."""
+    """A trial as a line across the axes. rank: from 0, the best, to 1. positions: where the line
+    meets each axis, from 0 to 1; None for a missing value.
+    """
 
     trial: int
     rank: float
-    places: tuple[float | None, ...]
+    positions: tuple[float | None, ...]
     label: str
 
 
 class ParallelChart(NamedTuple):
-    """The score is the last axis, beside the most important parameter; rows are best first."""
+    """A chart of parallel coordinates. The last axis is the score; the axis before it is the most
+    important parameter. Rows are in order, best first.
+    """
 
     title: str
     note: str
@@ -111,7 +117,7 @@ class ParallelChart(NamedTuple):
 
 
 class ChartBar(NamedTuple):
-    """One parameter. share: None = unknown."""
+    """A bar for one parameter. share: of the differences in score, from 0 to 1; None if unknown."""
 
     name: str
     share: float | None
@@ -119,6 +125,8 @@ class ChartBar(NamedTuple):
 
 
 class BarChart(NamedTuple):
+    """A chart of the importance of parameters, most important first."""
+
     title: str
     note: str
     bars: tuple[ChartBar, ...]
@@ -134,15 +142,18 @@ class EmptyChart(NamedTuple):
 Chart = PlaneChart | ParallelChart | BarChart | EmptyChart
 
 
-def charts_of(study: Study, kinds: Sequence[str]) -> list[Chart]:
-    makers = {BEST: best_so_far, PARALLEL: build_parallel, IMPORTANCE: build_importance}
+def build_charts(study: Study, kinds: Sequence[str]) -> list[Chart]:
+    """Returns a chart for each of `kinds`, which are some of KINDS."""
+    makers = {BEST: build_best_so_far, PARALLEL: build_parallel, IMPORTANCE: build_importance}
     return [makers[kind](study) for kind in kinds]
 
 
-def best_so_far(study: Study) -> Chart:
-    """Returns every score in the order in which trials ended, and the best up to each."""
+def build_best_so_far(study: Study) -> Chart:
+    """Returns a chart of every score, in the order in which trials ended, and of the best score up
+    to each.
+    """
     title = "best so far"
-    why = _no_scores(study)
+    why = _explain_no_scores(study)
     if why:
         return EmptyChart(title, why)
     best, _ = study.ranked[0]
@@ -187,22 +198,25 @@ def best_so_far(study: Study) -> Chart:
 
 
 def build_front(studies: Sequence[Study]) -> Chart:
-    """Returns every trial by two metrics, and those that no other one beats. studies: one a metric,
-    of the same trials; of more than two metrics the first two are the axes.
+    """Returns a chart of all trials over two metrics, with the trials that no other trial beats.
+
+    studies: one for each metric, of the same trials. The first two metrics are the axes.
     """
     title = "front"
     if len(studies) < 2:
         return EmptyChart(title, "the sweep has one metric; its `metrics` would name several")
     names = [study.metric for study in studies]
-    there = _find_scored(studies)
-    if not there:
+    scored_trials = _find_scored(studies)
+    if not scored_trials:
         return EmptyChart(title, f"no finished trial has finite numbers as {' and '.join(names)}")
     found = ParetoFront()
-    for one, scores in there:
+    for one, scores in scored_trials:
         pairs = zip(scores, studies, strict=True)
         found.add(one.index, tuple(sign_value(score, study.goal) for score, study in pairs))
     best = {index for index, _ in found}
-    x, y = (_fit_scale(name, [it[at] for _, it in there]) for at, name in enumerate(names[:2]))
+    x, y = (
+        _fit_axis(name, [it[at] for _, it in scored_trials]) for at, name in enumerate(names[:2])
+    )
     dots = tuple(
         ChartDot(
             it[0],
@@ -211,13 +225,13 @@ def build_front(studies: Sequence[Study]) -> Chart:
             _label_scored(one, names, it),
             one.index in best,
         )
-        for one, it in there
+        for one, it in scored_trials
     )
     line = ChartLine("front", tuple(sorted((dot.x, dot.y) for dot in dots if dot.best)))
     shown = ("on the front", "trial", "front")
     return PlaneChart(
         title,
-        _describe_front(studies, sorted(best), len(there)),
+        _describe_front(studies, sorted(best), len(scored_trials)),
         x,
         y,
         (line,),
@@ -227,13 +241,13 @@ def build_front(studies: Sequence[Study]) -> Chart:
 
 
 def _find_scored(studies: Sequence[Study]) -> list[tuple[PlottedTrial, list[float]]]:
-    """Returns the trials that have a number for every metric, with these."""
+    """Returns the trials that have a score for every metric, with their scores."""
     rows = zip(*(study.trials for study in studies), strict=True)
     parts = [(ones[0], [it.score for it in ones if it.score is not None]) for ones in rows]
     return [(one, scores) for one, scores in parts if len(scores) == len(studies)]
 
 
-def _fit_scale(name: str, values: Sequence[float]) -> AxisScale:
+def _fit_axis(name: str, values: Sequence[float]) -> AxisScale:
     return widen_scale(of_numbers(name, values, log=looks_skewed(values)))
 
 
@@ -262,9 +276,9 @@ def _label_scored(
 
 
 def build_parallel(study: Study) -> Chart:
-    """Returns a line a trial, through its position on an axis for each parameter that varies."""
+    """Returns a chart with a line for each trial, across an axis for each parameter that varies."""
     title = "parallel coordinates"
-    why = _no_scores(study)
+    why = _explain_no_scores(study)
     if why:
         return EmptyChart(title, why)
     ranked = study.ranked
@@ -272,7 +286,7 @@ def build_parallel(study: Study) -> Chart:
     values = collect_columns(trials)
     if not values:
         return EmptyChart(title, "no parameter differs between the finished trials")
-    order = _by_importance(study, list(values))
+    order = _sort_by_importance(study, list(values))
     shown = order[-(AXES_MAX - 1) :]
     axes = [build_axis(study, name, values[name]) for name in shown]
     scores = [score for _, score in ranked]
@@ -282,12 +296,12 @@ def build_parallel(study: Study) -> Chart:
         ParallelRow(
             one.index,
             at / max(len(ranked) - 1, 1),
-            tuple(None if v is None else a.place(v) for a, v in zip(axes, row, strict=True)),
+            tuple(None if v is None else a.position(v) for a, v in zip(axes, row, strict=True)),
             label_trial(one, score, study),
         )
         for at, ((one, score), row) in enumerate(zip(ranked, cells, strict=True))
     ]
-    parts = [_describe_best(study), _describe_constants(trials), _left_out(order, shown)]
+    parts = [_describe_best(study), _describe_constants(trials), _describe_left_out(order, shown)]
     if len(rows) > ROWS_MAX:
         parts.append(f"the best {ROWS_MAX} of {len(rows)} trials")
     note = "; ".join(part for part in parts if part)
@@ -295,9 +309,9 @@ def build_parallel(study: Study) -> Chart:
 
 
 def build_importance(study: Study) -> Chart:
-    """Returns the share of each parameter alone in the differences in score."""
+    """Returns a chart of how much of the differences in score goes with each parameter alone."""
     title = "parameter importance"
-    why = _no_scores(study)
+    why = _explain_no_scores(study)
     if why:
         return EmptyChart(title, why)
     count = len(study.scored)
@@ -316,15 +330,15 @@ def build_axis(
     name: str,
     values: Sequence[Value | None],
 ) -> AxisScale:
-    """Returns a scale by the distribution of the parameter in the search; for a list, by the
-    distances of its values."""
-    there = [value for value in values if value is not None]
-    numbers = [value for value in there if not isinstance(value, str)]
-    if len(numbers) < len(there):
-        return of_words(name, map(str, there))
-    guess = (
-        looks_geometric(numbers) if len(set(numbers)) <= CONSTANTS_MAX else looks_skewed(numbers)
-    )
+    """Returns the axis of a parameter. It is logarithmic where the search's distribution is; for a
+    list of values, where their distances look so.
+    """
+    present = [value for value in values if value is not None]
+    numbers = [value for value in present if not isinstance(value, str)]
+    if len(numbers) < len(present):
+        return of_words(name, map(str, present))
+    looks_logarithmic = looks_geometric if len(set(numbers)) <= FEW_VALUES else looks_skewed
+    guess = looks_logarithmic(numbers)
     log = name in study.logs or (name not in study.evens and guess)
     whole = all(number == int(number) for number in numbers)
     return of_numbers(name, numbers, log=log)._replace(whole=whole)
@@ -340,7 +354,8 @@ def label_trial(
     ).rstrip()
 
 
-def _no_scores(study: Study) -> str:
+def _explain_no_scores(study: Study) -> str:
+    """Returns the reason for which no trial can be drawn by its score; "" without one."""
     if not study.metric:
         return "the search names no `metric`, so no trial is better than another"
     if not study.trials:
@@ -369,14 +384,16 @@ def _describe_constants(trials: Sequence[PlottedTrial]) -> str:
     return ""
 
 
-def _left_out(order: Sequence[str], shown: Sequence[str]) -> str:
+def _describe_left_out(order: Sequence[str], shown: Sequence[str]) -> str:
     left = [name for name in order if name not in shown]
     if left:
         return f"not shown: {and_more(left, most=CONSTANTS_MAX)}"
     return ""
 
 
-def _by_importance(study: Study, names: Sequence[str]) -> list[str]:
-    """Returns the least important first; in alphabetical order while importance is unknown."""
+def _sort_by_importance(study: Study, names: Sequence[str]) -> list[str]:
+    """Returns the parameters, least important first; in alphabetical order while importance is
+    unknown.
+    """
     known = {one.name: one.share or 0.0 for one in compute_importances(study)}
     return sorted(names, key=lambda name: (known.get(name, 0.0), name))

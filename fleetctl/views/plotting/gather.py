@@ -18,8 +18,8 @@ from fleetctl.views.plotting.charts import (
     RUNGS,
     Chart,
     EmptyChart,
+    build_charts,
     build_front,
-    charts_of,
 )
 from fleetctl.views.plotting.curves import (
     STEP,
@@ -83,7 +83,7 @@ def _of_search(
         elif kind == RUNGS:
             charts.append(_draw_rungs(seen, reading, early=early))
         else:
-            made = [charts_of(study, (kind,))[0] for study in found]
+            made = [build_charts(study, (kind,))[0] for study in found]
             several = len(found) > 1
             pairs = zip(made, found, strict=True)
             charts += [

@@ -28,9 +28,9 @@ WORD_CHARS_MAX = 40
 
 
 class AxisTick(NamedTuple):
-    """A mark on an axis. place: from 0, where the axis begins, to 1."""
+    """A mark on an axis. position: from 0, where the axis begins, to 1."""
 
-    place: float
+    position: float
     text: str
 
 
@@ -52,7 +52,7 @@ class AxisScale(NamedTuple):
             return f"{self.name} (log)"
         return self.name
 
-    def place(self, value: float | str) -> float:
+    def position(self, value: float | str) -> float:
         """Returns a position from 0 to 1. The value must be of the scale's sort, and within its
         ends."""
         if self.kind == WORDS:
@@ -73,7 +73,7 @@ class AxisScale(NamedTuple):
         """Returns ticks at round values; at most `most`, but for the ends of a scale that has no
         round ones."""
         if self.kind == WORDS:
-            return [AxisTick(self.place(word), word) for word in self.words]
+            return [AxisTick(self.position(word), word) for word in self.words]
         if self.high <= self.low:
             return [AxisTick(0.5, format_number(self.low))]
         values = _list_powers(self, most) if self.kind == LOG else _list_steps(self, most)
@@ -83,7 +83,7 @@ class AxisScale(NamedTuple):
             values = [self.low, self.high]
         texts = _format_distinct(values)
         return [
-            AxisTick(self.place(value), text) for value, text in zip(values, texts, strict=True)
+            AxisTick(self.position(value), text) for value, text in zip(values, texts, strict=True)
         ]
 
 

@@ -1,5 +1,7 @@
-"""Texts on queues: cells of their list, the order of waiting objects, and an estimate of an
-object's start. Computed on request from the statuses of all waiting objects.
+"""Formats queues for screens: cells of `get queues`, lines of `describe queue/x`, and the position
+and estimated start of a waiting object.
+
+Computed on request from the statuses of all waiting objects.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ if TYPE_CHECKING:
     from fleetctl.views.store_reading import StoreReading
 
 SHOWN_MAX = 10
-CELLS_MAX = 40
 NONE = "-"
 
 
 class QueueWaiters(NamedTuple):
-    """All objects that wait in a queue, in their order; left: by uid, how many runs each has yet to
-    start. run_s: median seconds of a run; None: no run has ended.
+    """The objects that wait in a queue, in the order of their starts.
+
+    left: how many runs each has yet to start, by uid. run_s: median seconds of a run of the queue;
+    None when no run has ended. at_once: how many runs of the queue are running.
     """
 
     order: list[QueuedObject]
@@ -32,20 +35,20 @@ class QueueWaiters(NamedTuple):
     at_once: int
 
 
-def waiting_in(queue: View, reading: StoreReading) -> QueueWaiters:
-    """Returns the waiting objects; costs as much as there are unfinished objects."""
+def list_waiters(queue: View, reading: StoreReading) -> QueueWaiters:
+    """Returns the objects that wait in a queue. Reads the status of each unfinished object."""
     # Imported here: lists, which have some tens of milliseconds, do without.
     from statistics import median
 
-    from fleetctl.controllers.queues.queue_position import in_order, rules_in, waiter_in
+    from fleetctl.controllers.queues.queue_position import order_waiters, parse_rules, parse_waiter
 
-    rules = rules_in(queue.resource.name, queue.spec())
+    rules = parse_rules(queue.resource.name, queue.spec())
     waiters = []
     left = {}
     for row in reading.waiting():
         status = parse_document(row.status)
         key = object_key(row.kind, row.name, row.namespace)
-        waiter = waiter_in(row.uid, key, row.namespace, status)
+        waiter = parse_waiter(row.uid, key, row.namespace, status)
         if waiter is not None and waiter.queue == queue.resource.name:
             waiters.append(waiter)
             left[row.uid] = _count_left(status)
@@ -54,35 +57,39 @@ def waiting_in(queue: View, reading: StoreReading) -> QueueWaiters:
         for name, used in queue.map("shares").items()
     }
     fitting = {name: it for name, it in shares.items() if len(it) == len(rules.quotas)}
-    took_s = reading.durations_in_queue(queue.resource.name)
-    order = in_order(rules, fitting, waiters)
-    return QueueWaiters(order, left, median(took_s) if took_s else None, queue.count("running"))
+    durations_s = reading.durations_in_queue(queue.resource.name)
+    order = order_waiters(rules, fitting, waiters)
+    return QueueWaiters(
+        order, left, median(durations_s) if durations_s else None, queue.count("running")
+    )
 
 
 def format_queue_position(seen: View, reading: StoreReading) -> str:
-    """Returns `gpu, position 3 of 12, about 2h until it starts`; empty where it is in no queue."""
-    stands = seen.map("queued")
-    if not stands:
+    """Returns `gpu, position 3 of 12, its first run in about 2h`; "" for an object in no queue."""
+    queued = seen.map("queued")
+    if not queued:
         return ""
-    name = str(stands.get("queue"))
-    priority = stands.get("priority")
+    name = str(queued.get("queue"))
+    priority = queued.get("priority")
     parts = [name, *([f"priority {priority}"] if priority else [])]
-    if "waitingSince" not in stands or seen.over:
+    if "waitingSince" not in queued or seen.over:
         return escape_line(", ".join(parts))
     queue = reading.queue(name)
     if queue is None:
-        return escape_line(", ".join([*parts, "which is not there"]))
-    from fleetctl.controllers.queues.queue_position import find_position, waits_s
+        return escape_line(", ".join([*parts, "which does not exist"]))
+    from fleetctl.controllers.queues.queue_position import estimate_wait_s, find_position
 
-    found = waiting_in(queue, reading)
-    standing = find_position(found.order, seen.resource.uid, found.left)
-    if standing is None:
+    waiters = list_waiters(queue, reading)
+    position = find_position(waiters.order, seen.resource.uid, waiters.left)
+    if position is None:
         return escape_line(", ".join(parts))
-    parts.append(f"position {standing.position} of {standing.of}")
+    parts.append(f"position {position.position} of {position.of}")
     next_ = "next run" if seen.count("active") else "first run"
-    until_s = waits_s(standing, at_once=found.at_once, run_s=found.run_s)
-    unknown = f"its {next_} at an unknown time: no run of the queue has ended yet"
-    parts.append(unknown if until_s is None else f"its {next_} in about {format_age(until_s)}")
+    until_s = estimate_wait_s(position, at_once=waiters.at_once, run_s=waiters.run_s)
+    if until_s is None:
+        parts.append(f"its {next_} at an unknown time: no run of the queue has ended yet")
+    else:
+        parts.append(f"its {next_} in about {format_age(until_s)}")
     return escape_line(", ".join(parts))
 
 
@@ -93,7 +100,7 @@ def queue_lines(
 ) -> Iterator[tuple[str, str]]:
     """Yields (label, text) of each line of `describe queue/x`."""
     for quota in _list_quotas(seen):
-        yield str(quota.get("resource")), _quota_text(quota)
+        yield str(quota.get("resource")), _format_quota(quota)
     namespaces = [
         f"{name} {'/'.join(_format_figure(it) for it in used if isinstance(it, (int, float)))}"
         for name, used in seen.map("shares").items()
@@ -103,19 +110,19 @@ def queue_lines(
         yield "Shares", and_more(namespaces, most=SHOWN_MAX)
     yield "Running", count_noun(seen.count("running"), "run")
     if not seen.count("waiting"):
-        yield "Waiting", "nobody"
+        yield "Waiting", "none"
         return
-    found = waiting_in(seen, reading)
-    for at, waiter in enumerate(found.order[:SHOWN_MAX]):
-        rank = f" priority {waiter.priority}" if waiter.priority else ""
-        yield ("" if at else "Waiting"), f"{at + 1}. {waiter.key}{rank}"
-    if len(found.order) > SHOWN_MAX:
-        yield "", f"and {len(found.order) - SHOWN_MAX} more"
+    order = list_waiters(seen, reading).order
+    for number, waiter in enumerate(order[:SHOWN_MAX], 1):
+        priority = f" priority {waiter.priority}" if waiter.priority else ""
+        yield ("Waiting" if number == 1 else ""), f"{number}. {waiter.key}{priority}"
+    if len(order) > SHOWN_MAX:
+        yield "", f"and {len(order) - SHOWN_MAX} more"
 
 
 def used_cell(seen: View, _now_s: float) -> str:
     """Returns `gpu/A100 6/8, usdPerHour 3.2/12`; a `+` marks the borrowed part."""
-    shown = [f"{_format_name(it)} {_quota_short(it)}" for it in _list_quotas(seen)]
+    shown = [f"{_format_name(it)} {_format_quota_cell(it)}" for it in _list_quotas(seen)]
     return escape_line(", ".join(shown)) or NONE
 
 
@@ -148,11 +155,11 @@ def _format_name(quota: Mapping[str, object]) -> str:
     return f"{quota.get('resource')}" + (f" on {provider}" if provider else "")
 
 
-def _quota_short(quota: Mapping[str, object]) -> str:
+def _format_quota_cell(quota: Mapping[str, object]) -> str:
     return f"{_format_figure(quota.get('used'))}/{_format_figure(quota.get('nominal'))}"
 
 
-def _quota_text(quota: Mapping[str, object]) -> str:
+def _format_quota(quota: Mapping[str, object]) -> str:
     provider = f" on {quota['provider']}" if quota.get("provider") else ""
     text = (
         f"{_format_figure(quota.get('used'))} of {_format_figure(quota.get('nominal'))}{provider}"
@@ -168,7 +175,7 @@ def _format_figure(value: object) -> str:
 
 
 def _count_left(status: Mapping[str, object]) -> int:
-    """Returns runs that it has yet to start; one where that is unknown."""
+    """Returns the number of runs that an object has yet to start; 1 where its total is unknown."""
     total = status.get("total")
     if not isinstance(total, int):
         return 1

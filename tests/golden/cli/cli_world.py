@@ -353,7 +353,7 @@ def _served(store: SqliteStore) -> None:
         ],
     })  # fmt: skip
     total = CallSums(calls=9, tries=10, tokens_in=5_000, tokens_out=2_000, usd=0.0011)
-    store.calls.keep(
+    store.calls.record(
         [EndpointUsage("u-nightly-ev-0-1", "small", "u-small", total, (0.3, 9.0, 400.0, 910.0))]
     )
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.text import cell_width
-from fleetctl.views.plotting.charts import KINDS, charts_of
+from fleetctl.views.plotting.charts import KINDS, build_charts
 from fleetctl.views.plotting.curves import metric_chart
 from fleetctl.views.plotting.writers.terminal import draw_charts, make_style
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 HERE = Path(__file__).parent
 CHARTS = {
-    "sweep": charts_of(support_vectors(), KINDS),
-    "few": charts_of(support_vectors(3), KINDS),
+    "sweep": build_charts(support_vectors(), KINDS),
+    "few": build_charts(support_vectors(3), KINDS),
     "curves": [metric_chart("loss", curves(("task 0", "task 1", "task 2")), "")],
 }
 

@@ -11,8 +11,8 @@ from fleetctl.views.plotting.charts import (
     EmptyChart,
     ParallelChart,
     PlaneChart,
-    best_so_far,
     build_axis,
+    build_best_so_far,
     build_front,
     build_importance,
     build_parallel,
@@ -42,7 +42,7 @@ def study(*scores: float | None, goal: str = "minimize", **params: list[object])
 
 
 def test_the_best_so_far_only_gets_better_and_the_best_is_marked() -> None:
-    chart = best_so_far(study(3.0, 2.0, 4.0, 1.0, 1.0, None))
+    chart = build_best_so_far(study(3.0, 2.0, 4.0, 1.0, 1.0, None))
     assert isinstance(chart, PlaneChart)
     assert [y for _, y in chart.lines[0].points] == [3.0, 2.0, 2.0, 1.0, 1.0]
     assert [dot.trial for dot in chart.dots if dot.best] == [3]  # the earliest of equals
@@ -51,7 +51,7 @@ def test_the_best_so_far_only_gets_better_and_the_best_is_marked() -> None:
 
 def test_trials_come_in_the_order_in_which_they_ended() -> None:
     ended = tuple(build_trial(n, -n, {}, float(n)) for n in range(3))
-    chart = best_so_far(Study("loss", "maximize", ended))
+    chart = build_best_so_far(Study("loss", "maximize", ended))
     assert isinstance(chart, PlaneChart) and [dot.trial for dot in chart.dots] == [2, 1, 0]
 
 
@@ -69,7 +69,7 @@ def test_a_trial_without_a_parameter_has_no_place_on_its_axis() -> None:
               build_trial(2, 2, {"a": 3, "b": 6}, 3.0))  # fmt: skip
     chart = build_parallel(Study("loss", "minimize", trials))
     assert isinstance(chart, ParallelChart)
-    assert [row.places for row in chart.rows] == [(0.0, None, 0.0), (0.5, 0.0, 0.5), (1, 1, 1)]
+    assert [row.positions for row in chart.rows] == [(0.0, None, 0.0), (0.5, 0.0, 0.5), (1, 1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_parameter_of_whole_numbers_has_whole_ticks() -> None:
 
 def test_words_keep_equal_distances() -> None:
     scale = of_words("kernel", ["rbf", "poly", "sigmoid", "rbf"])
-    assert [(tick.text, tick.place) for tick in scale.ticks(9)] == [
+    assert [(tick.text, tick.position) for tick in scale.ticks(9)] == [
         ("poly", 0.0), ("rbf", 0.5), ("sigmoid", 1.0),
     ]  # fmt: skip
 
@@ -146,7 +146,7 @@ def test_words_keep_equal_distances() -> None:
     ],
 )  # fmt: skip
 def test_where_nothing_can_be_drawn_it_says_why(found: Study, why: str) -> None:
-    for make in (best_so_far, build_parallel, build_importance):
+    for make in (build_best_so_far, build_parallel, build_importance):
         assert make(found) == EmptyChart(make(found).title, why)
 
 

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-from fleetctl.views.plotting.charts import KINDS, EmptyChart, charts_of
+from fleetctl.views.plotting.charts import KINDS, EmptyChart, build_charts
 from fleetctl.views.plotting.curves import metric_chart
 from fleetctl.views.plotting.trials import Study, build_trial
 from fleetctl.views.plotting.writers.page import html_page
@@ -57,7 +57,7 @@ def hostile() -> Study:
 
 
 def test_a_page_refers_to_nothing_outside_itself() -> None:
-    text = html_page(charts_of(support_vectors(), KINDS), "sweep/digits", "Succeeded")
+    text = html_page(build_charts(support_vectors(), KINDS), "sweep/digits", "Succeeded")
     assert not re.search(r"https?:|//[a-z]|url\(|@import|\bfetch\b|XMLHttp", text)
     page = Page(text)
     assert not [a for _, a in page.found if {"src", "href", "action"} & set(a)]
@@ -66,7 +66,7 @@ def test_a_page_refers_to_nothing_outside_itself() -> None:
 
 
 def test_every_trial_is_in_both_drawings_and_in_the_table() -> None:
-    page = Page(html_page(charts_of(support_vectors(), KINDS), "sweep/digits", "Succeeded"))
+    page = Page(html_page(build_charts(support_vectors(), KINDS), "sweep/digits", "Succeeded"))
     scored = sorted(str(one.index) for one, _ in support_vectors().scored)
     for tag in ("circle", "path", "tr"):
         trials = [a["data-trial"] for a in page.with_tag(tag) if "data-trial" in a]
@@ -76,7 +76,7 @@ def test_every_trial_is_in_both_drawings_and_in_the_table() -> None:
 
 
 def test_a_page_can_be_read_without_a_mouse_and_without_eyes() -> None:
-    text = html_page(charts_of(support_vectors(), KINDS), "sweep/digits", "Succeeded")
+    text = html_page(build_charts(support_vectors(), KINDS), "sweep/digits", "Succeeded")
     page = Page(text)
     figures = page.with_tag("figure")
     assert len(figures) == 3 and all(a["tabindex"] == "0" for a in figures)
@@ -88,8 +88,8 @@ def test_a_page_can_be_read_without_a_mouse_and_without_eyes() -> None:
 
 
 def test_texts_of_users_are_text_on_a_page() -> None:
-    charts = charts_of(hostile(), KINDS)
-    plain = html_page(charts_of(support_vectors(), KINDS), "sweep/x", "")
+    charts = build_charts(hostile(), KINDS)
+    plain = html_page(build_charts(support_vectors(), KINDS), "sweep/x", "")
     page = Page(html_page(charts, EVIL, EVIL))
     assert not page.with_tag("img") and len(page.with_tag("script")) == 1
     assert {tag for tag, _ in page.found} <= {tag for tag, _ in Page(plain).found}
@@ -98,7 +98,7 @@ def test_texts_of_users_are_text_on_a_page() -> None:
 
 
 def test_an_svg_is_one_drawing_as_high_as_what_is_in_it() -> None:
-    root = ElementTree.fromstring(svg_file(charts_of(support_vectors(), KINDS), "sweep/digits"))
+    root = ElementTree.fromstring(svg_file(build_charts(support_vectors(), KINDS), "sweep/digits"))
     high = float(root.attrib["height"])
     titles = [text for text in root.iter(f"{SVG}text") if text.get("class") == "title"]
     assert [text.text for text in titles] == [

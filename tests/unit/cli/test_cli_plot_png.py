@@ -10,14 +10,14 @@ from matplotlib.image import imread
 
 from fleetctl.common.errors import Refused
 from fleetctl.common.install import install_hint
-from fleetctl.views.plotting.charts import KINDS, charts_of
+from fleetctl.views.plotting.charts import KINDS, build_charts
 from fleetctl.views.plotting.curves import metric_chart
 from fleetctl.views.plotting.writers.png import DOTS_PER_INCH, INCHES_WIDE, render_png
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 
 def test_a_png_shows_every_chart_with_the_best_trial_in_its_colour() -> None:
-    charts = charts_of(support_vectors(), KINDS)
+    charts = build_charts(support_vectors(), KINDS)
     picture = imread(io.BytesIO(render_png(charts, "sweep/digits")), format="png")
     assert picture.shape[1] == INCHES_WIDE * DOTS_PER_INCH
     assert picture.shape[0] > len(KINDS) * 200
@@ -28,7 +28,7 @@ def test_a_png_shows_every_chart_with_the_best_trial_in_its_colour() -> None:
 
 def test_a_name_stands_apart_from_its_bar() -> None:
     picture = imread(
-        io.BytesIO(render_png(charts_of(support_vectors(), ["importance"]), "sweep/digits"))
+        io.BytesIO(render_png(build_charts(support_vectors(), ["importance"]), "sweep/digits"))
     )
     bars = abs(picture[:, :, 0] * 255 - 0x0F) < 4
     rows = bars.sum(axis=1) > 100

@@ -64,7 +64,7 @@ def test_describe_calls_a_failed_stage_by_its_name_and_so_does_the_next_command(
 
 
 def test_a_directory_in_which_no_checkpoint_appears_is_named() -> None:
-    assert "Checkpoint:  none complete was seen in /ckpt/run" in shown("describe", "tr/running")
+    assert "Checkpoint:  no complete one found in /ckpt/run" in shown("describe", "tr/running")
     assert shown("get", "checkpoints", "tr/running").splitlines() == [
         "no checkpoint of trainingrun/running was seen yet",
         "hint: it looks for complete ones in /ckpt/run itself",

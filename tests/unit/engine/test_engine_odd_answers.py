@@ -13,7 +13,7 @@ from fleetctl.controllers.model import Observation, RunState
 from fleetctl.daemon.verbs import RequestVerbs
 from fleetctl.engine.execute.orphan_sweep import sweep_orphans
 from fleetctl.engine.observe.provider_health import ProviderHealth
-from fleetctl.engine.observe.reachability import watch_reach
+from fleetctl.engine.observe.reachability import watch_reachability
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from tests.unit.engine.fake_world import CONTRACT, HANG, SECOND_LOOK_S, Box, Fleet, tasks
 
@@ -420,8 +420,8 @@ async def test_a_service_that_is_away_is_told_by_what_runs_there(
 ) -> None:
     from fleetctl.engine.observe import reachability as module
 
-    monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)
-    monkeypatch.setattr(module, "AGAIN_S", 0.0)
+    monkeypatch.setattr(module, "PROBE_EVERY_S", 0.001)
+    monkeypatch.setattr(module, "PROBE_AGAIN_S", 0.0)
     async with Fleet() as fleet:
         away: list[Exception | None] = [None]
 
@@ -432,11 +432,11 @@ async def test_a_service_that_is_away_is_told_by_what_runs_there(
         fleet.local.reach = reach  # type: ignore[attr-defined]
         await fleet.apply("BatchJob", "a", tasks(1))
         watch = asyncio.ensure_future(
-            watch_reach(
+            watch_reachability(
                 "local",
                 lambda: fleet.local,
                 tracks=lambda: list(fleet.engine.state.tracks.values()),
-                troubles=fleet.engine.parts.get(ProviderHealth),
+                health=fleet.engine.parts.get(ProviderHealth),
                 changed=lambda: None,
             )
         )

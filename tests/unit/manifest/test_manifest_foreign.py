@@ -13,7 +13,7 @@ import yaml
 
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign import convert_text
-from fleetctl.manifest.foreign.k8s_references import ContainerEnv, work_of
+from fleetctl.manifest.foreign.k8s_references import ContainerEnv, build_work
 
 
 def made(format_: str, data: Any, **more: Any) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -272,7 +272,7 @@ def test_only_a_job_with_indexes_has_one_to_put_in() -> None:
 def test_references_follow_kubernetes_rule(text: str, is_: str) -> None:
     variables = ContainerEnv([])
     variables.add("A", "x")
-    template, _ = work_of(["printf", "%s", text], variables)
+    template, _ = build_work(["printf", "%s", text], variables)
     assert ran(template).stdout == is_
 
 

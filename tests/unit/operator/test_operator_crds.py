@@ -18,7 +18,7 @@ from fleetctl.manifest.rendering.render import rendered_values
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.operator.crds.columns import cell_name
 from fleetctl.operator.crds.definition import definition_of
-from fleetctl.operator.crds.write import file_of, render_files
+from fleetctl.operator.crds.write import definition_path, render_files
 from fleetctl.operator.mirror.kinds_served import read_spec_schema
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS
 from fleetctl.specs.values.cluster_rules import KEY
@@ -76,7 +76,7 @@ def test_a_crd_is_small_enough_to_be_applied(kind: str) -> None:
 
 def test_there_is_a_crd_for_each_kind_and_no_other() -> None:
     found = {f"crds/{it.name}" for it in (DEPLOYED / "crds").iterdir()}
-    assert found == {file_of(it) for it in KINDS.values()}
+    assert found == {definition_path(it) for it in KINDS.values()}
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

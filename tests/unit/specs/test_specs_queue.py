@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleetctl.controllers.queues.queue_position import rules_in
+from fleetctl.controllers.queues.queue_position import parse_rules
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.queue import QueueSpec
 from fleetctl.specs.kinds.registry import dump_spec
@@ -43,7 +43,7 @@ def test_a_priority_needs_a_queue_to_go_first_in() -> None:
 
 def test_a_stored_queue_is_read_as_its_model_says_it_without_the_model() -> None:
     small = QueueSpec.model_validate({"quotas": [{"nominal": 3}]})
-    rules = rules_in("q", json.loads(dump_spec(small)))
+    rules = parse_rules("q", json.loads(dump_spec(small)))
     assert (rules.quotas[0].resource, rules.quotas[0].nominal) == ("sandboxes", 3)
     assert (rules.strict, rules.overtake_s) == (False, small.overtake_seconds)
     assert (rules.within_queue, rules.reclaim, rules.weights) == (False, "Never", None)

@@ -54,7 +54,7 @@ class EndpointCharges:
         risen: dict[str, float] = defaultdict(float)  # USD by uid
         try:
             with state.store.transaction():
-                for uid, usd in zip(owners, state.store.calls.keep(asked), strict=True):
+                for uid, usd in zip(owners, state.store.calls.record(asked), strict=True):
                     risen[uid] += usd
                 charged = [it for uid, usd in risen.items() if (it := self._charge(uid, usd))]
                 self._charges.write()

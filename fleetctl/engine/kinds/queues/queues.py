@@ -18,7 +18,7 @@ from fleetctl.controllers.model import Resource, RunState
 from fleetctl.controllers.planning.plan import Plan, Start
 from fleetctl.controllers.queues.preemption import PreemptableRun, choose_evictions, next_up
 from fleetctl.controllers.queues.queue_admission import QueueAdmission
-from fleetctl.controllers.queues.queue_position import rules_in, waiter_in
+from fleetctl.controllers.queues.queue_position import parse_rules, parse_waiter
 from fleetctl.controllers.queues.queue_state import (
     QueueAsk,
     QueuedObject,
@@ -348,7 +348,7 @@ def _read_rules(track: Track) -> QueueRules | None:
         parse_spec(QUEUE, resource.spec)
     except ValueError:
         return None
-    return rules_in(resource.name, json.loads(resource.spec))
+    return parse_rules(resource.name, json.loads(resource.spec))
 
 
 def _build_waiter(work: ResourceWork, now_s: float) -> QueuedObject | None:
@@ -382,4 +382,4 @@ def _read_waiter(track: Track) -> QueuedObject | None:
     if track.work is None:
         return None
     resource = track.resource
-    return waiter_in(resource.uid, resource.key, resource.namespace, track.status)
+    return parse_waiter(resource.uid, resource.key, resource.namespace, track.status)

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.throttles import RATE_LIMITED, Throttle
-from fleetctl.providers.remote.connection.api_call import ASK_AGAIN_S, translated_call
+from fleetctl.providers.remote.connection.api_call import RETRY_AFTER_S, translated_call
 
 KEY_HINT = "export DAYTONA_API_KEY=..., a key of app.daytona.io/dashboard/keys"
 RATE_AFTER_S = 5.0  # when Daytona names no time
@@ -72,7 +72,7 @@ def retryable_call(
         if throttle is not None:
             throttle.hear(certain_error)
         return certain_error or Unavailable(
-            f"{what}: {error_words(error)}", retry_after_s=ASK_AGAIN_S
+            f"{what}: {error_words(error)}", retry_after_s=RETRY_AFTER_S
         )
 
     return translated_call(
@@ -85,7 +85,7 @@ def retryable_call(
 
 def unknown_answer(message: str) -> Unavailable:
     """The error for an answer in unknown words: it quotes them, and the service is asked again."""
-    return Unavailable(message, reason=UNKNOWN_ANSWER, retry_after_s=ASK_AGAIN_S)
+    return Unavailable(message, reason=UNKNOWN_ANSWER, retry_after_s=RETRY_AFTER_S)
 
 
 def classify_error(error: Exception, what: str) -> FleetctlError | None:
@@ -221,13 +221,13 @@ def _bad_request(message: str) -> FleetctlError:
             account=True,
         )
     if _NO_RUNNERS.search(message):
-        return Unavailable(message, reason="NoCapacity", retry_after_s=ASK_AGAIN_S)
+        return Unavailable(message, reason="NoCapacity", retry_after_s=RETRY_AFTER_S)
     if _REGION.search(message):
         return Refused(message, hint="name another target in the Provider object's `account`")
     if _NOT_READY.search(message):
         return Unavailable(message, reason="VolumeNotReady", retry_after_s=VOLUME_AFTER_S)
     if _SNAPSHOT.search(message):
-        return Unavailable(message, reason="SnapshotNotReady", retry_after_s=ASK_AGAIN_S)
+        return Unavailable(message, reason="SnapshotNotReady", retry_after_s=RETRY_AFTER_S)
     if _OF_THE_ORDER.search(message.lower()):
         return Refused(message, hint="change the template")
     return unknown_answer(message)

@@ -32,7 +32,7 @@ from fleetctl.providers.daytona.runs import daytona_endings
 from fleetctl.providers.daytona.runs.daytona_endings import ENDS_LABEL, state_of
 from fleetctl.providers.daytona.runs.daytona_sandboxes import GUEST_LABEL, DaytonaSandboxes
 from fleetctl.providers.daytona.runs.daytona_streams import Guest
-from fleetctl.providers.remote.connection.api_call import ASK_AGAIN_S
+from fleetctl.providers.remote.connection.api_call import RETRY_AFTER_S
 from fleetctl.providers.remote.connection.token_bucket import TokenBucket
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreate, PendingCreates
@@ -157,7 +157,7 @@ class DaytonaCreator:
         if sandbox is None:
             raise Unavailable(
                 f"the sandbox of run `{request.run}` cannot be made: {error_words(failed)}",
-                retry_after_s=ASK_AGAIN_S,
+                retry_after_s=RETRY_AFTER_S,
             ) from failed
         state = state_of(sandbox)
         if daytona_endings.is_over(state):

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.kubernetes.answers import INVALID, ApiError
-from fleetctl.providers.remote.connection.api_call import ASK_AGAIN_S
+from fleetctl.providers.remote.connection.api_call import RETRY_AFTER_S
 
 UNKNOWN_ANSWER = "UnknownAnswer"
 TOKEN_HINT = "`kubectl auth whoami` with the same kubeconfig shows whether its token has expired"  # noqa: S105
@@ -37,7 +37,7 @@ async def cluster_call(what: str, *, deadline_s: float) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise Unavailable(
-            f"{what}: the Kubernetes API server does not answer", retry_after_s=ASK_AGAIN_S
+            f"{what}: the Kubernetes API server does not answer", retry_after_s=RETRY_AFTER_S
         ) from error
     except (ApiError, Unavailable) as error:
         if is_not_found(error) or is_conflict(error):
@@ -52,7 +52,7 @@ def classify_error(error: ApiError | Unavailable, what: str) -> FleetctlError:
     message = f"{what}: {server_words(error)}"
     if error.code == INVALID and error.reason:
         return Refused(message, hint="change the template, or the Provider object's `kubernetes`")
-    return Unavailable(message, reason=UNKNOWN_ANSWER, retry_after_s=ASK_AGAIN_S)
+    return Unavailable(message, reason=UNKNOWN_ANSWER, retry_after_s=RETRY_AFTER_S)
 
 
 def _connection_error(error: Unavailable, what: str) -> Unavailable:
@@ -77,7 +77,7 @@ def _connection_error(error: Unavailable, what: str) -> Unavailable:
     return Unavailable(
         f"{what}: {_shorten_page(str(error))}",
         reason=error.reason,
-        retry_after_s=error.retry_after_s or ASK_AGAIN_S,
+        retry_after_s=error.retry_after_s or RETRY_AFTER_S,
         hint=error.hint,
         perhaps_made=error.perhaps_made,
     )

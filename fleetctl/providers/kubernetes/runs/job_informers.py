@@ -20,7 +20,7 @@ from fleetctl.providers.kubernetes.connection.kubernetes_errors import classify_
 from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME, tags_of
 from fleetctl.providers.kubernetes.runs import pod_statuses
 from fleetctl.providers.kubernetes.runs.waiting.admission import AdmissionEvents
-from fleetctl.providers.remote.connection.api_call import ASK_AGAIN_S
+from fleetctl.providers.remote.connection.api_call import RETRY_AFTER_S
 from fleetctl.providers.remote.sandboxes import sandbox_names
 
 SYNC_LOOK_S = 0.2  # between two looks at whether a first list has failed
@@ -78,7 +78,7 @@ class JobInformers:
             told = classify_error(why, what)
             if isinstance(told, Unavailable):
                 return told
-        return Unavailable(f"{what}: no event arrives", retry_after_s=ASK_AGAIN_S)
+        return Unavailable(f"{what}: no event arrives", retry_after_s=RETRY_AFTER_S)
 
     @property
     def troubled(self) -> Unavailable | None:

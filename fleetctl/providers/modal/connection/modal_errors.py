@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.install import install_hint
-from fleetctl.providers.remote.connection.api_call import ASK_AGAIN_S, translated_call
+from fleetctl.providers.remote.connection.api_call import RETRY_AFTER_S, translated_call
 
 # The controller keeps the environment that it was started with.
 TOKEN_HINT = "run `modal token new`, or export MODAL_TOKEN_ID and MODAL_TOKEN_SECRET and run `fleetctl down`; then apply again"  # noqa: E501, S105
@@ -97,7 +97,7 @@ def classify_error(error: Exception, what: str) -> FleetctlError | None:
         case sdk.ConflictError():  # an InvalidError too, and comes first: the state is another
             return None
         case sdk.NotFoundError():
-            return Unavailable(f"{what}: {error_words(error)}", retry_after_s=ASK_AGAIN_S)
+            return Unavailable(f"{what}: {error_words(error)}", retry_after_s=RETRY_AFTER_S)
         case sdk.UnimplementedError():  # of the service, in spite of a valid template
             return unknown_error(error, what)
         case sdk.InvalidError() | sdk.RequestSizeError():
@@ -119,7 +119,7 @@ def unknown_error(error: Exception, what: str) -> Unavailable:
         message = f"{what}: what answered is not Modal: {error_words(error)}"
     return Unavailable(
         message,
-        retry_after_s=ASK_AGAIN_S,
+        retry_after_s=RETRY_AFTER_S,
         reason=reason,
         hint="fleetctl doctor",
     )

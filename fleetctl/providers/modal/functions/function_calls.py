@@ -191,7 +191,7 @@ class FunctionCalls:
 
         try:
             async with asyncio.timeout(wait_s + CALL_S):
-                polled = await plain_pickle.poll.aio(client, call, wait_s)
+                polled = await plain_pickle.poll_output.aio(client, call, wait_s)
         except Exception as error:
             if is_not_found(error):
                 raise SandboxOver(call) from error

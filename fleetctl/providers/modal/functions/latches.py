@@ -89,7 +89,7 @@ class Latches:
 
         try:
             async with retryable_call(f"the latch `{key}` cannot be read", deadline_s=ASK_S):
-                value: bytes | None = await plain_pickle.entry.aio(
+                value: bytes | None = await plain_pickle.read_entry.aio(
                     client, table.object_id, _serialization.serialize(key)
                 )
                 return value

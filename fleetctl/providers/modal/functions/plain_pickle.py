@@ -1,8 +1,10 @@
-"""Reads containers' answers as plain data. The SDK would unpickle them, and with them execute
-whatever code a task smuggled into its container's answers; here a pickle may hold texts, bytes and
-numbers.
+"""Reads the return values of Modal function calls as plain data.
 
-Imports the SDK; imported when the first function is called.
+The SDK would unpickle them, and so execute any code that a task has put into its container's return
+value. A pickle that is read here may hold texts, bytes and numbers, and lists and mappings of
+these.
+
+This module imports the SDK; it is imported when the first function is called.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-# First of all: it waits for an import of the SDK that another thread has begun; see
+# Before all other modules of the SDK: this import waits for one that another thread has begun; see
 # modal_connection.py.
 import modal  # noqa: F401
 from modal._utils.async_utils import synchronize_api
@@ -22,9 +24,9 @@ from modal._utils.grpc_utils import Retry
 from modal.client import _Client
 from modal_proto import api_pb2
 
-STORY_BYTES_MAX = 128 * 1024 * 1024  # of frames; a body returns far less
-BYTES_MAX = 256 * 1024 * 1024  # for one answer
-ANSWER_SLACK_S = 10.0  # for the answer itself, beyond what the server was asked to wait
+FRAMES_BYTES_MAX = 128 * 1024 * 1024  # of a call's unpacked frames; calls return far less
+BYTES_MAX = 256 * 1024 * 1024  # of one return value
+ANSWER_SLACK_S = 10.0  # for the reply itself, beyond the seconds that the server is asked to wait
 
 Status = api_pb2.GenericResult.GenericStatus
 SUCCESS = Status.GENERIC_STATUS_SUCCESS
@@ -33,13 +35,15 @@ TIMEOUT = Status.GENERIC_STATUS_TIMEOUT
 FAILURE = Status.GENERIC_STATUS_FAILURE
 
 
-class NotPlain(ValueError):
-    """More than data."""
+class NotPlainData(ValueError):
+    """A pickle names a class or a function, or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """The end of a call. data: its function's return value, or None."""
+    """The output of an ended call. data: the pickled return value; None for a call that failed, or
+    one with more than BYTES_MAX bytes.
+    """
 
     status: int
     exception: str
@@ -60,27 +64,27 @@ class CallPoll:
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        raise NotPlain(f"an answer names `{module}.{name}`")
+        raise NotPlainData(f"an answer names `{module}.{name}`")
 
 
 def unpickle_plain(data: bytes) -> object:
-    """Raises NotPlain."""
+    """Returns the value in a pickle. Raises NotPlainData for a pickle with more than plain data."""
     try:
         return _Unpickler(io.BytesIO(data)).load()
-    except NotPlain:
+    except NotPlainData:
         raise
     except Exception as error:
-        raise NotPlain(f"an answer cannot be read: {type(error).__name__}") from error
+        raise NotPlainData(f"an answer cannot be read: {type(error).__name__}") from error
 
 
 def unpickle_frames(data: bytes) -> bytes | None:
-    """Returns the frames in a pickle of the body's; None when it has no readable frames."""
+    """Returns the frames in the pickled return value of a call; None without readable frames."""
     try:
         value = unpickle_plain(data)
         if not isinstance(value, bytes):
             return None
-        return zlib.decompressobj().decompress(value, STORY_BYTES_MAX)
-    except (NotPlain, zlib.error):
+        return zlib.decompressobj().decompress(value, FRAMES_BYTES_MAX)
+    except (NotPlainData, zlib.error):
         return None
 
 
@@ -89,7 +93,9 @@ async def _poll_output(
     call_id: str,
     wait_s: float,
 ) -> CallPoll:
-    """Waits at the server for the one output of a call. Raises what the SDK raises."""
+    """Waits up to `wait_s` seconds, at the server, for the output of a call. Raises the errors of
+    the SDK.
+    """
     request = api_pb2.FunctionGetOutputsRequest(
         function_call_id=call_id,
         timeout=wait_s,
@@ -123,7 +129,7 @@ async def _read_entry(
     dict_id: str,
     key: bytes,
 ) -> bytes | None:
-    """The value of a serialized key of a Dict, as it was serialized."""
+    """Returns the serialized value of a serialized key of a Dict; None for an absent key."""
     request = api_pb2.DictGetRequest(dict_id=dict_id, key=key)
     answer = await client._stub.DictGet(request)
     if answer.found:
@@ -131,5 +137,5 @@ async def _read_entry(
     return None
 
 
-poll = synchronize_api(_poll_output)  # type: ignore[no-untyped-call]
-entry = synchronize_api(_read_entry)  # type: ignore[no-untyped-call]
+poll_output = synchronize_api(_poll_output)  # type: ignore[no-untyped-call]
+read_entry = synchronize_api(_read_entry)  # type: ignore[no-untyped-call]

@@ -1,5 +1,6 @@
-"""Makes a call to a service, under our own deadline. Called by each provider's `asking`, which
-knows what its SDK raises.
+"""Bounds a call to a provider's service by a deadline of ours, and translates its errors.
+
+Called by the error module of each provider, which knows the errors of its SDK.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from fleetctl.common.errors import FleetctlError, Unavailable
 
-ASK_AGAIN_S = 5.0
+RETRY_AFTER_S = 5.0  # a guess at the time after which a silent service may reply again
 
 
 @asynccontextmanager
@@ -22,9 +23,11 @@ async def translated_call(
     translate: Callable[[Exception], FleetctlError | None],
     hint: str = "",
 ) -> AsyncIterator[None]:
-    """what: such as `sandbox x cannot be ended`. translate: returns fleetctl's error for an SDK's
-    error; None for an answer, such as that an object does not exist, and for a bug of ours: these
-    pass.
+    """Runs the calls of a `with` block. Raises Unavailable once `deadline_s` seconds have passed.
+
+    what: the failure, for messages, such as `sandbox x cannot be ended`. translate: returns the
+    error to raise for an error of the SDK; None lets it pass, for a reply such as that an object
+    does not exist, and for a bug of ours.
     """
     try:
         async with asyncio.timeout(deadline_s):
@@ -33,7 +36,7 @@ async def translated_call(
         raise
     except TimeoutError as error:
         raise Unavailable(
-            f"{what}: {service} does not answer", retry_after_s=ASK_AGAIN_S, hint=hint
+            f"{what}: {service} does not answer", retry_after_s=RETRY_AFTER_S, hint=hint
         ) from error
     except Exception as error:
         if (translated := translate(error)) is None:

@@ -129,8 +129,8 @@ def _draw_plane(axes: Any, chart: PlaneChart) -> None:
     for n, line in enumerate(chart.lines):
         colour = SERIES[n % len(SERIES)] if many else ACCENT
         for at, piece in enumerate(line.pieces()):
-            x = [chart.x.place(a) for a, _ in piece]
-            y = [chart.y.place(b) for _, b in piece]
+            x = [chart.x.position(a) for a, _ in piece]
+            y = [chart.y.position(b) for _, b in piece]
             axes.plot(
                 x,
                 y,
@@ -170,7 +170,7 @@ def _draw_plane(axes: Any, chart: PlaneChart) -> None:
 def _draw_dots(axes: Any, chart: PlaneChart) -> None:
     """Draws all dots at once, as 10,000 trials would take half a minute one by one; the best one
     over them."""
-    spots = [(chart.x.place(dot.x), chart.y.place(dot.y)) for dot in chart.dots]
+    spots = [(chart.x.position(dot.x), chart.y.position(dot.y)) for dot in chart.dots]
     edge = {
         "edgecolors": "white",
         "linewidths": 0.8,
@@ -207,7 +207,7 @@ def _draw_dots(axes: Any, chart: PlaneChart) -> None:
 
 def _list_ticks(scale: AxisScale) -> tuple[list[float], list[str]]:
     ticks = scale.ticks(TICKS)
-    return [tick.place for tick in ticks], [shorten_text(tick.text, 14) for tick in ticks]
+    return [tick.position for tick in ticks], [shorten_text(tick.text, 14) for tick in ticks]
 
 
 def _draw_parallel(axes: Any, chart: ParallelChart) -> None:
@@ -215,7 +215,7 @@ def _draw_parallel(axes: Any, chart: ParallelChart) -> None:
         best = row is chart.rows[0]
         shade = SHADES[min(int(row.rank * len(SHADES)), len(SHADES) - 1)]
         # Not a number breaks the line, which is what a missing value should do.
-        places = [float("nan") if place is None else place for place in row.places]
+        places = [float("nan") if place is None else place for place in row.positions]
         axes.plot(
             range(len(places)),
             places,
@@ -235,7 +235,7 @@ def _draw_parallel(axes: Any, chart: ParallelChart) -> None:
         for tick in scale.ticks(TICKS) if scale.kind != WORDS else scale.ticks(0):
             axes.text(
                 n + 0.03,
-                tick.place,
+                tick.position,
                 shorten_text(tick.text, 14),
                 size=7.5,
                 color=INK,

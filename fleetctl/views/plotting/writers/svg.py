@@ -133,7 +133,7 @@ def _locate_point(
     x: float,
     y: float,
 ) -> tuple[float, float]:
-    return _scale_x(chart.x.place(x)), _scale_y(chart.y.place(y))
+    return _scale_x(chart.x.position(x)), _scale_y(chart.y.position(y))
 
 
 def _scale_x(place: float) -> float:
@@ -156,7 +156,7 @@ def _draw_y_axis(scale: AxisScale) -> list[str]:
         )
     ]
     for tick in _shorten_ticks(scale, TICKS_Y):
-        y = _scale_y(tick.place)
+        y = _scale_y(tick.position)
         out.append(f'<path class="grid" d="M{LEFT:g} {y:.1f}H{WIDE - RIGHT:g}"/>')
         out.append(
             _format_text(
@@ -174,10 +174,10 @@ def _draw_x_axis(scale: AxisScale) -> list[str]:
     base = HIGH - BOTTOM
     out = [f'<path class="axis" d="M{LEFT:g} {base:g}H{WIDE - RIGHT:g}"/>']
     for tick in _shorten_ticks(scale, TICKS_X):
-        out.append(f'<path class="axis" d="M{_scale_x(tick.place):.1f} {base:g}v5"/>')
+        out.append(f'<path class="axis" d="M{_scale_x(tick.position):.1f} {base:g}v5"/>')
         out.append(
             _format_text(
-                _scale_x(tick.place),
+                _scale_x(tick.position),
                 base + 19,
                 tick.text,
                 "tick",
@@ -233,7 +233,7 @@ def _draw_parallel(chart: ParallelChart) -> list[str]:
         shade = "best" if row is chart.rows[0] else f"r{min(int(row.rank * SHADES), SHADES - 1)}"
         out.append(
             f'<path class="row {shade}" data-trial="{row.trial}" '
-            f'd="{_format_thread(row.places, at)}">'
+            f'd="{_format_thread(row.positions, at)}">'
             f"<title>{escape(row.label)}</title></path>"
         )
     chars = max(4, int(gap / 7.2))
@@ -269,7 +269,7 @@ def _draw_tick(
     *,
     chars: int,
 ) -> list[str]:
-    y = _scale_y(tick.place)
+    y = _scale_y(tick.position)
     text = shorten_text(tick.text, max(3, chars))
     return [
         f'<path class="axis" d="M{x - 3:.1f} {y:.1f}h6"/>',

@@ -121,7 +121,7 @@ def _wrap_text(text: str, look: TerminalStyle) -> list[str]:
 
 
 def _draw_plane(chart: PlaneChart, look: TerminalStyle) -> list[str]:
-    ticks = {_find_row(t.place, look): look.cut(t.text, 10) for t in chart.y.ticks(TICKS_Y)}
+    ticks = {_find_row(t.position, look): look.cut(t.text, 10) for t in chart.y.ticks(TICKS_Y)}
     margin = max(map(len, ticks.values()))
     canvas = look.canvas(look.columns - margin - 2)
     for n, line in enumerate(chart.lines):
@@ -129,7 +129,7 @@ def _draw_plane(chart: PlaneChart, look: TerminalStyle) -> list[str]:
 
     best, other = ("★", "•") if look.fine else (TOP.glyph, "o")
     for dot in sorted(chart.dots, key=lambda dot: dot.best):
-        x, y = canvas.at(chart.x.place(dot.x), chart.y.place(dot.y))
+        x, y = canvas.at(chart.x.position(dot.x), chart.y.position(dot.y))
         if dot.best:
             canvas.mark(x, y, best, TOP)
         else:
@@ -158,7 +158,7 @@ def _trace_line(
     for piece in line.pieces():
         before: tuple[int, int] | None = None
         for x, y in piece:
-            here = canvas.at(chart.x.place(x), chart.y.place(y))
+            here = canvas.at(chart.x.position(x), chart.y.position(y))
             if before is not None and line.step:
                 corner = (here[0], before[1])
                 canvas.line(before, corner, ink)
@@ -180,7 +180,7 @@ def _draw_x_axis(
     free = 0
     name = look.cut(x.title, columns // 2)
     for tick in x.ticks(max(2, columns // TICK_COLUMNS_X)):
-        at = round(tick.place * (columns - 1))
+        at = round(tick.position * (columns - 1))
         text = look.cut(tick.text, 12)
         start = min(max(at - len(text) // 2, 0), columns - len(text))
         line[at] = joint
@@ -241,7 +241,7 @@ def _draw_parallel(chart: ParallelChart, look: TerminalStyle) -> list[str]:
         ink = UPPER if row.rank <= GOOD else REST
         if row is chart.rows[0]:
             ink = TOP
-        _draw_thread(canvas, row.places[left:], at, ink)
+        _draw_thread(canvas, row.positions[left:], at, ink)
     for column, scale in zip(at, axes, strict=True):
         _draw_axis(canvas, column, scale, look)
 
@@ -294,7 +294,7 @@ def _draw_axis(
         canvas.mark(*_locate_cell(canvas, column, row), "│" if look.fine else "|", FRAME)
     ends = [(1.0, format_number(scale.high)), (0.0, format_number(scale.low))]
     if scale.kind == WORDS:
-        ends = [(tick.place, tick.text) for tick in scale.ticks(look.rows)]
+        ends = [(tick.position, tick.text) for tick in scale.ticks(look.rows)]
     elif scale.low == scale.high:
         ends = [(0.5, format_number(scale.low))]
     taken: set[int] = set()

@@ -37,7 +37,7 @@ assert reached.wait(300)
 from fleetctl.providers.modal.functions import plain_pickle
 thread.join()
 assert not failures, failures
-assert callable(plain_pickle.poll.aio) and sys.modules["modal"].Function
+assert callable(plain_pickle.poll_output.aio) and sys.modules["modal"].Function
 """
 
 
