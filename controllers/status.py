@@ -246,66 +246,59 @@ def _budget_status(own: BudgetAccount, before: Mapping[str, object]) -> dict[str
     }
 
 
+_PHASE_CONDITIONS = (
+    ("Complete", Phase.SUCCEEDED),
+    ("Failed", Phase.FAILED),
+    ("Suspended", Phase.SUSPENDED),
+    ("Skipped", Phase.SKIPPED),
+)
+
+
 def _build_conditions(
     plan: Plan,
     desired: DesiredObject,
     before: Mapping[str, object],
     now_s: float,
 ) -> list[dict[str, object]]:
-    """Returns Kubernetes Job's conditions, so that `wait --for=condition=Complete` works as
-    expected; if money is left, where a budget limits it; and if work spilled over to another
-    provider than the best.
+    """Returns the conditions of an object.
+
+    The first four are those of a Kubernetes Job, so that `wait --for=condition=Complete` works as
+    expected. `BudgetOK` is there where a budget limits the work, `Warning` and `SpilledOver` once
+    they have been true.
     """
     old = {
         item["type"]: item
         for item in before.get("conditions") or ()  # type: ignore[attr-defined]
         if isinstance(item, dict)
     }
-    out = []
-    for name, phase in (
-        ("Complete", Phase.SUCCEEDED),
-        ("Failed", Phase.FAILED),
-        ("Suspended", Phase.SUSPENDED),
-        ("Skipped", Phase.SKIPPED),
-    ):
-        holds = plan.phase is phase
-        if holds or name in old:
-            shown = (plan.reason, message_of(plan.message)) if holds else ("", "")
-            out.append(
-                _build_condition(
-                    name,
-                    holds,
-                    shown,
-                    old,
-                    now_s,
-                )
-            )
-    if desired.allowance.accounts:
-        over = _find_over_budget(plan, desired)
-        out.append(
-            _build_condition(
-                "BudgetOK",
-                not any(over),
-                over,
-                old,
-                now_s,
-            )
-        )
+    same = before.get("observedGeneration") == desired.generation
+    over = _find_over_budget(plan, desired) if desired.allowance.accounts else None
+    spill = _find_spill(plan, same=same, old=old)
+
+    out = _build_phase_conditions(plan, old, now_s)
+    if over is not None:
+        out.append(_build_condition("BudgetOK", not any(over), over, old, now_s))
     warning = message_of(str(plan.extra.get("warning") or ""))
-    word, _, text = warning.partition(": ")
     if warning or "Warning" in old:
-        out.append(
-            _build_condition(
-                "Warning",
-                bool(warning),
-                (word, text),
-                old,
-                now_s,
-            )
-        )
-    spill = _find_spill(plan, same=before.get("observedGeneration") == desired.generation, old=old)
+        reason, _, message = warning.partition(": ")
+        out.append(_build_condition("Warning", bool(warning), (reason, message), old, now_s))
     if any(spill) or SPILLED_OVER in old:
         out.append(_build_condition(SPILLED_OVER, any(spill), spill, old, now_s))
+    return out
+
+
+def _build_phase_conditions(
+    plan: Plan,
+    old: Mapping[object, Mapping[str, object]],
+    now_s: float,
+) -> list[dict[str, object]]:
+    """Returns the conditions of the phases that the object has or has had."""
+    out = []
+    for name, phase in _PHASE_CONDITIONS:
+        holds = plan.phase is phase
+        if holds or name in old:
+            cause = (plan.reason, message_of(plan.message)) if holds else ("", "")
+            out.append(_build_condition(name, holds, cause, old, now_s))
     return out
 
 

@@ -36,11 +36,13 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float64]
 
-VALUES_MAX = 200  # beyond them the best half of these, and others drawn
+VALUES_MAX = 200  # trials that the model is fitted to
+# Candidates of one suggestion: drawn from the whole unit cube, then AROUND each of the BEST trials
+# at each distance of NEAR, then CLOSER_TRIES around the winner at each distance of CLOSER.
 CANDIDATES = 1000
 AROUND = 100
 BEST = 3
-NEAR = (0.1, 0.02)  # of a unit cube: how far from the best points others are tried
+NEAR = (0.1, 0.02)
 CLOSER = (0.05, 0.015, 0.004)
 CLOSER_TRIES = 200
 FIT_ROUNDS = 12
@@ -66,61 +68,51 @@ def suggest_point(
     cubes = random.random((CANDIDATES, len(vary)))
     if len({it.value for it in scored}) < 2:
         return first_new(vary, fixed, cubes, taken)
-    x = np.array([features_of(vary, it.point) for it in scored])
-    model = GaussianProcess(
-        x, _standardise_values([it.value for it in scored]), _list_groups(vary), random
-    )
-    running = [features_of(vary, it.point) for it in known if it.value is None]
-    if running:
-        model.pretend(np.array(running))
-    best = np.argsort(model.mean(x))[:BEST]
-    near = [_to_cube(vary, scored[at].point) for at in best]
-    tried = [
-        cubes,
-        *(
-            _move_points(
-                vary,
-                it,
-                sd,
-                AROUND,
-                random,
-            )
-            for it in near
-            for sd in NEAR
-        ),
-    ]
-    winner, points = _best_new(
-        model,
-        vary,
-        fixed,
-        np.vstack(tried),
-        taken,
-    )
-    for sd in CLOSER:
+
+    running = [trial for trial in known if trial.value is None]
+    model = _fit_model(vary, scored, running, random)
+    near = _draw_near_best(model, vary, scored, random)
+    winner, point = _best_new(model, vary, fixed, np.vstack([cubes, *near]), taken)
+    for distance in CLOSER:
         if winner is None:
             break
-        closer = np.vstack(
-            [
-                winner[None, :],
-                _move_points(
-                    vary,
-                    winner,
-                    sd,
-                    CLOSER_TRIES,
-                    random,
-                ),
-            ]
-        )
-        winner, points = _best_new(
-            model,
-            vary,
-            fixed,
-            closer,
-            taken,
-        )
+        moved = _move_points(vary, winner, distance, CLOSER_TRIES, random)
+        winner, point = _best_new(model, vary, fixed, np.vstack([winner[None, :], moved]), taken)
     if winner is not None:
-        return points
+        return point
     return first_new(vary, fixed, cubes, taken)
+
+
+def _fit_model(
+    vary: Sequence[SearchAxis],
+    scored: Sequence[SearchTrial],
+    running: Sequence[SearchTrial],
+    random: np.random.Generator,
+) -> GaussianProcess:
+    """Returns a model of the scored trials, in which running trials have their predicted values."""
+    features = np.array([features_of(vary, it.point) for it in scored])
+    values = _standardise_values([it.value for it in scored])
+    model = GaussianProcess(features, values, _list_groups(vary), random)
+    if running:
+        model.pretend(np.array([features_of(vary, it.point) for it in running]))
+    return model
+
+
+def _draw_near_best(
+    model: GaussianProcess,
+    vary: Sequence[SearchAxis],
+    scored: Sequence[SearchTrial],
+    random: np.random.Generator,
+) -> list[Matrix]:
+    """Returns points around the trials with the BEST predicted values, some at each distance of
+    NEAR.
+    """
+    features = np.array([features_of(vary, it.point) for it in scored])
+    order = np.argsort(model.mean(features))[:BEST]
+    best = [_to_cube(vary, scored[at].point) for at in order]
+    return [
+        _move_points(vary, point, distance, AROUND, random) for point in best for distance in NEAR
+    ]
 
 
 class GaussianProcess:
@@ -287,6 +279,9 @@ def _best_new(
     cubes: Matrix,
     taken: set[str],
 ) -> tuple[Matrix | None, Point | None]:
+    """Returns, of the candidates that no trial has, the one with the greatest expected improvement:
+    in the unit cube, and as a point. (None, None) when trials have them all.
+    """
     made = [point_of(vary, fixed, cube) for cube in cubes]
     gain = model.improvement(np.array([features_of(vary, point) for point in made]))
     for at in np.argsort(-gain, kind="stable"):
@@ -299,7 +294,9 @@ def _best_new(
 
 
 def _choose_trials(trials: list[SearchTrial], random: np.random.Generator) -> list[SearchTrial]:
-    """Returns all trials, or the best ones and others."""
+    """Returns all trials up to VALUES_MAX; of more, the best half of these and others drawn at
+    random.
+    """
     if len(trials) <= VALUES_MAX:
         return trials
     order = sorted(range(len(trials)), key=lambda at: (trials[at].value or 0.0, at))

@@ -81,11 +81,10 @@ class DaytonaInterpreter(BaseInterpreter):
         default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
         async_execute: bool = True,  # noqa: ARG002 - see the docstring
     ) -> None:
-        _refuse_what_is_not_ours(
+        _refuse_arguments(
             runtime, context_paths, delete_session_on_shutdown=delete_session_on_shutdown
         )
-        if repo_ref is not None and repo_url is None:
-            raise UsageError(f"repo_ref is `{repo_ref}` and there is no repo_url")
+        repository = _parse_repository(repo_url, repo_ref)
         values, names, objects = split_secrets(secrets, None)
         options = InterpreterOptions(
             provider=chosen_provider(provider, "daytona"),
@@ -94,7 +93,7 @@ class DaytonaInterpreter(BaseInterpreter):
             execute_timeout_s=execute_timeout,
             volume=volume_name,
             mount_path=MEMORY_PATH,
-            repository=None if repo_url is None else (repo_url, repo_ref),
+            repository=repository,
             secrets=values,
             secret_names=names,
             native={"sandbox_spec": sandbox_spec, "secrets": objects or None},
@@ -113,14 +112,22 @@ class DaytonaInterpreter(BaseInterpreter):
         super().__init__(options, ExecutionProfile(default_execution_profile), sub_lm, endpoint)
 
 
-def _refuse_what_is_not_ours(
+def _parse_repository(url: str | None, ref: str | None) -> tuple[str, str | None] | None:
+    if url is not None:
+        return url, ref
+    if ref is not None:
+        raise UsageError(f"repo_ref is `{ref}` and there is no repo_url")
+    return None
+
+
+def _refuse_arguments(
     runtime: object | None,
     context_paths: Sequence[str] | None,
     *,
     delete_session_on_shutdown: bool,
 ) -> None:
-    """Refuses arguments that programs of the first interpreter of this sort may pass, and that have
-    no effect here.
+    """Refuses arguments that programs written for an earlier interpreter may pass, and that have no
+    effect here.
     """
     if runtime is not None:
         raise Refused(

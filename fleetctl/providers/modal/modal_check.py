@@ -23,67 +23,44 @@ from fleetctl.providers.modal.connection.workspace import WorkspaceMemory
 
 
 async def check_modal(home: Path, account: Account) -> list[CheckResult]:
-    """Returns the checks in order; each only when the one before is well: a later one could prove
-    little.
+    """Returns the results of the checks in order, up to the first that fails: later ones would
+    prove little.
     """
-    name = account.name
     try:
         modal_credentials.check_file()
     except Refused as error:
-        return [
-            CheckResult(
-                name,
-                "token",
-                False,
-                str(error),
-                error.hint,
-            )
-        ]
+        return [_failed(account, "token", str(error), error.hint)]
+
     try:
         version = installed_version()
-        if known := modal_credentials.may_be_there(account):
+        may_have_token = modal_credentials.may_be_there(account)
+        if may_have_token:
             await import_sdk()
     except Refused as error:
-        return [
-            CheckResult(
-                name,
-                "package",
-                False,
-                _check_package(error),
-                error.hint,
-            )
-        ]
-    beyond = f", newer than what is tested ({VERSIONS})" if is_too_new(version) else ""
-    found = [CheckResult(name, "package", True, f"modal {version}{beyond}")]
+        return [_failed(account, "package", _check_package(error), error.hint)]
+    untested = f", newer than what is tested ({VERSIONS})" if is_too_new(version) else ""
+    package = CheckResult(account.name, "package", True, f"modal {version}{untested}")
+
     try:
-        where = ""
-        if known:
+        source = ""
+        if may_have_token:
             modal_credentials.reread_profile()
-            where = modal_credentials.token_location(account)
+            source = modal_credentials.token_location(account)
     except Refused as error:
-        return [
-            *found,
-            CheckResult(
-                name,
-                "token",
-                False,
-                str(error),
-                error.hint,
-            ),
-        ]
-    if not where:
-        return [
-            *found,
-            CheckResult(
-                name,
-                "token",
-                False,
-                "there is none",
-                modal_credentials.LOG_IN,
-            ),
-        ]
-    found.append(CheckResult(name, "token", True, f"from {where}"))
-    return [*found, await _check_access(home, account)]
+        return [package, _failed(account, "token", str(error), error.hint)]
+    if not source:
+        return [package, _failed(account, "token", "there is none", modal_credentials.LOG_IN)]
+    token = CheckResult(account.name, "token", True, f"from {source}")
+    return [package, token, await _check_access(home, account)]
+
+
+def _failed(
+    account: Account,
+    check: str,
+    message: str,
+    hint: str,
+) -> CheckResult:
+    return CheckResult(account.name, check, False, message, hint)
 
 
 def _check_package(error: Refused) -> str:
