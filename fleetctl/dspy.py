@@ -22,7 +22,7 @@ class Factory:
     """What dspy calls for each interpreter that it needs, and shuts down. Any thread may call."""
 
     def __init__(self, kind: type[BaseInterpreter], options: dict[str, Any]) -> None:
-        self.execution_instructions = rlm.build_instructions(recursive=_recursive(options))
+        self.execution_instructions = rlm.build_instructions(recursive=_has_recursion(options))
         self._kind = kind
         self._options = options
 
@@ -42,5 +42,5 @@ def factory(kind: type[BaseInterpreter] = Interpreter, **options: Any) -> Factor
     return Factory(kind, options)
 
 
-def _recursive(options: dict[str, Any]) -> bool:
+def _has_recursion(options: dict[str, Any]) -> bool:
     return options.get("sub_lm") is not None and options.get("max_depth", 1) > 0

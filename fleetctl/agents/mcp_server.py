@@ -56,11 +56,11 @@ ToolContext = Any  # ServerRequestContext, whose parameters the protocol's libra
 
 def serve_agent(home: Path, limits: AgentLimits) -> int:
     """Serves until stdin ends."""
-    anyio.run(_serve, home, limits)
+    anyio.run(_serve_tools, home, limits)
     return 0
 
 
-async def _serve(home: Path, limits: AgentLimits) -> None:
+async def _serve_tools(home: Path, limits: AgentLimits) -> None:
     role = VIEWER if limits.read_only else EDITOR
     caller = Caller(getpass.getuser(), role, limits.namespace, token=TOKEN)
     async with open_api(home, caller) as api, stdio_server() as (incoming, outgoing):
@@ -198,16 +198,16 @@ class AgentServer:
             return False
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         if not modern:
-            found = await context.session.elicit_form(_phrase(params, reply), FORM)
-            return _accepts(found)
+            found = await context.session.elicit_form(_phrase_question(params, reply), FORM)
+            return _is_accepted(found)
         if params.request_state in self._questions:
             self._questions.discard(params.request_state)
-            return _accepts((params.input_responses or {}).get(CONSENT))
+            return _is_accepted((params.input_responses or {}).get(CONSENT))
         state = secrets.token_hex(16)
         self._questions.add(state)
         question = types.ElicitRequest(
             params=types.ElicitRequestFormParams(
-                message=_phrase(params, reply), requested_schema=FORM
+                message=_phrase_question(params, reply), requested_schema=FORM
             )
         )
         return types.InputRequiredResult(input_requests={CONSENT: question}, request_state=state)
@@ -258,7 +258,7 @@ def _can_ask(capabilities: types.ClientCapabilities | None) -> bool:
     return found is not None and (found.form is not None or found.url is None)
 
 
-def _accepts(answer: object) -> bool:
+def _is_accepted(answer: object) -> bool:
     return (
         isinstance(answer, types.ElicitResult)
         and answer.action == "accept"
@@ -266,7 +266,7 @@ def _accepts(answer: object) -> bool:
     )
 
 
-def _phrase(params: types.CallToolRequestParams, reply: ApiReply) -> str:
+def _phrase_question(params: types.CallToolRequestParams, reply: ApiReply) -> str:
     return "\n".join((f"The agent calls `{params.name}`:", *reply.losses, "Go on?"))
 
 

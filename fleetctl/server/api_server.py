@@ -52,7 +52,7 @@ def serve_api(
             hint="--tls-cert FILE --tls-key FILE, or --behind-proxy where a proxy does TLS",
         )
     raise_file_limit()
-    listener = _listen(host, port)
+    listener = _bind_socket(host, port)
     listens = listens._replace(port=listener.getsockname()[1])
     config = uvicorn.Config(
         make_app(home, listens, page_routes()),
@@ -90,7 +90,7 @@ class _AnnouncedServer(uvicorn.Server):
         self._announce()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _bind_socket(host: str, port: int) -> socket.socket:
     """Returns a bound socket. Raises UsageError and FleetctlError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(

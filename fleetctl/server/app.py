@@ -66,10 +66,10 @@ def make_app(
             parts.readers.close()
 
     app = Starlette(
-        routes=[*(_mount(it, parts) for it in ROUTES), *pages],
+        routes=[*(_mount_route(it, parts) for it in ROUTES), *pages],
         lifespan=live,
         middleware=[Middleware(RequestGuard, listens=listens)],
-        exception_handlers={404: _missing, 405: _missing},
+        exception_handlers={404: _answer_missing, 405: _answer_missing},
     )
     app.state.parts = parts
     app.state.openapi = cache(partial(build_openapi, ROUTES))
@@ -89,10 +89,10 @@ async def find_caller(request: Request) -> Caller:
     )
 
 
-def _mount(route: ApiRoute, parts: ServerParts) -> Route:
+def _mount_route(route: ApiRoute, parts: ServerParts) -> Route:
     async def answer(request: Request) -> Response:
         began_s = time.monotonic()
-        response = await _answer(route, request, parts)
+        response = await _handle_request(route, request, parts)
         took_s = time.monotonic() - began_s
         parts.metrics.note_http(route.whole_path, route.method, response.status_code, took_s)
         return response
@@ -100,7 +100,7 @@ def _mount(route: ApiRoute, parts: ServerParts) -> Route:
     return Route(route.whole_path, answer, methods=[route.method])
 
 
-async def _answer(
+async def _handle_request(
     route: ApiRoute,
     request: Request,
     parts: ServerParts,
@@ -130,7 +130,7 @@ def check_page_token(request: Request) -> None:
         raise HttpError(403, "the header X-CSRF-Token is missing or wrong")
 
 
-async def _missing(request: Request, error: Exception) -> Response:
+async def _answer_missing(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     message = f"there is no `{request.method} {request.url.path[:200]}`"
     hint = "/api/v1/openapi.json lists what there is"

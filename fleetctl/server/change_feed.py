@@ -122,7 +122,7 @@ class ChangeFeed:
                 if self._kept and self._kept[0].number > at + 1:
                     at = self._number
                     yield self.cursor, None
-                fresh = _after(self._kept, at)
+                fresh = _changes_after(self._kept, at)
                 at = self._number
                 for change in fresh:
                     if takes(change):
@@ -147,7 +147,7 @@ class ChangeFeed:
         return int(number)
 
 
-def _after(kept: deque[ObjectChange], at: int) -> list[ObjectChange]:
+def _changes_after(kept: deque[ObjectChange], at: int) -> list[ObjectChange]:
     """Returns the changes with a higher number; looks at these alone."""
     found = []
     for change in reversed(kept):

@@ -59,11 +59,13 @@ async def apply_manifests(call: ApiCall) -> Response:
         **({"namespace": namespace} if namespace else {}),
     }
     env = message.pop("env", None)
-    reply = await _send(call, message)
+    reply = await _send_message(call, message)
     names = reply.get("needEnv")
     if isinstance(names, list):
         if not isinstance(env, dict):
-            return await _answer(call, "apply", {**reply, "code": 3}, namespace, record=False)
+            return await _build_response(
+                call, "apply", {**reply, "code": 3}, namespace, record=False
+            )
         missing = [str(name) for name in names if name not in env]
         if missing and not call.caller.may(ADMIN):
             # The controller would take them from its own environment, which is not this user's.
@@ -72,8 +74,8 @@ async def apply_manifests(call: ApiCall) -> Response:
                 f"`{call.caller.user}` does not say what {', '.join(missing[:5])} is",
                 hint="set the variable in your own shell; the server's own are for its admins",
             )
-        reply = await _send(call, {**message, "env": env})
-    return await _answer(call, "apply", reply, namespace, record=not message.get("dryRun"))
+        reply = await _send_message(call, {**message, "env": env})
+    return await _build_response(call, "apply", reply, namespace, record=not message.get("dryRun"))
 
 
 async def plan_manifests(call: ApiCall) -> Response | Mapping[str, object]:
@@ -146,8 +148,8 @@ def make_verb(
             message.setdefault("request", secrets.token_hex(8))
         if verb == "delete" and not body.get("yes"):
             await _check_deletion(call, keys, orphans=body.get("cascade") == "orphan")
-        reply = await _send(call, message)
-        return await _answer(call, verb, reply, keys=keys)
+        reply = await _send_message(call, message)
+        return await _build_response(call, verb, reply, keys=keys)
 
     handle.__doc__ = f"Handles `{verb}`."
     return handle
@@ -174,7 +176,7 @@ async def set_fields(call: ApiCall) -> Response:
     }
     if "override" in message:
         call.caller.require(ADMIN)
-    return await _answer(call, "set", await _send(call, message), keys=[key])
+    return await _build_response(call, "set", await _send_message(call, message), keys=[key])
 
 
 async def create_from(call: ApiCall) -> Response:
@@ -187,7 +189,9 @@ async def create_from(call: ApiCall) -> Response:
         "kind": kind_of(str(body.get("kind") or "")).name,
         "name": str(body.get("name") or ""),
     }
-    return await _answer(call, "create", await _send(call, message), keys=[schedule])
+    return await _build_response(
+        call, "create", await _send_message(call, message), keys=[schedule]
+    )
 
 
 def keys_of(call: ApiCall, body: Mapping[str, Any]) -> list[str]:
@@ -233,7 +237,7 @@ async def _check_deletion(
         raise NeedsConsent(lost, hint="add `yes` to delete it all the same")
 
 
-async def _send(call: ApiCall, message: Mapping[str, object]) -> dict[str, object]:
+async def _send_message(call: ApiCall, message: Mapping[str, object]) -> dict[str, object]:
     actor = {
         "user": call.caller.user,
         "role": call.caller.role,
@@ -245,7 +249,7 @@ async def _send(call: ApiCall, message: Mapping[str, object]) -> dict[str, objec
         return await asyncio.to_thread(request_or_start, call.parts.home, whole)
 
 
-async def _answer(
+async def _build_response(
     call: ApiCall,
     verb: str,
     reply: Mapping[str, object],

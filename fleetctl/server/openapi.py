@@ -27,7 +27,7 @@ def build_openapi(routes: Iterable[ApiRoute]) -> dict[str, Any]:
     """Returns the document, of OpenAPI 3.1."""
     paths: dict[str, Any] = {}
     for route in routes:
-        paths.setdefault(route.whole_path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.whole_path, {})[route.method.lower()] = _describe_operation(route)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -44,7 +44,7 @@ def build_openapi(routes: Iterable[ApiRoute]) -> dict[str, Any]:
     }
 
 
-def _operation(route: ApiRoute) -> dict[str, Any]:
+def _describe_operation(route: ApiRoute) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": operation_id(route),
         "summary": route.summary,

@@ -78,12 +78,12 @@ async def list_plots(call: ApiCall) -> Mapping[str, object]:
     def read(reading: StoreReading) -> Mapping[str, object]:
         seen = find_working(call, reading)
         charts = gather_charts([seen], ChartRequest((), (), None, "step"), reading)
-        return {"items": [_drawing(chart) for chart in charts]}
+        return {"items": [_draw_chart(chart) for chart in charts]}
 
     return await call.parts.readers.read(read)
 
 
-def _drawing(chart: Chart) -> Mapping[str, object]:
+def _draw_chart(chart: Chart) -> Mapping[str, object]:
     if isinstance(chart, EmptyChart):
         return {"title": chart.title, "note": chart.why, "svg": ""}
     return {"title": chart.title, "note": chart.note, "svg": chart_file(chart)}

@@ -40,13 +40,13 @@ def page_routes() -> list[BaseRoute]:
     files = {path.name: _read_file(path) for path in ROOT.iterdir() if path.suffix in TYPES}
 
     async def show_view(request: Request) -> Response:
-        return _answer(request, files[DOCUMENT])
+        return _serve_file(request, files[DOCUMENT])
 
     async def show_file(request: Request) -> Response:
         found = files.get(request.path_params["name"])
         if found is None:
             return Response("there is no such file\n", 404, media_type="text/plain")
-        return _answer(request, found)
+        return _serve_file(request, found)
 
     views = [Route(path, show_view, methods=["GET"]) for path in VIEWS]
     return [*views, Route("/static/{name}", show_file, methods=["GET"])]
@@ -57,7 +57,7 @@ def _read_file(path: Path) -> PageFile:
     return PageFile(content, TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
-def _answer(request: Request, file: PageFile) -> Response:
+def _serve_file(request: Request, file: PageFile) -> Response:
     headers = {"etag": file.etag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)

@@ -170,7 +170,7 @@ async def list_tasks(call: ApiCall) -> Mapping[str, object]:
         if index:
             one = call.number("index", 0, most=10**9)
             found = list(reading.attempts(seen, index=one))
-            return _page([task_document(it, seen, now_s) for it in found], "")
+            return _build_page([task_document(it, seen, now_s) for it in found], "")
         tasks = reading.tasks(seen, begin=begin)
         if call.flag("queued"):
             every = reading.with_files(with_queued(reading.tasks(seen), seen), seen)
@@ -179,7 +179,7 @@ async def list_tasks(call: ApiCall) -> Mapping[str, object]:
         page = list(islice(chosen, limit + 1))
         more = str(page[limit].run.index) if len(page) > limit else ""
         items = [task_document(it, seen, now_s) for it in page[:limit]]
-        return _page(items, more, counts=_task_counts(seen))
+        return _build_page(items, more, counts=_task_counts(seen))
 
     return await call.parts.readers.read(read)
 
@@ -202,7 +202,7 @@ async def list_results(call: ApiCall) -> Mapping[str, object]:
         rows: Iterator[dict[str, Any]] = result_rows(seen, reading, begin=begin)
         page = list(islice((it for it in rows if not phases or it["state"] in phases), limit + 1))
         more = str(page[limit]["index"]) if len(page) > limit else ""
-        return _page(page[:limit], more)
+        return _build_page(page[:limit], more)
 
     return await call.parts.readers.read(read)
 
@@ -213,7 +213,7 @@ async def list_events(call: ApiCall) -> Mapping[str, object]:
 
     def read(reading: StoreReading) -> Mapping[str, object]:
         found = reading.events(find_object(call, reading))
-        return _page([event_document(it) for it in found[-limit:]], "")
+        return _build_page([event_document(it) for it in found[-limit:]], "")
 
     return await call.parts.readers.read(read)
 
@@ -225,12 +225,12 @@ async def list_all_events(call: ApiCall) -> Mapping[str, object]:
 
     def read(reading: StoreReading) -> Mapping[str, object]:
         found = reading.events(namespace=within[0] if within else None)
-        return _page([event_document(it) for it in found[-limit:]], "")
+        return _build_page([event_document(it) for it in found[-limit:]], "")
 
     return await call.parts.readers.read(read)
 
 
-def _page(
+def _build_page(
     items: list[Any],
     more: str,
     *,

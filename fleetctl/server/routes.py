@@ -57,7 +57,7 @@ LOGS = (
 )
 
 
-def _body(
+def _body_schema(
     properties: Mapping[str, object],
     *required: str,
 ) -> Mapping[str, object]:
@@ -69,7 +69,7 @@ MANIFESTS = {
     "documents": {
         "type": "array",
         "description": "Instead of `manifest`: texts with their names.",
-        "items": _body({"path": STRING, "text": STRING, "role": STRING}, "text"),
+        "items": _body_schema({"path": STRING, "text": STRING, "role": STRING}, "text"),
     },
     "namespace": {"type": "string", "description": "The namespace of manifests that name none."},
     "applyset": STRING,
@@ -133,7 +133,7 @@ async def list_or_watch_all(call: ApiCall) -> Response | Mapping[str, object]:
     return await reads.list_all(call)
 
 
-def _verb(
+def _verb_route(
     verb: str,
     summary: str,
     body: Mapping[str, object],
@@ -144,7 +144,9 @@ def _verb(
     """Returns the route of a verb on objects. sends: the controller's word for it."""
     fields = [name for name in body if name not in ("keys", "namespace")]
     handler = changes.make_verb(sends or verb, fields, fixed)
-    return ApiRoute("POST", verb, handler, summary, EDITOR, body=_body(body, "keys", *required))
+    return ApiRoute(
+        "POST", verb, handler, summary, EDITOR, body=_body_schema(body, "keys", *required)
+    )
 
 
 EACH = {"each": True}  # a refused object leaves the others their turn
@@ -233,27 +235,29 @@ ROUTES = (
     ApiRoute(
         "POST", "plan", changes.plan_manifests,
         "What an apply would do, where, and what it would cost. Changes nothing.", VIEWER,
-        body=_body(PLAN),
+        body=_body_schema(PLAN),
     ),
     ApiRoute(
         "POST", "apply", changes.apply_manifests, "Makes the world look like these manifests.",
-        EDITOR, body=_body(APPLY),
+        EDITOR, body=_body_schema(APPLY),
     ),
-    _verb("suspend", "Stops work, and starts none until resumed.", OBJECTS, fixed=EACH),
-    _verb("resume", "Lets suspended work go on.", OBJECTS, fixed=EACH),
-    _verb("retry", "Lets tasks that ended run again.", RETRY, "which"),
-    _verb(
+    _verb_route("suspend", "Stops work, and starts none until resumed.", OBJECTS, fixed=EACH),
+    _verb_route("resume", "Lets suspended work go on.", OBJECTS, fixed=EACH),
+    _verb_route("retry", "Lets tasks that ended run again.", RETRY, "which"),
+    _verb_route(
         "rerun", "Runs all tasks again, whatever is known.", OBJECTS, sends="retry",
         fixed={"which": "rerun"},
     ),
-    _verb(
+    _verb_route(
         "delete", "Stops the work of objects and removes them.",
         {**OBJECTS, "yes": BOOLEAN, "cascade": {"enum": ["foreground", "orphan"]}}, fixed=EACH,
     ),
-    _verb("reconcile", "Makes Sources read their repositories now.", {**OBJECTS, "yes": BOOLEAN}),
+    _verb_route(
+        "reconcile", "Makes Sources read their repositories now.", {**OBJECTS, "yes": BOOLEAN},
+    ),
     ApiRoute(
         "POST", "create", changes.create_from, "Makes now what a schedule makes.", EDITOR,
-        body=_body(
+        body=_body_schema(
             {"from": STRING, "kind": STRING, "name": STRING, "namespace": STRING}, "from", "kind"
         ),
     ),
@@ -262,7 +266,7 @@ ROUTES = (
         "Rows of a SELECT over the views of `fleetctl query`, a JSON list a line; the first line"
         " has the columns. Of the caller's namespace alone.",
         VIEWER,
-        body=_body(
+        body=_body_schema(
             {"sql": STRING, "parameters": {"type": "array"},
              "timeoutSeconds": {"type": "number", "maximum": rows.SQL_WAIT_S}},
             "sql",
@@ -272,7 +276,7 @@ ROUTES = (
     ApiRoute(
         "POST", "scale", changes.set_fields, "Lets more or fewer tasks run at the same time.",
         EDITOR,
-        body=_body(
+        body=_body_schema(
             {"key": STRING, "parallelism": {"type": "integer", "minimum": 0}, "rollout": STRING,
              "yes": BOOLEAN, "override": BOOLEAN},
             "key", "parallelism",
@@ -280,7 +284,7 @@ ROUTES = (
     ),
     ApiRoute(
         "POST", "set", changes.set_fields, "Changes fields of a stored object.", EDITOR,
-        body=_body(
+        body=_body_schema(
             {"key": STRING, "fields": {"type": "array", "items": STRING},
              "labels": {"type": "object"}, "annotations": {"type": "object"},
              "spec": {"type": "object"}, "generation": {"type": "integer"},

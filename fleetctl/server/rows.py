@@ -146,14 +146,14 @@ async def read_rows(call: ApiCall) -> Response:
         query.check(call.caller, reader, given)
         found = getattr(reader, name)(**given)
         spool: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115
-        for row in _each(found):
+        for row in _iterate_rows(found):
             if query.own(call.caller, reader, row):
                 spool.write(json.dumps(row, separators=(",", ":"), default=list).encode() + b"\n")
         spool.seek(0)
         return spool
 
     spool = await call.parts.readers.read(read)
-    return StreamingResponse(_pieces(spool), media_type="application/x-ndjson")
+    return StreamingResponse(_read_pieces(spool), media_type="application/x-ndjson")
 
 
 def _parse_arguments(name: str, text: str) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _parse_arguments(name: str, text: str) -> dict[str, Any]:
     return found
 
 
-def _each(found: object) -> Iterator[Row]:
+def _iterate_rows(found: object) -> Iterator[Row]:
     """Yields the rows of any query: of one that has a single row or none, of a set, of a
     mapping."""
     if found is None:
@@ -209,7 +209,7 @@ async def run_query(call: ApiCall) -> Response:
         return spool
 
     spool = await call.parts.readers.query(read)
-    return StreamingResponse(_pieces(spool), media_type="application/x-ndjson")
+    return StreamingResponse(_read_pieces(spool), media_type="application/x-ndjson")
 
 
 def _encode_blob(value: object) -> object:
@@ -217,7 +217,7 @@ def _encode_blob(value: object) -> object:
     return {"base64": base64.b64encode(value).decode()}
 
 
-async def _pieces(spool: SpooledTemporaryFile[bytes]) -> AsyncIterator[bytes]:
+async def _read_pieces(spool: SpooledTemporaryFile[bytes]) -> AsyncIterator[bytes]:
     with spool:
         while data := spool.read(PIECE_BYTES):
             yield data

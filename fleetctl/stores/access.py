@@ -95,7 +95,7 @@ class AccessStore:
             database.execute(
                 f"INSERT INTO tokens ({_COLUMNS}, digest)"  # noqa: S608 - our own columns
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*row, _digest(secret)),
+                (*row, _digest_secret(secret)),
             )
         return row, f"{PREFIX}_{row.id}_{secret}"
 
@@ -125,7 +125,7 @@ class AccessStore:
         query = f"SELECT {_COLUMNS}, digest FROM tokens WHERE id = ?"  # noqa: S608
         for *columns, digest in self._read(query, (token_id,)):
             row = TokenRow._make(columns)
-            if hmac.compare_digest(digest, _digest(secret)) and row.holds(now_s):
+            if hmac.compare_digest(digest, _digest_secret(secret)) and row.holds(now_s):
                 self._note_use(row, now_s)
                 return row
         return None
@@ -227,7 +227,7 @@ def read_table_statements() -> list[str]:
     ]
 
 
-def _digest(secret: str) -> str:
+def _digest_secret(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
 
 

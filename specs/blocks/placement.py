@@ -81,7 +81,7 @@ class PlacementSpec(Spec):
     @property
     def candidates(self) -> tuple[PlacementCandidate, ...]:
         """Returns the providers in the order to try them; never empty."""
-        return self.ordered or self.any_of or _only(self.provider or DEFAULT_PROVIDER)
+        return self.ordered or self.any_of or _single_candidate(self.provider or DEFAULT_PROVIDER)
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> PlacementSpec:
@@ -95,5 +95,5 @@ class PlacementSpec(Spec):
 
 # Read several times in each pass, and frozen.
 @lru_cache(maxsize=256)
-def _only(provider: str) -> tuple[PlacementCandidate]:
+def _single_candidate(provider: str) -> tuple[PlacementCandidate]:
     return (PlacementCandidate(provider=provider),)

@@ -78,7 +78,7 @@ def run(args: Namespace, screen: Screen) -> int:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    digests = {name: _digest(data) for name, data in made.items()}
+    digests = {name: _digest_file(data) for name, data in made.items()}
     record.write_text(json.dumps({"version": VERSION, "files": digests}, indent=1), "utf-8")
     was = f", before {escape_line(old[0])}" if old[0] else ""
     screen.data(f"{escape_line(str(folder))} written, version {VERSION}{was}")
@@ -153,7 +153,7 @@ def _refuse_edited(
         if not path.exists():
             continue
         there = path.read_bytes()
-        if _digest(there) != digests.get(name) and there != made.get(name):
+        if _digest_file(there) != digests.get(name) and there != made.get(name):
             edited.append(name)
     if edited:
         raise Refused(
@@ -162,5 +162,5 @@ def _refuse_edited(
         )
 
 
-def _digest(data: bytes) -> str:
+def _digest_file(data: bytes) -> str:
     return sha256(data).hexdigest()

@@ -79,7 +79,7 @@ class ApiClient:
         """Returns the body of the answer, also of a refusing one. Raises for one that is no
         reply of a controller."""
         status, _, body = self._exchange("POST", f"{API}/{verb}", json.dumps(message).encode())
-        reply = _parse(body)
+        reply = _parse_object(body)
         if not isinstance(reply.get("code"), int):
             raise _error_of(status, body)
         return reply
@@ -146,7 +146,7 @@ class ApiClient:
             self._connection = None
 
 
-def _parse(body: bytes) -> dict[str, object]:
+def _parse_object(body: bytes) -> dict[str, object]:
     try:
         found = json.loads(body)
     except ValueError:
@@ -156,7 +156,7 @@ def _parse(body: bytes) -> dict[str, object]:
 
 def _error_of(status: int, body: bytes) -> FleetctlError:
     """Returns the error that an answer is."""
-    reply = _parse(body)
+    reply = _parse_object(body)
     errors = reply.get("errors")
     if not isinstance(errors, list):
         return FleetctlError(
@@ -168,50 +168,52 @@ def _error_of(status: int, body: bytes) -> FleetctlError:
     return sort("\nerror: ".join(map(str, errors)), hint=str(reply.get("hint") or ""))
 
 
-def _one(found: Iterator[Any]) -> Any:
+def _take_first(found: Iterator[Any]) -> Any:
     return next(found, None)
 
 
 def _task_row(values: list[Any]) -> TaskRow:
     run, attempts, result, older = values[:4]
-    return TaskRow(_row(RunRow, run), attempts, result, tuple(_row(RunRow, it) for it in older))
+    return TaskRow(
+        _build_row(RunRow, run), attempts, result, tuple(_build_row(RunRow, it) for it in older)
+    )
 
 
-def _row(sort: Any, values: list[Any]) -> Any:
+def _build_row(sort: Any, values: list[Any]) -> Any:
     """Returns a row of a server that may be newer: its further fields are left out."""
     return sort(*values[: len(sort._fields)])
 
 
-def _as(sort: Any) -> Callable[[Any], Any]:
-    return partial(_row, sort)
+def _row_builder(sort: Any) -> Callable[[Any], Any]:
+    return partial(_build_row, sort)
 
 
 # By method of the Reader: each row of the answer, and all together.
 _SHAPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Iterator[Any]], Any]]] = {
-    "resources": (_as(ResourceRow), list),
-    "resource": (_as(ResourceRow), _one),
-    "resource_of": (_as(ResourceRow), _one),
+    "resources": (_row_builder(ResourceRow), list),
+    "resource": (_row_builder(ResourceRow), _take_first),
+    "resource_of": (_row_builder(ResourceRow), _take_first),
     "names": (str, list),
     "object_keys": (tuple, iter),
     "all_keys": (tuple, iter),
     "gone": (tuple, iter),
     "namespaces": (tuple, iter),
-    "runs": (_as(RunRow), iter),
+    "runs": (_row_builder(RunRow), iter),
     "tasks": (_task_row, iter),
-    "run": (_as(RunRow), _one),
-    "owner_of": (str, _one),
-    "metrics": (_as(MetricRow), iter),
-    "checkpoints": (_as(CheckpointRow), iter),
+    "run": (_row_builder(RunRow), _take_first),
+    "owner_of": (str, _take_first),
+    "metrics": (_row_builder(MetricRow), iter),
+    "checkpoints": (_row_builder(CheckpointRow), iter),
     "resumed_steps": (int, set),
-    "metric_ends": (_as(MetricEnd), list),
+    "metric_ends": (_row_builder(MetricEnd), list),
     "metric_names": (str, list),
     "points": (tuple, iter),
     "live_runs": (tuple, dict),
-    "live_prices": (_as(LiveRunPrices), _one),
+    "live_prices": (_row_builder(LiveRunPrices), _take_first),
     "durations": (float, list),
     "durations_in_queue": (float, list),
-    "events": (_as(EventLine), list),
-    "notices": (_as(NoticeRow), list),
+    "events": (_row_builder(EventLine), list),
+    "notices": (_row_builder(NoticeRow), list),
 }
 
 
@@ -321,7 +323,7 @@ class ServerFleet:
         verb = str(message.get("verb"))
         if verb == "ping":
             _, body = self.client.get("whoami")
-            return {**_parse(body), "ok": True, "ready": True, "pid": 0}
+            return {**_parse_object(body), "ok": True, "ready": True, "pid": 0}
         fields = {name: value for name, value in message.items() if name != "verb"}
         if verb == "retry" and fields.get("which") == "rerun":
             return self.client.post("rerun", fields)

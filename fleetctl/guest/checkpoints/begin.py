@@ -46,7 +46,7 @@ def begin(
     if "resumed" in order:
         resumed = order["resumed"]
     else:
-        restore = _restorer(order, root, {**variables, **added}, tell)
+        restore = _build_restorer(order, root, {**variables, **added}, tell)
         resumed = _looked_for(
             asked,
             root,
@@ -61,7 +61,7 @@ def begin(
     return added, with_path(asked["args"], path)
 
 
-def _restorer(
+def _build_restorer(
     order: Mapping[str, Any],
     root: str,
     variables: Mapping[str, str],

@@ -108,7 +108,7 @@ class Format:
             match = self.match(name)
             if match is None or (size == DIRECTORY) is not self.directory:
                 continue
-            step = _step(view, name, match)
+            step = _parse_step(view, name, match)
             problem = self.judge(view, name)
             if self.tracker and not problem and (newest is None or (step or 0) > newest):
                 problem = f"`{self.tracker}` does not name it yet"
@@ -161,14 +161,14 @@ def unknown(view: View) -> list[str]:
 # -- when one is complete: "" or what is missing ---------------------------------------------------
 
 
-def _huggingface(view: View, name: str) -> str:
+def _check_huggingface(view: View, name: str) -> str:
     inside = view.names(name)
     if "checkpoint-is-incomplete.txt" in inside:
         return "its own marker says that it is incomplete"
-    return _json(view, name, "trainer_state.json", inside)
+    return _check_json(view, name, "trainer_state.json", inside)
 
 
-def _lightning(view: View, name: str) -> str:
+def _check_lightning(view: View, name: str) -> str:
     """Checks the record that ends a zip: it names its directory, which lies just before it."""
     size = view.size(name)
     if size < ZIP_END_BYTES:
@@ -188,13 +188,13 @@ def _lightning(view: View, name: str) -> str:
     return "it ends too soon"
 
 
-def _dcp(view: View, name: str) -> str:
+def _check_dcp(view: View, name: str) -> str:
     if ".metadata" in view.names(name):
         return ""
     return "`.metadata` is missing"
 
 
-def _orbax(view: View, name: str) -> str:
+def _check_orbax(view: View, name: str) -> str:
     if not name.isdigit():
         return "it was never renamed to its step"
     inside = view.names(name)
@@ -204,13 +204,13 @@ def _orbax(view: View, name: str) -> str:
     return f"`{marks[1]}` is missing"
 
 
-def _there(view: View, name: str) -> str:
+def _check_not_empty(view: View, name: str) -> str:
     if view.names(name):
         return ""
     return "it is empty"
 
 
-def _skyrl(view: View, name: str) -> str:
+def _check_skyrl(view: View, name: str) -> str:
     inside = view.names(name)
     missing = [one for one in ("trainer_state.pt", "data.pt") if one not in inside]
     if missing:
@@ -225,9 +225,9 @@ def _ray_train(view: View, name: str) -> str:
     return f"`{RAY_SNAPSHOT}` does not name it yet"
 
 
-def _fleetctl(view: View, name: str) -> str:
+def _check_fleetctl(view: View, name: str) -> str:
     """Checks that all files of the marker exist with their sizes."""
-    problem = _json(view, name, MARKER, view.names(name))
+    problem = _check_json(view, name, MARKER, view.names(name))
     if problem:
         return problem
     files = marked_files(view, name)
@@ -266,7 +266,7 @@ def damaged(
     return ""
 
 
-def _json(
+def _check_json(
     view: View,
     name: str,
     file: str,
@@ -283,7 +283,7 @@ def _json(
     return f"`{file}` is not whole"
 
 
-def _step(
+def _parse_step(
     view: View,
     name: str,
     match: re.Match[str],
@@ -310,31 +310,31 @@ def _pickled_step(head: bytes) -> Optional[int]:
 
 RAY_SNAPSHOT = "checkpoint_manager_snapshot.json"
 FORMATS = (
-    Format("huggingface", r"checkpoint-(\d{1,15})", _huggingface),
+    Format("huggingface", r"checkpoint-(\d{1,15})", _check_huggingface),
     Format(
         "lightning",
         r"(?:.*\bstep=(\d{1,15}).*|[^.].*)\.ckpt",
-        _lightning,
+        _check_lightning,
         directory=False,
         copy="last.ckpt",
     ),
-    Format("dcp", r"step-(\d{1,15})", _dcp),
-    Format("orbax", r"(\d{1,15})(?:\.orbax-checkpoint-tmp.*)?", _orbax),
+    Format("dcp", r"step-(\d{1,15})", _check_dcp),
+    Format("orbax", r"(\d{1,15})(?:\.orbax-checkpoint-tmp.*)?", _check_orbax),
     Format(
         "deepspeed",
         r"global_step(\d{1,15})",
-        _there,
+        _check_not_empty,
         tracker="latest",
         tracked="{name}",
     ),
     Format(
         "megatron",
         r"(?:iter|global_step)_(\d{1,15})",
-        _there,
+        _check_not_empty,
         tracker="latest_checkpointed_iteration.txt",
     ),
-    Format("skyrl", r"global_step_(\d{1,15})", _skyrl, tracker="latest_ckpt_global_step.txt"),
+    Format("skyrl", r"global_step_(\d{1,15})", _check_skyrl, tracker="latest_ckpt_global_step.txt"),
     Format("ray-train", r"checkpoint_([\d_.-]{1,40})", _ray_train),
-    Format("fleetctl", r"step-(\d{1,15})", _fleetctl),
+    Format("fleetctl", r"step-(\d{1,15})", _check_fleetctl),
 )
 FORMAT_NAMES = tuple(one.name for one in FORMATS)

@@ -33,7 +33,7 @@ class Notebook:
     def save(self, disk: Disk) -> None:
         """Writes the file. When the disk refuses, later attempts move no checkpoint for it."""
         if not self.writing and not self.moved:
-            _forget(disk)
+            _remove_file(disk)
             return
         text = compact(
             {
@@ -44,7 +44,7 @@ class Notebook:
             }
         )
         try:
-            _write(disk.path, (text + "\n").encode())
+            _overwrite_file(disk.path, (text + "\n").encode())
         except OSError:
             return
 
@@ -55,13 +55,13 @@ def notebook_of(disk: Disk, owner: str) -> Notebook:
     # A link could lead to another owner's file.
     data = None if os.path.islink(disk.at(NAME)) else disk.text(NAME)
     try:
-        _fill(made, parse((data or b"").decode()))
+        _fill_notebook(made, parse((data or b"").decode()))
     except (ValueError, TypeError, KeyError, RecursionError):
         return Notebook(owner)
     return made
 
 
-def _fill(made: Notebook, found: Any) -> None:
+def _fill_notebook(made: Notebook, found: Any) -> None:
     """Copies the lists. Raises ValueError, TypeError or KeyError for malformed ones."""
     if not made.owner or found["owner"] != made.owner:
         return
@@ -69,14 +69,14 @@ def _fill(made: Notebook, found: Any) -> None:
     made.moved = [str(one) for one in found["moved"]]
 
 
-def _forget(disk: Disk) -> None:
+def _remove_file(disk: Disk) -> None:
     try:
         os.unlink(disk.at(NAME))
     except OSError:
         return
 
 
-def _write(directory: str, data: bytes) -> None:
+def _overwrite_file(directory: str, data: bytes) -> None:
     """Overwrites the file itself, which volumes without rename allow, too; raises OSError."""
     top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

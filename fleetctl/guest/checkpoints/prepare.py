@@ -91,7 +91,7 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
         return beginning
     notebook = notebook_of(disk, asked["owner"])
     found = kind.find(disk)
-    _check(kind, disk, found, whole=asked["verify"] == "Full")
+    _check_found(kind, disk, found, whole=asked["verify"] == "Full")
     choice = choose(
         found,
         wanted,
@@ -123,7 +123,7 @@ def _make_way(
     moved = []
     later = f"it is newer than step {resumed.step}" if resumed else "nothing is gone on from"
     for one, prefix in (*((it, BACK) for it in choice.back), *((it, ASIDE) for it in choice.aside)):
-        target, what = _move(disk, one.name, prefix)
+        target, what = _move_aside(disk, one.name, prefix)
         remarks.append(f"checkpoint `{one.name}` {what}: {one.problem or later}")
         if target:
             moved.append(one)
@@ -132,7 +132,7 @@ def _make_way(
     if kind.tracker:
         remarks += _set_back(kind, disk, resumed, moved)
     if resumed is not None and any(one.name == kind.copy for one in moved):
-        remarks += _copied(disk, resumed.name, kind.copy)
+        remarks += _copy_newest(disk, resumed.name, kind.copy)
     return remarks
 
 
@@ -182,7 +182,7 @@ def step_of(resume: str) -> Optional[int]:
     return None
 
 
-def _check(
+def _check_found(
     kind: Format,
     disk: Disk,
     found: list[Found],
@@ -199,13 +199,13 @@ def _check(
                 return
 
 
-def _move(
+def _move_aside(
     disk: Disk,
     name: str,
     prefix: str,
 ) -> tuple[str, str]:
     """Returns (its new path, or "", a sentence for the user). Volumes without rename keep it."""
-    target = _free(disk, prefix + name)
+    target = _free_name(disk, prefix + name)
     try:
         os.rename(disk.at(name), disk.at(target))
     except OSError as error:
@@ -213,7 +213,7 @@ def _move(
     return target, f"was moved aside as `{target}`"
 
 
-def _free(disk: Disk, name: str) -> str:
+def _free_name(disk: Disk, name: str) -> str:
     """Returns the name, with a number where an entry of an earlier attempt has it."""
     names = disk.names()
     number = 1
@@ -227,19 +227,19 @@ def _free(disk: Disk, name: str) -> str:
 def remove(disk: Disk, name: str) -> None:
     """Removes a file, or a directory with all its entries. Entries that cannot be removed stay."""
     if disk.names().get(name, 0) != DIRECTORY or os.path.islink(disk.at(name)):
-        _unlink(disk.at(name))
+        _remove_entry(disk.at(name))
         return
     for mark in MARKS:  # first, so that a half-removed checkpoint looks incomplete
-        _unlink(disk.at(f"{name}/{mark}"))
+        _remove_entry(disk.at(f"{name}/{mark}"))
     for directory, names, files in os.walk(disk.at(name), topdown=False):
         for one in files:
-            _unlink(os.path.join(directory, one))
+            _remove_entry(os.path.join(directory, one))
         for one in names:
-            _unlink(os.path.join(directory, one))
-    _unlink(disk.at(name))
+            _remove_entry(os.path.join(directory, one))
+    _remove_entry(disk.at(name))
 
 
-def _unlink(path: str) -> None:
+def _remove_entry(path: str) -> None:
     try:
         if os.path.isdir(path) and not os.path.islink(path):
             os.rmdir(path)
@@ -249,7 +249,7 @@ def _unlink(path: str) -> None:
         return
 
 
-def _copied(
+def _copy_newest(
     disk: Disk,
     name: str,
     copy: str,
@@ -284,10 +284,10 @@ def _set_back(
     if all(one.step != now for one in moved) and not (resumed is not None and hollow):
         return []
     if resumed is None:
-        _, what = _move(disk, kind.tracker, BACK)
+        _, what = _move_aside(disk, kind.tracker, BACK)
         return [f"`{kind.tracker}` {what}: no checkpoint is gone on from"]
     try:
-        with open(disk.at(_free(disk, BACK + kind.tracker)), "xb") as before:
+        with open(disk.at(_free_name(disk, BACK + kind.tracker)), "xb") as before:
             before.write(disk.text(kind.tracker) or b"")
         # Overwritten from its beginning, which volumes without rename can do, too.
         with open(disk.at(kind.tracker), "w", encoding="ascii") as file:

@@ -21,9 +21,9 @@ class Channel:
     """Owns both ends. Any thread may send; one thread receives."""
 
     def __init__(self) -> None:
-        self._received = os.fdopen(_moved(0), "rb", buffering=1 << 16)
+        self._received = os.fdopen(_duplicate_high(0), "rb", buffering=1 << 16)
         self._in = self._received.fileno()
-        self._out = _moved(1)
+        self._out = _duplicate_high(1)
         self._sending = threading.Lock()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -62,5 +62,5 @@ class Channel:
         self._sending = threading.Lock()
 
 
-def _moved(descriptor: int) -> int:
+def _duplicate_high(descriptor: int) -> int:
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)

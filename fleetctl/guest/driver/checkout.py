@@ -80,13 +80,13 @@ class Checkout:
             return f"[file not found: {path}]"
         except (SyntaxError, ValueError) as error:
             return f"[error: {path} is not Python: {error}]"
-        return json.dumps([_outline(node) for node in tree.body if _is_named(node)], indent=2)
+        return json.dumps([_describe_node(node) for node in tree.body if _is_named(node)], indent=2)
 
     def workspace_write(self, path: str, content: Any) -> str:
-        return self._inside(path, lambda real: _put(real, content, "w"))
+        return self._inside(path, lambda real: _write_checkout_file(real, content, "w"))
 
     def workspace_append(self, path: str, content: Any) -> str:
-        return self._inside(path, lambda real: _put(real, content, "a"))
+        return self._inside(path, lambda real: _write_checkout_file(real, content, "a"))
 
     def workspace_read(self, path: str) -> str:
         return self._inside(path, self.read_file)
@@ -215,7 +215,7 @@ def grep_by_regex(
     ]
 
 
-def _put(
+def _write_checkout_file(
     real: str,
     content: Any,
     mode: str,
@@ -229,7 +229,7 @@ def _is_named(node: ast.stmt) -> bool:
     return isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
 
 
-def _outline(node: Any) -> dict[str, Any]:
+def _describe_node(node: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "Function", "name": node.name}
     if isinstance(node, ast.ClassDef):
         found["type"] = "Class"

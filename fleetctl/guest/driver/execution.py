@@ -59,7 +59,7 @@ class Execution:
         storage = Storage(setup["mount"], setup["root"])
         helpers = self._for_daytona(setup) if self._daytona else _for_modal()
         for name in STORAGE_HELPERS[:2] if self._daytona else STORAGE_HELPERS:
-            helpers[name] = _flushing(getattr(storage, name), setup["root"])
+            helpers[name] = _wrap_flushing(getattr(storage, name), setup["root"])
         for name in ("get_session_history", "get_last_execution", "log_execution"):
             helpers[name] = getattr(self, "_" + name)
         for name, helper in helpers.items():
@@ -173,8 +173,13 @@ class Execution:
         metadata: Optional[dict[str, Any]] = None,
     ) -> None:
         """Adds executions of elsewhere to the history; our own are there already."""
-        short = {name: _short(value) for name, value in result.items()}
-        entry = {"at": time.time(), "code": _short(code), **short, "metadata": metadata or {}}
+        short = {name: _shorten_value(value) for name, value in result.items()}
+        entry = {
+            "at": time.time(),
+            "code": _shorten_value(code),
+            **short,
+            "metadata": metadata or {},
+        }
         self._history.append(entry)
 
     def _get_session_history(self) -> list[dict[str, Any]]:
@@ -194,7 +199,7 @@ def _for_modal() -> dict[str, Callable[..., Any]]:
     return helpers
 
 
-def _flushing(helper: Callable[..., Any], root: str) -> Callable[..., Any]:
+def _wrap_flushing(helper: Callable[..., Any], root: str) -> Callable[..., Any]:
     """Wraps a writing helper so that a Modal volume keeps its files: a sync of the mount."""
     if not root or helper.__name__ not in ("save_to_volume", "workspace_write", "workspace_append"):
         return helper
@@ -218,12 +223,12 @@ def sync_directory(path: str) -> str:
         done = subprocess.run(["sync", path], capture_output=True, text=True)
         return done.stderr.strip() if done.returncode else ""
     except FileNotFoundError:
-        return _fsync(path)
+        return _sync_path(path)
     except OSError as error:
         return f"sync {path}: {error.strerror}"
 
 
-def _fsync(path: str) -> str:
+def _sync_path(path: str) -> str:
     try:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -247,7 +252,7 @@ def _without_model(name: str) -> Callable[..., Any]:
     return refuse
 
 
-def _short(value: Any) -> Any:
+def _shorten_value(value: Any) -> Any:
     if isinstance(value, str):
         return value[:HISTORY_CHARACTERS_MAX]
     return value

@@ -98,25 +98,25 @@ def _encode_final(value: Any) -> str:
     except NoRule:
         raise
     except TypeError:  # of a key, too, for which an encoder takes no rule
-        return _encode_plain(_copied(value))
+        return _encode_plain(_copy_value(value))
     # An escape of a surrogate may be a lone one, which no UTF-8 has.
     if "\\ud" in text:
-        return _encode_plain(_copied(value))
+        return _encode_plain(_copy_value(value))
     return text
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     """Returns an equal value of JSON's own types."""
     if isinstance(value, dict):
         parts = ((key_text(key), one) for key, one in value.items())
-        return {_copied(key): _copied(one) for key, one in parts}
+        return {_copy_value(key): _copy_value(one) for key, one in parts}
     if isinstance(value, (list, tuple)):
-        return [_copied(one) for one in value]
+        return [_copy_value(one) for one in value]
     if isinstance(value, str):
         return whole_text(value)
     if value is None or isinstance(value, (int, float)):
         return value
-    return _copied(plain(value))
+    return _copy_value(plain(value))
 
 
 # NaN and infinities pass: both ends are Python, and a loss keeps its value.

@@ -26,7 +26,9 @@ class Masking:
     """Masks values. values: of secrets; those below `shortest` characters are left as they are."""
 
     def __init__(self, values: Iterable[str], *, shortest: int = CHARACTERS_MIN) -> None:
-        forms = {form for value in values for form in _forms(value) if len(form) >= shortest}
+        forms = {
+            form for value in values for form in _printed_forms(value) if len(form) >= shortest
+        }
         # Longest first: one value may be the beginning of another.
         self._texts = sorted(forms, key=len, reverse=True)
         self._data = [text.encode("utf-8", "surrogateescape") for text in self._texts]
@@ -42,7 +44,7 @@ class Masking:
     def text(self, text: str) -> str:
         found = covered(text, self._texts)
         if found:
-            return _without(text, found, MASK)
+            return _cut_spans(text, found, MASK)
         return text
 
     def data(self, data: bytes) -> bytes:
@@ -162,7 +164,7 @@ def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def _without(
+def _cut_spans(
     text: str,
     spans: list[tuple[int, int]],
     mask: str,
@@ -175,7 +177,7 @@ def _without(
     return "".join([*parts, text[at:]])
 
 
-def _forms(value: str) -> Iterator[str]:
+def _printed_forms(value: str) -> Iterator[str]:
     """Yields the value as programs print it: as it is, within JSON or `repr`, in a URL; and each of
     several lines, since logs are read by lines. The frame of a key in PEM is public.
     """

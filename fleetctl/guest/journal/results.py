@@ -29,7 +29,7 @@ def parse_result(data: bytes) -> tuple[Any, str]:
     if len(data) > RESULT_BYTES_MAX:
         return None, too_big(len(data))
     try:
-        return parse_as_python(_decoded(data)), ""
+        return parse_as_python(_decode_text(data)), ""
     except UnicodeError:
         return None, f"{_FILE} is not UTF-8; it must be {_EXAMPLE}"
     except RecursionError:
@@ -40,7 +40,7 @@ def parse_result(data: bytes) -> tuple[Any, str]:
         return None, f"{_FILE} is not JSON ({error}): it begins `{shorten_line(data)}`; {_RIGHT}"
 
 
-def _decoded(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     """Decodes the text, without the mark that some editors and shells begin a file with."""
     wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     return data.decode("utf-16" if wide else "utf-8-sig")
@@ -104,7 +104,7 @@ def read_file(
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return None
-        return _read(handle, offset, limit + 1)
+        return _read_exactly(handle, offset, limit + 1)
     finally:
         os.close(handle)
 
@@ -153,7 +153,7 @@ def read_below(
         os.close(files)
 
 
-def _read(
+def _read_exactly(
     handle: int,
     offset: int,
     size: int,

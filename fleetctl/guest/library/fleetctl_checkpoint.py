@@ -57,7 +57,7 @@ def saving(step: int) -> Iterator[Path]:
     files = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file() and path != marker:
-            files[path.relative_to(directory).as_posix()] = _settled(path)
+            files[path.relative_to(directory).as_posix()] = _settle_file(path)
     complete: Dict[str, Any] = {
         "format": 1,
         "step": step,
@@ -68,7 +68,7 @@ def saving(step: int) -> Iterator[Path]:
     with open(marker, "w", encoding="utf-8") as file:
         file.write(json.dumps(complete))
         file.flush()
-        _sync(file.fileno())
+        _sync_handle(file.fileno())
 
 
 def stop_requested() -> bool:
@@ -86,17 +86,17 @@ def stop_requested() -> bool:
     return _stop.is_set()
 
 
-def _settled(path: Path) -> List[Any]:
+def _settle_file(path: Path) -> List[Any]:
     """Returns [bytes, SHA-256 or None] of a file, and makes it durable."""
     size = path.stat().st_size
     with open(path, "rb") as file:
-        _sync(file.fileno())
+        _sync_handle(file.fileno())
         if size > HASHED_BYTES_MAX:
             return [size, None]
         return [size, hashlib.sha256(file.read()).hexdigest()]
 
 
-def _sync(handle: int) -> None:
+def _sync_handle(handle: int) -> None:
     """Syncs a file or directory. Volumes that are not disks may refuse: closing the file counts."""
     with contextlib.suppress(OSError):
         os.fsync(handle)

@@ -59,10 +59,10 @@ def llm_query(
     limit, TooManyFallbacks.
     """
     _check_text(prompt, "prompt")
-    instead = _instead(on_error, "text")
+    instead = _parse_on_error(on_error, "text")
     line = line_of("llm_query")
     try:
-        return _chat(
+        return _request_text(
             line,
             prompt,
             model,
@@ -89,16 +89,16 @@ def llm_query_batched(
     Raises ValueError for an empty prompt; CallRefused when the limit does not allow all of them
     (no call is made then); RuntimeError, after all have ended, when some failed.
     """
-    prompts = _texts(prompts, "prompt")
-    instead = _instead(on_error, "text")
-    width = _width(concurrency)
+    prompts = _check_texts(prompts, "prompt")
+    instead = _parse_on_error(on_error, "text")
+    width = _choose_width(concurrency)
     if not prompts:
         return []
     line = line_of("llm_query_batched")
     width = min(width, line.room(len(prompts), model))
-    return _each(
+    return _map_items(
         line,
-        lambda prompt: _chat(
+        lambda prompt: _request_text(
             line,
             prompt,
             model,
@@ -122,8 +122,8 @@ def embed(
 
     Raises ValueError for an empty text, else as llm_query.
     """
-    texts = _texts(texts, "text")
-    instead = _instead(on_error, "vector")
+    texts = _check_texts(texts, "text")
+    instead = _parse_on_error(on_error, "vector")
     if not texts:
         return []
     line = line_of("embed")
@@ -131,7 +131,7 @@ def embed(
     for begin in range(0, len(texts), TEXTS_MAX):
         part = texts[begin : begin + TEXTS_MAX]
         try:
-            vectors += _vectors(line, part, model)
+            vectors += _request_vectors(line, part, model)
         except Exception as error:
             if instead is None:
                 raise
@@ -157,11 +157,11 @@ def llm_map(
     chains of calls. Raises RuntimeError, after all have ended, when some failed.
     """
     items = list(items)
-    instead = _instead(on_error, "value")
-    width = _width(concurrency)
+    instead = _parse_on_error(on_error, "value")
+    width = _choose_width(concurrency)
     if not items:
         return []
-    return _each(
+    return _map_items(
         line_of("llm_map"),
         function,
         items,
@@ -221,7 +221,7 @@ def rlm_query_batched(
     line = line_of("rlm_query")
 
     def reply(messages: List[Dict[str, str]], again: Any) -> Tuple[str, Dict[str, Any]]:
-        return _reply(
+        return _request_reply(
             line,
             messages,
             model,
@@ -243,7 +243,7 @@ def rlm_query_batched(
     )
 
 
-def _chat(
+def _request_text(
     line: Line,
     prompt: str,
     model: Optional[str],
@@ -253,10 +253,10 @@ def _chat(
     messages = [{"role": "user", "content": prompt}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    return _reply(line, messages, model, parameters)[0]
+    return _request_reply(line, messages, model, parameters)[0]
 
 
-def _reply(
+def _request_reply(
     line: Line,
     messages: List[Dict[str, str]],
     model: Optional[str],
@@ -280,7 +280,7 @@ def _reply(
     return text, reply
 
 
-def _vectors(
+def _request_vectors(
     line: Line,
     texts: List[str],
     model: Optional[str],
@@ -296,7 +296,7 @@ def _vectors(
     return vectors
 
 
-def _each(
+def _map_items(
     line: Line,
     function: Callable[[Any], Any],
     items: List[Any],
@@ -355,7 +355,7 @@ def _of_all(
     return whole
 
 
-def _instead(on_error: Any, name: str) -> Instead:
+def _parse_on_error(on_error: Any, name: str) -> Instead:
     if on_error == "raise":
         return None
     if on_error == "original" and name != "vector":
@@ -368,7 +368,7 @@ def _instead(on_error: Any, name: str) -> Instead:
     raise ValueError('on_error is %r; it must be %s or {"%s": ...}' % (on_error, words, name))
 
 
-def _texts(texts: Sequence[str], what: str) -> List[str]:
+def _check_texts(texts: Sequence[str], what: str) -> List[str]:
     if isinstance(texts, str):
         raise ValueError("%ss is a text; it must be a list of texts" % what)
     texts = list(texts)
@@ -382,7 +382,7 @@ def _check_text(text: Any, where: str) -> None:
         raise ValueError("%s is `%r`; it must be a text that is not empty" % (where, text))
 
 
-def _width(concurrency: Optional[int]) -> int:
+def _choose_width(concurrency: Optional[int]) -> int:
     if concurrency is not None and concurrency < 1:
         raise ValueError("concurrency is `%s`; it must be at least 1" % concurrency)
     return min(AT_ONCE_MAX, concurrency or AT_ONCE_MAX)

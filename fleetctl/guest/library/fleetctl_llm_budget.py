@@ -63,7 +63,7 @@ class RecursionBudget:
             CALLS: _Amount("max_llm_calls", "calls of the language model are", calls),
             SANDBOXES: _Amount("max_sandboxes", "sandboxes are", sandboxes),
             TOKENS: _Amount("max_llm_tokens", "tokens are", tokens),
-            USD: _Dollars("max_llm_usd", "of the language model is", _nano(usd)),
+            USD: _Dollars("max_llm_usd", "of the language model is", _to_nano_usd(usd)),
         }
         self._parent: RecursionBudget | None = None
         self._closed = False
@@ -189,7 +189,7 @@ class RecursionBudget:
 
     def _set_aside(self, hold: Hold) -> Hold:
         self._amounts[TOKENS].set_aside(hold.ask.tokens)
-        self._amounts[USD].set_aside(_nano(hold.ask.usd))
+        self._amounts[USD].set_aside(_to_nano_usd(hold.ask.usd))
         return hold
 
     def _check_cost(self, asks: Sequence[Ask]) -> None:
@@ -202,7 +202,7 @@ class RecursionBudget:
                     "max_llm_usd limits what the language model costs, and its price is unknown, so"
                     " it is not asked: %s" % unpriced[0]
                 )
-        dollars.check(sum(_nano(ask.usd) or 0 for ask in asks))
+        dollars.check(sum(_to_nano_usd(ask.usd) or 0 for ask in asks))
 
     def _hand_up(self, left: Mapping[str, int]) -> None:
         """Passes the rest of a lower query on, when this one ended first."""
@@ -229,7 +229,7 @@ class Hold:
     def __init__(self, budget: RecursionBudget, ask: Ask) -> None:
         self.ask = ask
         self._budget = budget
-        self._aside = {TOKENS: ask.tokens, USD: _nano(ask.usd) or 0}
+        self._aside = {TOKENS: ask.tokens, USD: _to_nano_usd(ask.usd) or 0}
         self._used = {TOKENS: 0, USD: 0}
         self._unpriced = False
         self._unknown = False  # a try is under way, or its answer was lost
@@ -256,7 +256,7 @@ class Hold:
             self._budget._check_cost([self.ask])
             self._budget._set_aside(self)
             self._aside[TOKENS] += self.ask.tokens
-            self._aside[USD] += _nano(self.ask.usd) or 0
+            self._aside[USD] += _to_nano_usd(self.ask.usd) or 0
             self._unknown = True
 
     def end(self) -> None:
@@ -282,7 +282,7 @@ class Hold:
 
     def _charge(self, tokens: int, usd: float | None) -> None:
         self._unknown = False
-        nano = _nano(self.ask.usd if usd is None else usd)
+        nano = _to_nano_usd(self.ask.usd if usd is None else usd)
         self._unpriced = self._unpriced or nano is None
         self._used[TOKENS] += tokens
         self._used[USD] += nano or 0
@@ -371,7 +371,7 @@ class _Dollars(_Amount):
         return "$%.6f" % (count / NANO)
 
 
-def _nano(usd: float | None) -> int | None:
+def _to_nano_usd(usd: float | None) -> int | None:
     """Converts to billionths, rounded up: a little more than 0 is not 0."""
     if usd is None:
         return None

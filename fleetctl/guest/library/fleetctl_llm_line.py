@@ -82,7 +82,7 @@ class Line:
             self._calls += calls
         text = json.dumps(body).encode()
         status, data, headers = self._exchange("POST", self._path + path, text, again)
-        reply = _parsed(data)
+        reply = _parse_json(data)
         if status < 400 and isinstance(reply, dict):
             # Sent by the gateway alone: over all tries, and for cached answers.
             return {**reply, "fleetctl": {name: headers.get(name) for name in (USD, TOKENS)}}
@@ -174,7 +174,7 @@ class Line:
             status, data, _ = self._exchange(method, path, data)
         except RuntimeError:
             return {}
-        reply = _parsed(data)
+        reply = _parse_json(data)
         if status < 400 and isinstance(reply, dict):
             return reply
         return {}
@@ -213,7 +213,7 @@ class Line:
                 if not self._idle:
                     break
                 connection, since_s = self._idle.pop()
-            if time.monotonic() - since_s < IDLE_S_MAX and not _closed(connection):
+            if time.monotonic() - since_s < IDLE_S_MAX and not _is_closed(connection):
                 return connection
             connection.close()
         until_s = time.monotonic() + RESTART_S_MAX
@@ -274,14 +274,14 @@ def shortened(error: Exception) -> str:
     return " ".join(str(error).split())[:PROBLEM_CHARACTERS_MAX]
 
 
-def _closed(connection: http.client.HTTPConnection) -> bool:
+def _is_closed(connection: http.client.HTTPConnection) -> bool:
     """Returns whether the other side has closed it: an idle connection is readable only then."""
     looking = select.poll()
     looking.register(connection.sock, select.POLLIN)
     return bool(looking.poll(0))
 
 
-def _parsed(data: bytes) -> Any:
+def _parse_json(data: bytes) -> Any:
     try:
         return json.loads(data)
     except ValueError:
@@ -298,16 +298,18 @@ def _error_of(
     if isinstance(error, dict):
         message = error.get("message") or error.get("detail") or ""
         if error.get("type") == "fleetctl":  # the gateway's own; 502 is a server's fault
-            return _unasked((CallRefused if status < 500 else RuntimeError)(str(message)), status)
+            return _mark_unasked(
+                (CallRefused if status < 500 else RuntimeError)(str(message)), status
+            )
     else:
         message = error or data.decode("utf-8", "replace")
     whole = ("the model server answered %d: %s" % (status, message)).rstrip(": ")
     if later:
         whole += "; it asks to wait (Retry-After: %s)" % later
-    return _unasked(RuntimeError(whole), status)
+    return _mark_unasked(RuntimeError(whole), status)
 
 
-def _unasked(error: RuntimeError, status: int) -> RuntimeError:
+def _mark_unasked(error: RuntimeError, status: int) -> RuntimeError:
     """Marks an error where no model was called: the call was refused, or no server listened."""
     late = status == 408  # a model may have begun the answer
     error.unasked = status == 503 or (status < 500 and not late)  # type: ignore[attr-defined]

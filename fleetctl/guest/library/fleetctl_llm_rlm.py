@@ -44,7 +44,7 @@ def root(
     """Returns the budget of a call of the task's. Raises RuntimeError without dspy in the image,
     ValueError for an invalid limit.
     """
-    _dspy()
+    _import_dspy()
     if not 0 < timeout_s < math.inf:
         raise ValueError("%s is `%s`; it must be seconds above 0" % (TIMEOUT, timeout_s))
     return RecursionBudget(
@@ -118,17 +118,18 @@ def answers(
     if not asked:
         return []
     if budget.deepest:
-        plain = [[{"role": "user", "content": _plain(*one)}] for one in asked]
+        plain = [[{"role": "user", "content": _join_context(*one)}] for one in asked]
         holds = budget.hold([model.worst(messages) for messages in plain])
-        works = [_bound(model.ask, *pair) for pair in zip(plain, holds)]  # noqa: B905
+        works = [_bind_arguments(model.ask, *pair) for pair in zip(plain, holds)]  # noqa: B905
         ends = [hold.end for hold in holds]
         left_s = budget.left_s
     else:
         shares = budget.shares(len(asked), sandbox_each=False)
-        works = [_bound(_answer, model, *one, share) for one, share in zip(asked, shares)]  # noqa: B905
+        pairs = zip(asked, shares)  # noqa: B905
+        works = [_bind_arguments(_run_query, model, *one, share) for one, share in pairs]
         ends = [share.close for share in shares]
         left_s = shares[0].left_s
-    outcomes = _outcomes(works, ends, min(concurrency or AT_ONCE_MAX, AT_ONCE_MAX), left_s)
+    outcomes = _run_all(works, ends, min(concurrency or AT_ONCE_MAX, AT_ONCE_MAX), left_s)
     failed = [(place, one) for place, one in enumerate(outcomes) if isinstance(one, Exception)]
     if failed and len(asked) == 1:
         raise RuntimeError("%s: %s" % (type(failed[0][1]).__name__, failed[0][1])) from failed[0][1]
@@ -138,11 +139,11 @@ def answers(
     return [str(outcome) for outcome in outcomes]
 
 
-def _bound(function: Callable[..., str], *args: Any) -> Callable[[], str]:
+def _bind_arguments(function: Callable[..., str], *args: Any) -> Callable[[], str]:
     return lambda: function(*args)
 
 
-def _outcomes(
+def _run_all(
     works: Sequence[Callable[[], str]],
     ends: Sequence[Callable[[], None]],
     width: int,
@@ -166,28 +167,28 @@ def _outcomes(
         pool.shutdown(wait=False)
 
 
-def _answer(
+def _run_query(
     model: Any,
     query: str,
     context: str,
     budget: Any,
 ) -> str:
-    dspy = _dspy()
+    dspy = _import_dspy()
     inputs = {"context": context, "query": query} if context else {"query": query}
-    counted = _counted(dspy, model, budget)
+    counted = _counted_model(dspy, model, budget)
     loop = dspy.RLM(
         "%s -> answer" % ", ".join(inputs),
         # With the last call it must submit its result.
         max_iters=max(1, min(ITERATIONS_MAX, budget.calls_left - 1)),
         max_llm_calls=budget.calls_left,
         sub_lm=counted,
-        interpreter_factory=_interpreters(dspy, model, budget),
+        interpreter_factory=_interpreter_factory(dspy, model, budget),
     )
     with dspy.context(lm=counted):
         return str(loop(**inputs).answer)
 
 
-def _interpreters(
+def _interpreter_factory(
     dspy: Any,
     model: Any,
     budget: Any,
@@ -234,7 +235,7 @@ def _interpreters(
     return make
 
 
-def _counted(
+def _counted_model(
     dspy: Any,
     model: Any,
     budget: Any,
@@ -272,7 +273,7 @@ def _split_prompt(
     return query, context
 
 
-def _plain(query: str, context: str) -> str:
+def _join_context(query: str, context: str) -> str:
     if context:
         return "%s\n\n%s" % (query, context)
     return query
@@ -281,7 +282,7 @@ def _plain(query: str, context: str) -> str:
 _importing = threading.Lock()
 
 
-def _dspy() -> Any:
+def _import_dspy() -> Any:
     """Imports dspy. Raises RuntimeError with advice on installing it."""
     with _importing:
         try:

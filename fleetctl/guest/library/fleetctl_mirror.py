@@ -87,9 +87,9 @@ def restore(
     begun = os.path.join(directory, RESTORING + os.path.basename(name))
     with open(begun, "w", encoding="ascii"):
         pass
-    _fetch(fs, root, directory, newest["files"])
+    _fetch_files(fs, root, directory, newest["files"])
     if tracker:
-        _track(directory, os.path.basename(tracker[0]), tracker[1])
+        _write_tracker(directory, os.path.basename(tracker[0]), tracker[1])
     os.unlink(begun)
     return {"step": newest["step"], "name": name}
 
@@ -102,7 +102,7 @@ def _in_the_way(directory: str, copy: Dict[str, Any]) -> bool:
     return os.path.lexists(os.path.join(directory, name))
 
 
-def _track(
+def _write_tracker(
     directory: str,
     name: str,
     text: str,
@@ -122,7 +122,7 @@ def _track(
         file.write(text)
 
 
-def _fetch(
+def _fetch_files(
     fs: Any,
     root: str,
     directory: str,

@@ -32,7 +32,9 @@ def find_matches(path: str) -> tuple[list[str], bool]:
     if plain is None:
         return ([path] if os.path.lexists(path) else []), False
     top = "/" * path.startswith("/") + "/".join(parts[:plain])
-    search = _Search([it for at, it in enumerate(parts[plain:]) if not _repeats(parts[plain:], at)])
+    search = _Search(
+        [it for at, it in enumerate(parts[plain:]) if not _is_repeated(parts[plain:], at)]
+    )
     search.walk(top)
     return sorted(search.found)[:FILES_MAX], search.left <= 0
 
@@ -112,5 +114,5 @@ def _is_wild(part: str) -> bool:
     return any(it in part for it in WILD)
 
 
-def _repeats(parts: list[str], at: int) -> bool:
+def _is_repeated(parts: list[str], at: int) -> bool:
     return parts[at] == DEEPER and parts[at + 1 : at + 2] == [DEEPER]

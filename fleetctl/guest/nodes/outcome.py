@@ -35,7 +35,7 @@ def whole_end(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
       that the kernel ended at about that time goes before those that ended by themselves;
     - else all were ended from outside, and node 0 gives the reason.
     """
-    failed = [rank for rank, end in enumerate(ends) if _failed(end)]
+    failed = [rank for rank, end in enumerate(ends) if _has_failed(end)]
     first = min(failed, key=lambda rank: (_failed_at(ends[rank]), rank), default=None)
     lost = [rank for rank, end in enumerate(ends) if end.get("lost")]
     if lost and (first is None or ends[lost[0]]["at"] <= ends[first]["at"] + CONSEQUENCE_S):
@@ -45,7 +45,7 @@ def whole_end(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**ends[first], **({"node": first} if first else {})}
 
 
-def _failed(end: dict[str, Any]) -> bool:
+def _has_failed(end: dict[str, Any]) -> bool:
     return not (end["ok"] or end.get("stopped") or end.get("outside") or end.get("lost"))
 
 
@@ -57,7 +57,7 @@ def _failed_at(end: dict[str, Any]) -> float:
 
 
 def _of_lost(ends: Sequence[dict[str, Any]], rank: int) -> dict[str, Any]:
-    codes = [f"node {n}: {end['reason']}" for n, end in enumerate(ends) if _failed(end)]
+    codes = [f"node {n}: {end['reason']}" for n, end in enumerate(ends) if _has_failed(end)]
     after = f"; the others ended after it with {', '.join(codes)}" if codes else ""
     return {
         **ends[rank],

@@ -83,7 +83,7 @@ def launch(
     `own_variables`, the same on all nodes. work: never returns; called in a process of its own.
     tell: sends one event to the run's supervisor.
     """
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _raise_ended)
     cluster = _Cluster(asked, variables)
     code = 1
     try:
@@ -204,7 +204,7 @@ class _Cluster:
                 elif probe.poll() == 0:
                     return
                 elif probe.returncode == NO_PACKAGE:
-                    program = _python(self._variables)
+                    program = _find_python(self._variables)
                     raise _RayFailed(f"`{program}` has no package `ray`, which its program needs")
                 elif probe.returncode is not None:
                     probe = None  # the head is not up yet
@@ -218,7 +218,7 @@ class _Cluster:
 
         # Not from where the work begins: a file `ray.py` of the user would be taken for Ray.
         return subprocess.Popen(
-            [_python(self._variables), "-c", _COUNT, self._address, str(count)],
+            [_find_python(self._variables), "-c", _COUNT, self._address, str(count)],
             env=self._variables,
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -254,7 +254,7 @@ class _Cluster:
         """
         import subprocess
 
-        asked = [_python(self._variables), "-c", "import ray, grpc"]
+        asked = [_find_python(self._variables), "-c", "import ray, grpc"]
         null = subprocess.DEVNULL
         done = subprocess.run(
             asked,
@@ -278,11 +278,11 @@ class _Cluster:
         return "\n".join(line for line in lines if line.strip())
 
 
-def _end(_number: int, _frame: Optional[FrameType]) -> None:
+def _raise_ended(_number: int, _frame: Optional[FrameType]) -> None:
     raise _RayEnded
 
 
-def _python(variables: Mapping[str, str]) -> str:
+def _find_python(variables: Mapping[str, str]) -> str:
     """Returns the Python that Ray is installed for."""
     return (
         _find_program(variables, "python3") or _find_program(variables, "python") or sys.executable

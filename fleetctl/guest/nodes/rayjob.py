@@ -65,7 +65,7 @@ def lead_job(
     except (_RayJobFailed, OSError) as error:
         message = str(error)
         tell({"e": "error", "reason": FAILED, "message": message})
-        _write(2, f"fleetctl: {message}\n")
+        _write_all(2, f"fleetctl: {message}\n")
     os._exit(code)
 
 
@@ -83,7 +83,7 @@ class Job:
         self._request = {
             "entrypoint": " ".join(shlex.quote(word) for word in argv),
             "submission_id": self._name,
-            "runtime_env": {"env_vars": _along(asked["names"], variables)},
+            "runtime_env": {"env_vars": _job_variables(asked["names"], variables)},
             "metadata": {_UNIT: asked["unit"]},
         }
         self._unit = asked["unit"]
@@ -142,7 +142,7 @@ class Job:
                 names = ", ".join(str(job["submission_id"]) for job in living)
                 problem = f"does not end {names}" if names else "does not list its jobs"
                 raise _RayJobFailed(
-                    f"{self._address} {problem}: {_shown(code, '' if names else reply)}"
+                    f"{self._address} {problem}: {_shorten_reply(code, '' if names else reply)}"
                 )
             self._pause(pause_s)
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
@@ -150,7 +150,10 @@ class Job:
 
     def _is_earlier(self, details: Any) -> bool:
         """Returns whether it is a living job of another attempt at the same work."""
-        if _status(details) not in _LIVING or details.get("submission_id") in (None, self._name):
+        if _job_status(details) not in _LIVING or details.get("submission_id") in (
+            None,
+            self._name,
+        ):
             return False
         return bool((details.get("metadata") or {}).get(_UNIT) == self._unit)
 
@@ -166,11 +169,13 @@ class Job:
             if code == 200:
                 return True
             found, details = self._ask("GET", f"/{self._name}")
-            if found == 200 and _status(details):
+            if found == 200 and _job_status(details):
                 return True
             refusals = refusals + 1 if code in _REFUSALS else 0
             if refusals >= REFUSALS_MAX or time.monotonic() > until_s:
-                raise _RayJobFailed(f"{self._address} does not take the job: {_shown(code, reply)}")
+                raise _RayJobFailed(
+                    f"{self._address} does not take the job: {_shorten_reply(code, reply)}"
+                )
             if self._ending and found == 404:
                 return False
             self._pause(pause_s)
@@ -188,10 +193,10 @@ class Job:
                 stopped = self._ask("POST", f"/{self._name}/stop")[0] == 200
             code, details = self._ask("GET", f"/{self._name}")
             now_s = time.monotonic()
-            if code == 200 and _status(details) in _OVER:
+            if code == 200 and _job_status(details) in _OVER:
                 over: Mapping[str, Any] = details
                 return over
-            if code == 200 and _status(details):
+            if code == 200 and _job_status(details):
                 answered_s = there_s = now_s
                 self._print_new()
                 pause_s = max(POLL_S, LOG_SHARE * (time.monotonic() - now_s))
@@ -202,7 +207,7 @@ class Job:
             else:
                 there_s = now_s  # only replies in a row show that the job has disappeared
                 if now_s - answered_s > SILENT_S:
-                    shown = _shown(code, details)
+                    shown = _shorten_reply(code, details)
                     raise _RayJobFailed(f"{self._address} does not report the job: {shown}")
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
             self._pause(POLL_S if self._ending else min(pause_s, PAUSE_MAX_S))
@@ -215,7 +220,7 @@ class Job:
         text = reply.get("logs") if code == 200 and isinstance(reply, dict) else None
         if not isinstance(text, str):
             return False
-        _write(1, text[self._printed :])
+        _write_all(1, text[self._printed :])
         self._printed = max(self._printed, len(text))
         return True
 
@@ -223,7 +228,9 @@ class Job:
         until_s = time.monotonic() + LAST_LOG_S
         while not self._print_new():
             if time.monotonic() > until_s:
-                _write(2, f"fleetctl: {self._address} does not give the rest of the job's log\n")
+                _write_all(
+                    2, f"fleetctl: {self._address} does not give the rest of the job's log\n"
+                )
                 return
             self._pause(POLL_S)
 
@@ -263,7 +270,7 @@ class Job:
             connection.close()
 
 
-def _along(names: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]:
+def _job_variables(names: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]:
     """Returns the job's variables: the work's own, none of this machine. Without the token, which
     Ray gives to its jobs by itself.
     """
@@ -273,20 +280,20 @@ def _along(names: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]
     }
 
 
-def _status(details: Any) -> str:
+def _job_status(details: Any) -> str:
     """Returns Ray's word for the state, or ""."""
     status = details.get("status") if isinstance(details, dict) else None
     return status if status in (*_LIVING, *_OVER) else ""
 
 
-def _shown(code: int, reply: Any) -> str:
+def _shorten_reply(code: int, reply: Any) -> str:
     """Returns the reply's text for a message; the last line of a traceback names the error."""
     lines = [line for line in str(reply).splitlines() if line.strip()] or [""]
     text = lines[-1].strip()[:SHOWN_CHARACTERS_MAX]
     return f"HTTP {code} {text}".strip() if code else text
 
 
-def _write(descriptor: int, text: str) -> None:
+def _write_all(descriptor: int, text: str) -> None:
     data = memoryview(text.encode("utf-8", "replace"))
     while data:
         data = data[os.write(descriptor, data) :]

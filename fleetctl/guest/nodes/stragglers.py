@@ -55,7 +55,7 @@ def behind(nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[tuple
     if len(common) < STEPS:
         return None
     firsts = {step: min(times[step] for times in nodes if step in times) for step in steps}
-    lags = [_lag(times, firsts, common, now_s) for times in nodes]
+    lags = [_median_lag_s(times, firsts, common, now_s) for times in nodes]
     rank = max(range(len(lags)), key=lambda one: lags[one])
     others = median(lag for one, lag in enumerate(lags) if one != rank)
     step_s = (firsts[common[-1]] - firsts[common[0]]) / (STEPS - 1)
@@ -64,7 +64,7 @@ def behind(nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[tuple
     return rank, lags[rank]
 
 
-def _lag(
+def _median_lag_s(
     times: Mapping[int, float],
     firsts: Mapping[int, float],
     steps: Sequence[int],

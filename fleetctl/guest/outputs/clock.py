@@ -15,16 +15,16 @@ def file_clock_ns(path: str, *, past: bool) -> int:
 
     past: no file that is there already has this time; waits for it, some milliseconds.
     """
-    first = now = _change(path)
+    first = now = _touch_status(path)
     for _ in range(TICKS_MAX if past else 0):
         if now != first:
             break
         time.sleep(TICK_S)
-        now = _change(path)
+        now = _touch_status(path)
     return now
 
 
-def _change(path: str) -> int:
+def _touch_status(path: str) -> int:
     """Changes a file's status alone, and returns when: by its other times others see whether it was
     read.
     """

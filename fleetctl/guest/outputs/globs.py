@@ -97,15 +97,15 @@ def expression_of(pieces: list[GlobPiece]) -> str:
     at = 0
     while at < len(pieces):
         if pieces[at][0] == SKIP:
-            out.append(f"(?:{_expression(pieces[at + 1])}{_expression(pieces[at + 2])})?")
+            out.append(f"(?:{_to_expression(pieces[at + 1])}{_to_expression(pieces[at + 2])})?")
             at += 3
         else:
-            out.append(_expression(pieces[at]))
+            out.append(_to_expression(pieces[at]))
             at += 1
     return "".join(out)
 
 
-def _expression(piece: GlobPiece) -> str:
+def _to_expression(piece: GlobPiece) -> str:
     sort, text = piece
     return {STAR: "[^/]*", ALL: ".*"}.get(sort, text)
 

@@ -106,7 +106,7 @@ class PackWriter:
         target = self._open_large()
         begun_at = self._at
         try:
-            size, sha = _copy(first, read, target)
+            size, sha = _copy_content(first, read, target)
             if self._blobs:
                 self._name_blob(sha)
         finally:
@@ -180,7 +180,7 @@ def _index_of(handle: int) -> dict[str, Any]:
     return index
 
 
-def _copy(
+def _copy_content(
     first: bytes,
     read: Callable[[int], bytes],
     target: int,

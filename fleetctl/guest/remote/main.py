@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         offsets = at[0], at[1], services, at[2]
         for_s = float(options["--for"]) if "--for" in options else None
         try:
-            order = _order(options.get("--order"))
+            order = _read_order(options.get("--order"))
             stay = "--stay" in options
             code = attach(
                 options["--run"],
@@ -92,7 +92,7 @@ def _offsets_of(text: str) -> dict[str, int]:
     return {name: int(offset) for name, _, offset in pairs}
 
 
-def _order(text: Optional[str]) -> Optional[str]:
+def _read_order(text: Optional[str]) -> Optional[str]:
     """Returns the order's JSON, which came in an argument or on stdin."""
     if text is None:
         return None

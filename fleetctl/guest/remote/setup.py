@@ -22,10 +22,10 @@ def prepare(order: dict[str, Any]) -> None:
             continue
     for volume in order["volumes"]:
         for link in volume["links"]:
-            _link(link, volume["mount"])
+            _link_volume(link, volume["mount"])
 
 
-def _link(path: str, mount: str) -> None:
+def _link_volume(path: str, mount: str) -> None:
     """Makes `path` lead to a volume. Replaces an empty directory of the image."""
     if os.path.islink(path) and os.readlink(path) == mount:
         return

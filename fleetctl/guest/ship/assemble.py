@@ -65,13 +65,13 @@ POSIX_PARTS = (
 @cache
 def guest_source() -> str:
     """Returns the guest as one Python text; its parts see each other's names as globals."""
-    return _joined(PARTS)
+    return _join_parts(PARTS)
 
 
 @cache
 def driver_source() -> str:
     """Returns the driver as one Python program, for Python 3.9 and later; see driver/main.py."""
-    return _joined(DRIVER_PARTS) + '\n\nif __name__ == "__main__":\n    main()\n'
+    return _join_parts(DRIVER_PARTS) + '\n\nif __name__ == "__main__":\n    main()\n'
 
 
 @cache
@@ -85,10 +85,10 @@ def remote_source(*, compiled: bool = True) -> str:
     code = by = ""
     if compiled:
         codes = {name: marshal.dumps(compile_part(text, name)) for name, text in sources.items()}
-        code = _packed(codes)
+        code = _pack_table(codes)
         by = version()
-    tables = f'SOURCES = "{_packed(sources)}"\nCOMPILED = "{code}"\n'
-    return f"{_head()}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
+    tables = f'SOURCES = "{_pack_table(sources)}"\nCOMPILED = "{code}"\n'
+    return f"{_read_head()}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
 
 
 @cache
@@ -118,7 +118,7 @@ def posix_source() -> str:
     return "\n".join(["#!/bin/sh", *lines]) + "\n"
 
 
-def _head() -> str:
+def _read_head() -> str:
     return (Path(__file__).parent / "onefile.py").read_text(encoding="utf-8")
 
 
@@ -131,11 +131,11 @@ def _remote_sources() -> dict[str, str]:
     return sources
 
 
-def _packed(table: Any) -> str:
+def _pack_table(table: Any) -> str:
     return base64.b64encode(zlib.compress(marshal.dumps(table, 2), 9)).decode()
 
 
-def _joined(parts: tuple[str, ...]) -> str:
+def _join_parts(parts: tuple[str, ...]) -> str:
     bodies = [_without_own_imports((GUEST / part).read_text(encoding="utf-8")) for part in parts]
     return "\n\n".join([_ONCE, *bodies])
 

@@ -29,9 +29,9 @@ def library(
         *([_MIRROR] if mirror else []),
         *(_MODELS if models else []),
     )
-    return {name: _text(name) for name in names}
+    return {name: _read_text(name) for name in names}
 
 
 @cache
-def _text(name: str) -> str:
+def _read_text(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")

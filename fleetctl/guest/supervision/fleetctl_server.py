@@ -116,7 +116,7 @@ class Server:
     async def _answers(self) -> bool:
         path = self.order.get("ready") or ""
         try:
-            status = await asyncio.wait_for(_status(self.order["port"], path), ASK_S)
+            status = await asyncio.wait_for(_probe_status(self.order["port"], path), ASK_S)
         except (OSError, asyncio.TimeoutError, ValueError, EOFError):
             return False
         return 200 <= status < 400
@@ -140,11 +140,11 @@ class Server:
         process, self.process = self.process, None
         if process is None or process.returncode is not None:
             return
-        _signal(process.pid, signal.SIGTERM)
+        _signal_group(process.pid, signal.SIGTERM)
         try:
             await asyncio.wait_for(process.wait(), GRACE_S)
         except asyncio.TimeoutError:
-            _signal(process.pid, signal.SIGKILL)
+            _signal_group(process.pid, signal.SIGKILL)
             await process.wait()
 
 
@@ -165,7 +165,7 @@ class Guard:
             except Failed as failed:
                 # The port opens all the same, so that requests get the reason.
                 self._failed = str(failed)
-                _log(f"the server did not become ready: {self._failed}")
+                _print_line(f"the server did not become ready: {self._failed}")
                 asyncio.get_running_loop().call_later(FAILED_UNHEARD_S, self.over.set)
         listener = await asyncio.start_server(
             self._handle, self._order["host"], self._order["listen"], limit=HEAD_BYTES_MAX
@@ -182,7 +182,7 @@ class Guard:
         """Ends the container when its server has ended: it takes no more requests."""
         process = self.server.process
         if not self._failed and process is not None:
-            _log(f"the server exited with code {await process.wait()}")
+            _print_line(f"the server exited with code {await process.wait()}")
             self.over.set()
 
     async def _idle(self) -> None:
@@ -207,22 +207,22 @@ class Guard:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         lines = head[:-4].split(b"\r\n")
-        if not hmac.compare_digest(_header(lines, KEY), self._order["key"].encode()):
-            return _write(writer, 401, "key", "this server is asked through its Endpoint")
+        if not hmac.compare_digest(_find_header(lines, KEY), self._order["key"].encode()):
+            return _write_reply(writer, 401, "key", "this server is asked through its Endpoint")
         if self._failed:
             asyncio.get_running_loop().call_later(FAILED_STAYS_S, self.over.set)
-            return _write(writer, 503, "failed", self._failed)
+            return _write_reply(writer, 503, "failed", self._failed)
         try:
             await self.server.up()
         except Failed as failed:
-            return _write(writer, 503, "failed", str(failed))
+            return _write_reply(writer, 503, "failed", str(failed))
         if lines[0].split(b" ")[1:2] == [READY_PATH.encode()]:
-            return _write(writer, 200, "up", "ready")
+            return _write_reply(writer, 200, "up", "ready")
         behind, to = await asyncio.open_connection("127.0.0.1", self._order["port"])
         try:
-            to.write(_passed(lines))
-            sending = asyncio.ensure_future(_pump(reader, to))
-            coming = asyncio.ensure_future(_pump(behind, writer))
+            to.write(_rewrite_head(lines))
+            sending = asyncio.ensure_future(_copy_stream(reader, to))
+            coming = asyncio.ensure_future(_copy_stream(behind, writer))
             await asyncio.wait({sending, coming}, return_when=asyncio.FIRST_COMPLETED)
             for task in (sending, coming):
                 task.cancel()
@@ -231,13 +231,13 @@ class Guard:
             to.close()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(PIECE_BYTES):
         writer.write(data)
         await writer.drain()
 
 
-async def _status(port: int, path: str) -> int:
+async def _probe_status(port: int, path: str) -> int:
     """Returns the status of a GET; 200 for a connection where there is no path."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -253,7 +253,7 @@ async def _status(port: int, path: str) -> int:
         writer.close()
 
 
-def _header(lines: list[bytes], name: str) -> bytes:
+def _find_header(lines: list[bytes], name: str) -> bytes:
     for line in lines[1:]:
         key, _, value = line.partition(b":")
         if key.strip().lower() == name.encode():
@@ -261,14 +261,14 @@ def _header(lines: list[bytes], name: str) -> bytes:
     return b""
 
 
-def _passed(lines: list[bytes]) -> bytes:
+def _rewrite_head(lines: list[bytes]) -> bytes:
     """Rewrites a request's head: one request a connection; our key stays here."""
     ours = (KEY.encode(), b"connection")
     kept = [it for it in lines if it.partition(b":")[0].strip().lower() not in ours]
     return b"\r\n".join([*kept, b"Connection: close", b"", b""])
 
 
-def _write(
+def _write_reply(
     writer: asyncio.StreamWriter,
     status: int,
     state: str,
@@ -282,16 +282,16 @@ def _write(
     writer.write(head.encode() + body)
 
 
-def _signal(pid: int, number: int) -> None:
+def _signal_group(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
-def _log(text: str) -> None:
+def _print_line(text: str) -> None:
     print(f"fleetctl: {text}", flush=True)
 
 
-async def _main(order: Order, env: dict[str, str]) -> None:
+async def _run_guard(order: Order, env: dict[str, str]) -> None:
     guard = Guard(order, env)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -303,7 +303,7 @@ def main() -> NoReturn:
     env = dict(os.environ)
     order = json.loads(env.pop(ORDER))
     env.update(order["env"])
-    asyncio.run(_main(order, env))
+    asyncio.run(_run_guard(order, env))
     sys.exit(0)
 
 

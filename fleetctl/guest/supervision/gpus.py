@@ -104,7 +104,8 @@ class Gpus:
     def _is_news(self, sample: Sample, now_s: float) -> bool:
         if now_s - self._told_at_s >= AGAIN_S or len(sample) != len(self._told):
             return True
-        pairs = [(_shares(one), _shares(other)) for one, other in zip(sample, self._told)]  # noqa: B905 - Python 3.9
+        both = zip(sample, self._told)  # noqa: B905 - Python 3.9
+        pairs = [(_usage_shares(one), _usage_shares(other)) for one, other in both]
         return any(
             abs(new - old) >= CHANGE_PERCENT
             for now, then in pairs
@@ -140,6 +141,6 @@ def sample_of(answer: bytes, devices: Optional[Sequence[int]]) -> Sample:
     return found
 
 
-def _shares(one: list[int]) -> tuple[float, float]:
+def _usage_shares(one: list[int]) -> tuple[float, float]:
     _, busy, used, whole = one
     return busy, 100.0 * used / whole

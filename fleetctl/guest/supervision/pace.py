@@ -68,12 +68,12 @@ def ask_for_stacks(pids: Iterable[int]) -> int:
     """
     asked = 0
     for pid in pids:
-        if _catches(pid) and send(pid, STACKS_SIGNAL):
+        if _has_handler(pid) and send(pid, STACKS_SIGNAL):
             asked += 1
     return asked
 
 
-def _catches(pid: int) -> bool:
+def _has_handler(pid: int) -> bool:
     """Returns whether the process has a handler for the signal."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:

@@ -76,7 +76,7 @@ def chunk_by_headers(
 
     return [
         {"header": head, "body": body}
-        for head, body, _ in _sections(text, re.compile(pattern, flags))
+        for head, body, _ in _split_sections(text, re.compile(pattern, flags))
     ]
 
 
@@ -90,7 +90,7 @@ def chunk_by_timestamps(
 
     matcher = re.compile(pattern, flags)
     chunks = []
-    for head, body, position in _sections(text, matcher):
+    for head, body, position in _split_sections(text, matcher):
         stamp = head.split(maxsplit=1)[0] if head else ""
         content = head + ("\n" + body if body else "") if head else body
         chunks.append({"timestamp": stamp, "content": content, "start_pos": position})
@@ -112,7 +112,7 @@ def chunk_by_json_keys(text: str) -> list[dict[str, str]]:
     ]
 
 
-def _sections(text: str, matcher: re.Pattern[str]) -> list[tuple[str, str, int]]:
+def _split_sections(text: str, matcher: re.Pattern[str]) -> list[tuple[str, str, int]]:
     """Returns (matching line, text up to the next one, position of the line), top to bottom."""
     sections: list[tuple[str, list[str], int]] = []
     position = 0

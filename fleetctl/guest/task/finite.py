@@ -34,7 +34,7 @@ class ResultCopy:
             (self._null, ", which JSON cannot hold: kept as null"),
             (self._other, ": kept as its repr"),
         )
-        return [_named(found) + text for found, text in texts if found]
+        return [_list_names(found) + text for found, text in texts if found]
 
     def made(self, one: Any, path: str = "") -> Any:
         """Returns the copy. path: of the value, for messages. Raises Unkeepable."""
@@ -76,7 +76,7 @@ class ResultCopy:
         below: tuple[int, ...],
     ) -> Any:
         if isinstance(one, dict):
-            parts = ((_key(key), it) for key, it in one.items())
+            parts = ((_whole_key(key), it) for key, it in one.items())
             return {key: self._made(it, f"{path}.{key}", below) for key, it in parts}
         if isinstance(one, (list, tuple)):
             return [self._made(it, f"{path}[{at}]", below) for at, it in enumerate(one)]
@@ -112,14 +112,14 @@ def named(value: float) -> Union[float, str]:
     return NAMES[2]
 
 
-def _key(key: Any) -> Any:
+def _whole_key(key: Any) -> Any:
     found = key_text(key)
     if isinstance(found, str):
         return whole_text(found)
     return found
 
 
-def _named(found: list[str]) -> str:
+def _list_names(found: list[str]) -> str:
     more = f" and {len(found) - NAMED_MAX} more like it" if len(found) > NAMED_MAX else ""
     return ", ".join(found[:NAMED_MAX]) + more
 

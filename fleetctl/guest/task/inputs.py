@@ -76,9 +76,9 @@ def write_inputs(order: dict[str, Any], files: str) -> None:
         target = os.open(path, flags, 0o600)
         try:
             if "from" in it:
-                _copy(it["from"], target)
+                _copy_file(it["from"], target)
             else:
-                _write(target, _decoded(it.pop("b64")))  # an order is kept for long
+                _write_all(target, _decode_base64(it.pop("b64")))  # an order is kept for long
         finally:
             os.close(target)
 
@@ -97,22 +97,22 @@ def remove_directory(directory: str) -> None:
     os.rmdir(directory)
 
 
-def _copy(origin: str, target: int) -> None:
+def _copy_file(origin: str, target: int) -> None:
     source = os.open(origin, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         while piece := os.read(source, _PIECE_BYTES):
-            _write(target, piece)
+            _write_all(target, piece)
     finally:
         os.close(source)
 
 
-def _write(target: int, data: bytes) -> None:
+def _write_all(target: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(target, left) :]
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     import binascii  # a module in C, which most tasks do without
 
     return binascii.a2b_base64(text)

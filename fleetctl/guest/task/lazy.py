@@ -41,7 +41,7 @@ def show_source(code: str) -> None:
     """Makes tracebacks show the lines of the task."""
     known = sys.modules.get("linecache")
     if known is not None:
-        _show(known, code)
+        _cache_source(known, code)
         return
     for one in sys.meta_path:
         if isinstance(one, Lines):
@@ -75,11 +75,11 @@ class Lines:
     def _showing(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
         def execute_and_show(module: ModuleType) -> None:
             execute(module)
-            _show(module, self.code)
+            _cache_source(module, self.code)
 
         return execute_and_show
 
 
-def _show(linecache: ModuleType, code: str) -> None:
+def _cache_source(linecache: ModuleType, code: str) -> None:
     lines = code.splitlines(keepends=True)
     linecache.__dict__["cache"][FILE_NAME] = (len(code), None, lines, FILE_NAME)

@@ -91,7 +91,7 @@ def parameter_variables(params: Mapping[str, Any], files: str) -> dict[str, str]
     directory = f"{files}/{DIRECTORY}"
     found = long_variables(texts)
     if found or os.path.lexists(directory):
-        _write(directory, {name: texts[name] for name in found})
+        _write_files(directory, {name: texts[name] for name in found})
     for name in found:
         del texts[name]
         texts[f"{name}_FILE"] = f"{directory}/{name}"
@@ -108,7 +108,7 @@ def remark_on_long(params: Mapping[str, Any]) -> str:
     return f"{', '.join(found)} {verb} too long for a variable: the text is in the file {files}"
 
 
-def _write(directory: str, texts: Mapping[str, str]) -> None:
+def _write_files(directory: str, texts: Mapping[str, str]) -> None:
     """Replaces whole files, since a command may write them while its task reads."""
     try:
         os.mkdir(directory, 0o700)

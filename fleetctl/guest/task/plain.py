@@ -65,13 +65,13 @@ def key_text(key: Any) -> Any:
     return str(key)
 
 
-def _missing(value: Any) -> Any:
+def _plain_missing(value: Any) -> Any:
     if type(value).__name__ in MISSING:
         return None
     return _NO
 
 
-def _scalar(value: Any) -> Any:
+def _plain_scalar(value: Any) -> Any:
     """Converts scalars of numpy, torch and their like, and complex numbers."""
     if isinstance(value, complex):
         return str(value)
@@ -88,7 +88,7 @@ def _scalar(value: Any) -> Any:
     return _NO
 
 
-def _decimal(value: Any) -> Any:
+def _plain_decimal(value: Any) -> Any:
     """Returns a number where a float is exact, else the digits as text."""
     known = sys.modules.get("decimal")
     if known is None or not isinstance(value, known.Decimal):
@@ -104,20 +104,20 @@ def _decimal(value: Any) -> Any:
     return str(value)
 
 
-def _enum(value: Any) -> Any:
+def _plain_enum(value: Any) -> Any:
     known = sys.modules.get("enum")
     if known is not None and isinstance(value, known.Enum):
         return value.value
     return _NO
 
 
-def _path(value: Any) -> Any:
+def _plain_path(value: Any) -> Any:
     if not hasattr(type(value), "__fspath__"):
         return _NO
     return os.fsdecode(os.fspath(value))
 
 
-def _time(value: Any) -> Any:
+def _plain_time(value: Any) -> Any:
     """Converts times to ISO 8601, and lengths of time to seconds."""
     for name in ("total_seconds", "isoformat"):
         method = getattr(value, name, None)
@@ -126,7 +126,7 @@ def _time(value: Any) -> Any:
     return _NO
 
 
-def _text(value: Any) -> Any:
+def _plain_text(value: Any) -> Any:
     known = sys.modules.get("uuid")
     if known is not None and isinstance(value, known.UUID):
         return str(value)
@@ -136,7 +136,7 @@ def _text(value: Any) -> Any:
     return _NO
 
 
-def _base64(value: Any) -> Any:
+def _plain_bytes(value: Any) -> Any:
     if not isinstance(value, (bytes, bytearray, memoryview)):
         return _NO
     data = bytes(value)
@@ -147,7 +147,7 @@ def _base64(value: Any) -> Any:
     return binascii.b2a_base64(data, newline=False).decode()
 
 
-def _fields(value: Any) -> Any:
+def _plain_fields(value: Any) -> Any:
     """Converts dataclasses, attrs, namespaces, pydantic models of both versions."""
     sort = type(value)
     names = getattr(sort, "__dataclass_fields__", None)
@@ -164,24 +164,24 @@ def _fields(value: Any) -> Any:
     return _NO
 
 
-def _array(value: Any) -> Any:
+def _plain_array(value: Any) -> Any:
     """Converts arrays of numpy, torch, jax and tensorflow; tables of pandas and polars."""
     dimensions = getattr(value, "ndim", None)
     if not isinstance(dimensions, int) or isinstance(value, type):
         table = getattr(value, "to_dicts", None)
         if table is None:
             return _NO
-        return _counted(value, table)
+        return _small_list(value, table)
     if callable(getattr(value, "tolist", None)):
-        return _counted(value, value.tolist)
+        return _small_list(value, value.tolist)
     if callable(getattr(value, "to_dict", None)):
-        return _counted(value, lambda: value.to_dict("records"))
+        return _small_list(value, lambda: value.to_dict("records"))
     if callable(getattr(value, "numpy", None)):
-        return _counted(value, value.numpy)
+        return _small_list(value, value.numpy)
     return _NO
 
 
-def _counted(value: Any, make: Any) -> Any:
+def _small_list(value: Any, make: Any) -> Any:
     """Makes the list only of a small value: that of a large one would take more memory than it."""
     count = 1
     for length in getattr(value, "shape", ()):
@@ -195,7 +195,7 @@ def _counted(value: Any, make: Any) -> Any:
     return make()
 
 
-def _collection(value: Any) -> Any:
+def _plain_collection(value: Any) -> Any:
     """Converts sets, sorted where they can be; mappings; other ordered values with a length."""
     if isinstance(value, (set, frozenset)):
         try:
@@ -212,15 +212,15 @@ def _collection(value: Any) -> Any:
 
 _NO: Any = object()
 _RULES = (
-    _missing,
-    _scalar,
-    _decimal,
-    _enum,
-    _path,
-    _time,
-    _text,
-    _base64,
-    _fields,
-    _array,
-    _collection,
+    _plain_missing,
+    _plain_scalar,
+    _plain_decimal,
+    _plain_enum,
+    _plain_path,
+    _plain_time,
+    _plain_text,
+    _plain_bytes,
+    _plain_fields,
+    _plain_array,
+    _plain_collection,
 )

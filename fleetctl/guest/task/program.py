@@ -90,7 +90,7 @@ def become(argv: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
         except OSError as error:
             refused = refused or (program, error)
     if refused is not None:
-        raise CommandMissing(_refused(argv[0], *refused))
+        raise CommandMissing(_explain_refusal(argv[0], *refused))
     raise CommandMissing(not_found(argv, f"PATH, which is {path}"))
 
 
@@ -116,7 +116,7 @@ def not_executable(name: str) -> str:
     )
 
 
-def _refused(
+def _explain_refusal(
     name: str,
     program: str,
     error: OSError,

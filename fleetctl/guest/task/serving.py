@@ -38,7 +38,7 @@ def serve(
         os.dup2(null, 1)
         os.dup2(null, 2)
         tell({"e": "done", "exit": exit_code})
-        received = _receive(channel)
+        received = _receive_order(channel)
         if received is None:
             return 0
         line, output = received
@@ -49,7 +49,7 @@ def serve(
         exit_code = run(line)
 
 
-def _receive(channel: Any) -> Optional[Tuple[str, int]]:
+def _receive_order(channel: Any) -> Optional[Tuple[str, int]]:
     """Returns the next order and the descriptor of its output; None when no more will come."""
     import _socket
 

@@ -33,7 +33,7 @@ class Surroundings:
         os.umask(self._umask)
         self._argv = list(sys.argv)
         self._warnings = list(_warnings.filters)
-        self._handlers = _handlers()
+        self._handlers = _settable_handlers()
         self._blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
         self._stdin = os.dup(0)  # not inherited by programs
         self._streams = {name: getattr(sys, name) for name in STREAMS}
@@ -52,7 +52,7 @@ class Surroundings:
             flush_stream(stream)
             # A stream that a task wrapped is closed with the wrapper, whenever that is collected.
             if left is not stream or not _is_as_made(stream, number):
-                stream = self._streams[name] = _opened(number)
+                stream = self._streams[name] = _open_stream(number)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
 
@@ -83,7 +83,7 @@ class Surroundings:
         warnings.filters[:] = self._warnings  # type: ignore[index]
 
 
-def _handlers() -> dict[int, Any]:
+def _settable_handlers() -> dict[int, Any]:
     """Returns all that Python can set: handlers of other code are None there, and stay."""
     settable = _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}
     found = {int(number): _signal.getsignal(number) for number in settable}
@@ -101,7 +101,7 @@ def _is_as_made(stream: Any, number: int) -> bool:
         return False
 
 
-def _opened(number: int) -> TextIO:
+def _open_stream(number: int) -> TextIO:
     if number == 0:
         return open(0, encoding="utf-8", closefd=False)
     return open(

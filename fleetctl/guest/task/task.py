@@ -79,7 +79,7 @@ class Sandbox:
         first = volumes[0] if volumes else {}
         storage = Storage(first.get("mount", ""), first.get("root", ""), self._remark)
         buffers = Buffers()
-        self._emit: Emit = _nothing
+        self._emit: Emit = _refuse_submit
         self._submitted = self._refused = False
         self._step = -1
         self._reports_remarked = False
@@ -183,12 +183,14 @@ class Sandbox:
         """
         whole = None if step is None else _as_step(step)
         if step is not None and whole is None:
-            self._remark_once(f"report: the step is {_cut(step)}; it must be a whole number")
+            self._remark_once(
+                f"report: the step is {_shorten_repr(step)}; it must be a whole number"
+            )
         self._step = self._step + 1 if whole is None else whole
         kept, left_out = flat_metrics(metrics, _as_number_of_any)
         if left_out:
             name, value = left_out[0]
-            what = f"`{name}` at step {self._step} is {_cut(value)} and is not recorded"
+            what = f"`{name}` at step {self._step} is {_shorten_repr(value)} and is not recorded"
             self._remark_once(f"report: {what}; a metric is a number")
         values = {name: named(value) for name, value in kept.items()}
         if values:
@@ -377,20 +379,20 @@ def _exit_code(error: SystemExit) -> int:
 
 def _as_number_of_any(value: Any) -> Optional[float]:
     """Converts a number, its text, or an array with one element. None for any other value."""
-    return _converted(value, float)  # type: ignore[no-any-return]
+    return _convert_value(value, float)  # type: ignore[no-any-return]
 
 
 def _as_step(value: Any) -> Optional[int]:
     """Converts to a step, within the whole numbers that a store holds."""
-    found = _converted(value, int)
+    found = _convert_value(value, int)
     return found if found is not None and abs(found) < 1 << 63 else None
 
 
-def _converted(value: Any, sort: Callable[[Any], Any]) -> Any:
+def _convert_value(value: Any, sort: Callable[[Any], Any]) -> Any:
     """Converts a value; None where it cannot; never raises, whatever the methods of a value do."""
     if type(value) is sort:
         return value
-    ways: tuple[Callable[[Any], Any], ...] = (_item, _itself, plain)
+    ways: tuple[Callable[[Any], Any], ...] = (_array_item, _same_value, plain)
     for number_in in ways:
         try:
             return sort(number_in(value))
@@ -399,15 +401,15 @@ def _converted(value: Any, sort: Callable[[Any], Any]) -> Any:
     return None
 
 
-def _item(array: Any) -> Any:
+def _array_item(array: Any) -> Any:
     return array.item()
 
 
-def _itself(value: Any) -> Any:
+def _same_value(value: Any) -> Any:
     return value
 
 
-def _cut(value: Any) -> str:
+def _shorten_repr(value: Any) -> str:
     try:
         text = repr(value)
     except Exception:
@@ -422,5 +424,5 @@ _OURS = check_result.__code__.co_filename
 _encode = encoder_with(plain)
 
 
-def _nothing(_: dict[str, Any]) -> None:
+def _refuse_submit(_: dict[str, Any]) -> None:
     raise RuntimeError("no task is running")

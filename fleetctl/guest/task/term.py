@@ -28,7 +28,7 @@ def heed_term() -> None:
         # A fork that hangs in a library takes no signal that Python handles.
         os.register_at_fork(
             before=_before_fork,
-            after_in_parent=_unblock,
+            after_in_parent=_unblock_signals,
             after_in_child=_in_fork,
         )
     unwound = False
@@ -78,10 +78,10 @@ def _before_fork() -> None:
 
 def _in_fork() -> None:
     heed_term_no_more()
-    _unblock()
+    _unblock_signals()
 
 
-def _unblock() -> None:
+def _unblock_signals() -> None:
     if _masks:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, _masks.pop())
 

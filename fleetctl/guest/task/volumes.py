@@ -47,23 +47,23 @@ class Storage:
         """Writes a text (or bytes) so that readers see the old or the new file; returns its full
         path. Raises OSError where the volume does not store it.
         """
-        return self._write_through(path, "", lambda real: _write(real, content))
+        return self._write_through(path, "", lambda real: _write_file(real, content))
 
     def load_from_volume(self, path: str) -> str:
         """Returns the text of a file, or `[file not found: ...]`."""
-        return self._guarded(path, "", _read)
+        return self._guarded(path, "", _read_text)
 
     def workspace_write(self, path: str, content: Any) -> str:
-        return self._write_through(path, "workspace", lambda real: _write(real, content))
+        return self._write_through(path, "workspace", lambda real: _write_file(real, content))
 
     def workspace_read(self, path: str) -> str:
-        return self._guarded(path, "workspace", _read)
+        return self._guarded(path, "workspace", _read_text)
 
     def workspace_append(self, path: str, content: Any) -> str:
         """Appends a text. Where a volume cannot append, the file is rewritten with the text at its
         end; then one of two writers at once loses. Raises OSError.
         """
-        return self._write_through(path, "workspace", lambda real: _append(real, content))
+        return self._write_through(path, "workspace", lambda real: _append_file(real, content))
 
     def workspace_list(self, pattern: str = "*") -> Any:
         """Returns paths of matching files below the workspace, relative to it, sorted."""
@@ -158,13 +158,13 @@ class Buffers:
             self._items.pop(name, None)
 
 
-def _read(real: str) -> str:
+def _read_text(real: str) -> str:
     with open(real, encoding="utf-8", errors="replace") as file:
         return file.read()
 
 
-def _write(real: str, content: Any) -> None:
-    data = _bytes(content)
+def _write_file(real: str, content: Any) -> None:
+    data = _to_bytes(content)
     write_whole(real, lambda file: file.write(data))
 
 
@@ -200,10 +200,10 @@ def _write_beside(real: str, fill: Callable[[Any], object]) -> None:
             # The temporary file holds the directory, which else would disappear with its last one.
             _write_object(real, fill)
     finally:
-        _remove(temporary)
+        _remove_temporary(temporary)
 
 
-def _remove(temporary: str) -> None:
+def _remove_temporary(temporary: str) -> None:
     try:
         os.unlink(temporary)
     except FileNotFoundError:
@@ -219,9 +219,9 @@ def _write_object(real: str, fill: Callable[[Any], object]) -> None:
         os.fsync(file.fileno())
 
 
-def _append(real: str, content: Any) -> None:
+def _append_file(real: str, content: Any) -> None:
     os.makedirs(os.path.dirname(real), exist_ok=True)
-    data = _bytes(content)
+    data = _to_bytes(content)
     try:
         with open(real, "ab") as file:
             file.write(data)
@@ -233,7 +233,7 @@ def _append(real: str, content: Any) -> None:
         _write_object(real, lambda file: file.write(whole))
 
 
-def _bytes(content: Any) -> bytes:
+def _to_bytes(content: Any) -> bytes:
     if isinstance(content, (bytes, bytearray)):
         return bytes(content)
     return str(content).encode()

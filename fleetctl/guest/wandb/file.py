@@ -171,7 +171,7 @@ class WandbFile:
                 step = None if step is None else signed(step)
             if field != 1:
                 continue
-            key, value_at, value_end = _item(data, start, stop)
+            key, value_at, value_end = _parse_item(data, start, stop)
             name = names.get(key)
             if name is None:
                 name = self._name(key)
@@ -203,7 +203,7 @@ class WandbFile:
         end: int,
     ) -> None:
         for field, start, stop in fields(data, at, end):
-            key, value_at, value_end = _item(data, start, stop)
+            key, value_at, value_end = _parse_item(data, start, stop)
             if field == 1:
                 name = self._names.get(key) or self._name(key)
                 if name[:1] != "_":
@@ -234,7 +234,7 @@ class WandbFile:
         return self._names.setdefault(key, name)
 
 
-def _item(
+def _parse_item(
     data: bytes,
     at: int,
     end: int,

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 
 def parameter_file(params: Mapping[str, Any]) -> str:
-    lines = [f'{_quoted(name)}: {{"value": {_yaml(value)}}}\n' for name, value in params.items()]
+    lines = [
+        f'{_quote_text(name)}: {{"value": {_write_yaml(value)}}}\n'
+        for name, value in params.items()
+    ]
     return "".join(["wandb_version: 1\n", *lines])
 
 
-def _yaml(value: Any) -> str:
+def _write_yaml(value: Any) -> str:
     """Returns a JSON value in one line."""
     if value is None:
         return "null"
@@ -27,16 +30,16 @@ def _yaml(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return _float(value)
+        return _write_float(value)
     if isinstance(value, str):
-        return _quoted(value)
+        return _quote_text(value)
     if isinstance(value, dict):
-        inside = (f"{_quoted(str(name))}: {_yaml(it)}" for name, it in value.items())
+        inside = (f"{_quote_text(str(name))}: {_write_yaml(it)}" for name, it in value.items())
         return "{" + ", ".join(inside) + "}"
-    return "[" + ", ".join(map(_yaml, value)) + "]"
+    return "[" + ", ".join(map(_write_yaml, value)) + "]"
 
 
-def _float(value: float) -> str:
+def _write_float(value: float) -> str:
     """Writes a point, also before an exponent: Python's `1e-05` would be a text."""
     if value != value:
         return ".nan"
@@ -50,11 +53,11 @@ def _float(value: float) -> str:
     return digits + letter + exponent
 
 
-def _quoted(text: str) -> str:
-    return '"' + "".join(map(_character, text)) + '"'
+def _quote_text(text: str) -> str:
+    return '"' + "".join(map(_quote_character, text)) + '"'
 
 
-def _character(one: str) -> str:
+def _quote_character(one: str) -> str:
     code = ord(one)
     if 32 <= code < 127:
         if one in '"\\':

@@ -99,13 +99,13 @@ class Trial:
     def prepare(self) -> None:
         """Makes the trial's directory, and the file with its parameters. Raises OSError."""
         os.makedirs(os.path.dirname(self._parameters), 0o700, exist_ok=True)
-        _write(self._parameters, parameter_file(self._params))
+        _write_file(self._parameters, parameter_file(self._params))
         for path in self._told:  # as if never read, so that a later read is noticed
             os.utime(path, ns=(0, os.stat(path).st_mtime_ns))
 
     def begin(self) -> None:
         """Begins; called where the trial is followed, before its program starts."""
-        self._tops = {top: _names(top) for top in self._tops}
+        self._tops = {top: _list_runs(top) for top in self._tops}
 
     def take(self, journal: Journal, *, whole: bool = False) -> bool:
         """Records reports of the program since the last look, or all that remain; returns whether
@@ -153,7 +153,7 @@ class Trial:
         found = self.result() or {}
         if line and self._metric in found and self._metric not in self._last:
             journal.metric(0, {self._metric: found[self._metric]}, None)
-        line = line or _line(found)
+        line = line or _result_line(found)
         if not (line or journal.reported) and self.unread:
             ended.update(
                 ok=False,
@@ -174,7 +174,7 @@ class Trial:
             odd = [
                 f"{name}={own[name]} and not {value}"
                 for name, value in self._params.items()
-                if name in own and not _equal(own[name], value)
+                if name in own and not _is_equal(own[name], value)
             ]
             if odd:
                 return OWN_VALUES_TEXT.format(values=", ".join(odd[:VALUES_SHOWN_MAX]))
@@ -211,10 +211,10 @@ class Trial:
         found = [
             (name.partition("run-")[2], os.path.join(top, name))
             for top, before in self._tops.items()
-            for name in _names(top) - before
+            for name in _list_runs(top) - before
         ]
         for _, path in sorted(found)[:FILES_MAX]:
-            directory = _opened(path)
+            directory = _open_directory(path)
             if directory is None:
                 continue
             try:
@@ -229,7 +229,7 @@ def own_config(path: str) -> dict[str, Any]:
     """Returns the `config` that the program gave `wandb.init`, over which its sweep's values win in
     `wandb.config`; as wandb's own log has it. {} where that cannot be read.
     """
-    directory = _opened(os.path.dirname(path))
+    directory = _open_directory(os.path.dirname(path))
     if directory is None:
         return {}
     try:
@@ -246,7 +246,7 @@ def own_config(path: str) -> dict[str, Any]:
     return {}
 
 
-def _equal(own: Any, wanted: Any) -> bool:
+def _is_equal(own: Any, wanted: Any) -> bool:
     """Compares values, also a number with its text, or a whole number with a fraction."""
     return own == wanted or str(own) == str(wanted)
 
@@ -256,7 +256,7 @@ def _logged_in(known: Mapping[str, str]) -> bool:
     path = known.get("NETRC") or os.path.join(known.get("HOME", "/root"), ".netrc")
     host = known.get("WANDB_BASE_URL", "https://api.wandb.ai").partition("://")[2]
     host = host.partition("/")[0].partition(":")[0]
-    directory = _opened(os.path.dirname(path))
+    directory = _open_directory(os.path.dirname(path))
     if directory is None:
         return False
     try:
@@ -266,7 +266,7 @@ def _logged_in(known: Mapping[str, str]) -> bool:
     return host.encode() in data.split()
 
 
-def _line(result: dict[str, Any]) -> str:
+def _result_line(result: dict[str, Any]) -> str:
     """Returns the journal's line, without texts where they are too long, or ""."""
     numbers = {name: it for name, it in result.items() if not isinstance(it, str)}
     for kept in filter(None, (result, numbers)):
@@ -276,11 +276,11 @@ def _line(result: dict[str, Any]) -> str:
     return ""
 
 
-def _names(top: str) -> frozenset[str]:
+def _list_runs(top: str) -> frozenset[str]:
     """Returns the names of the directories of runs in wandb's directory, `run-<time>-<id>` or
     `offline-run-...`.
     """
-    directory = _opened(top)
+    directory = _open_directory(top)
     if directory is None:
         return frozenset()
     try:
@@ -290,7 +290,7 @@ def _names(top: str) -> frozenset[str]:
     return frozenset(it for it in names if it.startswith(("run-", "offline-run-")))
 
 
-def _opened(path: str) -> Optional[int]:
+def _open_directory(path: str) -> Optional[int]:
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -322,7 +322,7 @@ def _keeps_times(path: str) -> bool:
     return seen
 
 
-def _write(path: str, text: str) -> None:
+def _write_file(path: str, text: str) -> None:
     handle = os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
     )

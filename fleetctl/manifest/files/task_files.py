@@ -123,7 +123,7 @@ def _list_matches(
         if deep and (directory, at + 1) not in known:
             known.add((directory, at + 1))
             waiting.append((directory, at + 1))
-        for entry in _scan(base, directory, walk):
+        for entry in _scan_directory(base, directory, walk):
             relative = os.path.join(directory, entry.name)
             if deep:
                 below = not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
@@ -132,7 +132,7 @@ def _list_matches(
                 last = at == len(parts) - 1
                 matcher = matchers[at]
                 assert matcher is not None
-                if not _matches(entry.name, parts[at], matcher):
+                if not _matches_part(entry.name, parts[at], matcher):
                     if last and len(walk.others) <= SHOWN_MAX:
                         walk.others.append(relative)
                     continue
@@ -148,7 +148,7 @@ def _list_matches(
                     waiting.append(step)
 
 
-def _scan(
+def _scan_directory(
     base: str,
     directory: str,
     walk: _Walk,
@@ -167,7 +167,7 @@ def _scan(
             yield entry
 
 
-def _matches(
+def _matches_part(
     name: str,
     part: str,
     matcher: re.Pattern[str],
@@ -180,7 +180,7 @@ def _describe_walk(written: str, walk: _Walk) -> str:
     looked = f"{count_noun(walk.names, 'name')} in and below `{shorten_text(written)}`"
     if not walk.others:
         return f"{looked} were looked at"
-    names = [f"`{shorten_text(_shown(it))}`" for it in sorted(walk.others)[:SHOWN_MAX]]
+    names = [f"`{shorten_text(_show_path(it))}`" for it in sorted(walk.others)[:SHOWN_MAX]]
     return f"{looked} were looked at, such as {and_more(names, most=SHOWN_MAX)}"
 
 
@@ -190,7 +190,7 @@ def _read_file(
     *,
     names: bool,
 ) -> TaskFile:
-    shown = _shown(relative)
+    shown = _show_path(relative)
     real = os.path.join(base, relative)
     _check_name(relative, shown, names=names)
     digest = sha256()
@@ -228,7 +228,7 @@ def _check_name(
         )
 
 
-def _shown(relative: str) -> str:
+def _show_path(relative: str) -> str:
     """Returns a path as text: bytes that are no UTF-8 as `\\\\xff`."""
     return os.fsencode(relative).decode("utf-8", "backslashreplace")
 

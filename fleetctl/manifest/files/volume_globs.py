@@ -56,7 +56,7 @@ def choose_files(
     """
     base, parts = split_volume_glob(glob)
     prefix = f"{base}/" if base else ""
-    matches = _matcher(parts)
+    matches = _build_matcher(parts)
     found: list[str] = []
     others: list[str] = []
     count = 0
@@ -82,7 +82,7 @@ def choose_files(
     return sorted(found)
 
 
-def _matcher(parts: Sequence[str]) -> _Matcher:
+def _build_matcher(parts: Sequence[str]) -> _Matcher:
     return _Matcher(tuple(None if it == _DEEP else it for it in parts))
 
 
@@ -91,7 +91,7 @@ class _Matcher:
 
     def __init__(self, parts: tuple[str | None, ...]) -> None:
         self._parts = parts
-        self._one = cache(_compile)
+        self._one = cache(_compile_part)
 
     def __call__(self, path: str) -> bool:
         reached = {0}
@@ -116,7 +116,7 @@ class _Matcher:
         yield from self._steps(at + 1, name)
 
 
-def _compile(part: str) -> re.Pattern[str]:
+def _compile_part(part: str) -> re.Pattern[str]:
     return re.compile(translate(part))
 
 

@@ -55,7 +55,7 @@ async def carry_command(argv: Sequence[str], streams: ExecStreams) -> tuple[int,
         code = await process.wait()
         await asyncio.wait(showing, timeout=DRAIN_S)
     finally:
-        await _end(process)
+        await _kill_process(process)
         await cancel_tasks([feeding, *showing])
     return code, said.decode("utf-8", "replace")
 
@@ -72,7 +72,7 @@ async def _feed_pipe(pipe: asyncio.StreamWriter, data: AsyncIterator[bytes] | No
 async def _by_terminal(argv: Sequence[str], streams: ExecStreams, size: tuple[int, int]) -> int:
     ours, theirs = pty.openpty()
     tty.setraw(theirs)  # the far end has a terminal of its own, which does the rest
-    _resize(ours, size)
+    _resize_terminal(ours, size)
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 
@@ -104,7 +104,7 @@ async def _by_terminal(argv: Sequence[str], streams: ExecStreams, size: tuple[in
             async with asyncio.timeout(DRAIN_S):
                 await done.wait()
     finally:
-        await _end(process)
+        await _kill_process(process)
         await cancel_tasks(beside)
         loop.remove_reader(ours)
         os.close(ours)
@@ -124,16 +124,16 @@ async def _follow_sizes(
     if sizes is None:
         return
     async for size in sizes:
-        _resize(terminal, size)
+        _resize_terminal(terminal, size)
         with suppress(ProcessLookupError):
             os.kill(pid, 28)  # SIGWINCH: the terminal does not control its session
 
 
-def _resize(terminal: int, size: tuple[int, int]) -> None:
+def _resize_terminal(terminal: int, size: tuple[int, int]) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _kill_process(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()

@@ -159,31 +159,35 @@ async def explain_failure(target: SshTarget, said: str) -> FleetctlError:
         known = re.search(r"Offending \S+ key in (\S+):(\d+)", said)
         where = f", unlike line {known[2]} of {known[1]}" if known else ""
         hint = f"if the host was reinstalled: ssh-keygen -R {shlex.quote(_known_name(target))}"
-        return _account(f"the key of host `{name}` has changed{where}", "HostKeyChanged", hint)
+        return _account_error(
+            f"the key of host `{name}` has changed{where}", "HostKeyChanged", hint
+        )
     if "Host key verification failed" in said or "No ED25519 host key is known" in said:
         line, print_ = await _offered_key(target)
         hint = f"compare it with the host's own, then: echo '{line}' >> {_known_file(target)}"
         shown = f"; it shows {print_}" if print_ else ""
         if not line:
             hint = f"connect once by hand: {plain_command(target)}"
-        return _account(
+        return _account_error(
             f"the key of host `{name}` is not known here{shown}", "HostKeyUnknown", hint
         )
     if "Permission denied" in said or "Too many authentication failures" in said:
-        return _account(
+        return _account_error(
             f"host `{name}` does not accept our keys",
             "KeyRefused",
             f"try it by hand: {plain_command(target)} true",
         )
     if "not found" in said and "python" in said.lower():
-        return _account(
+        return _account_error(
             f"host `{name}` has no `{target.python}`, and work needs Python 3.9 or later",
             "NoPython",
             "install python3 there, or name it in `python` of the host",
         )
     if "Bad configuration option" in said or "Can't open user config file" in said:
         last = said.splitlines()[-1]
-        return _account(f"ssh cannot read its configuration: {last}", "WrongConfig", "ssh -G HOST")
+        return _account_error(
+            f"ssh cannot read its configuration: {last}", "WrongConfig", "ssh -G HOST"
+        )
     words = [it.strip() for it in said.splitlines() if it.strip()]
     return Unavailable(
         f"host `{name}` cannot be reached: {words[-1] if words else 'ssh says nothing'}",
@@ -193,7 +197,7 @@ async def explain_failure(target: SshTarget, said: str) -> FleetctlError:
     )
 
 
-def _account(message: str, reason: str, hint: str) -> Unavailable:
+def _account_error(message: str, reason: str, hint: str) -> Unavailable:
     return Unavailable(message, reason=reason, retry_after_s=REFUSED_S, hint=hint, account=True)
 
 

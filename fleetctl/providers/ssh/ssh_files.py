@@ -47,7 +47,7 @@ class SshFiles:
         there = False
         async with self._lines() as lines:
             for line in lines:
-                reply = await _ask(line, "entries", volume, wanted, recursive=recursive)
+                reply = await _call_agent(line, "entries", volume, wanted, recursive=recursive)
                 known |= bool(reply.get("top", True))
                 if reply["entries"] is not None:
                     there = True
@@ -68,7 +68,7 @@ class SshFiles:
                     try:
                         await send_file(line, one.local, place)
                     except AgentFault as error:
-                        raise _refused(error) from error
+                        raise _path_refusal(error) from error
                     if number == 0:
                         tell(one.size)
 
@@ -77,7 +77,7 @@ class SshFiles:
             for one in files:
                 with download_beside(one.local) as temporary:
                     for line in lines:
-                        if await _download(line, volume, one, temporary):
+                        if await _download_file(line, volume, one, temporary):
                             break
                     else:
                         raise path_missing(volume, one.remote)
@@ -88,7 +88,7 @@ class SshFiles:
         removed = False
         async with self._lines() as lines:
             for line in lines:
-                reply = await _ask(line, "remove", volume, wanted, recursive=recursive)
+                reply = await _call_agent(line, "remove", volume, wanted, recursive=recursive)
                 if reply.get("directory"):
                     raise is_a_directory(path)
                 removed |= bool(reply["removed"])
@@ -98,7 +98,7 @@ class SshFiles:
     async def size(self, volume: str) -> int | None:
         """Returns the bytes on the host with most of them."""
         async with self._lines() as lines:
-            sizes = [(await _ask(line, "measure", volume, ""))["bytes"] for line in lines]
+            sizes = [(await _call_agent(line, "measure", volume, ""))["bytes"] for line in lines]
         return max((it for it in sizes if it is not None), default=None)
 
     @asynccontextmanager
@@ -114,17 +114,17 @@ class SshFiles:
             await hosts.close()
 
 
-async def _ask(
+async def _call_agent(
     line: SshLine, op: str, volume: str, path: str, *, recursive: bool = False
 ) -> dict[str, Any]:
     fields = {"top": volume_directory(line, volume), "path": path, "recursive": recursive}
     try:
         return await line.call(op, fields, deadline_s=TRANSFER_S)
     except AgentFault as error:
-        raise _refused(error) from error
+        raise _path_refusal(error) from error
 
 
-async def _download(line: SshLine, volume: str, one: FileCopy, target: Path) -> bool:
+async def _download_file(line: SshLine, volume: str, one: FileCopy, target: Path) -> bool:
     """Returns whether this host has the file."""
     place = {"top": volume_directory(line, volume), "path": clean_path(one.remote)}
     async with line.asked(deadline_s=TRANSFER_S):
@@ -137,7 +137,7 @@ async def _download(line: SshLine, volume: str, one: FileCopy, target: Path) -> 
     return stream.code == 0
 
 
-def _refused(error: AgentFault) -> Refused:
+def _path_refusal(error: AgentFault) -> Refused:
     return Refused(str(error), hint="name another path")
 
 

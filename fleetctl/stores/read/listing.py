@@ -57,7 +57,7 @@ Sql = tuple[str, tuple[object, ...]]
 def page_sql(wanted: ObjectQuery) -> Sql:
     """Returns the query of a page: the columns of `resources` in reader.sql, then the sort value
     and the row number."""
-    where, values = _where(wanted, phases=True)
+    where, values = _build_conditions(wanted, phases=True)
     value = SORTS[wanted.sort]
     order = "DESC" if wanted.descending else "ASC"
     if wanted.after is not None:
@@ -69,7 +69,7 @@ def page_sql(wanted: ObjectQuery) -> Sql:
     # The inner query sorts numbers alone: with their statuses, sorting takes three times as long.
     sql = (
         f"SELECT {columns}, chosen.value, rid"  # noqa: S608 - our own words
-        f" FROM (SELECT rid, {value} AS value FROM resources{_join(where)}"
+        f" FROM (SELECT rid, {value} AS value FROM resources{_join_conditions(where)}"
         f" ORDER BY 2 {order}, 1 {order} LIMIT ?) AS chosen"
         f" JOIN resources USING (rid){specs} ORDER BY chosen.value {order}, rid {order}"
     )
@@ -78,12 +78,12 @@ def page_sql(wanted: ObjectQuery) -> Sql:
 
 def counts_sql(wanted: ObjectQuery) -> Sql:
     """Returns the query for (phase, how many), whatever the phases that the list is of."""
-    where, values = _where(wanted, phases=False)
-    sql = f"SELECT {_PHASE}, count(*) FROM resources{_join(where)} GROUP BY 1 ORDER BY 1"  # noqa: S608
+    where, values = _build_conditions(wanted, phases=False)
+    sql = f"SELECT {_PHASE}, count(*) FROM resources{_join_conditions(where)} GROUP BY 1 ORDER BY 1"  # noqa: S608
     return sql, tuple(values)
 
 
-def _where(wanted: ObjectQuery, *, phases: bool) -> tuple[list[str], list[object]]:
+def _build_conditions(wanted: ObjectQuery, *, phases: bool) -> tuple[list[str], list[object]]:
     where: list[str] = []
     values: list[object] = []
 
@@ -123,5 +123,5 @@ def _add_label(term: LabelCondition, where: list[str], values: list[object]) -> 
     values.extend((path, *term.values))
 
 
-def _join(where: list[str]) -> str:
+def _join_conditions(where: list[str]) -> str:
     return f" WHERE {' AND '.join(where)}" if where else ""

@@ -62,7 +62,7 @@ class World:
         joining.listen()
         self._control, theirs = socket.socketpair()
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        serving = asyncio.create_task(process._serve(listener, joining, theirs))
+        serving = asyncio.create_task(process._serve_sockets(listener, joining, theirs))
         headers = {"Authorization": "Bearer fl-1"}
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(headers=headers, connector=connector) as client:

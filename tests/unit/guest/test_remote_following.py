@@ -19,7 +19,7 @@ class Journal:
     def __init__(self, turns: Sequence[bytes]) -> None:
         self._turns = list(turns)
 
-    def news(self) -> bytes:
+    def next_frames(self) -> bytes:
         return self._turns.pop(0) if self._turns else b""
 
     @property
@@ -45,6 +45,6 @@ def test_a_supervisor_is_lost_only_if_it_is_gone_at_two_looks(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     monkeypatch.setattr(follow.place, "supervised", lambda: supervised.pop(0))
-    monkeypatch.setattr(follow, "_wait", lambda line, span_s: None)
-    assert follow._follow("run", Journal(news), None) == code  # type: ignore[arg-type]
+    monkeypatch.setattr(follow, "_wait_for_news", lambda line, span_s: None)
+    assert follow._follow_run("run", Journal(news), None) == code  # type: ignore[arg-type]
     assert capfdbinary.readouterr().out.decode() == written

@@ -35,9 +35,9 @@ def orphan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_one_that_is_born_after_the_others_were_listed_is_found(
     orphan: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = tree._everything
+    listed = tree._list_processes
     lists = iter([[pid for pid in listed() if pid != orphan]])
-    monkeypatch.setattr(tree, "_everything", lambda: next(lists, None) or listed())
+    monkeypatch.setattr(tree, "_list_processes", lambda: next(lists, None) or listed())
     assert Tree(-1, ["run-0"]).living() == [orphan]
 
 
@@ -45,9 +45,11 @@ def test_one_that_becomes_another_program_meanwhile_is_found(
     orphan: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no environment then, for a moment."""
-    read, moments = tree._environment, iter([b"", b""])
+    read, moments = tree._read_environment, iter([b"", b""])
     monkeypatch.setattr(
-        tree, "_environment", lambda pid: next(moments, read(pid)) if pid == orphan else read(pid)
+        tree,
+        "_read_environment",
+        lambda pid: next(moments, read(pid)) if pid == orphan else read(pid),
     )
     assert Tree(-1, ["run-0"]).living() == [orphan]
 

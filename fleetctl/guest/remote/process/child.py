@@ -34,7 +34,7 @@ def environment(
     """Returns all variables of a task. Also writes the file with its parameters."""
     files = f"{os.getcwd()}/{place.FILES}"
     inputs = name_inputs(order, files)
-    _overwrite(f"{place.FILES}/params.json", spaced(order["params"]).encode())
+    _overwrite_file(f"{place.FILES}/params.json", spaced(order["params"]).encode())
     variables = {
         **base,
         **order["env"],
@@ -88,7 +88,7 @@ def spawn(
     """
 
     def whole() -> NoReturn:
-        _detach(output, channel)
+        _detach_session(output, channel)
         work()
 
     pid = os.fork()
@@ -117,7 +117,7 @@ def send_line(event: dict[str, Any]) -> None:
         data = data[os.write(CHANNEL, data) :]
 
 
-def _detach(output: int, channel: int) -> None:
+def _detach_session(output: int, channel: int) -> None:
     os.setsid()
     os.umask(0o022)
     _signal.set_wakeup_fd(-1)
@@ -130,7 +130,7 @@ def _detach(output: int, channel: int) -> None:
     os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
 
 
-def _overwrite(path: str, data: bytes) -> None:
+def _overwrite_file(path: str, data: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(handle, data)

@@ -35,8 +35,8 @@ class Leader:
         """Starts the process. Raises OSError when it cannot be started."""
         self._loop = loop
         self._received = b""
-        self.hear: Callable[[dict[str, Any]], None] = _deaf
-        self.ended: Callable[[], None] = _unheard
+        self.hear: Callable[[dict[str, Any]], None] = _ignore_event
+        self.ended: Callable[[], None] = _ignore_end
         self.status: Optional[int] = None  # the wait status, once it has ended
         ours, theirs = _socket.socketpair()
         try:
@@ -107,7 +107,7 @@ class Leader:
             return False
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
-            event = _event(line)
+            event = _parse_event(line)
             if event:
                 self.hear(event)
         if len(self._received) > LINE_BYTES_MAX:
@@ -116,7 +116,7 @@ class Leader:
         return True
 
 
-def _event(line: bytes) -> dict[str, Any]:
+def _parse_event(line: bytes) -> dict[str, Any]:
     """Parses an event of a process, which may be anything; {} for an invalid one."""
     try:
         event = parse(line.decode())
@@ -127,11 +127,11 @@ def _event(line: bytes) -> dict[str, Any]:
     return {}
 
 
-def _deaf(_: dict[str, Any]) -> None:
+def _ignore_event(_: dict[str, Any]) -> None:
     """Ignores events of a worker between two tasks."""
 
 
-def _unheard() -> None:
+def _ignore_end() -> None:
     """Ignores the end of a worker between two tasks."""
 
 

@@ -46,24 +46,24 @@ class Tree:
         known = set()
         self._group = set()
         for _ in range(LISTS_MAX):
-            fresh = [pid for pid in _everything() if pid not in known]
+            fresh = [pid for pid in _list_processes() if pid not in known]
             if not fresh:
                 break
             for pid in fresh:
                 known.add(pid)
-                stat = _stat(pid)
+                stat = _read_stat(pid)
                 if stat is None:
                     continue
                 parents[pid], group, session, starts[pid] = stat
                 if group == self._leader:
                     self._group.add(pid)
                 seen = self._seen.get(pid) == starts[pid]
-                environment = _environment(pid)
+                environment = _read_environment(pid)
                 if seen or self._leader in (pid, group, session) or self._marks(environment):
                     found.add(pid)
                 elif environment == b"":
                     known.remove(pid)
-        found |= {pid for pid in parents if _descends(pid, found, parents)}
+        found |= {pid for pid in parents if _is_descendant(pid, found, parents)}
         self._seen = {pid: starts[pid] for pid in found}
         return sorted(found)
 
@@ -85,7 +85,7 @@ class Tree:
         return self._place in text and any(name in text for name in self._names)
 
 
-def _everything() -> list[int]:
+def _list_processes() -> list[int]:
     try:
         me = os.getpid()
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != me]
@@ -93,7 +93,7 @@ def _everything() -> list[int]:
         return []
 
 
-def _environment(pid: int) -> bytes:
+def _read_environment(pid: int) -> bytes:
     """Returns a process's environment; a lone zero when it may not be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -102,7 +102,7 @@ def _environment(pid: int) -> bytes:
         return b"\0"
 
 
-def _stat(pid: int) -> Optional[tuple[int, int, int, int]]:
+def _read_stat(pid: int) -> Optional[tuple[int, int, int, int]]:
     """Returns (parent, group, session, start); None for a zombie, a kernel thread, or a process
     that has ended.
     """
@@ -116,7 +116,7 @@ def _stat(pid: int) -> Optional[tuple[int, int, int, int]]:
         return None
 
 
-def _descends(
+def _is_descendant(
     pid: int,
     found: set[int],
     parents: dict[int, int],

@@ -79,7 +79,7 @@ def _become_an_interpreter(variables: dict[str, str]) -> None:
 
     site.main()
     # New ones: those of the interpreter's start recorded what its descriptors were then.
-    streams = (open(0, encoding="utf-8", closefd=False), _writer(1), _writer(2))
+    streams = (open(0, encoding="utf-8", closefd=False), _open_writer(1), _open_writer(2))
     for name, stream in zip(("stdin", "stdout", "stderr"), streams):  # noqa: B905 - Python 3.9
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
@@ -89,7 +89,7 @@ def _become_an_interpreter(variables: dict[str, str]) -> None:
     sys.path[:] = ["", *asked, *sys.path]
 
 
-def _writer(handle: int) -> TextIO:
+def _open_writer(handle: int) -> TextIO:
     return open(
         handle,
         "w",

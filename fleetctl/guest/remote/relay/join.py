@@ -22,7 +22,7 @@ NOBODY = 5  # the exit code when there is no relay
 
 def join(run: str) -> int:
     """Returns the exit code when either side has closed."""
-    relay = _connected()
+    relay = _connect_relay()
     if relay is None:
         return NOBODY
     relay.sendall(run.encode() + b"\n")
@@ -37,10 +37,10 @@ def join(run: str) -> int:
             if handle == 0:
                 relay.sendall(data)
             else:
-                _write(data)
+                _write_all(data)
 
 
-def _connected() -> Optional[_socket.socket]:
+def _connect_relay() -> Optional[_socket.socket]:
     until_s = time.monotonic() + BEGIN_S
     while True:
         relay = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -55,7 +55,7 @@ def _connected() -> Optional[_socket.socket]:
         time.sleep(LOOK_S)
 
 
-def _write(data: bytes) -> None:
+def _write_all(data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]

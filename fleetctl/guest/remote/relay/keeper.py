@@ -39,8 +39,8 @@ class Relay:
     def __init__(self, loop: Loop) -> None:
         """Raises OSError where no address can be bound."""
         self._loop = loop
-        self._listener = _listening(_socket.AF_INET, ("127.0.0.1", 0))
-        self._joining = _listening(_socket.AF_UNIX, SOCKET)
+        self._listener = _open_listener(_socket.AF_INET, ("127.0.0.1", 0))
+        self._joining = _open_listener(_socket.AF_UNIX, SOCKET)
         self._run: dict[str, str] = {}  # the message about the run that may ask now
         self._start()
 
@@ -70,7 +70,7 @@ class Relay:
         self._control, theirs = _socket.socketpair()
         pid = os.fork()
         if pid == 0:
-            _serve(self._listener, self._joining, theirs)
+            _become_listener(self._listener, self._joining, theirs)
         theirs.close()
         self._loop.when_ended(pid, self._ended)
 
@@ -88,14 +88,14 @@ class Relay:
             self._send(self._run)
 
 
-def _listening(family: int, address: Any) -> _socket.socket:
+def _open_listener(family: int, address: Any) -> _socket.socket:
     listener = _socket.socket(family, _socket.SOCK_STREAM)
     listener.bind(address)
     listener.listen(128)
     return listener
 
 
-def _serve(*sockets: _socket.socket) -> NoReturn:
+def _become_listener(*sockets: _socket.socket) -> NoReturn:
     """Becomes the process that listens. It inherits neither the supervisor's lock nor its signals;
     it ends when the last of `sockets`, the supervisor's own, is closed.
     """

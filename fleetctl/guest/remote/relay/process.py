@@ -28,10 +28,12 @@ def serve(
     control: int,
 ) -> None:
     """Serves until `control` is at its end. The parameters are descriptors of sockets."""
-    asyncio.run(_serve(*(socket.socket(fileno=one) for one in (listener, joining, control))))
+    asyncio.run(
+        _serve_sockets(*(socket.socket(fileno=one) for one in (listener, joining, control)))
+    )
 
 
-async def _serve(
+async def _serve_sockets(
     listener: socket.socket,
     joining: socket.socket,
     control: socket.socket,

@@ -367,7 +367,7 @@ class Attempt:
             self._leader.drain()
             if not self._leader.lives:
                 self._leader.hang_up()
-            self._leader.hear, self._leader.ended = _deaf, self._box.worker_ended
+            self._leader.hear, self._leader.ended = _ignore_event, self._box.worker_ended
         self._output.close_writable()
         self._output.drain()
         self._output.stop()
@@ -448,5 +448,5 @@ class Attempt:
         self._box.finished(self.name, staying=staying)
 
 
-def _deaf(_: dict[str, Any]) -> None:
+def _ignore_event(_: dict[str, Any]) -> None:
     """Ignores events of a worker between two tasks."""

@@ -44,7 +44,7 @@ def read_metrics(
     last = False
     while True:
         before = lines.offset
-        data = _read("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
+        data = _read_piece("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
         found, wrong = lines.take(data or b"", last=last)
         for problem in wrong:
             say(problem)
@@ -163,7 +163,7 @@ def judge_result(
     if value is None and os.path.lexists(f"{place.FILES}/result.json"):
         from fleetctl.guest.journal.results import RESULT_BYTES_MAX, parse_result
 
-        data = _read("result.json", 0, RESULT_BYTES_MAX)
+        data = _read_piece("result.json", 0, RESULT_BYTES_MAX)
         if data is not None:
             value, problem = parse_result(data)
             value = (value,)
@@ -205,7 +205,7 @@ def forget(name: str) -> None:
         remove_result(path)
 
 
-def _read(
+def _read_piece(
     name: str,
     offset: int,
     limit: int,

@@ -33,12 +33,12 @@ def follow(
     """Writes frames until the end of the run, or of enough of its log; returns the exit code."""
     story = Story(run, offsets, log_bytes_max)
     try:
-        return _follow(run, story, line)
+        return _follow_run(run, story, line)
     finally:
         story.close()
 
 
-def _follow(
+def _follow_run(
     run: str,
     story: Story,
     line: Optional[socket],
@@ -53,7 +53,7 @@ def _follow(
         now_s = time.monotonic()
         if news:
             while news:
-                _write(news)
+                _write_all(news)
                 news = story.next_frames()
             said_s = now_s
         elif not supervised and (story.there or now_s - begun_s > BEGINNING_S):
@@ -61,27 +61,27 @@ def _follow(
                 gone = True  # it may have begun between both looks
                 continue
             if story.there:
-                _write(b'{"e":"lost","message":"the process that looked after the run died"}\n')
+                _write_all(b'{"e":"lost","message":"the process that looked after the run died"}\n')
                 return LOST
             from fleetctl.guest.remote.story.unbegun import write_unbegun_run
 
             write_unbegun_run(run)
             continue
         elif now_s - said_s >= ALIVE_S:
-            _write(ALIVE)
+            _write_all(ALIVE)
             said_s = now_s
         if story.over:
             return 0
-        line = _wait(line, ALIVE_S - (now_s - said_s))
+        line = _wait_for_news(line, ALIVE_S - (now_s - said_s))
 
 
-def _write(data: bytes) -> None:
+def _write_all(data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]
 
 
-def _wait(line: Optional[socket], alive_s: float) -> Optional[socket]:
+def _wait_for_news(line: Optional[socket], alive_s: float) -> Optional[socket]:
     """Waits until there may be news; returns the line to the supervisor after that."""
     poll = select.poll()
     poll.register(1, 0)  # reports that the reader has closed the pipe
@@ -95,13 +95,13 @@ def _wait(line: Optional[socket], alive_s: float) -> Optional[socket]:
     for handle, _ in poll.poll(max(0.0, wait_s) * 1000):
         if handle == 1:
             raise BrokenPipeError
-        if line is not None and not _drain(line):
+        if line is not None and not _drain_line(line):
             line.close()
             line = None
     return line
 
 
-def _drain(line: socket) -> bool:
+def _drain_line(line: socket) -> bool:
     """Drops the supervisor's bytes, which mean `look` alone; False when it has gone."""
     try:
         return bool(line.recv(4096))

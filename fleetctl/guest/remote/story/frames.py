@@ -74,12 +74,12 @@ class Story:
         """Returns the next output and its frame: of the run, or else of a service."""
         data = self._log.read()
         if data:
-            return data, _frame(b"", self._log.offset - len(data), data)
+            return data, _log_frame(b"", self._log.offset - len(data), data)
         for name, log in self._logs_of_services():
             data = log.read()
             if data:
                 of = b'"of":"%s",' % name.encode()
-                return data, _frame(of, log.offset - len(data), data)
+                return data, _log_frame(of, log.offset - len(data), data)
         if self._journal.ended:
             return self._read_outputs()
         return (b"", b"")
@@ -125,7 +125,7 @@ class Story:
             log.close()
 
 
-def _frame(
+def _log_frame(
     of: bytes,
     at: int,
     data: bytes,

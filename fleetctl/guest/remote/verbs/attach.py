@@ -44,7 +44,11 @@ def attach(
         lock = place.lock()
         if lock is not None and stay:
             return _become_supervisor(lock, offsets, wanted, secrets)
-        line = _ask(wanted, secrets) if lock is None else _supervise(lock, wanted, secrets)
+        line = (
+            _send_order(wanted, secrets)
+            if lock is None
+            else _start_supervisor(lock, wanted, secrets)
+        )
     elif not os.path.exists(place.begun(run)):
         os.write(1, b'{"e":"unbegun"}\n')
         return UNBEGUN
@@ -59,7 +63,7 @@ def attach(
     return follow(run, offsets, line or place.connect(), MOMENT_LOG_BYTES_MAX)
 
 
-def _ask(order: dict[str, Any], secrets: dict[str, str]) -> Optional[socket]:
+def _send_order(order: dict[str, Any], secrets: dict[str, str]) -> Optional[socket]:
     """Connects to the supervisor and sends the order; None when there can be no supervisor."""
     line = place.reach()
     if line is None:
@@ -89,7 +93,7 @@ def _become_supervisor(
     return supervise(lock, order, secrets, offsets=offsets)
 
 
-def _supervise(
+def _start_supervisor(
     lock: int,
     order: dict[str, Any],
     secrets: dict[str, str],

@@ -43,13 +43,13 @@ def idle(begin_s: float) -> int:
 
 def stop(run: str, grace_s: float) -> int:
     """Requests a run's end from the supervisor; without one there is no orderly end."""
-    if not _ask({"op": "stop", "run": run, "grace_s": grace_s}):
+    if not _send_request({"op": "stop", "run": run, "grace_s": grace_s}):
         _kill_leftovers()
     return 0
 
 
 def leave(why: str) -> int:
-    if not _ask({"op": "leave", "why": why}):
+    if not _send_request({"op": "leave", "why": why}):
         _kill_leftovers()
         from fleetctl.guest.remote.supervise import end_entrypoint
 
@@ -57,7 +57,7 @@ def leave(why: str) -> int:
     return 0
 
 
-def _ask(request: dict[str, Any]) -> bool:
+def _send_request(request: dict[str, Any]) -> bool:
     """Sends a request; False when there is no supervisor."""
     line = place.connect()
     if line is None:

@@ -26,7 +26,7 @@ def attach_in_turn() -> int:
     rest = b""
     code = 0
     while code == 0:
-        request, rest = _next(rest)
+        request, rest = _read_request(rest)
         if request is None:
             break
         os.environ.update(request["secrets"])
@@ -34,7 +34,7 @@ def attach_in_turn() -> int:
     return code
 
 
-def _next(rest: bytes) -> tuple[Optional[dict[str, Any]], bytes]:
+def _read_request(rest: bytes) -> tuple[Optional[dict[str, Any]], bytes]:
     """Returns (the next request, the bytes after it)."""
     parts = [rest]
     while b"\n" not in parts[-1]:

@@ -61,7 +61,7 @@ def lead(
     of the ports. grace_s: seconds between the request to end and the kill. tell: sends one event
     to the run's supervisor.
     """
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _raise_ended)
     crew = _Crew(tell)
     status = 1 << 8
     try:
@@ -111,7 +111,7 @@ class _Crew:
             while port and port in numbers.values():
                 port = probe.free_port()
             numbers[it["name"]] = port
-        ports = {_variable(name): str(port) for name, port in numbers.items() if port}
+        ports = {_port_variable(name): str(port) for name, port in numbers.items() if port}
         known = {**variables, **ports}
         self._services = [Service(it, numbers[it["name"]], known, directory) for it in asked]
         return ports
@@ -282,16 +282,16 @@ def _port_of(asked: Mapping[str, Any]) -> int:
         raise _CrewFailed(
             FAILED,
             f"port {port} is in use before service `{name}` is started; where tasks share a"
-            f" machine, `port: auto` gives each a free one, in {_variable(name)}",
+            f" machine, `port: auto` gives each a free one, in {_port_variable(name)}",
         )
     return int(port)
 
 
-def _variable(name: str) -> str:
+def _port_variable(name: str) -> str:
     return f"FLEETCTL_PORT_{name.replace('-', '_').upper()}"
 
 
-def _end(_number: int, _frame: Optional[FrameType]) -> None:
+def _raise_ended(_number: int, _frame: Optional[FrameType]) -> None:
     raise _CrewEnded
 
 

@@ -23,7 +23,7 @@ def asked(ready: Mapping[str, Any], port: int) -> int:
         if line is None:
             continue
         try:
-            return READY if path is None or _answers(line, path, port) else REFUSED
+            return READY if path is None or _answers_well(line, path, port) else REFUSED
         except OSError:
             return REFUSED
         finally:
@@ -78,7 +78,7 @@ def connected(address: str, port: int) -> Optional[socket.socket]:
         return None
 
 
-def _answers(
+def _answers_well(
     line: socket.socket,
     path: str,
     port: int,

@@ -182,7 +182,7 @@ class Service:
         try:
             if self._ready.get("argv"):
                 return self._spawn(self._ready["argv"], null)
-            return _forked(lambda: os._exit(probe.asked(self._ready, self._port)), null)
+            return _fork_session(lambda: os._exit(probe.asked(self._ready, self._port)), null)
         finally:
             os.close(null)
 
@@ -191,7 +191,7 @@ class Service:
             enter(self._directory, None)
             become(argv, self._variables)
 
-        return _forked(work, output)
+        return _fork_session(work, output)
 
 
 def exit_code(status: int) -> int:
@@ -209,7 +209,7 @@ def let_go(*, keep: int) -> None:
     os.closerange(keep, DESCRIPTORS_MAX)
 
 
-def _forked(work: Callable[[], NoReturn], output: int) -> int:
+def _fork_session(work: Callable[[], NoReturn], output: int) -> int:
     """Forks a process with a session of its own, which ends with this one; returns its pid. A TERM
     that ends the work does not reach it.
     """

@@ -327,7 +327,7 @@ def attach(agent: Agent, request: Request, order: bytes) -> int:
         os.dup2(handle, 0)
         os.close(handle)
         words += ["--order", "-"]
-    return _guest(agent, box["python"], words)
+    return _run_guest_verb(agent, box["python"], words)
 
 
 def _stand_by(boxes: Boxes, name: str, pid: int, gate: int) -> int:
@@ -358,7 +358,7 @@ def stop(agent: Agent, request: Request, _: bytes) -> int:
     if box is None or not os.path.exists(state):
         return 0
     words = ["stop", "--dir", state, "--run", request["run"], "--grace", str(request["grace_s"])]
-    return _guest(agent, "", words)
+    return _run_guest_verb(agent, "", words)
 
 
 def relay(agent: Agent, request: Request, _: bytes) -> int:
@@ -366,7 +366,7 @@ def relay(agent: Agent, request: Request, _: bytes) -> int:
     if box is None or agent.boxes.state(request["box"], box) != "live":
         return GONE
     state = os.path.join(agent.boxes.path(request["box"]), "state")
-    return _guest(agent, "", ["relay", "--dir", state, "--run", request["run"]])
+    return _run_guest_verb(agent, "", ["relay", "--dir", state, "--run", request["run"]])
 
 
 def end(agent: Agent, request: Request, _: bytes) -> int:
@@ -374,7 +374,7 @@ def end(agent: Agent, request: Request, _: bytes) -> int:
     return 0
 
 
-def _guest(agent: Agent, python: str, words: List[str]) -> int:
+def _run_guest_verb(agent: Agent, python: str, words: List[str]) -> int:
     """Does a verb of the guest in this process, or becomes the Python of an image for it."""
     if python:
         os.execv(python, [python, "-I", "-S", agent.guest, *words])  # noqa: S606

@@ -124,7 +124,7 @@ class Boxes:
             if known is not None:
                 return known
             others = list(self.living())
-            gpus = _fit(order, [box for _, box in others], devices)
+            gpus = _choose_gpus(order, [box for _, box in others], devices)
             box = {
                 "id": os.urandom(4).hex(),
                 "tags": order["tags"],
@@ -310,7 +310,7 @@ def supervisor_of(path: str) -> Tuple[bool, int]:
     return held, size
 
 
-def _fit(order: Box, others: List[Box], devices: List[str]) -> List[int]:
+def _choose_gpus(order: Box, others: List[Box], devices: List[str]) -> List[int]:
     """Returns the indexes of the GPUs for a new box. Raises BoxError where it does not fit."""
     size = order["size"]
     if len(others) >= size["slots"]:

@@ -27,7 +27,7 @@ def _write_json(value: Any) -> int:
     return 0
 
 
-def _inside(request: Dict[str, Any]) -> str:
+def _resolve_path(request: Dict[str, Any]) -> str:
     """Returns the absolute path. Raises BoxError for one that leads out."""
     top = os.path.realpath(request["top"])
     path: str = os.path.join(top, request["path"]) if request["path"] else top
@@ -39,22 +39,22 @@ def _inside(request: Dict[str, Any]) -> str:
 
 def list_entries(_: Any, request: Dict[str, Any], __: bytes) -> int:
     """Writes [path, is a directory, size, when it changed] of each entry; null without the path."""
-    path = _inside(request)
+    path = _resolve_path(request)
     top = os.path.realpath(request["top"])
     if not os.path.lexists(path):
         return _write_json({"entries": None, "top": os.path.isdir(top)})
-    found = [path] if not os.path.isdir(path) else list(_walk(path, request["recursive"]))
-    return _write_json({"entries": [_describe(it, top) for it in sorted(found)]})
+    found = [path] if not os.path.isdir(path) else list(_walk_entries(path, request["recursive"]))
+    return _write_json({"entries": [_describe_entry(it, top) for it in sorted(found)]})
 
 
-def _walk(path: str, recursive: bool) -> Iterator[str]:
+def _walk_entries(path: str, recursive: bool) -> Iterator[str]:
     for entry in os.scandir(path):
         yield entry.path
         if recursive and entry.is_dir(follow_symlinks=False):
-            yield from _walk(entry.path, recursive)
+            yield from _walk_entries(entry.path, recursive)
 
 
-def _describe(path: str, top: str) -> List[Any]:
+def _describe_entry(path: str, top: str) -> List[Any]:
     about = os.lstat(path)
     is_directory = os.path.isdir(path) and not os.path.islink(path)
     size = 0 if is_directory else about.st_size
@@ -63,7 +63,7 @@ def _describe(path: str, top: str) -> List[Any]:
 
 def receive(_: Any, request: Dict[str, Any], __: bytes) -> int:
     """Writes its standard input to a file, which is there whole or not at all."""
-    path = _inside(request)
+    path = _resolve_path(request)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     making = f"{path}.{os.getpid()}.part"
     size = 0
@@ -89,7 +89,7 @@ def receive(_: Any, request: Dict[str, Any], __: bytes) -> int:
 
 def send(_: Any, request: Dict[str, Any], __: bytes) -> int:
     """Writes a file to its standard output; exits with 1 where there is none."""
-    path = _inside(request)
+    path = _resolve_path(request)
     try:
         with open(path, "rb") as file:
             while True:
@@ -104,7 +104,7 @@ def send(_: Any, request: Dict[str, Any], __: bytes) -> int:
 
 
 def remove(_: Any, request: Dict[str, Any], __: bytes) -> int:
-    path = _inside(request)
+    path = _resolve_path(request)
     if not os.path.lexists(path):
         return _write_json({"removed": False})
     if not os.path.isdir(path) or os.path.islink(path):
@@ -125,10 +125,12 @@ def remove(_: Any, request: Dict[str, Any], __: bytes) -> int:
 
 
 def measure(_: Any, request: Dict[str, Any], __: bytes) -> int:
-    path = _inside(request)
+    path = _resolve_path(request)
     if not os.path.isdir(path):
         return _write_json({"bytes": None})
-    return _write_json({"bytes": sum(os.lstat(it).st_size for it in _walk(path, recursive=True))})
+    return _write_json(
+        {"bytes": sum(os.lstat(it).st_size for it in _walk_entries(path, recursive=True))}
+    )
 
 
 def ensure(_: Any, request: Dict[str, Any], __: bytes) -> int:
@@ -138,7 +140,7 @@ def ensure(_: Any, request: Dict[str, Any], __: bytes) -> int:
 
 def touch(_: Any, request: Dict[str, Any], __: bytes) -> int:
     """Notes that a copy is used; writes whether it is there."""
-    path = _inside(request)
+    path = _resolve_path(request)
     try:
         os.utime(path)
     except FileNotFoundError:

@@ -26,7 +26,7 @@ def lay_source(origin: str, target: str) -> None:
     os.mkdir(target, 0o700)
     with os.scandir(origin) as entries:
         for entry in entries:
-            _copy(entry, os.path.join(target, entry.name))
+            _copy_entry(entry, os.path.join(target, entry.name))
     _give_looks(target, os.lstat(origin))
 
 
@@ -47,11 +47,11 @@ def restore_source(
         for entry in entries:
             path = os.path.join(target, entry.name)
             mate = left.pop(entry.name, None)
-            if mate is not None and _restored(entry, mate, since_ns):
+            if mate is not None and _restore_entry(entry, mate, since_ns):
                 continue
             if mate is not None:
                 remove_entry(mate)
-            _copy(entry, path)
+            _copy_entry(entry, path)
     for mate in left.values():
         remove_entry(mate)
     _give_looks(target, os.lstat(origin))
@@ -65,7 +65,7 @@ def remove_entry(entry: os.DirEntry[str]) -> None:
         os.unlink(entry.path)
 
 
-def _restored(
+def _restore_entry(
     entry: os.DirEntry[str],
     mate: os.DirEntry[str],
     since_ns: int,
@@ -96,7 +96,7 @@ def _same_content(one: str, other: str) -> bool:
     return True
 
 
-def _copy(entry: os.DirEntry[str], target: str) -> None:
+def _copy_entry(entry: os.DirEntry[str], target: str) -> None:
     if entry.is_symlink():
         os.symlink(os.readlink(entry.path), target)
     elif entry.is_dir(follow_symlinks=False):
