@@ -30,7 +30,7 @@ class Claims:
     error: Exception | None = None
     swept: int = 0
 
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         return []
 
     async def remove(self, orphan: Orphan) -> None:

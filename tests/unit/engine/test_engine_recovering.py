@@ -28,7 +28,7 @@ class Listing:
         self._trouble = trouble
         self.removed: list[str] = []
 
-    async def found(self) -> Sequence[Orphan]:
+    async def find_all(self) -> Sequence[Orphan]:
         if self._trouble is not None:
             raise self._trouble
         provider = self._provider
