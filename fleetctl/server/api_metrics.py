@@ -132,7 +132,7 @@ class _StoredFigures(Collector):
         )
         yield _gauge(
             "fleetctl_spend_usd_per_hour",
-            "What the live runs cost an hour, where their price is known.",
+            "Cost of the live runs in USD per hour, as far as their prices are known.",
             ("provider",),
             rate_usd,
         )

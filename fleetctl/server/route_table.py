@@ -57,7 +57,7 @@ class ApiRoute(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerParts:
-    """What handlers work with."""
+    """The collaborators of the handlers."""
 
     home: Path
     access: AccessStore

@@ -210,7 +210,7 @@ ROUTES = (
         ),
     ),
     ApiRoute(
-        "GET", "{plural}/{name}/results", reads.list_results, "What its tasks submitted.",
+        "GET", "{plural}/{name}/results", reads.list_results, "Lists the results of its tasks.",
         parameters=(NAMESPACE, LIMIT, CONTINUE, PHASE),
     ),
     ApiRoute(
@@ -223,18 +223,18 @@ ROUTES = (
         "The charts of `fleetctl plot`, each as an SVG.", parameters=(NAMESPACE,),
     ),
     ApiRoute(
-        "GET", "{plural}/{name}/events", reads.list_events, "What happened, the oldest first.",
+        "GET", "{plural}/{name}/events", reads.list_events, "Lists its events, oldest first.",
         parameters=(NAMESPACE, LIMIT),
     ),
     ApiRoute(
         "GET", "{plural}/{name}/logs", streams.read_logs,
-        "What a task printed: bytes, lines that match, or events as it goes on. The header"
-        " `X-Next-Offset` says where to go on.",
+        "Returns the output of a task: bytes, lines that match, or events as they come. The"
+        " header `X-Next-Offset` has the offset of the next request.",
         parameters=LOGS, sort="text/plain",
     ),
     ApiRoute(
         "POST", "plan", changes.plan_manifests,
-        "What an apply would do, where, and what it would cost. Changes nothing.", VIEWER,
+        "Plans an apply: its changes, providers and cost. Changes nothing.", VIEWER,
         body=_body_schema(PLAN),
     ),
     ApiRoute(

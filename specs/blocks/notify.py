@@ -86,7 +86,7 @@ class Email(Spec):
 
 
 class CommitStatus(Spec):
-    """What became of a Source's commit, beside it at GitHub or GitLab."""
+    """The state of a Source's commit, shown beside the commit at GitHub or GitLab."""
 
     secret: Name = Field(description=f"A Secret with `{GITHUB_TOKEN}` or `{GITLAB_TOKEN}`.")
     url: Annotated[str, AfterValidator(_is_url), Field(max_length=2048)] | None = Field(

@@ -335,7 +335,7 @@ OutputGlobs = Annotated[
 
 
 class Template(Spec):
-    """What one unit runs: at most one of `python`, `command`, `script` and `prompt`."""
+    """The work of one unit: at most one of `python`, `command`, `script` and `prompt`."""
 
     model_config = ConfigDict(json_schema_extra=at_most_one(*WORK_FIELDS, message=ONE_WORK))
 
@@ -504,7 +504,7 @@ class Template(Spec):
                     raise ValueError(f"`{name}` belongs to function/{self.function}; give it there")
         gpu = self.resources.gpu
         if gpu is not None and gpu.otherwise and not self.is_function:
-            raise ValueError("a list of GPUs goes with `runtime: function`; name one sort")
+            raise ValueError("a list of GPUs goes with `runtime: function`; name one GPU")
         return self
 
 

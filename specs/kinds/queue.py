@@ -99,7 +99,8 @@ class QueueSpec(Spec):
         default=None, description="Queues with the same one lend to each other; default none."
     )
     preemption: QueuePreemption = Field(
-        default_factory=QueuePreemption, description="Whose runs it may stop; default none."
+        default_factory=QueuePreemption,
+        description="Runs that it may stop to make room; default none.",
     )
     fair_share: FairShare | None = Field(
         default=None, description="Turns of namespaces; default: by priority and time alone."

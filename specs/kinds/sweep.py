@@ -90,7 +90,7 @@ class SweepSpec(WorkSpec):
         default=1, description="Trials that one sandbox runs in turn; default 1."
     )
     backend: Literal["builtin", "wandb"] = Field(
-        default="builtin", description="What draws the points; default builtin."
+        default="builtin", description="Sampler that draws the points; default builtin."
     )
     wandb: Wandb | None = Field(
         default=None, description="Sweep at W&B, with `backend: wandb`; default: a new one."

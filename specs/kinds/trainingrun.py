@@ -96,7 +96,8 @@ class Stage(Spec):
     )
     kubernetes: PodSettings | None = Field(
         default=None,
-        description="What its pods look like, laid over the template's block; default: as that.",
+        description="Settings of its pods, laid over the template's block; default: those of the"
+        " block.",
     )
     placement: PlacementSpec | None = Field(
         default=None, description="Where this stage may run; default: as the others."
