@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +237,88 @@ def test_work_without_a_controller_ends_with_its_lease(tmp_path: Path, server: S
         assert "no controller was there for the time of its lease" in seen.message
 
     play(tmp_path, server, tale)
+
+
+def test_work_is_not_ended_while_its_controller_works(tmp_path: Path, server: SshServer) -> None:
+    async def tale(world: SshWorld) -> None:
+        world.settings["lease"] = 10  # shorter than the time between two beats of a longer one
+        ref = await world.start(script("sleep 26"))
+        assert (await world.ended(ref)).ok
+
+    play(tmp_path, server, tale)
+
+
+def test_a_line_that_lives_on_without_its_controller_renews_no_lease(
+    tmp_path: Path, server: SshServer
+) -> None:
+    async def tale(world: SshWorld) -> None:
+        world.settings["lease"] = 12
+        ref = await world.start(python(WAITS))
+        await world.log_holds(ref, b"begun")
+        pid = world.supervisor(ref)
+        frozen = clients_of(server)
+        assert frozen
+        for client in frozen:  # as a controller that hangs, or whose machine has lost its power
+            os.kill(client, signal.SIGSTOP)
+        try:
+
+            async def gone() -> bool:
+                return not lives(pid)
+
+            await eventually(gone, "its supervisor is gone")
+            assert server.sessions()[1:]  # its line was there all the time
+        finally:
+            for client in frozen:
+                os.kill(client, signal.SIGCONT)
+        seen = await world.lost(ref)
+        assert "no controller was there for the time of its lease" in seen.message
+
+    play(tmp_path, server, tale)
+
+
+def test_work_whose_directory_somebody_removed_ends(tmp_path: Path, server: SshServer) -> None:
+    async def tale(world: SshWorld) -> None:
+        ref = await world.start(script("trap '' TERM; echo begun; sleep 987 & wait; sleep 986"))
+        await world.log_holds(ref, b"begun")
+        pid = world.supervisor(ref)
+        below = [it for it in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_of(it, pid)]
+        assert len(below) >= 3  # the supervisor, the shell and what it waits for
+        await world.provider.close()
+        world.root.rename(world.root.with_name("moved"))
+        shutil.rmtree(world.root.with_name("moved"))
+
+        async def gone() -> bool:
+            return not any(map(lives, below))
+
+        await eventually(gone, "nothing of it is left")
+
+    play(tmp_path, server, tale)
+
+
+def is_of(pid: int, parent: int) -> bool:
+    """Whether a process is another one, or descends from it."""
+    while pid > 1 and pid != parent:
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return False
+        pid = int(text.rpartition(")")[2].split()[1])
+    return pid == parent
+
+
+def clients_of(server: SshServer) -> list[int]:
+    """The processes that hold a connection to the server."""
+    rows = [it.split() for it in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    held = {f"socket:[{it[9]}]" for it in rows if it[2].endswith(f":{server.port:04X}")}
+    found = []
+    for about in Path("/proc").glob("[0-9]*"):
+        try:
+            opened = {os.readlink(it) for it in (about / "fd").iterdir()}
+        except OSError:
+            continue
+        if held & opened:
+            found.append(int(about.name))
+    return found
 
 
 def test_no_process_of_a_task_outlives_its_sandbox(tmp_path: Path, server: SshServer) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.relay.keeper import Relay
     from fleetctl.guest.remote.story.frames import Offsets
 
+HOME_LOOK_S = 10.0  # between two looks whether the state directory is there
+
 
 def supervise(
     lock: int,
@@ -80,6 +82,7 @@ class Supervisor:
         self._run: Optional[Attempt] = None
         self._last, self._told_open = "", False  # the newest run, once it has ended
         self._stopped_early = ""  # a run whose stop came before its order
+        self._look_home()
 
     def tell(
         self,
@@ -150,6 +153,13 @@ class Supervisor:
         """Closes the sandbox to new runs: a worker that waited for a task has died."""
         self.worker = None
         self._close()
+
+    def _look_home(self) -> None:
+        """Leaves without a state directory: nobody could find this sandbox again."""
+        if os.path.exists(place.LOCK):
+            self.loop.after("home", HOME_LOOK_S, self._look_home)
+        else:
+            self.leave("SandboxEnded")
 
     def leave(self, why: str = "Stopped") -> None:
         """Ends all that runs, then this process and the sandbox's entrypoint."""

@@ -22,6 +22,9 @@ INPUT_BYTES = 1 << 18
 ERROR_BYTES_MAX = 16_384
 NOISE_LINES_MAX = 200  # that a shell's own files may print before our program begins
 END_S = 2.0
+# Between two reports to an agent that this process works; a short lease has four of them.
+BEAT_S = 20.0
+BEATS_PER_LEASE = 4.0
 
 
 class LineBroken(ConnectionError):
@@ -68,6 +71,7 @@ class AgentLink:
         self._why = ""
         self._errors = asyncio.ensure_future(self._read_errors())
         self._reading: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
         self.facts: dict[str, Any] = {}
 
     @property
@@ -89,6 +93,17 @@ class AgentLink:
             raise AgentFault("python" if sort == "old" else "machine", detail)
         self._reading = asyncio.ensure_future(self._read())
         self.facts = await self.call("hello", hello)
+        self._beating = asyncio.ensure_future(self._beat(float(str(hello["lease_s"]))))
+
+    async def _beat(self, lease_s: float) -> None:
+        """Reports again and again that this process works, for as long as the line lives: agents
+        renew the lease of a store by that alone.
+        """
+        every_s = min(BEAT_S, lease_s / BEATS_PER_LEASE) if lease_s else BEAT_S
+        with suppress(LineBroken):
+            while True:
+                await asyncio.sleep(every_s)
+                self.write(0, "here", {})
 
     async def _first_line(self) -> str:
         for _ in range(NOISE_LINES_MAX):
@@ -228,7 +243,8 @@ class AgentLink:
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
-        await cancel_tasks([it for it in (self._reading, self._errors) if it is not None])
+        tasks = (self._reading, self._errors, self._beating)
+        await cancel_tasks([it for it in tasks if it is not None])
 
 
 class AgentStream:

@@ -32,7 +32,7 @@ class Tree:
         self._leader = leader
         self._names = [b"\0FLEETCTL_RUN=%s\0" % run.encode() for run in runs]
         # Where processes of several sandboxes are seen, each has a directory of its own.
-        self._place = f"\0FLEETCTL_PARAMS={os.getcwd()}/".encode()
+        self._place = f"\0FLEETCTL_PARAMS={_directory()}/".encode()
         self._seen: dict[int, int] = {}  # pid -> when it started
         self._group: set[int] = set()  # pids that are in the leader's group
 
@@ -83,6 +83,14 @@ class Tree:
     def _marks(self, environment: bytes) -> bool:
         text = b"\0" + environment
         return self._place in text and any(name in text for name in self._names)
+
+
+def _directory() -> str:
+    """Returns the working directory, also where it has been removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.readlink("/proc/self/cwd").replace(" (deleted)", "")
 
 
 def _list_processes() -> list[int]:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 READ_BYTES = 256 * 1024
 AHEAD_BYTES_MAX = 4 * 1024 * 1024  # of a child's input that it has not read
-TICK_S = 20.0
+LOOK_S = 20.0
+SILENT_S = 3600.0  # that a line may be silent: a controller reports its presence far more often
 GATE_LOOK_S = 0.005
 DESCRIPTORS_MAX = 4096
 GONE, CLOSED, FAILED = 97, 98, 99  # exit codes of a forked request
@@ -48,33 +49,29 @@ class Agent:
         self.boxes = Boxes(root)
         self.guest = guest
         self._devices: Optional[List[str]] = None
-        self._fleet = ""
+        self._fleet, self._lease_s = "", 0.0
         self._children: Dict[int, Child] = {}
         self._poll = select.poll()
         self._of: Dict[int, int] = {}  # descriptor -> number of a request
         self._rest = b""
+        self._heard_at_s = time.monotonic()
         self._base = {name: text for name, text in os.environ.items() if name not in _SSH}
 
     def serve(self) -> None:
-        """Serves until the line ends."""
+        """Serves until the line ends, or is silent for too long."""
         self._poll.register(0, select.POLLIN)
-        tick_s = 0.0
-        while True:
-            for handle, _ in self._poll.poll(TICK_S * 1000):
+        while time.monotonic() - self._heard_at_s < SILENT_S:
+            for handle, _ in self._poll.poll(LOOK_S * 1000):
                 if handle == 0:
                     if not self._read_requests():
                         return
                 elif handle in self._of:
                     self._turn(handle)
-            now_s = time.monotonic()
-            if now_s - tick_s > TICK_S:
-                tick_s = now_s
-                self._renew()
 
     def _renew(self) -> None:
         warden.detach(self.boxes.sweep)
         if self._fleet:
-            warden.renew_lease(self.boxes.root, self._fleet)
+            warden.renew_lease(self.boxes.root, self._fleet, self._lease_s)
         if self._fleet and self.boxes.names():
             warden.ensure_warden(self.boxes)
 
@@ -84,6 +81,7 @@ class Agent:
         data = os.read(0, READ_BYTES)
         if not data:
             return False
+        self._heard_at_s = time.monotonic()
         self._rest += data
         while True:
             line, found, rest = self._rest.partition(b"\n")
@@ -224,10 +222,15 @@ class Agent:
 
     def hello(self, request: Request) -> Request:
         """Notes whose controller this is and returns the machine's facts."""
-        self._fleet = request.get("fleet", "")
+        self._fleet, self._lease_s = request.get("fleet", ""), request["lease_s"]
         if self._fleet:
-            warden.note_lease(self.boxes.root, self._fleet, request["lease_s"])
+            warden.note_lease(self.boxes.root, self._fleet, self._lease_s)
         return environments.find_facts(self.boxes.root, self.devices)
+
+    def here(self, _: Request) -> Request:
+        """Takes a beat of the controller."""
+        self._renew()
+        return {}
 
     @property
     def devices(self) -> List[str]:
@@ -385,6 +388,7 @@ def _run_guest_verb(agent: Agent, python: str, words: List[str]) -> int:
 
 _AT_ONCE = {
     "hello": Agent.hello,
+    "here": Agent.here,
     "make": Agent.make,
     "look": Agent.look,
     "list": Agent.list_boxes,

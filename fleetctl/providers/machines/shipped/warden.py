@@ -1,8 +1,8 @@
 """The warden: ends the boxes of controllers that have not been heard of for as long as their lease.
 
 One process a machine while there are boxes, forked by an agent and independent of it. An agent
-renews the lease of its store as long as its line lives. Times are counted here, never compared: a
-clock that is set wrong ends nothing.
+renews the lease of its store at each beat of its controller. Times are counted here, never
+compared: a clock that is set wrong ends nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ LOOK_S = 5.0
 IDLE_LOOKS = 6  # without a box, until the warden leaves
 CACHE_S = 7 * 86_400.0  # that a copy of a source is kept unused
 LEASES = "leases"
+LEASE_S = 86_400.0  # of a store whose lease somebody removed, as the default of `lease`
 LOCK = "warden.lock"
 
 
@@ -34,11 +35,11 @@ def note_lease(root: str, fleet: str, lease_s: float) -> None:
     os.replace(f"{path}.{os.getpid()}", path)
 
 
-def renew_lease(root: str, fleet: str) -> None:
+def renew_lease(root: str, fleet: str, lease_s: float) -> None:
     try:
         os.utime(os.path.join(root, LEASES, fleet))
-    except FileNotFoundError:
-        return  # somebody has removed the directory
+    except FileNotFoundError:  # somebody has removed it
+        note_lease(root, fleet, lease_s)
 
 
 def is_held(root: str) -> bool:
@@ -87,7 +88,7 @@ class Warden:
         self._boxes = boxes
         self._heard: Dict[
             str, Tuple[int, float]
-        ] = {}  # fleet -> its lease's stamp, when first seen
+        ] = {}  # fleet -> its lease's stamp, 0 without a lease, and when it was first seen
 
     def serve(self) -> None:
         handle = os.open(
@@ -125,8 +126,8 @@ class Warden:
             with open(path, encoding="utf-8") as file:
                 lease_s = float(json.load(file)["lease_s"])
         except (OSError, ValueError, KeyError):
-            return False  # it is being written, or was removed by hand
-        known, since_s = self._heard.get(fleet, (0, 0.0))
+            stamp, lease_s = 0, LEASE_S
+        known, since_s = self._heard.get(fleet, (-1, 0.0))
         if known != stamp:
             self._heard[fleet] = (stamp, now_s)
             return False
