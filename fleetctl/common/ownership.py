@@ -37,6 +37,15 @@ def refuse_foreign(home: Path) -> None:
         )
 
 
+def is_private(path: Path) -> bool:
+    """Returns whether it is a directory, not a link to one, of this user, which no other user may
+    enter: in a directory of all users anybody may have made it first.
+    """
+    found = path.lstat()
+    private = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
+    return private and found.st_uid == os.geteuid()
+
+
 def open_private(path: str, flags: int) -> int:
     """Opens files that their user alone may read, with any umask."""
     return os.open(path, flags, 0o600)

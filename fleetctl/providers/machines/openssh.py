@@ -13,11 +13,13 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.ownership import is_private
 from fleetctl.providers.machines.agent_bundle import BOOT, bundle
 from fleetctl.providers.machines.agent_link import AgentFault, AgentLink, LineBroken, open_link
 from fleetctl.providers.paths import make_private
@@ -103,10 +105,17 @@ def ssh_command(
 
 
 def sockets_in(directory: Path) -> Path:
-    """Returns where shared connections have their sockets. directory: of the provider's records."""
+    """Returns where shared connections have their sockets. directory: of the provider's records. A
+    longer path than a socket may have is none that connections are shared by.
+    """
     place = directory / "ssh"
     if len(str(place)) + 14 > SOCKET_CHARACTERS_MAX:
-        place = Path(tempfile.gettempdir()) / f"fleetctl-ssh-{os.getuid()}"
+        short = Path(tempfile.gettempdir()) / f"fleetctl-ssh-{os.geteuid()}"
+        with suppress(FileExistsError):
+            short.mkdir(mode=0o700)
+        # Whoever else made it could listen there, and would get what is meant for a host.
+        if is_private(short):
+            return short
     return make_private(place)
 
 
