@@ -20,6 +20,7 @@ from fleetctl.controllers.model import Alive
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.exec import ExecStreams, ExecTarget
 from fleetctl.providers.contract.volume_files import FileCopy
+from fleetctl.providers.machines.agent_bundle import bundle
 from fleetctl.providers.ssh.ssh_check import check_ssh
 from fleetctl.providers.ssh.ssh_exec import SshEntering
 from fleetctl.providers.ssh.ssh_files import SshFiles
@@ -128,6 +129,26 @@ def test_a_host_without_python_is_told(tmp_path: Path) -> None:
     assert isinstance(error, Unavailable)
     assert error.reason == "NoPython"
     assert "has no `python3`, and work needs Python 3.9 or later" in str(error)
+
+
+@pytest.mark.parametrize("owner", ["everybody", *(["another"] if os.geteuid() == 0 else [])])
+def test_no_program_is_taken_from_a_directory_of_other_users(
+    tmp_path: Path, server: SshServer, owner: str
+) -> None:
+    root = Path(os.path.realpath(tmp_path)) / "machine"
+    trap = root / "agent" / bundle()[0] / "agent.py"
+    trap.parent.mkdir(parents=True)
+    trap.write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
+    if owner == "everybody":
+        root.chmod(0o1777)
+    else:
+        os.chown(root, 65534, 65534)
+    error = refusal(tmp_path, server)
+    assert isinstance(error, Unavailable)
+    assert error.reason == "MachineFailed"
+    words = {"everybody": "every user of the machine may", "another": "belongs to user 65534"}
+    assert words[owner] in str(error)
+    assert not (tmp_path / "taken").exists()
 
 
 def test_doctor_tells_what_a_host_has(tmp_path: Path, server: SshServer) -> None:

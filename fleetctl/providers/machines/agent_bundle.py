@@ -15,7 +15,8 @@ MARK = "fleetctl-agent"  # begins our line: a shell of the machine may print oth
 _PARTS = ("boxes", "warden", "environments", "machine_files", "allocation", "agent")
 _PACKAGE = "fleetctl.providers.machines.shipped"
 
-# Arguments: the directory of ours, and the version. A file that is there is whole.
+# Arguments: the directory of ours, and the version. A file that is there is whole, and is our own:
+# in a directory of another user, or of all, it could be anybody's program.
 BOOT = f"""
 import os,sys
 os.umask(63)
@@ -31,6 +32,11 @@ def r(n):
 if sys.version_info<(3,9):
  os.write(1,b"{MARK} old "+sys.version.split()[0].encode()+b"\\n");sys.exit(1)
 try:
+ os.makedirs(d,0o700,exist_ok=True)
+ s=os.stat(d)
+ if s.st_uid not in(0,os.geteuid()):
+  raise OSError("`%s` belongs to user %d, not to the one who logs in"%(d,s.st_uid))
+ if s.st_mode&2:raise OSError("every user of the machine may write to `%s`"%d)
  if os.path.exists(p+"/agent.py"):os.write(1,b"{MARK} have\\n")
  else:
   os.makedirs(p,0o700,exist_ok=True)

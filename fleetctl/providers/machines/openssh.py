@@ -152,7 +152,7 @@ def _machine_fault(target: SshTarget, error: AgentFault) -> FleetctlError:
         f"host `{target.name}` cannot take work: {error}",
         reason="MachineFailed",
         retry_after_s=REFUSED_S,
-        hint=f"look at it: {plain_command(target)} df -h {target.directory}",
+        hint=f"look at it: {plain_command(target)} 'ls -ld {target.directory}; df -h'",
     )
 
 

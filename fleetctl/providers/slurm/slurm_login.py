@@ -102,7 +102,7 @@ class SlurmLogin:
                 f"no agent begins on this machine: {error}",
                 reason="Unreachable",
                 retry_after_s=5.0,
-                hint=f"look at it: df -h {self.settings.shared_dir}",
+                hint=f"look at it: ls -ld {self.settings.shared_dir}; df -h",
             ) from error
 
     async def close(self) -> None:
