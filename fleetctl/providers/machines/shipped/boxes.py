@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Box = Dict[str, Any]
 
 BEGIN_S = 900.0  # that a box may wait for its first order
+LOCK_S = 60.0  # that a supervisor may take to lock its file; on a full disk it never does
 KEEP_S = 30.0  # the files of a box that has ended
 KILL_S = 10.0  # for killed processes to be gone
 LOOK_S = 0.02
@@ -102,7 +103,8 @@ class Boxes:
         if size < 0:
             return "new" if young else "stale"
         # A file that is neither locked nor written is about to be locked by its creator.
-        return "live" if held or (size == 0 and young) else "over"
+        fresh = size == 0 and 0 <= time.time() - _changed_at_s(path) < LOCK_S
+        return "live" if held or fresh else "over"
 
     def lock(self) -> int:
         """Returns the descriptor that holds the lock of all claims until it is closed."""
@@ -166,10 +168,14 @@ class Boxes:
 
     def _write(self, name: str, box: Box) -> None:
         making = os.path.join(self._directory, f".{name}.{os.getpid()}")
-        os.makedirs(os.path.join(making, "home"), 0o700)
-        with open(os.path.join(making, "box.json"), "w", encoding="utf-8") as file:
-            json.dump(box, file)
-        os.rename(making, self.path(name))
+        try:
+            os.makedirs(os.path.join(making, "home"), 0o700)
+            with open(os.path.join(making, "box.json"), "w", encoding="utf-8") as file:
+                json.dump(box, file)
+            os.rename(making, self.path(name))
+        except OSError:  # a full disk: the next try finds nothing of this one
+            remove_tree(making)
+            raise
 
     def make_link(self, path: str, target: str, others: List[Tuple[str, Box]]) -> None:
         """Makes `path` lead to a directory of ours, unless another box needs it to lead elsewhere.
@@ -308,6 +314,14 @@ def supervisor_of(path: str) -> Tuple[bool, int]:
     size = os.fstat(handle).st_size
     os.close(handle)
     return held, size
+
+
+def _changed_at_s(path: str) -> float:
+    """Returns when the file of a box's supervisor was written last; 0.0 when the box goes now."""
+    try:
+        return os.stat(os.path.join(path, "state", "supervisor")).st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _choose_gpus(order: Box, others: List[Box], devices: List[str]) -> List[int]:
