@@ -29,6 +29,17 @@ def test_a_batch_is_asked_at_once_and_answered_in_order(
     assert as_dict(result) == {"summaries": [f"P{n}" for n in range(48)]}
 
 
+@pytest.mark.parametrize("call", ["llm_query('  ')", "llm_query_batched(['a', '  '])"])
+def test_an_empty_prompt_is_a_value_error_as_in_a_task(call: str) -> None:
+    asked: list[str] = []
+    code = f"try:\n    {call}\nexcept ValueError as error:\n    SUBMIT(why=str(error))"
+    with Interpreter(provider="local", sub_lm=lambda it: asked.append(it) or "x") as interpreter:
+        result = interpreter.execute(code)
+    assert isinstance(result, FinalOutput)
+    assert "must be a text that is not empty" in as_dict(result)["why"]
+    assert asked == []
+
+
 def test_the_limit_is_one_for_all_and_nothing_of_a_batch_above_it_is_asked() -> None:
     asked = []
 
