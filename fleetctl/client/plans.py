@@ -6,115 +6,64 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from fleetctl.client.fleet_base import FleetBase, Manifests, call_apart, collect_documents
 from fleetctl.client.tables import SHOWN_ROWS_MAX, RowTable, render_table
 
 if TYPE_CHECKING:
-    from fleetctl.apply.cost.plan_report import ObjectPlan, PlanReport
+    from fleetctl.apply.cost.estimate import Cost
+    from fleetctl.apply.plan.plan_report import ObjectPlan, PlanReport
 
-PlanVerb = Literal["create", "update", "replace", "destroy", "keep"]
 _COLUMNS = ("object", "action", "units", "cost", "where", "change")
 
 
-@dataclass(frozen=True, slots=True)
-class CostRange:
-    """A cost in USD. expected: None where it is unknown; high: None without a bound."""
-
-    low: float
-    expected: float | None
-    high: float | None
-
-    def __str__(self) -> str:
-        if self.expected is not None:
-            return f"${self.expected:,.2f}"
-        if self.high is None:
-            return "unknown"
-        return f"at most ${self.high:,.2f}"
-
-
-@dataclass(frozen=True, slots=True)
-class FieldDifference:
-    """A field that would change. before, after: None where there is none."""
-
-    path: str
-    before: Any
-    after: Any
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedObject:
-    """The effect of an apply on one object.
-
-    new: units that would run for the first time, None where their number is not known; kept: those
-    whose results stay; again: those that run once more for their content changed; replaced,
-    cancelled: running ones that would end. where: units by provider. cost: of this apply; None for
-    an object that runs nothing. message: the change as a sentence.
-    """
-
-    key: str
-    action: PlanVerb
-    message: str
-    fields: tuple[FieldDifference, ...] = ()
-    new: int | None = 0
-    kept: int = 0
-    again: int = 0
-    replaced: int = 0
-    cancelled: int = 0
-    where: Mapping[str, int] = field(default_factory=dict)
-    cost: CostRange | None = None
-
-    def __repr__(self) -> str:
-        return f"<{self.key} {self.action}>"
-
-    @property
-    def units(self) -> str:
-        """Returns `4 kept, 8 new`; empty for an object that runs nothing."""
-        if self.cost is None:
-            return ""
-        new = "unknown" if self.new is None else f"{self.new:,} new"
-        counts = (
-            (self.kept, "kept"),
-            (self.again, "to run again"),
-            (self.replaced, "replaced"),
-            (self.cancelled, "cancelled"),
-        )
-        return ", ".join([new, *(f"{count:,} {word}" for count, word in counts if count)])
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FleetPlan:
-    """The plan of an apply. objects: all of the manifests, also those that stay as they are. cost:
-    of this apply; total: with past costs and work that goes on. prices: sources of the prices.
-    warnings: sentences on whatever an apply now would refuse, or a policy lets pass.
+    """The plan of an apply. report: all of it, as the command line shows it.
+
+    objects: all of the manifests, also those that stay as they are; changes: those that would
+    change. cost: of this apply; total: with past costs and work that goes on. prices: their
+    sources. warnings: sentences on whatever an apply now would refuse, or a policy lets pass.
     """
 
-    objects: tuple[PlannedObject, ...]
-    cost: CostRange
-    total: CostRange
-    prices: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    report: PlanReport
 
     @property
-    def changes(self) -> tuple[PlannedObject, ...]:
-        """Returns the objects that would change; empty where an apply has no effect."""
-        return tuple(it for it in self.objects if it.action != "keep")
+    def objects(self) -> tuple[ObjectPlan, ...]:
+        return self.report.objects
+
+    @property
+    def changes(self) -> tuple[ObjectPlan, ...]:
+        return self.report.changes
+
+    @property
+    def cost(self) -> Cost:
+        return self.report.cost
+
+    @property
+    def total(self) -> Cost:
+        return self.report.total
+
+    @property
+    def prices(self) -> tuple[str, ...]:
+        return self.report.prices
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.report.warnings
 
     def __repr__(self) -> str:
         if not self.changes:
             return "<FleetPlan no changes>"
         counts = Counter(it.action for it in self.changes)
-        listed = ", ".join(f"{count} to {verb}" for verb, count in counts.items())
+        listed = ", ".join(f"{count} to {action}" for action, count in counts.items())
         return f"<FleetPlan {listed}: {self.cost}>"
 
     def __str__(self) -> str:
-        lines = [
-            "  ".join(str(cell) for cell in _list_cells(it) if cell)
-            for it in self.changes or self.objects
-        ]
+        lines = ["  ".join(filter(None, _list_cells(it))) for it in self.changes or self.objects]
         return "\n".join([*lines, f"cost {self.cost}, in total {self.total}"])
 
     def _repr_html_(self) -> str:
@@ -188,7 +137,7 @@ class FleetPlans(FleetBase):
         every mistake, and Refused where a policy or the guard of `prune` refuses the apply.
         """
         from fleetctl.apply.local.local_checks import plan_locally
-        from fleetctl.apply.policies.report import raise_if_denied, warnings_of
+        from fleetctl.apply.policies.report import raise_if_denied
         from fleetctl.manifest.problems import ManifestErrors
         from fleetctl.stores.read.read_only import open_readonly
 
@@ -197,16 +146,13 @@ class FleetPlans(FleetBase):
 
         def make_plan() -> FleetPlan:
             with open_readonly(self.home) as stored:
-                proposal, report, changes, problems, doubts = plan_locally(
-                    self.home,
-                    stored,
-                    documents,
-                    order,
+                proposal, report, changes, problems = plan_locally(
+                    self.home, stored, documents, order
                 )
             if problems:
                 raise ManifestErrors(problems)
             raise_if_denied(changes, proposal.manifests)
-            return _build_plan(report, (*proposal.warnings, *doubts, *warnings_of(changes)))
+            return FleetPlan(report)
 
         return call_apart(make_plan)
 
@@ -271,57 +217,12 @@ class FleetPlans(FleetBase):
         return {name: it for name, it in fields.items() if it} | self._namespaced()
 
 
-def _build_plan(report: PlanReport, warnings: tuple[str, ...]) -> FleetPlan:
-    objects = tuple(map(_plan_object, report.objects))
-    now, total = report.now, report.total
-    return FleetPlan(
-        objects,
-        CostRange(now.low, now.expected, now.high),
-        CostRange(total.low, total.expected, total.high),
-        report.sources,
-        warnings,
-    )
+def _list_cells(plan: ObjectPlan) -> tuple[str, ...]:
+    from fleetctl.apply.plan.phrases import format_object_cost, format_where
 
-
-def _plan_object(planned: ObjectPlan) -> PlannedObject:
-    from fleetctl.apply.cost.document import VERBS
-    from fleetctl.specs.values.changes import UNSET
-
-    change, work = planned.change, planned.work
-    fields = tuple(
-        FieldDifference(
-            it.path,
-            None if it.before is UNSET else it.before,
-            None if it.after is UNSET else it.after,
-        )
-        for it in change.fields
-    )
-    parts = (change.message, planned.about, *planned.notes)
-    message = "; ".join(it for it in parts if it)
-    if work is None:
-        return PlannedObject(change.key, VERBS[planned.verb], message, fields)
-    where: Counter[str] = Counter()
-    for it in work.places:
-        where[it.judged.provider] += it.units
-    return PlannedObject(
-        change.key,
-        VERBS[planned.verb],
-        message,
-        fields,
-        new=work.new,
-        kept=work.kept,
-        again=work.again.units,
-        replaced=work.replaced,
-        cancelled=work.cancelled,
-        where={name: count for name, count in where.items() if count},
-        cost=CostRange(work.now.low, work.now.expected, work.now.high),
-    )
-
-
-def _list_cells(planned: PlannedObject) -> tuple[object, ...]:
-    where = ", ".join(f"{count:,} on {name}" for name, count in planned.where.items())
-    cost = "" if planned.cost is None else str(planned.cost)
-    return (planned.key, planned.action, planned.units, cost, where, planned.message)
+    change = "; ".join(text for text in (plan.message, plan.about, *plan.notes) if text)
+    cost, where = format_object_cost(plan), format_where(plan)
+    return (plan.key, plan.action, plan.units, cost, where, change)
 
 
 def _mark_line(line: str) -> str:

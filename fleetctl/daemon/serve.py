@@ -213,7 +213,7 @@ def forecast_of(
     changes: Sequence[Change],
 ) -> Mapping[str, CostForecast]:
     """Loads the planner with the first work that costs money: most controllers never need it."""
-    from fleetctl.apply.cost.forecast import forecast_costs
+    from fleetctl.apply.plan.build_plan import forecast_costs
 
     return forecast_costs(home, providers, changes)
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.apply.change import PRUNED, Change
-from fleetctl.apply.cost.forecast import forecast_costs
 from fleetctl.apply.forecast import may_cost, note_estimates
 from fleetctl.apply.merge import with_hand_fields
+from fleetctl.apply.plan.build_plan import forecast_costs
 from fleetctl.apply.policies.judge import judge_proposal
 from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
 from fleetctl.apply.policies.report import warnings_of

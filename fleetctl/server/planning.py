@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.cost.document import render_plan
 from fleetctl.apply.local.change_diff import format_diff
 from fleetctl.apply.local.local_checks import check_manifests, plan_locally
-from fleetctl.apply.policies.report import denials_of, warnings_of
+from fleetctl.apply.plan.document import render_plan
+from fleetctl.apply.policies.report import denials_of
 from fleetctl.apply.request.actor import (
     RequestActor,
     reads_for,
@@ -54,13 +54,12 @@ def plan_in_process(
         found = plan_locally(home, stored, texts, order)
         refuse_changes_beyond(actor, found.changes)
     denied = denials_of(found.changes)
-    warnings = [*found.proposal.warnings, *found.warnings]
     code = 2 if found.problems else 3 if denied else 0
     return {
         "ok": code == 0,
         "code": code,
         "plan": render_plan(found.report),
-        "warnings": list(dict.fromkeys([*warnings, *doubts, *warnings_of(found.changes)])),
+        "warnings": list(dict.fromkeys([*found.report.warnings, *doubts])),
         "findings": [asdict(it) for it in found.problems],
         "denied": denied,
         **({"diff": [line for it in found.changes for line in format_diff(it)]} if diff else {}),

@@ -128,7 +128,7 @@ def test_a_manifest_is_planned_and_applied(page: Page, served: ServedFleet) -> N
     page.get_by_label("Manifest").fill(job("pasted", tasks=3))
     page.get_by_role("button", name="Plan").click()
     plan = page.get_by_role("region", name="Plan")
-    expect(plan).to_contain_text("tasks: 3 new")
+    expect(plan).to_contain_text("3 new")
     assert served.run("get", "job/pasted").code == 4
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_text("batchjob/pasted created")).to_be_visible()

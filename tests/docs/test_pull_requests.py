@@ -74,7 +74,7 @@ def test_one_comment_is_made_then_left_alone_then_updated(
     first = run(place, [*script, "--diff-to", "v1"], sort(there))
     assert first.code == 0 and "comment created" in first.talk, first
     assert len(there.comments) == 121
-    assert there.comments[121].startswith("<!-- fleetctl-plan -->\n### fleetctl plan: 1 to change")
+    assert there.comments[121].startswith("<!-- fleetctl-plan -->\n### fleetctl plan: 1 to update")
     again = run(place, [*script, "--diff-to", "v1"], sort(there))
     assert "comment unchanged" in again.talk and there.edits == 0
     commit(place, {"jobs/a.yaml": job("a", tasks=30)}, "v2")
@@ -82,7 +82,7 @@ def test_one_comment_is_made_then_left_alone_then_updated(
     assert changed.code == 3 and "--fail-on cost>2" in changed.talk
     assert len(there.comments) == 121 and there.edits == 1
     assert "> **Refused:** cost>2: it may cost $" in there.comments[121]
-    assert "20 new, 10 kept" in there.comments[121]
+    assert "10 kept, 20 new" in there.comments[121]
     commit(place, {"jobs/a.yaml": job("a").replace("completions", "complet")}, "v3")
     wrong = run(place, [*script, "--diff-to", "v3"], sort(there))
     assert wrong.code == 2 and "unknown field" in there.comments[121]

@@ -1,5 +1,5 @@
-"""Estimates what an apply would do, where its work would run and how much it would cost.
+"""Estimates how long work lasts, where it would run and how much it would cost.
 
 Offline: reads the store read-only and the packaged prices, sends no request to a provider. Called
-by the CLI.
+by apply/plan.
 """

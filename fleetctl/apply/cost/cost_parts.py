@@ -20,7 +20,6 @@ from fleetctl.apply.cost.estimate import (
 )
 from fleetctl.apply.cost.lifetimes import LifetimeLimit
 from fleetctl.apply.cost.offers import OfferBook
-from fleetctl.apply.cost.plan_report import PlannedPlacement
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.placement import (
     CandidateJudgement,
@@ -34,6 +33,24 @@ from fleetctl.specs.blocks.nodes import ONE, nodes_of
 from fleetctl.specs.blocks.resources import Gpu
 from fleetctl.specs.blocks.template import Template
 from fleetctl.stores.read.read_only import StoreSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPlacement:
+    """A candidate of the placement and its share of the units. least_usd_per_s: where its template
+    lists several GPUs, the price of the cheapest; the judgement has that of the dearest. name: of
+    the unit, where each has its own template. nodes: of an attempt, `4` or `2 to 4`; "" for one.
+    """
+
+    judged: CandidateJudgement
+    units: int
+    cost: Cost
+    slots: int  # units at the same time, when all providers are full
+    source: str  # of its price
+    least_usd_per_s: float | None = None
+    name: str = ""
+    gpu: str = ""
+    nodes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleetctl.common.text import HOUR_S
+from fleetctl.common.text import HOUR_S, format_money
 
+NOT_KNOWN = "unknown"  # an unknown figure, in words
 LOW = 0.1
 MIDDLE = 0.5
 HIGH = 0.9
@@ -49,15 +50,44 @@ class Cost:
             self.at_most or other.at_most,
         )
 
+    def __str__(self) -> str:
+        """Returns the likely figure, or the bound, or the word for unknown."""
+        if self.expected is not None:
+            return format_money(self.expected)
+        if self.high is None:
+            return NOT_KNOWN
+        return f"at most {format_money(self.high)}"
+
     @property
-    def known(self) -> bool:
-        return self.expected is not None
+    def range(self) -> str:
+        """Returns `range $4.80-$8.90`, or empty without a range."""
+        if self.expected is None or self.high is None or self.high == self.low:
+            return ""
+        return f"range {format_money(self.low)}-{format_money(self.high)}"
+
+    @property
+    def with_range(self) -> str:
+        """Returns the figure with its range; for an unknown one the lower bound where that is above
+        zero."""
+        if self.expected is None and self.low:
+            return f"{self}, at least {format_money(self.low)}"
+        return f"{self} ({self.range})" if self.range else str(self)
 
 
 def per_hour(usd_per_s: float | None) -> float | None:
     if usd_per_s is None:
         return None
     return usd_per_s * HOUR_S
+
+
+def format_hourly(least_usd_per_s: float | None, usd_per_s: float | None) -> str:
+    """Returns the price of an hour: `$31.61`, and `$0.60-$31.61` for a list of GPUs."""
+    if usd_per_s is None:
+        return NOT_KNOWN
+    most = format_money(usd_per_s * HOUR_S)
+    if least_usd_per_s is None or least_usd_per_s >= usd_per_s:
+        return most
+    return f"{format_money(least_usd_per_s * HOUR_S)}-{most}"
 
 
 FREE = Cost(0.0, 0.0, 0.0)

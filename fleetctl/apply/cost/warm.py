@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.apply.cost.caps import BudgetCap, caps_of
-from fleetctl.apply.cost.cost_text import describe_on_demand, describe_warm
-from fleetctl.apply.cost.estimate import UNKNOWN, per_hour
+from fleetctl.apply.cost.estimate import UNKNOWN, format_hourly
 from fleetctl.apply.cost.offers import OfferBook
+from fleetctl.common.text import count_noun, format_duration
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
@@ -35,16 +35,16 @@ class WarmCost:
 
     @property
     def sentence(self) -> str:
+        """Returns `$63.20/h while it exists: 2 containers stay warm, ...`, or for a server `$0.84/h
+        while it is asked, and 60s after: at most 1 container`."""
+        rate = format_hourly(self.least_usd_per_s, self.usd_per_s)
+        rate += "" if self.usd_per_s is None else "/h"
+        many = count_noun(self.containers, "container")
         if self.idle_s is not None:
-            return describe_on_demand(
-                self.containers,
-                per_hour(self.least_usd_per_s),
-                per_hour(self.usd_per_s),
-                self.idle_s,
-            )
-        return describe_warm(
-            self.containers, per_hour(self.least_usd_per_s), per_hour(self.usd_per_s)
-        )
+            after = format_duration(self.idle_s)
+            return f"{rate} while it is asked, and {after} after: at most {many}"
+        stay = "stays" if self.containers == 1 else "stay"
+        return f"{rate} while it exists: {many} {stay} warm, whether or not anything runs"
 
 
 def warm_cost(desired: Resource, market: OfferBook) -> WarmCost | None:

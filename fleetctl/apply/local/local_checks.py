@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.cost.forecast import costs_of
 from fleetctl.apply.cost.offers import market_of
-from fleetctl.apply.cost.plan import build_report
 from fleetctl.apply.local.foresee import predictions_of, whole_round
 from fleetctl.apply.local.local_proposal import LocalProposal, estimate_proposal
+from fleetctl.apply.plan.build_plan import build_report, costs_of
+from fleetctl.apply.plan.plan_report import PlanReport
+from fleetctl.apply.plan.risks import list_verdict_risks, sort_risks
 from fleetctl.apply.policies.policy_files import judged_by
 from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
 from fleetctl.apply.policies.report import warnings_of
@@ -36,21 +37,19 @@ from fleetctl.tracking.source_state import SourceState
 from fleetctl.wiring.account_registry import AccountRegistry
 
 if TYPE_CHECKING:
-    from fleetctl.apply.cost.plan_report import PlanReport
     from fleetctl.apply.policies.judge import LoadedPolicy
     from fleetctl.controllers.money.estimate import CostEstimate
 
 
 class LocalPlan(NamedTuple):
-    """A proposal with its report. changes: with the verdicts of policies. problems: those for which
-    an apply would be refused; warnings: sentences on those that only an apply now would meet.
+    """A proposal with its report, which has the verdicts of policies and all warnings. changes:
+    with the same verdicts. problems: those for which an apply would be refused.
     """
 
     proposal: LocalProposal
     report: PlanReport
     changes: list[Change]
     problems: list[ManifestProblem]
-    warnings: list[str]
 
 
 def plan_locally(
@@ -65,7 +64,7 @@ def plan_locally(
     """
     proposal, report = estimate_proposal(state_dir, stored, documents, order)
     providers = proposal.accounts.backends
-    problems, warnings = looked_at(
+    problems, doubts = looked_at(
         stored,
         proposal.manifests,
         proposal.changes,
@@ -74,7 +73,12 @@ def plan_locally(
         proposal.looked,
     )
     changes = judge_changes(stored, proposal.changes, policies, providers)
-    return LocalPlan(proposal, report, changes, problems, warnings)
+    whole = replace(
+        report,
+        risks=sort_risks([*report.risks, *list_verdict_risks(changes)]),
+        warnings=(*proposal.warnings, *doubts, *warnings_of(changes)),
+    )
+    return LocalPlan(proposal, whole, changes, problems)
 
 
 def check_manifests(

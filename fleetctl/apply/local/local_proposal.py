@@ -32,7 +32,7 @@ from fleetctl.tracking.source_state import SourceState
 from fleetctl.wiring.account_registry import AccountRegistry
 
 if TYPE_CHECKING:
-    from fleetctl.apply.cost.plan_report import PlanReport
+    from fleetctl.apply.plan.plan_report import PlanReport
     from fleetctl.stores.read.read_only import StoreSnapshot
 
 
@@ -105,7 +105,7 @@ def estimate_proposal(
     time.
     """
     from fleetctl.apply.cost.offers import market_of
-    from fleetctl.apply.cost.plan import build_report
+    from fleetctl.apply.plan.build_plan import build_report
 
     found = propose_locally(state_dir, stored, documents, order)
     asyncio.run(_refresh_prices(found))
@@ -148,11 +148,11 @@ def refuse_above(most_usd: float, found: PlanReport) -> None:
             does = "starts containers while it is asked" if asked else "keeps containers warm"
             drop = "" if asked else ", or leave out `minContainers`"
             raise Refused(
-                f"{it.change.key} {does}, which cost as long as it exists, and"
+                f"{it.key} {does}, which cost as long as it exists, and"
                 f" --max-cost is ${most_usd:,.2f}",
                 hint=f"put it under a Budget{drop}",
             )
-    high_usd = found.now.high
+    high_usd = found.cost.high
     if high_usd is None:
         raise Refused(
             f"this has no upper bound of its cost, and --max-cost is ${most_usd:,.2f}",

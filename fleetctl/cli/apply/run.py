@@ -17,8 +17,7 @@ from fleetctl.cli.apply.runs import from_flags
 from fleetctl.cli.apply.runs.bring_back import WRITTEN, BringBack
 from fleetctl.cli.apply.runs.from_file import expand_documents, with_command
 from fleetctl.cli.apply.runs.work_flags import NAMES, name_flags_in_errors
-from fleetctl.cli.apply.screens.cost_lines import cost_lines
-from fleetctl.cli.apply.screens.outcomes import NONE
+from fleetctl.cli.apply.screens.outcomes import NONE, cost_lines_of
 from fleetctl.cli.command.flags import Parser, add_allow_missing, add_output, add_set
 from fleetctl.cli.command.values import is_namespace
 from fleetctl.cli.output.screen import Screen
@@ -259,7 +258,7 @@ def _report_reply(reply: Mapping[str, object], screen: Screen) -> None:
         key = str(result.get("key", ""))
         words = (key, result.get("outcome", ""), result.get("message") or "")
         screen.talk(escape_line(" ".join(str(it) for it in words if it)))
-        for text in cost_lines(as_mapping(planned.get(key))):
+        for text in cost_lines_of(planned.get(key)):
             screen.talk(f"  {escape_line(text)}")
     warnings = reply.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():

@@ -3,7 +3,6 @@
 
 import { ApiError, post } from "./api.js";
 import { confirmed, make, notice, replace, table } from "./dom.js";
-import { usd } from "./format.js";
 import { namespace } from "./navigation.js";
 
 const FIRST = `kind: BatchJob
@@ -65,58 +64,32 @@ export async function showPlan({ main }) {
   return {};
 }
 
+// The report is in the words of `fleetctl plan`: `shown` has the cells of an object, and the sums.
 function planView(found) {
+  const { objects = [], risks = [], shown } = found.plan ?? {};
   const findings = (found.findings ?? []).map((one) => notice(one.what ?? JSON.stringify(one), one.fix ?? "", true));
   const denied = (found.denied ?? []).map((one) => notice(String(one), "", true));
   const warnings = (found.warnings ?? []).map((one) => notice(String(one)));
-  const { objects = [], cost } = found.plan ?? {};
+  const dangers = risks.map((one) => notice(`${one.risk}: ${one.object} ${one.message}`));
   const rows = objects.map((one) =>
     make(
       "tr",
       {},
       make("td", {}, one.object),
       make("td", {}, one.action),
-      make("td", { class: "wide" }, workOf(one.work)),
-      make("td", { class: "wide" }, placementOf(one.work)),
-      make("td", {}, rangeOf(one.work?.cost?.total)),
+      make("td", { class: "wide" }, one.shown.units),
+      make("td", { class: "wide" }, one.shown.where),
+      make("td", {}, one.shown.cost),
     ),
   );
   return [
     findings,
     denied,
     warnings,
+    dangers,
     table(["Object", "Action", "Work", "Where", "Cost"], rows, "Plan"),
-    cost && make("p", {}, "Cost of this apply: ", make("b", {}, rangeOf(cost.thisApply))),
+    shown && make("p", {}, "Cost of this apply: ", make("b", {}, shown.cost), `, in total ${shown.total}`),
   ].flat();
-}
-
-function workOf(work) {
-  if (!work) {
-    return "";
-  }
-  const named = [
-    [work.new, "new"],
-    [work.again, "to run again"],
-    [work.cached, "cached"],
-    [work.kept, "kept"],
-    [work.replaced, "replaced"],
-    [work.cancelled, "cancelled"],
-  ];
-  const parts = named.filter(([count]) => count).map(([count, word]) => `${count} ${word}`);
-  return parts.length ? `${work.unit}s: ${parts.join(", ")}` : "nothing to run";
-}
-
-function placementOf(work) {
-  const chosen = (work?.placement ?? []).filter((one) => one.chosen);
-  return chosen.map((one) => `${one.provider}: ${one.why}`).join("; ");
-}
-
-function rangeOf(cost) {
-  if (!cost || cost.expected === null || cost.expected === undefined) {
-    return "unknown";
-  }
-  const { expected, low, high } = cost;
-  return low === high ? usd(expected) : `${usd(expected)} (${usd(low)} to ${usd(high)})`;
 }
 
 function errorView(error) {

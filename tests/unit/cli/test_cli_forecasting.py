@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fleetctl.apply.cost.forecast import forecast_costs
 from fleetctl.apply.forecast import CostForecast, may_cost, note_estimates
+from fleetctl.apply.plan.build_plan import forecast_costs
 from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request.options import ApplyOptions, digests_of
-from fleetctl.cli.apply.screens.cost_lines import cost_lines
+from fleetctl.cli.apply.screens.outcomes import cost_lines_of
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
 from fleetctl.stores.read.read_only import open_readonly
@@ -30,7 +30,7 @@ def told(home: Path, *manifests: Manifest) -> dict[str, CostForecast]:
 
 def lines(found: CostForecast) -> tuple[str, ...]:
     """As they cross the socket."""
-    return tuple(cost_lines(json.loads(json.dumps(found.planned))))
+    return tuple(cost_lines_of(json.loads(json.dumps(found.planned))))
 
 
 def job_at(*places: dict[str, Any], **fields: Any) -> Manifest:

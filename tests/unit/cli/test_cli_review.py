@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.apply.plans.plan_markdown import escape_cell
-from fleetctl.cli.apply.plans.review_markdown import CHARS_MAX
+from fleetctl.cli.apply.plans.report_markdown import CHARS_MAX, escape_cell
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from tests.unit.planning.repositories import commit, job, repository, volume
@@ -51,12 +50,12 @@ def test_equal_revisions_give_equal_bytes_with_the_risks_first(
     assert texts[0] == texts[1]
     lines = texts[0].splitlines()
     assert lines[0] == "<!-- fleetctl-plan -->"
-    assert lines[1].startswith("### fleetctl plan: 1 to create, 1 to change, 1 to delete; upper")
+    assert lines[1].startswith("### fleetctl plan: 1 to create, 1 to update, 1 to destroy; upper")
     assert lines[3] == "**Risks**"
     assert lines[5].startswith("- **destroys-data** `volume/data`: ")
     table = texts[0].index("| object |")
     assert texts[0].index("10 tasks done under the old content") < table
-    assert "| batchjob/a | change | 10 to run again | at most $" in texts[0]
+    assert "| batchjob/a | update | 10 to run again | at most $" in texts[0]
     assert '- template.command[2]: "1"\n+ template.command[2]: "2"' in texts[0]
     assert str(tmp_path) not in texts[0]
 
@@ -89,7 +88,7 @@ def test_work_that_runs_again_is_counted_by_rows_and_not_by_their_places(
     pair = ("--diff-from", "v0", "--diff-to", "v1")
     code, out, _ = plan(*pair, "-o", "json")
     [found] = json.loads(out)["objects"]
-    assert code == 0 and (found["units"]["new"], found["units"]["again"]) == (fresh, again)
+    assert code == 0 and (found["work"]["new"], found["work"]["again"]) == (fresh, again)
     risky = [it["risk"] for it in json.loads(out)["risks"]]
     assert ("reruns" in risky) == bool(again)
     # An attempt of a row that is not there any more, or has other content, may be running.
@@ -162,14 +161,24 @@ def test_conditions_hold_for_the_plan_of_an_apply_too(pull: Path) -> None:
     assert "--fail-on cost>2: it may cost $" in said and "unknown-cost" not in said
 
 
+def test_the_comment_of_an_apply_has_the_same_sections_but_no_stored_value(pull: Path) -> None:
+    code, out, _ = plan("--allow-missing", "--fail-on", "cost>2", "-o", "markdown")
+    lines = out.splitlines()
+    assert code == 3 and lines[1].startswith("### fleetctl plan: 2 to create; at most $")
+    assert lines[3].startswith("> **Refused:** cost>2: it may cost $")
+    assert "| object | action | units | est. cost | where |" in lines
+    assert "<details>" not in out
+
+
 def test_json_has_all_of_it(pull: Path) -> None:
     code, out, _ = plan("--diff-from", "v0", "-o", "json", "--set", "parallelism=2")
     found = json.loads(out)
     assert code == 0 and found["form"] == "fleetctl.dev/review/v1alpha1"
     actions = {it["object"]: it["action"] for it in found["objects"]}
-    assert actions == {"volume/data": "delete", "batchjob/a": "change", "batchjob/b": "create"}
+    assert actions == {"volume/data": "destroy", "batchjob/a": "update", "batchjob/b": "create"}
     [a] = [it for it in found["objects"] if it["object"] == "batchjob/a"]
-    assert a["units"] == {"kept": 0, "again": 10, "new": 0, "gone": 0}
+    assert (a["work"]["kept"], a["work"]["again"], a["work"]["new"]) == (0, 10, 0)
+    assert a["costBefore"]["high"] == a["work"]["cost"]["thisApply"]["high"] > 0
     assert found["cost"]["mostDifference"] > 0 and found["failed"] == []
 
 

@@ -26,6 +26,6 @@ def test_a_plan_costs_the_same_beside_a_hundred_finished_objects(tmp_path: Path)
         manyobjects.build(home, count, runs=1)
         with open_readonly(home) as stored, Calls() as calls:
             _, found = estimate_proposal(home, stored, documents, {})
-        assert [it.change.outcome for it in found.objects] == ["created"]
+        assert [it.action for it in found.objects] == ["create"]
         spent.append(calls.count)
     assert spent[2] <= spent[1] + 50  # to read one takes several, twice a hundred of them

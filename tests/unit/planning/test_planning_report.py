@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.cost.offers import market_of
-from fleetctl.apply.cost.plan import build_report
-from fleetctl.apply.cost.plan_report import PlanAction, PlanReport
+from fleetctl.apply.plan.build_plan import build_report
+from fleetctl.apply.plan.plan_report import PlanAction, PlanReport, RiskType
 from fleetctl.apply.propose import propose_changes, store_changes
 from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.controllers.model import Resource, Run, RunState
@@ -74,7 +74,7 @@ def stored(home: Path, manifests: Sequence[Manifest], *runs: tuple[int, RunState
 
 def test_without_a_store_everything_is_created_and_nothing_is_made(home: Path) -> None:
     [found] = planned(home, job(4, timeout_s=120)).objects
-    assert found.verb is PlanAction.CREATE
+    assert found.action is PlanAction.CREATE
     assert found.work is not None and found.work.new == 4
     assert found.work.now.expected is None
     assert found.work.now.high is not None and found.work.now.high > 0
@@ -89,7 +89,7 @@ def test_what_is_done_is_kept_and_its_durations_tell_what_the_rest_costs(home: P
     found = planned(home, job(10))
     [it] = found.objects
     assert it.work is not None
-    assert (it.verb, it.work.kept, it.work.new, it.work.replaced) == (PlanAction.UPDATE, 3, 7, 0)
+    assert (it.action, it.work.kept, it.work.new, it.work.replaced) == (PlanAction.UPDATE, 3, 7, 0)
     price = it.work.places[0].judged.usd_per_s
     assert price is not None
     assert it.work.now.expected == pytest.approx(7 * 10.0 * price)
@@ -108,23 +108,35 @@ def test_a_changed_template_replaces_running_work_and_says_what_was_spent(home: 
     stored(home, [job(3)], (0, RunState.SUCCEEDED, 10.0), (1, RunState.RUNNING, 50.0))
     [it] = planned(home, job(3, template={"env": {"A": "b"}})).objects
     assert it.work is not None and it.work.lasts is not None
-    assert it.verb is PlanAction.REPLACE
+    assert it.action is PlanAction.REPLACE
     assert (it.work.kept, it.work.new, it.work.replaced) == (1, 1, 1)
     assert it.work.lost_usd == pytest.approx(0.05)
     assert it.work.lasts.basis == "from 1 past task of another template"
 
 
+def test_a_plan_has_its_risks_as_a_comparison_has_them(home: Path) -> None:
+    stored(home, [job(3)], (0, RunState.SUCCEEDED, 10.0), (1, RunState.RUNNING, 50.0))
+    endless = job(2, name="new", template={"env": {"A": "c"}}, budget={"maxCost": 1})
+    found = planned(home, endless, job(3, template={"env": {"A": "b"}}))
+    bounds = "its budget: $0.00 of $1.00 used, nothing bounds this apply, $1.00 left"
+    assert [(it.sort, it.key, it.sentence) for it in found.risks] == [
+        (RiskType.WORK, "batchjob/job", "1 running task would be stopped"),
+        (RiskType.BUDGET, "batchjob/new", f"{bounds}: it may stop at the cap"),
+        (RiskType.UNKNOWN, "batchjob/new", "nothing bounds what it costs"),
+    ]
+
+
 def test_an_unchanged_object_is_counted_and_costs_nothing_new(home: Path) -> None:
     stored(home, [job(3)], (0, RunState.RUNNING, 5.0))
     found = planned(home, job(3))
-    assert (found.changes, found.count(PlanAction.KEEP), found.now.expected) == (False, 1, 0.0)
+    assert (found.changes, found.count(PlanAction.KEEP), found.cost.expected) == ((), 1, 0.0)
 
 
 def test_a_provider_object_in_the_same_files_sets_the_price(home: Path) -> None:
     own = manifest("Provider", "modal", {"prices": {"perHour": 3.6}})
     found = planned(home, own, job(2, timeout_s=100))
-    assert found.now.high == pytest.approx(2 * (100 + 11) * 0.001)
-    assert found.sources == ("modal: provider/modal",)
+    assert found.cost.high == pytest.approx(2 * (100 + 11) * 0.001)
+    assert found.prices == ("modal: provider/modal",)
 
 
 @pytest.mark.parametrize("gpus", [["T4:1", "H100:8"], ["H100:8", "T4:1"]])
@@ -137,18 +149,18 @@ def test_a_list_of_gpus_is_planned_at_its_dearest_and_told_from_its_cheapest(
     either = planned(home, job(3, timeout_s=3600, template=template(gpus)))
     dear = planned(home, job(3, timeout_s=3600, template=template("H100:8")))
     cheap = planned(home, job(3, timeout_s=3600, template=template("T4")))
-    assert either.now == dear.now
+    assert either.cost == dear.cost
     [it] = [it.work for it in either.objects if it.work is not None]
     assert it.gpu == " or ".join(gpus)
-    assert cheap.now.high is not None
-    assert it.places[0].least_usd_per_s == pytest.approx(cheap.now.high / 3 / (3600 + 11))
+    assert cheap.cost.high is not None
+    assert it.places[0].least_usd_per_s == pytest.approx(cheap.cost.high / 3 / (3600 + 11))
 
 
 def test_past_durations_and_a_list_of_gpus_make_a_range(home: Path) -> None:
     function = {"runtime": "function", "resources": {"gpu": ["T4", "H100:8"]}}
     past = [(index, RunState.SUCCEEDED, 10.0) for index in range(3)]
     stored(home, [job(3, template=function)], *past)
-    now = planned(home, job(4, template=function)).now
+    now = planned(home, job(4, template=function)).cost
     assert now.expected == now.high == pytest.approx(10.0 * 8 * 0.001097, rel=0.01)
     assert now.low == pytest.approx(10.0 * 0.000164, rel=0.02)
 
@@ -197,7 +209,7 @@ def test_a_plan_reads_what_a_controller_is_writing(home: Path) -> None:
     store_changes(store, propose_changes(store, [job(2)], ApplyOptions(), NOW_S), NOW_S)
     assert planned(home, job(2)).count(PlanAction.KEEP) == 1
     store.close()
-    assert json.loads(json.dumps(planned(home, job(2)).now.expected)) == 0.0
+    assert json.loads(json.dumps(planned(home, job(2)).cost.expected)) == 0.0
 
 
 def limited(most: int) -> Manifest:
@@ -293,11 +305,11 @@ def test_at_most_holds_wherever_the_placement_lets_it_run(home: Path) -> None:
     cheap = job(4, timeout_s=36, placement={"provider": "daytona"})
     over = job(4, timeout_s=36, placement=both, parallelism=2)
     alone, report = planned(home, dear, cheap), planned(home, dear, over)
-    assert alone.now.high is not None and alone.now.high < 0.1
+    assert alone.cost.high is not None and alone.cost.high < 0.1
     # Daytona may be full, and then all of it runs here: 4 tasks of 36 s, 10 s of grace
     # and a second that a bill is rounded up to, at $100 an hour.
-    assert report.now.high == pytest.approx(4 * (36 + 11) * 100 / 3600)
-    assert report.now.at_most
+    assert report.cost.high == pytest.approx(4 * (36 + 11) * 100 / 3600)
+    assert report.cost.at_most
     [work] = [it.work for it in report.objects if it.work is not None]
     assert work.rate_usd_per_s == pytest.approx(2 * 100 / 3600)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.apply.review.compare import ReviewRequest, compare_revisions
-from fleetctl.apply.review.review import Review, ReviewAction, RiskType
+from fleetctl.apply.plan.compare import ReviewRequest, compare_revisions
+from fleetctl.apply.plan.plan_report import PlanAction, PlanReport, RevisionComparison, RiskType
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import load_manifests
@@ -29,7 +29,7 @@ def review(
     *files: str,
     values: tuple[str, ...] = (),
     home: Path | None = None,
-) -> Review:
+) -> PlanReport:
     return compare_revisions(
         ReviewRequest(
             directory=place,
@@ -45,6 +45,11 @@ def review(
     )
 
 
+def sides(found: PlanReport) -> RevisionComparison:
+    assert found.comparison is not None
+    return found.comparison
+
+
 def test_each_object_says_what_becomes_of_it_and_costs_before_and_after(tmp_path: Path) -> None:
     place = repository(
         tmp_path,
@@ -56,27 +61,27 @@ def test_each_object_says_what_becomes_of_it_and_costs_before_and_after(tmp_path
         },
     )
     found = review(place)
-    turns = {it.key: it.turn for it in found.objects}
+    turns = {it.key: it.action for it in found.changes}
     assert turns == {
-        "batchjob/b": ReviewAction.DELETED,
-        "batchjob/a": ReviewAction.CHANGED,
-        "batchjob/c": ReviewAction.CREATED,
+        "batchjob/b": PlanAction.DESTROY,
+        "batchjob/a": PlanAction.UPDATE,
+        "batchjob/c": PlanAction.CREATE,
     }
-    assert found.unchanged == 1
-    by_key = {it.key: it for it in found.objects}
+    assert found.count(PlanAction.KEEP) == 1
+    by_key = {it.key: it for it in found.changes}
     a = by_key["batchjob/a"]
     fields = {field.path: (field.before, field.after) for field in a.fields}
     assert fields == {"completions": (10, 20), "template.timeoutSeconds": (600.0, 1200.0)}
-    assert a.units is not None and (a.units.kept, a.units.new, a.units.again) == (10, 10, 0)
+    assert a.work is not None and (a.work.kept, a.work.new, a.work.again.units) == (10, 10, 0)
     # Twice the tasks of twice the time, and the grace of each; what nobody ran has a bound alone.
-    assert a.before is not None and a.after is not None
-    assert a.before.high is not None and a.after.high is not None
-    assert 3.8 < a.after.high / a.before.high < 4.0
+    assert a.before is not None and a.cost is not None
+    assert a.before.high is not None and a.cost.high is not None
+    assert 3.8 < a.cost.high / a.before.high < 4.0
     assert a.before.expected is None
-    bill = found.bill
-    assert bill.before.high is not None and bill.after.high is not None
-    assert bill.most_difference == pytest.approx(bill.after.high - bill.before.high)
-    assert bill.after.high == pytest.approx(a.after.high + 2 * a.before.high)
+    both = sides(found)
+    assert both.cost.high is not None and found.cost.high is not None
+    assert both.most_difference == pytest.approx(found.cost.high - both.cost.high)
+    assert found.cost.high == pytest.approx(a.cost.high + 2 * a.before.high)
 
 
 def test_what_nobody_knows_of_others_hides_no_difference(tmp_path: Path) -> None:
@@ -88,10 +93,10 @@ def test_what_nobody_knows_of_others_hides_no_difference(tmp_path: Path) -> None
         {"jobs/u.yaml": unbound.replace('"1"', '"2"'), "jobs/a.yaml": job("a")},
     )
     found = review(place)
-    assert found.bill.after.high is None and found.of(RiskType.UNKNOWN) == []
-    assert found.bill.difference == found.objects[0].after.high  # type: ignore[union-attr]
+    assert found.cost.high is None and found.risks_of(RiskType.UNKNOWN) == []
+    assert sides(found).difference == found.changes[0].cost.high  # type: ignore[union-attr]
     changed = review(place, "v1", "v2")
-    assert [it.key for it in changed.of(RiskType.UNKNOWN)] == ["batchjob/u"]
+    assert [it.key for it in changed.risks_of(RiskType.UNKNOWN)] == ["batchjob/u"]
 
 
 def test_what_was_done_under_an_old_content_runs_again_and_what_is_gone_is_said(
@@ -109,7 +114,7 @@ def test_what_was_done_under_an_old_content_runs_again_and_what_is_gone_is_said(
         (RiskType.AGAIN, "batchjob/a", 12),
         (RiskType.DELETES, "volume/data", 1),
     ]
-    assert "12 tasks done under the old content" in found.of(RiskType.AGAIN)[0].sentence
+    assert "12 tasks done under the old content" in found.risks_of(RiskType.AGAIN)[0].sentence
     kept = repository(tmp_path / "kept", {"jobs/a.yaml": volume("data")}, {"jobs/a.yaml": job("a")})
     assert [it.sort for it in review(kept).risks] == [RiskType.DELETES]
 
@@ -126,9 +131,9 @@ def test_files_beside_the_manifests_count_as_they_are_in_each_revision(tmp_path:
     more = {**same, "rows.csv": "x\n1\n2\n3\n", "src/train.py": "2\n"}
     place = repository(tmp_path, before, same, more)
     (place / "rows.csv").write_text("not this\n")  # of the work tree nothing is read
-    assert review(place, "v0", "v1").objects == ()
-    [a] = review(place, "v1", "v2").objects
-    assert a.units is not None and (a.units.again, a.units.new) == (2, 1)
+    assert review(place, "v0", "v1").changes == ()
+    [a] = review(place, "v1", "v2").changes
+    assert a.work is not None and (a.work.again.units, a.work.new) == (2, 1)
     told = {field.path: field.difference for field in a.fields}
     assert told["source"] == "1 file: train.py"
 
@@ -138,11 +143,12 @@ def test_a_branch_is_compared_with_where_it_left(tmp_path: Path) -> None:
     git(place, "checkout", "-q", "-b", "pr", "v0")
     commit(place, {"jobs/a.yaml": job("a"), "jobs/b.yaml": job("b")}, "pr1")
     found = review(place, "main", "pr")
-    assert [it.key for it in found.objects] == ["batchjob/b"]
-    assert found.asked is not None and found.asked.said == "main"
-    assert found.before.digits == git(place, "rev-parse", "v0")
+    assert [it.key for it in found.changes] == ["batchjob/b"]
+    both = sides(found)
+    assert both.asked is not None and both.asked.said == "main"
+    assert both.before.digits == git(place, "rev-parse", "v0")
     # To go back is a change, too.
-    assert [it.turn for it in review(place, "v1", "v0").objects] == [ReviewAction.CHANGED]
+    assert [it.action for it in review(place, "v1", "v0").changes] == [PlanAction.UPDATE]
 
 
 def test_an_overlay_and_its_values_are_read_from_the_revision(tmp_path: Path) -> None:
@@ -155,8 +161,8 @@ def test_an_overlay_and_its_values_are_read_from_the_revision(tmp_path: Path) ->
         {"jobs/a.yaml": base, "prod.yaml": "tasks: 3\n"},
         {"jobs/a.yaml": base, "prod.yaml": "tasks: 5\n"},
     )
-    assert review(place).objects == ()
-    [a] = review(place, values=("prod.yaml",)).objects
+    assert review(place).changes == ()
+    [a] = review(place, values=("prod.yaml",)).changes
     assert [(it.path, it.before, it.after) for it in a.fields] == [("completions", 3, 5)]
 
 
@@ -184,14 +190,16 @@ def test_a_store_tells_what_runs_now_what_is_left_and_which_policies_hold(tmp_pa
     stored(home, manifests, *running)
     for after in ("v1", "v2"):
         found = review(place, "v0", after, home=home)
-        [work] = found.of(RiskType.WORK)
+        [work] = found.risks_of(RiskType.WORK)
         assert (work.key, work.sentence) == (
             "batchjob/a", "2 running tasks would be stopped"
         )  # fmt: skip
-        assert [it.key for it in found.of(RiskType.POLICY)] == ["batchjob/a"] * (after == "v1")
+        assert [it.key for it in found.risks_of(RiskType.POLICY)] == ["batchjob/a"] * (
+            after == "v1"
+        )
     # What stays as it is stops nothing, though more is stored than the repository has.
     found = review(place, "v0", "v3", home=home)
-    assert found.of(RiskType.WORK) == [] and found.live
+    assert found.risks_of(RiskType.WORK) == [] and sides(found).live
     assert "budget/team: $0.00 of $1,000.00 used" in found.budgets[0]
 
 
@@ -202,8 +210,8 @@ def test_a_new_side_that_is_wrong_is_refused_and_an_old_one_is_told(tmp_path: Pa
         {"jobs/a.yaml": job("a")},
     )
     found = review(place)
-    assert [it.turn for it in found.objects] == [ReviewAction.CREATED]
-    assert found.bill.difference is None and not found.bill.known_before
+    assert [it.action for it in found.changes] == [PlanAction.CREATE]
+    assert sides(found).difference is None and not sides(found).known
     assert "jobs/a.yaml:5" in found.warnings[0] and "unknown field" in found.warnings[0]
     with pytest.raises(ManifestErrors, match=r"^jobs/a.yaml:5"):
         review(place, "v1", "v0")
@@ -240,7 +248,7 @@ def test_a_bare_clone_will_do_and_a_shallow_one_says_what_to_fetch(tmp_path: Pat
         tmp_path / "r", {"jobs/a.yaml": job("a")}, {"jobs/a.yaml": job("a", tasks=11)}
     )
     git(tmp_path, "clone", "-q", "--bare", str(place), "bare.git")
-    assert len(review(tmp_path / "bare.git").objects) == 1
+    assert len(review(tmp_path / "bare.git").changes) == 1
     git(tmp_path, "clone", "-q", "--depth", "1", place.as_uri(), "shallow")
     shallow = tmp_path / "shallow"
     with pytest.raises(NotFound) as unknown:
@@ -251,7 +259,7 @@ def test_a_bare_clone_will_do_and_a_shallow_one_says_what_to_fetch(tmp_path: Pat
         review(shallow, "v0", "HEAD")
     assert "fetch-depth: 0" in apart.value.hint
     # Of another repository than that of the working directory, which is in one, too.
-    assert len(review(tmp_path, "v0", "v1", str(place / "jobs")).objects) == 1
+    assert len(review(tmp_path, "v0", "v1", str(place / "jobs")).changes) == 1
     with pytest.raises(NotFound, match="not in a git repository"):
         review(tmp_path, "v0", "v1", str(tmp_path / "nowhere"))
 
@@ -288,6 +296,6 @@ def test_an_edit_of_a_manifest_beside_its_program_runs_nothing_again(tmp_path: P
     place = repository(tmp_path, tree(2, 4), tree(1, 6), tree(1, 6, "print(1)"))
     for after, reruns in (("v1", False), ("v2", True)):
         found = review(place, after=after)
-        assert bool(found.of(RiskType.AGAIN)) == reruns
-        [sweep] = found.objects
+        assert bool(found.risks_of(RiskType.AGAIN)) == reruns
+        [sweep] = found.changes
         assert any("train.py" in it for it in map(str, sweep.fields)) == reruns

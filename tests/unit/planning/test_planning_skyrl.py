@@ -30,9 +30,9 @@ def test_the_data_is_prepared_without_the_gpus_that_train(
     document: Document, tmp_path: Path
 ) -> None:
     manifests = load_manifests([document])
-    found = {it.change.key: it for it in planned(tmp_path / "home", *manifests).objects}
+    found = {it.key: it for it in planned(tmp_path / "home", *manifests).objects}
     work = found["trainingrun/gsm8k"].work
-    assert work is not None and found["volume/skyrl-data"].change.outcome == "created"
+    assert work is not None and found["volume/skyrl-data"].action == "create"
     parts = [(it.name, it.judged.provider, it.gpu) for it in work.places]
     assert parts == [("data", "modal", ""), ("train", "modal", "L4:1")]
     assert all(it.judged.fits for it in work.places)

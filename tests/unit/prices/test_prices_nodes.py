@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.cost.offers import market_of
-from fleetctl.apply.cost.plan import build_report
+from fleetctl.apply.plan.build_plan import build_report
 from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.providers.prices import own_prices

@@ -1,4 +1,5 @@
-"""`fleetctl plan`: shows the changes of an apply, where its work would run, and its cost.
+"""`fleetctl plan`: shows the changes of an apply, where its work would run, and its cost; with
+--diff-from those of a pull request.
 
 Offline: needs no controller, no account and no network, and changes nothing.
 """
@@ -9,10 +10,9 @@ import json
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.plans import review
-from fleetctl.cli.apply.plans.review import add_review
 from fleetctl.cli.apply.request import collect_documents, collect_policies
 from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
 from fleetctl.cli.command.flags import (
@@ -26,18 +26,19 @@ from fleetctl.cli.command.flags import (
 )
 from fleetctl.cli.command.values import parse_money
 from fleetctl.cli.output.screen import Screen
-from fleetctl.common.errors import FleetctlError, UsageError
+from fleetctl.common.errors import FleetctlError, Refused, UsageError
 from fleetctl.common.remote import REMOTE
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line
 from fleetctl.views.objects import as_mapping
 
 if TYPE_CHECKING:
-    from fleetctl.apply.cost.plan_report import PlanReport
-    from fleetctl.apply.review.conditions import FailCondition
+    from fleetctl.apply.plan.plan_report import PlanReport
     from fleetctl.common.remote import RemoteFleet
+    from fleetctl.manifest.files.documents import Document
 
 NO_CHANGE, ERROR, CHANGES = 0, 1, 2
+HEAD = "HEAD"
 
 
 PAGE = """\
@@ -84,12 +85,30 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument("--max-prune", default="", metavar="N|P%", help="as apply has it")
     made.add_argument("--take-over", action="store_true", help="as apply has it")
-    add_review(made)
+    _add_comparison(made)
     add_policies(made)
     add_set(made)
     add_allow_missing(made)
     add_sweep_flags(made)
     return made
+
+
+def _add_comparison(parser: Parser) -> None:
+    parser.add_argument(
+        "--diff-from", default="", metavar="REV",
+        help="compare two revisions of this git repository, from where REV was left",
+    )  # fmt: skip
+    parser.add_argument(
+        "--diff-to", default="", metavar="REV", help="... to this one (default HEAD)"
+    )
+    parser.add_argument(
+        "--live", action="store_true",
+        help="with --diff-from: also what runs here now, and what is left of budgets",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fail-on", action="append", default=[], metavar="CONDITIONS",
+        help="exit with code 3 where one holds, such as cost>50,destroys-data,reruns>10",
+    )  # fmt: skip
 
 
 def run(args: Namespace, screen: Screen) -> int:
@@ -108,15 +127,19 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _make_plan(args: Namespace, screen: Screen) -> bool:
     """Shows the plan, and writes it to a file on request; true where it has changes. Raises Refused
-    beyond --max-cost."""
-    from fleetctl.apply.review.conditions import conditions_of, list_met_conditions, of_plan
+    beyond --max-cost, and for conditions of --fail-on that are met."""
+    from fleetctl.apply.plan.conditions import conditions_of, list_met_conditions
 
     conditions = conditions_of(args.fail_on)
-    if review.wants_review(args):
-        return _review_revisions(args, screen, conditions)
+    if _compares(args):
+        found = _compare_revisions(args)
+        held = list_met_conditions(conditions, found)
+        denied = _show_report(found, held, args, screen)
+        _refuse_met(held, denied)
+        return bool(found.changes)
     from fleetctl.apply.local.local_checks import plan_locally
     from fleetctl.apply.local.local_proposal import refuse_above
-    from fleetctl.apply.policies.report import denials_of, raise_if_denied, warnings_of
+    from fleetctl.apply.policies.report import denials_of, raise_if_denied
     from fleetctl.cli.apply.plans.plan_file import save_plan
     from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.read.read_only import open_readonly
@@ -137,28 +160,25 @@ def _make_plan(args: Namespace, screen: Screen) -> bool:
     }
     order = {name: value for name, value in order.items() if value} | request_namespace(args)
     with open_readonly(place) as stored:
-        planned = plan_locally(place, stored, documents, order, policies)
-        proposal, found, changes, wrong, doubts = planned
+        proposal, found, changes, wrong = plan_locally(place, stored, documents, order, policies)
         if args.resolve:
             from fleetctl.cli.apply.plans.package_resolution import resolve_packages
 
             missing, unknown = resolve_packages(proposal.manifests)
             wrong = [*wrong, *missing]
-            doubts = [*doubts, *unknown]
+            found = replace(found, warnings=(*found.warnings, *unknown))
         if args.out is not None and not wrong and not denials_of(changes):
             save_plan(args.out, stored, documents, proposal.changes, order)
-    _show_report(found, args, screen, saved="" if wrong else args.out or "")
-    for note in dict.fromkeys(proposal.notes if args.verbose else ()):
-        screen.talk(escape_line(note))
-    for warning in (*proposal.warnings, *doubts, *warnings_of(changes)):
-        screen.warn(escape_line(warning))
+    held = list_met_conditions(conditions, found)
+    notes = proposal.notes if args.verbose else ()
+    _show_report(found, held, args, screen, notes=notes, saved="" if wrong else args.out or "")
     if wrong:
         raise ManifestErrors(wrong)
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
-    review.refuse_review(list_met_conditions(conditions, of_plan(found, changes)))
+    _refuse_met(held)
     raise_if_denied(changes, proposal.manifests)
-    return found.changes
+    return bool(found.changes)
 
 
 def _plan_over_server(
@@ -183,38 +203,115 @@ def _plan_over_server(
     return bool(plan.get("changes"))
 
 
-def _review_revisions(
-    args: Namespace,
-    screen: Screen,
-    conditions: Sequence[FailCondition],
-) -> bool:
-    from fleetctl.apply.review.conditions import list_met_conditions, of_review
-    from fleetctl.apply.review.review import RiskType
-
-    found = review.build_review(args)
-    denied = [f"{it.key} is denied by {it.sentence}" for it in found.of(RiskType.POLICY)]
-    held = list_met_conditions(conditions, of_review(found))
-    review.show_review(replace(found, failed=(*denied, *held)), args, screen)
-    review.refuse_review(held, denied)
-    return bool(found.objects)
-
-
 def _show_report(
     found: PlanReport,
+    held: Sequence[str],
     args: Namespace,
     screen: Screen,
     *,
-    saved: str,
-) -> None:
+    notes: Sequence[str] = (),
+    saved: str = "",
+) -> list[str]:
+    """Prints the report, and its warnings on stderr. held: met conditions. Returns the denials of
+    policies."""
+    from fleetctl.apply.plan.plan_report import RiskType
+
+    denied = [f"{it.key} is denied by {it.sentence}" for it in found.risks_of(RiskType.POLICY)]
+    found = replace(found, failed=(*denied, *held))
     if args.output == "json":
-        from fleetctl.apply.cost.document import render_plan
+        from fleetctl.apply.plan.document import render_plan
 
         screen.data(json.dumps(render_plan(found), indent=2, ensure_ascii=False))
     elif args.output == "markdown":
-        from fleetctl.cli.apply.plans.plan_markdown import render_plan_comment
+        from fleetctl.cli.apply.plans.report_markdown import render_plan_comment
 
         screen.data(render_plan_comment(found))
     else:
-        from fleetctl.cli.apply.plans.plan_screen import print_plan
+        from fleetctl.cli.apply.plans.report_screen import print_plan
 
         print_plan(found, screen, saved=saved)
+    for note in dict.fromkeys(notes):
+        screen.talk(escape_line(note))
+    for warning in found.warnings:
+        screen.warn(escape_line(warning))
+    return denied
+
+
+def _compares(args: Namespace) -> bool:
+    """Returns true with --diff-from. Raises UsageError for flags that do not go together."""
+    if not args.diff_from:
+        if args.diff_to or args.live:
+            flag = "--diff-to" if args.diff_to else "--live"
+            raise UsageError(f"{flag} needs --diff-from", hint="for instance --diff-from main")
+        return False
+    beside = {"--out": args.out, "--prune": args.prune, "--applyset": args.applyset}
+    for flag, value in beside.items():
+        if value:
+            raise UsageError(
+                f"{flag} and --diff-from do not go together",
+                hint="two revisions are compared; what is stored here is left alone",
+            )
+    return True
+
+
+def _compare_revisions(args: Namespace) -> PlanReport:
+    from fleetctl.apply.plan.compare import ReviewRequest, compare_revisions
+    from fleetctl.apply.request.options import namespace_of
+
+    def settle(documents: list[Document], lenient: bool) -> list[Document]:
+        return _apply_settings(documents, args.set, lenient=lenient)
+
+    return compare_revisions(
+        ReviewRequest(
+            directory=Path.cwd(),
+            before=args.diff_from,
+            after=args.diff_to or HEAD,
+            files=tuple(args.files),
+            values=tuple(args.values),
+            recursive=args.recursive,
+            namespace=namespace_of(request_namespace(args)),
+            settle=settle,
+            policies=tuple(args.policies),
+            home=find_state_dir() if args.live else None,
+        )
+    )
+
+
+def _apply_settings(
+    documents: list[Document],
+    settings: Sequence[str],
+    *,
+    lenient: bool,
+) -> list[Document]:
+    """Applies `--set`. lenient: without names that these documents do not know, for an older
+    revision."""
+    if not settings or not documents:
+        return documents
+    from fleetctl.cli.apply.overrides import with_settings
+
+    if not lenient:
+        return with_settings(documents, settings)
+    known = []
+    for setting in settings:
+        try:
+            with_settings(documents, [setting])
+        except UsageError:
+            continue
+        known.append(setting)
+    if known:
+        return with_settings(documents, known)
+    return documents
+
+
+def _refuse_met(held: Sequence[str], denied: Sequence[str] = ()) -> None:
+    """Raises Refused with the denials of policies and the conditions that are met."""
+    from fleetctl.specs.values.exempt import EXEMPT
+
+    found = [*denied, *(f"--fail-on {it}" for it in held)]
+    if found:
+        raise Refused(
+            "\nerror: ".join(map(escape_line, found)),
+            hint="nothing was changed; remove the condition where this is meant"
+            if held
+            else f"the annotation {EXEMPT} makes an exception for a while",
+        )

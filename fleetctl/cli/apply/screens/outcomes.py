@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.cli.apply.screens.cost_lines import cost_lines
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.text import escape_line
 from fleetctl.views.objects import as_mapping
@@ -34,11 +33,18 @@ def print_outcomes(
     planned = as_mapping(reply.get("planned"))
     for result, line in zip(results, screen.table_lines((), rows), strict=True):
         screen.data(line)
-        for text in cost_lines(as_mapping(planned.get(str(result.get("key"))))):
+        for text in cost_lines_of(planned.get(str(result.get("key")))):
             screen.data(f"  {escape_line(text)}")
     warnings = reply.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():
         screen.warn(escape_line(str(warning)))
+
+
+def cost_lines_of(planned: object) -> list[str]:
+    """Returns the lines on an object's placement and cost. planned: its plan, as `plan -o json` has
+    it."""
+    lines = as_mapping(as_mapping(planned).get("shown")).get("lines")
+    return [str(it) for it in lines] if isinstance(lines, list) else []
 
 
 def warn_of(

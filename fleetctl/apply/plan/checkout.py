@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.apply.review.repository import GitBlob, GitCommit, GitRepository
+from fleetctl.apply.plan.repository import GitBlob, GitCommit, GitRepository
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.files.documents import Document, is_address, read_documents

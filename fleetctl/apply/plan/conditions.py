@@ -1,22 +1,18 @@
 """`--fail-on cost>50,destroys-data`: conditions under which the user wants no merge, or no apply.
 Pure.
 
-Called by the CLI with the stakes of a review, or of the plan of an apply.
+Called by the CLI with the report of an apply or of a comparison.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fleetctl.apply.change import PRUNED, Change
-from fleetctl.apply.consent import deletes_data
-from fleetctl.apply.cost.plan_report import ObjectPlan, PlanReport
-from fleetctl.apply.review.review import Review, Risk, RiskType
-from fleetctl.apply.review.risks import of_changes
+from fleetctl.apply.plan.plan_report import PlanReport, RiskType
 from fleetctl.common.errors import UsageError
-from fleetctl.common.text import and_more, count_noun, did_you_mean, format_money
+from fleetctl.common.text import and_more, did_you_mean, format_money
 
 COST = "cost"
 INCREASE = "cost-increase"
@@ -51,16 +47,6 @@ class FailCondition:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionFacts:
-    """The figures that conditions test. most_usd: None where unbounded, as with increase_usd."""
-
-    most_usd: float | None
-    increase_usd: float | None
-    changes: bool
-    risks: tuple[Risk, ...]
-
-
 def conditions_of(texts: Iterable[str]) -> list[FailCondition]:
     """Reads comma-separated lists. Raises UsageError for an invalid condition."""
     terms = [term.strip() for text in texts for term in text.split(",")]
@@ -87,25 +73,29 @@ def _parse_condition(term: str) -> FailCondition:
     return FailCondition(name, float(number["number"]), term)
 
 
-def list_met_conditions(conditions: Iterable[FailCondition], stakes: ConditionFacts) -> list[str]:
+def list_met_conditions(conditions: Iterable[FailCondition], report: PlanReport) -> list[str]:
     """Returns a sentence for each condition that is met."""
-    found = (f"{it.text}: {why}" for it in conditions if (why := _explain_condition(it, stakes)))
+    found = (f"{it.text}: {why}" for it in conditions if (why := _explain_condition(it, report)))
     return list(dict.fromkeys(found))
 
 
-def _explain_condition(it: FailCondition, stakes: ConditionFacts) -> str:
+def _explain_condition(it: FailCondition, report: PlanReport) -> str:
     if it.name == CHANGES:
-        if stakes.changes:
+        if report.changes:
             return "something changes"
         return ""
+    both = report.comparison
+    # Warm containers of an apply have no bound.
+    warm = both is None and any(plan.warm is not None for plan in report.objects)
+    most_usd = None if warm else report.cost.high
     if it.name == COST:
-        return _describe_excess(
-            stakes.most_usd, it.above, "it may cost", "nothing bounds what it costs"
-        )
+        return _describe_excess(most_usd, it.above, "it may cost", "nothing bounds what it costs")
     if it.name == INCREASE:
+        # The cost of an apply is added cost.
+        increase_usd = most_usd if both is None else both.most_difference
         unknown = "it is not known how much more it may cost"
-        return _describe_excess(stakes.increase_usd, it.above, "it may cost more by", unknown)
-    risks = [risk for risk in stakes.risks if risk.sort.value == it.name]
+        return _describe_excess(increase_usd, it.above, "it may cost more by", unknown)
+    risks = [risk for risk in report.risks if risk.sort.value == it.name]
     if sum(risk.count for risk in risks) <= it.above:
         return ""
     keys = list(dict.fromkeys(risk.key for risk in risks if risk.key))
@@ -125,41 +115,3 @@ def _describe_excess(
     if found_usd > above_usd:
         return f"{may} {format_money(found_usd)}"
     return ""
-
-
-def of_review(found: Review) -> ConditionFacts:
-    bill = found.bill
-    return ConditionFacts(bill.after.high, bill.most_difference, bool(found.objects), found.risks)
-
-
-def of_plan(found: PlanReport, changes: Iterable[Change]) -> ConditionFacts:
-    """Returns an apply's stakes: its cost is the added cost. Warm containers have no bound.
-    changes: of this apply, with the verdicts of policies.
-    """
-    warm = any(it.warm is not None for it in found.objects)
-    most_usd = None if warm else found.now.high
-    risks = [risk for it in found.objects for risk in _of_object(it)]
-    risks += of_changes(changes)
-    return ConditionFacts(most_usd, most_usd, found.changes, tuple(risks))
-
-
-def _of_object(it: ObjectPlan) -> Iterator[Risk]:
-    change = it.change
-    if change.outcome == PRUNED:
-        if deletes_data(change.after):
-            yield Risk(RiskType.DATA, change.key, "deleting it deletes its data")
-        yield Risk(RiskType.DELETES, change.key, "leaves the set")
-    if runs := change.destroyed:
-        yield Risk(
-            RiskType.WORK, change.key, f"{count_noun(len(runs), 'running unit')} would be stopped"
-        )
-    if change.impact is not None and (again := change.impact.again.units):
-        yield Risk(RiskType.AGAIN, change.key, "runs again", count=again)
-    if it.work is None:
-        return
-    if it.work.now.high is None:
-        yield Risk(RiskType.UNKNOWN, change.key, "nothing bounds what it costs")
-    for cap in it.work.caps:
-        left_usd = cap.max_usd - cap.used_usd
-        if cap.high_usd is None or cap.high_usd > left_usd:
-            yield Risk(RiskType.BUDGET, change.key, cap.sentence)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from fleetctl.apply.change import Change
 from fleetctl.apply.cost.offers import market_of
-from fleetctl.apply.cost.plan import build_report
-from fleetctl.apply.cost.plan_report import PlanReport
+from fleetctl.apply.plan.build_plan import build_report
+from fleetctl.apply.plan.plan_report import PlanReport
 from fleetctl.apply.propose import propose_changes, store_changes
 from fleetctl.apply.request.options import ApplyOptions, declared_in, parallelism_of
 from fleetctl.common.errors import UsageError

@@ -1,28 +1,43 @@
-"""Turns the changes of an apply into the report that a user reads before it. Called by the CLI.
+"""Turns the changes of an apply into the report that a user reads before it.
 
-Decides nothing itself: changes come from propose.py, providers from placement.py.
+Decides nothing itself: changes come from propose.py, providers from placement.py. Called for every
+plan, and in the controller when it takes an apply: a forecast is the planner's own figures.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.apply.cost.caps import caps_of
 from fleetctl.apply.cost.cost_parts import CostPart, parts_of
-from fleetctl.apply.cost.estimate import FREE, Cost, DurationEstimate, estimate_cost, whole_s
+from fleetctl.apply.cost.estimate import (
+    FREE,
+    UNKNOWN,
+    Cost,
+    DurationEstimate,
+    estimate_cost,
+    whole_s,
+)
 from fleetctl.apply.cost.lifetimes import describe_lifetimes
-from fleetctl.apply.cost.offers import OfferBook
-from fleetctl.apply.cost.plan_report import ObjectPlan, PlanAction, PlannedWork, PlanReport
+from fleetctl.apply.cost.offers import OfferBook, market_of
 from fleetctl.apply.cost.warm import warm_cost
 from fleetctl.apply.draft import winner_note
+from fleetctl.apply.forecast import CostForecast
+from fleetctl.apply.plan.document import render_object_plan
+from fleetctl.apply.plan.plan_report import ObjectPlan, PlanAction, PlannedWork, PlanReport
+from fleetctl.apply.plan.risks import list_plan_risks, sort_risks
+from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource
+from fleetctl.controllers.money.estimate import CostEstimate
 from fleetctl.controllers.reuse.impact import NOT_AGAIN, Impact, spent_usd
+from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.content import asked_in
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.stores.read.read_only import StoreSnapshot
+from fleetctl.stores.read.read_only import StoreSnapshot, open_readonly
 
 
 def build_report(
@@ -31,18 +46,48 @@ def build_report(
     market: OfferBook,
     now_s: float,
 ) -> PlanReport:
-    """Returns the report: the effects, providers and costs of the changes."""
+    """Returns the report: the effects, providers, costs and risks of the changes."""
     objects = [_plan_object(stored, change, market, now_s) for change in changes]
     works = [it.work for it in objects if it.work is not None]
     places = [place for it in works for place in it.places if place.judged.fits]
     used = {f"{place.judged.provider}: {place.source}" for place in places}
     used |= {it.warm.source for it in objects if it.warm is not None}
+    risks = (list_plan_risks(*both) for both in zip(objects, changes, strict=True))
     return PlanReport(
         objects=tuple(objects),
-        now=_sum_costs(it.now for it in works),
+        cost=_sum_costs(it.now for it in works),
         total=_sum_costs(it.total for it in works),
-        sources=tuple(sorted(used)),
+        prices=tuple(sorted(used)),
+        risks=sort_risks(risk for it in risks for risk in it),
+        budgets=tuple(sorted({cap.sentence for it in works for cap in it.caps})),
     )
+
+
+def forecast_costs(
+    home: Path,
+    providers: Mapping[str, Backend],
+    changes: Sequence[Change],
+) -> dict[str, CostForecast]:
+    """Returns forecasts by key, for each changed object that does work or costs while it exists.
+    Reads the store as `plan` does; called in a thread, through apply/forecast.py.
+    """
+    with open_readonly(home) as stored:
+        market = market_of(stored, changes, providers)
+        found = build_report(stored, changes, market, SystemClock().now_s())
+    estimates = costs_of(found)
+    return {
+        it.key: CostForecast(estimates[it.key], render_object_plan(it))
+        for it in found.objects
+        if it.key in estimates
+    }
+
+
+def costs_of(found: PlanReport) -> dict[str, CostEstimate]:
+    """Returns estimates by key, for each object that is not certainly free. A Function has none: no
+    sum bounds work that goes on as long as it exists."""
+    costs = (it for it in found.objects if it.work is not None or it.warm is not None)
+    totals = ((it.key, UNKNOWN if it.work is None else it.work.total) for it in costs)
+    return {key: CostEstimate(it.expected, it.low, it.high) for key, it in totals}
 
 
 def _plan_object(
@@ -51,10 +96,10 @@ def _plan_object(
     market: OfferBook,
     now_s: float,
 ) -> ObjectPlan:
-    verb = _choose_action(change)
+    action = _choose_action(change)
     found = change.impact
     work = None
-    if found is not None and verb is not PlanAction.KEEP:
+    if found is not None and action is not PlanAction.KEEP:
         work = _plan_work(
             stored,
             change,
@@ -62,14 +107,16 @@ def _plan_object(
             market,
             now_s,
         )
-    stays = verb in (PlanAction.CREATE, PlanAction.UPDATE)
+    stays = action in (PlanAction.CREATE, PlanAction.UPDATE)
     return ObjectPlan(
-        verb,
-        change,
-        _describe_asset(change),
-        work,
-        tuple(_list_notes(change, verb, work)),
-        warm_cost(change.after, market) if stays else None,
+        change.key,
+        action,
+        message=change.message,
+        fields=change.fields,
+        about=_describe_asset(change),
+        notes=tuple(_list_notes(change, action, work)),
+        work=work,
+        warm=warm_cost(change.after, market) if stays else None,
     )
 
 
@@ -97,17 +144,17 @@ def _describe_asset(change: Change) -> str:
 
 def _list_notes(
     change: Change,
-    verb: PlanAction,
+    action: PlanAction,
     work: PlannedWork | None,
 ) -> Iterator[str]:
-    if verb is PlanAction.DESTROY:
+    if action is PlanAction.DESTROY:
         if change.after.kind == "Volume":
             doomed = json.loads(change.after.spec).get("deletionPolicy") == "Delete"
             yield "its data is deleted" if doomed else "its data is kept (deletionPolicy Retain)"
         return
     if json.loads(change.after.spec).get("suspend"):
         yield "spec.suspend is true: nothing starts until it is resumed"
-    if verb is PlanAction.CREATE and (note := winner_note(change.after)):
+    if action is PlanAction.CREATE and (note := winner_note(change.after)):
         yield note
     if work is not None and work.to_run != 0 and (asked := _list_endpoints(change.after)):
         yield f"calls of {asked} are charged as they are made, and are not in this bill"

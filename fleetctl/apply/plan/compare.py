@@ -7,15 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.apply.change import CREATED, UNCHANGED, Change
 from fleetctl.apply.cost.estimate import FREE, Cost
-from fleetctl.apply.cost.forecast import costs_of
-from fleetctl.apply.cost.plan_report import ObjectPlan
+from fleetctl.apply.plan.build_plan import costs_of
+from fleetctl.apply.plan.checkout import RevisionTree, checked_out, resolve_names
+from fleetctl.apply.plan.live import LiveState, live_of
+from fleetctl.apply.plan.plan_report import (
+    ObjectPlan,
+    PlanAction,
+    PlannedWork,
+    PlanReport,
+    RevisionComparison,
+)
+from fleetctl.apply.plan.repository import GitCommit, repository_of
+from fleetctl.apply.plan.reruns import UnitChanges, units_of
+from fleetctl.apply.plan.revision_plan import (
+    ReviewContext,
+    RevisionPlan,
+    changes_between,
+    side_of,
+    stored_of,
+)
+from fleetctl.apply.plan.risks import (
+    list_comparison_risks,
+    list_verdict_risks,
+    sort_risks,
+    sum_budgets,
+)
 from fleetctl.apply.policies.judge import judge_changes
 from fleetctl.apply.policies.policy_files import (
     merge_policies,
@@ -26,27 +48,14 @@ from fleetctl.apply.policies.policy_files import (
 from fleetctl.apply.predictions.policies import wrong_in
 from fleetctl.apply.predictions.predict import make_predictions, raise_if_refused
 from fleetctl.apply.predictions.world import Certainty, world_of
-from fleetctl.apply.review.budgets import budgets_of
-from fleetctl.apply.review.checkout import RevisionTree, checked_out, resolve_names
-from fleetctl.apply.review.live import LiveState, live_of
-from fleetctl.apply.review.repository import GitCommit, repository_of
-from fleetctl.apply.review.reruns import units_of
-from fleetctl.apply.review.review import CostComparison, Review, ReviewAction, ReviewedObject
-from fleetctl.apply.review.revision_plan import (
-    ReviewContext,
-    RevisionPlan,
-    changes_between,
-    side_of,
-    stored_of,
-)
-from fleetctl.apply.review.risks import in_order, of_changes, risks_of
 from fleetctl.controllers.model import Resource
+from fleetctl.controllers.reuse.impact import RepeatedWork
 from fleetctl.manifest.document.namespaces import NamespaceChoice
 from fleetctl.manifest.files.documents import MANIFEST, VALUES, Document
 from fleetctl.manifest.files.fence import fence_directory
-from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.read_only import StoreSnapshot
 
+_SORTED = (PlanAction.DESTROY, PlanAction.UPDATE, PlanAction.CREATE, PlanAction.KEEP)
 # The texts of a side, with `--set` applied. lenient: settings unknown to this side are left out.
 Settle = Callable[[list[Document], bool], list[Document]]
 
@@ -69,7 +78,7 @@ class ReviewRequest:
     home: Path | None = None
 
 
-def compare_revisions(asked: ReviewRequest) -> Review:
+def compare_revisions(asked: ReviewRequest) -> PlanReport:
     """Compares. Raises ManifestErrors for errors on the new side, NotFound and Refused for
     revisions that the clone does not have.
     """
@@ -117,18 +126,22 @@ def compare_revisions(asked: ReviewRequest) -> Review:
         holding = policies_among(new.manifests) if live is None else live.policies
         policies = merge_policies(holding, policies)
         changes = judge_changes(changes, policies, room.at_s, costs=costs_of(new.report))
-    found = _build_review(
+    both = RevisionComparison(
         before,
         after,
+        asked=None if named_before == before else named_before,
+        cost=old.report.cost,
+        known=old.wrong is None,
+        live=live is not None,
+    )
+    return _build_comparison(
+        both,
         old,
         new,
         changes,
         gone,
         live,
     )
-    if named_before == before:
-        return found
-    return replace(found, asked=named_before)
 
 
 def _directory_of(asked: ReviewRequest) -> Path:
@@ -193,106 +206,95 @@ def _list_deleted(
     return [row for row in rows if row is not None and row.key not in there]
 
 
-def _build_review(
-    before: GitCommit,
-    after: GitCommit,
+def _build_comparison(
+    both: RevisionComparison,
     old: RevisionPlan,
     new: RevisionPlan,
     changes: Sequence[Change],
     gone: Sequence[Resource],
     live: LiveState | None,
-) -> Review:
-    planned_before = {it.change.key: it for it in old.report.objects}
-    planned = {it.change.key: it for it in new.report.objects}
-    moving = [it for it in changes if it.outcome != UNCHANGED]
-    objects = [_review_change(it, planned_before.get(it.key), planned.get(it.key)) for it in moving]
-    objects += [_review_deletion(it, planned_before.get(it.key)) for it in gone]
-    found = Review(
-        before,
-        after,
-        tuple(sorted(objects, key=_sort_key)),
-        _compare_costs(old, new, planned_before, planned),
-        unchanged=len(changes) - len(moving),
-        budgets=live.budgets if live is not None else budgets_of(new.report),
-        prices=new.report.sources,
-        warnings=tuple(_list_warnings(before, old, new)),
-        live=live is not None,
-    )
+) -> PlanReport:
+    before = {it.key: it for it in old.report.objects}
+    after = {it.key: it for it in new.report.objects}
+    objects = [_compare_object(it, before.get(it.key), after.get(it.key)) for it in changes]
+    objects += [_compare_deletion(it, before.get(it.key)) for it in gone]
+    objects.sort(key=lambda it: (_SORTED.index(it.action), it.key))
     rows = {it.after.key: it.after for it in changes} | {it.key: it for it in gone}
-    risks = risks_of(found, rows, (old.report, new.report), live)
-    return replace(found, risks=tuple(in_order([*risks, *of_changes(moving)])))
-
-
-def _compare_costs(
-    old: RevisionPlan,
-    new: RevisionPlan,
-    planned_before: Mapping[str, ObjectPlan],
-    planned: Mapping[str, ObjectPlan],
-) -> CostComparison:
-    left = come = FREE
-    for key in {**planned_before, **planned}:
-        was = _cost_of(planned_before.get(key))
-        now = _cost_of(planned.get(key))
-        if was != now:
-            left = left + was
-            come = come + now
-    known = old.wrong is None
-    return CostComparison(
-        old.report.now,
-        new.report.now,
-        known_before=known,
-        left=left,
-        come=come,
+    moving = [it for it in objects if it.action is not PlanAction.KEEP]
+    stopped = None if live is None else live.stopped
+    risks = [
+        *list_comparison_risks(moving, rows, (old.report, new.report), stopped),
+        *list_verdict_risks(it for it in changes if it.outcome != UNCHANGED),
+    ]
+    costs = [(_cost_of(before.get(key)), _cost_of(after.get(key))) for key in {**before, **after}]
+    differing = [(was, now) for was, now in costs if was != now]
+    budgets = (it.sentence for it in sum_budgets(new.report) if it.shared)
+    return replace(
+        new.report,
+        objects=tuple(objects),
+        risks=sort_risks(risks),
+        budgets=tuple(budgets) if live is None else live.budgets,
+        warnings=tuple(_list_warnings(both.before, old, new)),
+        comparison=replace(
+            both,
+            left=sum((was for was, _ in differing), FREE),
+            come=sum((now for _, now in differing), FREE),
+        ),
     )
 
 
 def _cost_of(it: ObjectPlan | None) -> Cost:
-    if it is None or it.work is None:
-        return FREE
-    return it.work.now
+    return (None if it is None else it.cost) or FREE
 
 
-def _sort_key(it: ReviewedObject) -> tuple[int, str]:
-    return (ReviewAction.DELETED, ReviewAction.CHANGED, ReviewAction.CREATED).index(it.turn), it.key
-
-
-def _review_change(
+def _compare_object(
     change: Change,
     old: ObjectPlan | None,
     new: ObjectPlan | None,
-) -> ReviewedObject:
-    created = change.outcome == CREATED
+) -> ObjectPlan:
+    if change.outcome == UNCHANGED:
+        return ObjectPlan(change.key, PlanAction.KEEP)
+    work = None if new is None else new.work
     units = units_of(change.before, change.after)
-    return ReviewedObject(
+    return ObjectPlan(
         change.key,
-        ReviewAction.CREATED if created else ReviewAction.CHANGED,
+        PlanAction.CREATE if change.outcome == CREATED else PlanAction.UPDATE,
+        message=change.message,
         fields=change.fields,
         notes=() if new is None else new.notes,
-        unit=KINDS[change.after.kind].unit,
-        units=units,
-        total=None if new is None or new.work is None else new.work.to_run,
-        before=None if old is None or old.work is None else old.work.now,
-        after=None if new is None or new.work is None else new.work.now,
-        standing="" if new is None or new.warm is None else new.warm.sentence,
-        where="" if new is None else _describe_placement(new),
+        work=work if work is None or units is None else _count_again(work, units),
+        warm=None if new is None else new.warm,
+        before=None if old is None else old.cost,
     )
 
 
-def _review_deletion(row: Resource, old: ObjectPlan | None) -> ReviewedObject:
-    return ReviewedObject(
+def _compare_deletion(row: Resource, old: ObjectPlan | None) -> ObjectPlan:
+    work = None if old is None else old.work
+    units = units_of(row, None)
+    if work is not None and units is not None:
+        work = replace(
+            _count_again(work, units), to_run=0, places=(), now=FREE, total=FREE, caps=()
+        )
+    return ObjectPlan(
         row.key,
-        ReviewAction.DELETED,
-        unit=KINDS[row.kind].unit,
-        units=units_of(row, None),
-        before=None if old is None or old.work is None else old.work.now,
+        PlanAction.DESTROY,
+        work=work,
+        before=None if old is None else old.cost,
     )
 
 
-def _describe_placement(planned: ObjectPlan) -> str:
-    taken: Counter[str] = Counter()
-    for place in planned.work.places if planned.work is not None else ():
-        taken[place.judged.provider] += place.units
-    return ", ".join(f"{name} {count:,}" for name, count in taken.items() if count)
+def _count_again(work: PlannedWork, units: UnitChanges) -> PlannedWork:
+    """Returns the work of a side with the units that would run, had all of the other been done. Its
+    cost stays that of all of the work."""
+    if units.kept is None or units.again is None or units.new is None:
+        return replace(work, kept=None)
+    return replace(
+        work,
+        to_run=units.again + units.new,
+        kept=units.kept,
+        again=RepeatedWork(units.again),
+        gone=units.gone or 0,
+    )
 
 
 def _list_warnings(

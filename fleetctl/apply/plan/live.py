@@ -14,12 +14,12 @@ from pathlib import Path
 
 from fleetctl.apply.change import PRUNED, Change
 from fleetctl.apply.cost.offers import market_of
-from fleetctl.apply.cost.plan import build_report
 from fleetctl.apply.impact import impact_on
+from fleetctl.apply.plan.build_plan import build_report
+from fleetctl.apply.plan.revision_plan import RevisionPlan
 from fleetctl.apply.policies.judge import LoadedPolicy, policies_of
 from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request.options import ApplyOptions, declared_in, parallelism_of
-from fleetctl.apply.review.revision_plan import RevisionPlan
 from fleetctl.common.clock import SystemClock
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
 from fleetctl.specs.kinds.registry import dump_spec, find_kind
@@ -64,10 +64,9 @@ def live_of(
         market = market_of(stored, changes, accounts.backends)
         found = build_report(stored, changes, market, now_s)
         policies = tuple(policies_of(stored, changes))
-    caps = {cap.sentence for it in found.objects if it.work for cap in it.work.caps}
     stopped = {it.key: len(it.destroyed) for it in changes}
     some = {key: count for key, count in stopped.items() if count}
-    return LiveState(some, tuple(sorted(caps)), policies)
+    return LiveState(some, found.budgets, policies)
 
 
 def _propose_deletions(
