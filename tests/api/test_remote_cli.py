@@ -84,6 +84,11 @@ def test_changes_reach_the_server_and_name_their_user(served: ServedFleet, far: 
     assert served.run("get", "job/changed").code == 4
     acts = {row["action"] for row in served.json("audit", "--user", "far", "-A")}
     assert {"apply", "resume", "retry", "set", "delete"} <= acts
+    # Conditions are judged beside the store alone, so a plan that would pass them by is refused.
+    unjudged = far.run(
+        "plan", "-o", "json", "--fail-on", "changes", "-f", "-", stdin=job("planned")
+    )
+    assert (unjudged.code, unjudged.out) == (2, "") and "--fail-on" in unjudged.talk
 
 
 def test_files_that_a_manifest_names_go_with_it(

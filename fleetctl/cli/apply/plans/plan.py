@@ -189,9 +189,11 @@ def _plan_over_server(
     """Prints the plan that a server makes, as JSON."""
     from fleetctl.cli.team.server_plan import request_plan, warn_and_refuse
 
-    if args.output != "json" or args.out or args.policies or args.max_cost is not None:
+    here = (args.out, args.policies, args.fail_on, args.resolve, args.max_cost is not None)
+    if args.output != "json" or any(here):
         raise UsageError(
-            "a server makes plans as JSON alone, without --out, --policy and --max-cost",
+            "a server makes plans as JSON alone, without --out, --policy, --fail-on, --resolve and"
+            " --max-cost",
             hint="fleetctl plan -f FILE -o json",
         )
     order = {"allowMissing": args.allow_missing, "applyset": args.applyset, "prune": args.prune}
