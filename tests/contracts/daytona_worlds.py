@@ -91,11 +91,11 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 
 class DaytonaWorld(SpoiltWorld):
-    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+    async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
         size = self._box(ref)["resources"]
         return {"cpu": size["cpu"], "memory": size["memory"] * 1024**3}
 
-    def allowed_hosts(self, ref: RunRef) -> list[str]:
+    async def allowed_hosts(self, ref: RunRef) -> list[str]:
         return str(self._box(ref)["network"]["allow_list"]).split(",")
 
     def _box(self, ref: RunRef) -> dict[str, Any]:

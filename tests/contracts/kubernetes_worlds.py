@@ -17,7 +17,7 @@ from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
 from fleetctl.providers.kubernetes.runs.job_handles import split_handle
 from fleetctl.providers.remote.runs.follower import FollowPace
-from fleetctl.specs.blocks.resources import Resources
+from tests.contracts.kubernetes_suite import machine_of
 from tests.contracts.provider_answers import WORDS, SpoiltWorld
 from tests.emulators.kubernetes.running import KubernetesEmulator
 
@@ -58,12 +58,9 @@ class KubernetesWorld(SpoiltWorld):
         self.settings = {"namespace": self.namespace, **settings}
         super().__init__(directory)
 
-    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+    async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
         _, name = split_handle(ref.handle)
-        pod = next(it for it in self.pods() if it["metadata"]["name"] == name)
-        limits = pod["spec"]["containers"][0]["resources"]["limits"]
-        found = Resources.model_validate({"cpu": limits["cpu"], "memory": limits["memory"]})
-        return {"cpu": found.cpu, "memory": found.memory}
+        return machine_of(next(it for it in self.pods() if it["metadata"]["name"] == name))
 
     @property
     def account(self) -> Account:

@@ -25,7 +25,7 @@ class LocalWorld(World):
     # Of a file, which is the limit that a task itself can read.
     resources: Mapping[str, Any] = {"cpu": 2, "disk": 3 * 1024**3}
 
-    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+    async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
         return {"cpu": int(printed["threads"] or 0), "disk": printed["file"]}
 
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:

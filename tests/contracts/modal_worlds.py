@@ -65,10 +65,10 @@ ANSWERS = {
 class ModalWorld(SpoiltWorld):
     resources: Mapping[str, Any] = {"gpu": "T4:1"}
 
-    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+    async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
         return {"gpu": f"{self._box(ref)['gpu']}"}
 
-    def allowed_hosts(self, ref: RunRef) -> list[str]:
+    async def allowed_hosts(self, ref: RunRef) -> list[str]:
         return list(self._box(ref)["network"]["allowed"])
 
     def _box(self, ref: RunRef) -> dict[str, Any]:

@@ -103,14 +103,14 @@ class ProviderFields:
     async def test_a_task_reaches_the_hosts_of_its_network_alone(self, world: World) -> None:
         ref = await world.start(script("sleep 600", network={"allow": ALLOWED}))
         await world.alive(ref)
-        assert world.allowed_hosts(ref) == ALLOWED
+        assert await world.allowed_hosts(ref) == ALLOWED
         await world.provider.stop(ref, grace_s=0)
 
     @story
     async def test_a_machine_has_the_resources_of_its_template(self, world: World) -> None:
         ref = await world.start(python(MACHINE, resources=world.resources))
         await world.log_holds(ref, b"}")
-        assert world.machine(ref, json.loads(await world.log(ref))) == world.resources
+        assert await world.machine(ref, json.loads(await world.log(ref))) == world.resources
         await world.provider.stop(ref, grace_s=0)
 
     @story

@@ -73,7 +73,7 @@ class ProviderServices:
         service = {"name": "db", "script": "sleep 600", "resources": half}
         ref = await world.start(script("sleep 600", resources=half, services=[service]))
         await world.alive(ref)
-        assert world.machine(ref, {}) == world.resources
+        assert await world.machine(ref, {}) == world.resources
         await world.provider.stop(ref, grace_s=0)
 
 

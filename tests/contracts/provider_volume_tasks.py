@@ -21,7 +21,6 @@ from fleetctl.stores.read.read_only import open_scratch
 from fleetctl.tracking.task_inputs import TaskInputs
 from fleetctl.tracking.volume_tasks import list_volumes
 from fleetctl.wiring.account_registry import shows_volumes, volume_files
-from tests.contracts.provider_answers import SpoiltWorld
 from tests.contracts.provider_worlds import World, script, story
 
 MOUNT = "/data-of-suite"
@@ -36,11 +35,10 @@ class ProviderVolumeTasks:
     @story
     async def test_a_file_of_a_volume_is_a_task_that_reads_it_there(self, world: World) -> None:
         if not shows_volumes(self.sort):
-            assert isinstance(world, SpoiltWorld)
             with pytest.raises(UsageError, match="to sandboxes alone") as caught:
                 await _list_tasks(world, self.sort)
             assert f"fleetctl ls volume/{world.volume} -R" in caught.value.hint
-            assert world.living() == 0
+            assert await world.provider.owned() == []
             return
         await world.provider.ensure_volume(world.volume)
         await _put(world, self.sort, FILES)

@@ -52,11 +52,11 @@ class World:
         """Make the run and its sandbox vanish without an end record, as a dying machine does."""
         raise NotImplementedError
 
-    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+    async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
         """Returns the resources of a run's machine, those in `resources`. printed: by the run."""
         raise NotImplementedError
 
-    def allowed_hosts(self, ref: RunRef) -> list[str]:
+    async def allowed_hosts(self, ref: RunRef) -> list[str]:
         """Returns the hosts that a run's machine may reach."""
         raise NotImplementedError
 

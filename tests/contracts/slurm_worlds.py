@@ -45,7 +45,7 @@ class SlurmWorld(World):
         except (FileNotFoundError, ProcessLookupError):
             return
 
-    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+    async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
         """What its job has of the cluster."""
         text = self.cluster.run("scontrol", "show", "job", "-o", ref.handle.partition("/")[0])
         found = dict(it.split("=", 1) for it in text.split() if "=" in it)

@@ -44,7 +44,7 @@ class SshWorld(World):
         if pid:
             os.kill(pid, signal.SIGKILL)
 
-    def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+    async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
         """What its box claims of the host."""
         box = ref.handle.rpartition("/")[2].partition("@")[0]
         found = json.loads((self.root / "boxes" / box / "box.json").read_text())

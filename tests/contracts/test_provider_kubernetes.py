@@ -10,12 +10,11 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
-from fleetctl.specs.blocks.template import Template
+from tests.contracts.kubernetes_suite import KubernetesSuite
 from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
 from tests.contracts.provider_answers import ProviderAnswers
 from tests.contracts.provider_bare import WithoutPython, without_python
-from tests.contracts.provider_suite import ProviderSuite
-from tests.contracts.provider_worlds import World, command, python, script, story
+from tests.contracts.provider_worlds import World, python, script, story
 from tests.emulators.kubernetes.running import KubernetesEmulator
 
 
@@ -25,11 +24,8 @@ def emulator() -> Iterator[KubernetesEmulator]:
         yield one
 
 
-class TestKubernetes(ProviderAnswers, ProviderSuite):
-    sort = "kubernetes"
+class TestKubernetes(ProviderAnswers, KubernetesSuite):
     whole = False
-
-    test_a_task_reaches_the_hosts_of_its_network_alone = None  # refused
 
     @pytest.fixture(autouse=True)
     def _emulator(self, emulator: KubernetesEmulator) -> None:
@@ -37,9 +33,6 @@ class TestKubernetes(ProviderAnswers, ProviderSuite):
 
     def world(self, tmp_path: Path) -> World:
         return KubernetesWorld(tmp_path, self.emulator)
-
-    def refused(self) -> Template:
-        return command("true", image={"apt": ["git"]})
 
     @story
     async def test_a_pod_has_the_settings_of_its_template(self, world: World) -> None:

@@ -6,9 +6,10 @@ Collected only when it is named: it costs money at the real one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.daytona.daytona_provider import DaytonaProvider
@@ -27,12 +28,21 @@ class DaytonaWorld(LiveWorld):
         home = self.directory / "home"
         return DaytonaProvider(home, store_id=f"{self.corner}-{store_id}", notify=notify)
 
+    async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+        async with daytona_client() as client:
+            found = await client.get(ref.handle)
+        return {"cpu": found.cpu, "memory": found.memory * 1024**3}
+
+    async def allowed_hosts(self, ref: RunRef) -> list[str]:
+        async with daytona_client() as client:
+            found = await client.get(ref.handle)
+        return str(found.network_allow_list).split(",")
+
     async def lose(self, ref: RunRef) -> None:
         """Somebody deletes it in the dashboard: nobody can order an eviction."""
-        import daytona
         from daytona.common.errors import DaytonaNotFoundError
 
-        async with daytona.AsyncDaytona() as client:
+        async with daytona_client() as client:
             try:
                 sandbox = await client.get(ref.handle)
             except DaytonaNotFoundError:
@@ -44,6 +54,14 @@ class DaytonaWorld(LiveWorld):
         return await super().left(backend) | {handle: run for run, handle in self.handles.items()}
 
 
+def daytona_client() -> Any:
+    import daytona
+
+    return daytona.AsyncDaytona()
+
+
 class TestLive(LiveSuite):
+    sort = "daytona"
+
     def world(self, tmp_path: Path) -> World:
         return DaytonaWorld(tmp_path)

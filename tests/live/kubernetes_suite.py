@@ -6,19 +6,21 @@ Collected only when it is named: it needs a cluster.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend, RunRef
+from fleetctl.providers.kubernetes.connection.kubernetes_connection import ClusterLink
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
 from fleetctl.providers.kubernetes.runs.job_handles import split_handle
-from fleetctl.specs.blocks.template import Template
-from tests.contracts.provider_worlds import World, command
+from tests.contracts.kubernetes_suite import KubernetesSuite, machine_of
+from tests.contracts.provider_worlds import World
 from tests.live.kubernetes import NAMESPACE_VARIABLE
-from tests.live.live_world import LiveSuite, LiveWorld
+from tests.live.live_world import LiveWorld
 
 
 class KubernetesWorld(LiveWorld):
@@ -36,11 +38,18 @@ class KubernetesWorld(LiveWorld):
             account=lambda: Account("kubernetes", "kubernetes", settings=settings),
         )
 
-    async def lose(self, ref: RunRef) -> None:
-        """Somebody deletes its pod."""
+    async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
+        link = await self.link()
+        return machine_of(await link.get("pods", split_handle(ref.handle)[1]))
+
+    async def link(self) -> ClusterLink:
         provider = self.provider
         assert isinstance(provider, KubernetesProvider)
-        link = await provider._connection.link()
+        return await provider._connection.link()
+
+    async def lose(self, ref: RunRef) -> None:
+        """Somebody deletes its pod."""
+        link = await self.link()
         try:
             await link.delete("pods", split_handle(ref.handle)[1], {})
         except ApiError as error:
@@ -48,9 +57,6 @@ class KubernetesWorld(LiveWorld):
                 raise
 
 
-class TestLive(LiveSuite):
+class TestLive(KubernetesSuite):
     def world(self, tmp_path: Path) -> World:
         return KubernetesWorld(tmp_path)
-
-    def refused(self) -> Template:
-        return command("true", image={"apt": ["git"]})

@@ -33,5 +33,12 @@ class ModalWorld(LiveWorld):
 
 
 class TestLive(LiveSuite):
+    sort = "modal"
+
+    # No client of Modal shows them; a GPU would cost more than the rest.
+    test_a_machine_has_the_resources_of_its_template = None
+    test_a_machine_has_room_for_its_services = None
+    test_a_task_reaches_the_hosts_of_its_network_alone = None
+
     def world(self, tmp_path: Path) -> World:
         return ModalWorld(tmp_path)
