@@ -19,6 +19,7 @@ class WithoutPython(ProviderFields, ProviderSources):
     """`world` builds the provider, by `without_python`."""
 
     # The other guest's alone.
+    test_a_machine_has_room_for_its_services = None
     test_a_task_calls_the_gateway_of_its_endpoints = None
     test_a_task_has_no_metrics_of_the_one_before_in_its_copy_of_the_source = None
     # The provider's alone, whatever guest it brings.

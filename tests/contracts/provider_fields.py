@@ -114,6 +114,15 @@ class ProviderFields:
         await world.provider.stop(ref, grace_s=0)
 
     @story
+    async def test_a_machine_has_room_for_its_services(self, world: World) -> None:
+        half = {name: int(it) // 2 for name, it in world.resources.items()}
+        service = {"name": "db", "script": "sleep 600", "resources": half}
+        ref = await world.start(script("sleep 600", resources=half, services=[service]))
+        await world.alive(ref)
+        assert await world.machine(ref, {}) == world.resources
+        await world.provider.stop(ref, grace_s=0)
+
+    @story
     async def test_a_task_calls_the_gateway_of_its_endpoints(self, world: World) -> None:
         with answering() as (url, asked):
             access = EndpointAccess(("small",), {"chat": "Qwen"}, url, "fl-abc")

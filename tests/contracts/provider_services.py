@@ -67,15 +67,6 @@ class ProviderServices:
         seen = await world.ended(ref)
         assert (seen.ok, b"over\n" in await world.log(ref)) == (True, True), seen
 
-    @story
-    async def test_a_machine_has_room_for_its_services(self, world: World) -> None:
-        half = {name: int(it) // 2 for name, it in world.resources.items()}
-        service = {"name": "db", "script": "sleep 600", "resources": half}
-        ref = await world.start(script("sleep 600", resources=half, services=[service]))
-        await world.alive(ref)
-        assert await world.machine(ref, {}) == world.resources
-        await world.provider.stop(ref, grace_s=0)
-
 
 def _log(runs: Path, run: str) -> str:
     return RunLogReader(runs, service_name(run, "model-server")).read(0)[0].decode()

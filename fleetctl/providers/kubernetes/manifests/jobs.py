@@ -152,7 +152,7 @@ def _main_container(
             *({"secretRef": {"name": name}} for name in made.request.secret_refs),
             *shape.kept_variables(settings),
         ],
-        "resources": pod_resources.container_resources(template.resources, settings),
+        "resources": pod_resources.container_resources(template.sandbox_resources, settings),
         "securityContext": {**security.CONTAINER, **settings.container_security_context},
         "volumeMounts": [
             *_volume_mounts(made),
