@@ -163,6 +163,20 @@ CASES: dict[str, tuple[str, Object, Object, str, str]] = {
         "no PriorityClass with name nosuch was found",
         "kubectl get priorityclasses",
     ),
+    "a runtime class": (
+        "",
+        {"runtimeClass": "nosuch"},
+        {},
+        'RuntimeClass "nosuch" not found',
+        "kubectl get runtimeclasses",
+    ),
+    "a range of the pod": (
+        "range of pods",
+        {},
+        LARGE,
+        "maximum cpu usage per Pod is 1, but limit is 8",
+        "kubectl describe limitrange",
+    ),
     "a service account": (
         "",
         {"serviceAccount": "nosuch"},
@@ -186,6 +200,9 @@ def test_what_is_not_admitted_says_why_and_what_mends_it(
             await fleet.bounded("resourcequotas", "ResourceQuota", QUOTA)
         elif within == "range":
             await fleet.bounded("limitranges", "LimitRange", RANGE)
+        elif within == "range of pods":
+            of_pods = {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}
+            await fleet.bounded("limitranges", "LimitRange", of_pods)
         fleet.apply({"script": "true", **template})
         status = await fleet.waits("AdmissionRefused")
         first = status["waitingOn"][0]

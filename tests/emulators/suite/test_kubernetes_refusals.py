@@ -259,11 +259,23 @@ ADMITTED: dict[str, tuple[dict[str, str], list[Object], Object, str]] = {
         {"container": SIZED},
         "maximum cpu usage per Container is 1, but limit is 8",
     ),
+    "a range of pods": (
+        {},
+        [limits("LimitRange", limits=[{"type": "Pod", "min": {"cpu": "10"}}])],
+        {"container": SIZED},
+        "minimum cpu usage per Pod is 10, but request is 8",
+    ),
     "a priority class": (
         {},
         [],
         {"pod": {"priorityClassName": "nosuch"}},
         "no PriorityClass with name nosuch was found",
+    ),
+    "a runtime class": (
+        {},
+        [],
+        {"pod": {"runtimeClassName": "nosuch"}},
+        'pod rejected: RuntimeClass "nosuch" not found',
     ),
     "a service account": (
         {},
@@ -272,6 +284,35 @@ ADMITTED: dict[str, tuple[dict[str, str], list[Object], Object, str]] = {
         'serviceaccount "nosuch" not found',
     ),
 }
+
+
+# (resources of a container, what the server says of a Job with it)
+SIZES: dict[str, tuple[Object, str]] = {
+    "huge pages alone": (
+        {"limits": {"hugepages-2Mi": "1Gi"}},
+        "spec.template.spec.containers[0].resources: Forbidden: HugePages require cpu or memory",
+    ),
+    "less of a device than its limit": (
+        {"limits": {"rdma/ib": 2}, "requests": {"rdma/ib": 1}},
+        'requests: Invalid value: "1": must be equal to rdma/ib limit of 2',
+    ),
+    "a device without a limit": (
+        {"requests": {"rdma/ib": 1}},
+        "limits: Required value: Limit must be set for non overcommitable resources",
+    ),
+    "a word of nobody's": (
+        {"limits": {"rdma": 1}},
+        'Invalid value: "rdma": must be a standard resource type or fully qualified',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(SIZES))
+def test_a_job_asks_for_sizes_that_a_node_can_count(asking: Asking, case: str) -> None:
+    resources, words = SIZES[case]
+    told = refusal(lambda: asking.make(job("sized", "true", container={"resources": resources})))
+    assert (told["code"], told["reason"]) == (422, "Invalid")
+    assert words in told["message"]
 
 
 @pytest.mark.parametrize("case", list(ADMITTED))

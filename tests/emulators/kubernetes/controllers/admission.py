@@ -5,7 +5,7 @@ Quotas are in controllers/quotas.py; accounts and priorities in controllers/basi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.emulators.kubernetes.api.writes.writing import NAMESPACES, Writer
@@ -161,6 +161,8 @@ def _volumes(spec: Object) -> Iterator[str]:
 def _limited(limits: Object, spec: Object) -> Iterator[str]:
     """Sets the defaults of a LimitRange, and yields the violations of its limits."""
     for one in limits["spec"].get("limits") or ():
+        if one.get("type") == "Pod":
+            yield from _beyond(one, _sum_sizes(spec["containers"]))
         if one.get("type") != "Container":
             continue
         for container in _containers(spec):
@@ -173,17 +175,29 @@ def _limited(limits: Object, spec: Object) -> Iterator[str]:
             yield from _beyond(one, sizes)
 
 
+def _sum_sizes(containers: Sequence[Object]) -> Object:
+    """Returns the sizes of a pod; those of a single container as they are written."""
+    found: Object = {"limits": {}, "requests": {}}
+    for where, sizes in found.items():
+        for one in containers:
+            for name, size in (one.get("resources", {}).get(where) or {}).items():
+                before = sizes.get(name)
+                both = None if before is None else quantity(before) + quantity(size)
+                sizes[name] = size if both is None else f"{both:.12g}"
+    return found
+
+
 def _beyond(limit: Object, sizes: Object) -> Iterator[str]:
     for name, most in (limit.get("max") or {}).items():
         asked = (sizes.get("limits") or {}).get(name)
-        begin = f"maximum {name} usage per Container is {most}"
+        begin = f"maximum {name} usage per {limit['type']} is {most}"
         if asked is None:
             yield f"{begin}.  No limit is specified"
         elif quantity(asked) > quantity(most):
             yield f"{begin}, but limit is {asked}"
     for name, least in (limit.get("min") or {}).items():
         asked = (sizes.get("requests") or {}).get(name)
-        begin = f"minimum {name} usage per Container is {least}"
+        begin = f"minimum {name} usage per {limit['type']} is {least}"
         if asked is None:
             yield f"{begin}.  No request is specified"
         elif quantity(asked) < quantity(least):

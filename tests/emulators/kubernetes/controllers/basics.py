@@ -63,9 +63,10 @@ class Basics:
                 self._writer.create(resource, body)
 
     def _admit(self, resource: Resource, body: Object) -> None:
-        """Admission: priorities, storage classes, service accounts, cluster IPs."""
+        """Admission: priorities, runtimes, storage classes, service accounts, cluster IPs."""
         if resource.key == ("", "pods"):
             self._priority(body)
+            self._runtime(body)
         elif resource.key == CLAIMS and "storageClassName" not in body["spec"]:
             for one in self._writer.store.shelf(("storage.k8s.io", "storageclasses")).ordered():
                 if (one.object["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true":
@@ -97,6 +98,13 @@ class Basics:
             spec["priorityClassName"] = found.object["metadata"]["name"]
             spec["preemptionPolicy"] = found.object.get("preemptionPolicy", "PreemptLowerPriority")
         spec["priority"] = found.object["value"] if found is not None else 0
+
+    def _runtime(self, pod: Object) -> None:
+        name = pod["spec"].get("runtimeClassName")
+        key = ("node.k8s.io", "runtimeclasses")
+        if name and self._writer.store.get(key, "", name) is None:
+            why = f'pod rejected: RuntimeClass "{name}" not found'
+            raise ApiError(403, f'pods "{pod["metadata"]["name"]}" is forbidden: {why}')
 
     def _bind(self, where: tuple[str, str]) -> None:
         entry = self._writer.store.get(CLAIMS, *where)

@@ -17,6 +17,7 @@ from tests.emulators.kubernetes.schema.validation import (
 
 Spec = dict[str, Any]
 TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
+HUGE = "hugepages-"
 POLICIES = ["Always", "Never", "OnFailure"]
 
 
@@ -135,6 +136,9 @@ def _container_problems(one: Spec, path: str, volumes: set[Any]) -> Iterator[Cau
             yield cause("FieldValueNotFound", where, value=mount.get("name"))
     resources = one.get("resources", {})
     limits = resources.get("limits") or {}
+    named = {*limits, *(resources.get("requests") or {})}
+    if any(it.startswith(HUGE) for it in named) and not named & {"cpu", "memory"}:
+        yield cause("FieldValueForbidden", f"{path}.resources", "HugePages require cpu or memory")
     for kind in ("limits", "requests"):
         for name, text in (resources.get(kind) or {}).items():
             where = f"{path}.resources.{kind}[{name}]"
@@ -146,13 +150,21 @@ def _container_problems(one: Spec, path: str, volumes: set[Any]) -> Iterator[Cau
             if (
                 "/" not in name
                 and name not in ("cpu", "memory", "ephemeral-storage")
-                and not (name.startswith("hugepages-"))
+                and not (name.startswith(HUGE))
             ):
                 detail = "must be a standard resource type or fully qualified"
                 yield invalid_value(f"{path}.resources.{kind}", name, detail)
+            elif (
+                kind == "requests"
+                and ("/" in name or name.startswith(HUGE))
+                and name in limits
+                and size != quantity(limits[name])
+            ):
+                detail = f"must be equal to {name} limit of {limits[name]}"
+                yield invalid_value(f"{path}.resources.requests", str(text), detail)
             elif kind == "requests" and name in limits and size > quantity(limits[name]):
                 detail = f"must be less than or equal to {name} limit of {limits[name]}"
-                yield invalid_value(f"{path}.resources.requests", text, detail)
+                yield invalid_value(f"{path}.resources.requests", str(text), detail)
             elif size < 0:
                 yield invalid_value(where, text, "must be greater than or equal to 0")
     for number, variable in enumerate(one.get("env") or ()):

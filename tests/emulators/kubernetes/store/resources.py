@@ -111,6 +111,7 @@ _BUILTIN = {
         tokenreviews TokenReview verbs=create
     """,
     "scheduling.k8s.io": "priorityclasses PriorityClass short=pc",
+    "node.k8s.io": "runtimeclasses RuntimeClass",
     "storage.k8s.io": "storageclasses StorageClass short=sc",
     "policy": "poddisruptionbudgets PodDisruptionBudget ns short=pdb sub=status",
     "networking.k8s.io": """

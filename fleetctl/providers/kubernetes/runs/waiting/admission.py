@@ -1,8 +1,8 @@
 """Reads why a cluster's admission refuses Jobs' pods: the Job controller's events, read at the
 first need and watched from then on. Called by job_creator.py.
 
-Pod Security, a ResourceQuota, a LimitRange, a PriorityClass or a ServiceAccount that is not there:
-the controller tries again by itself, and the refusal is in its events alone.
+Pod Security, a ResourceQuota, a LimitRange, or a PriorityClass, a RuntimeClass or a ServiceAccount
+that is not there: the controller tries again by itself, and the refusal is in its events alone.
 """
 
 from __future__ import annotations
@@ -32,12 +32,18 @@ _FIXES: tuple[tuple[str, str], ...] = (
     ),
     ("failed quota", "give its needs in `resources`: its namespace has a ResourceQuota"),
     (
-        "usage per Container",
+        " usage per ",
         "kubectl describe limitrange -n {namespace}; change `resources` accordingly",
     ),
     (
         "no PriorityClass",
-        "kubectl get priorityclasses; correct `priorityClass` of the Provider object",
+        "kubectl get priorityclasses; correct `priorityClass` in `kubernetes` of the object, or of"
+        " its Provider object",
+    ),
+    (
+        "RuntimeClass",
+        "kubectl get runtimeclasses; correct `runtimeClass` in `kubernetes` of the object, or of"
+        " its Provider object",
     ),
     (
         "error looking up service account",
