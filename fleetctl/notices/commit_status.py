@@ -75,7 +75,7 @@ def _build_request(
     commit = body.get("revision")
     if not repository or not commit:
         return SinkOutcome("it reports commits of a Source alone", gone=True)
-    host, path = _split_repository(str(repository))
+    host, path = split_repository(str(repository))
     if not host or not path:
         return SinkOutcome("the Source's repository is at no host", gone=True)
     if base and not base.startswith("https://") and urlsplit(base).hostname not in LOOPBACK_NAMES:
@@ -95,8 +95,8 @@ def _build_request(
     return url, json.dumps({"state": _GITLAB[good], "name": context, **told}).encode()
 
 
-def _split_repository(repository: str) -> tuple[str, str]:
-    """(host, path without `.git`); both empty of what is neither."""
+def split_repository(repository: str) -> tuple[str, str]:
+    """Returns (host, path without `.git`) of a repository's url; both empty for anything else."""
     scp = _SCP.fullmatch(repository)
     if "://" not in repository and scp is not None:
         return scp[1], scp[2].removesuffix(".git").strip("/")

@@ -32,30 +32,27 @@ END_S = 5  # for answers under way; streams are cut, and their clients come back
 
 def serve_api(
     home: Path,
-    host: str,
-    port: int,
+    listens: ListenAddress,
     *,
-    names: tuple[str, ...],
-    behind_proxy: bool,
     cert: str,
     key: str,
+    webhook_secret: bytes,
     say: Callable[[str], None],
 ) -> int:
-    """Serves. say: gets the address, the first line of output. Raises Refused for an address that
-    others reach without TLS or a proxy."""
+    """Serves. listens: with the port 0 for a free one. say: gets the address, the first line of
+    output. Raises Refused for an address that others reach without TLS or a proxy."""
     refuse_foreign(home)
     deny_writes_of_others()
-    listens = ListenAddress(host, port, behind_proxy, bool(cert), names)
-    if not (listens.loopback or listens.tls or behind_proxy):
+    if not (listens.loopback or listens.tls or listens.behind_proxy):
         raise Refused(
-            f"`{host}` is reached by others, who could read tokens on their way",
+            f"`{listens.host}` is reached by others, who could read tokens on their way",
             hint="--tls-cert FILE --tls-key FILE, or --behind-proxy where a proxy does TLS",
         )
     raise_file_limit()
-    listener = _bind_socket(host, port)
+    listener = _bind_socket(listens.host, listens.port)
     listens = listens._replace(port=listener.getsockname()[1])
     config = uvicorn.Config(
-        make_app(home, listens, page_routes()),
+        make_app(home, listens, page_routes(), webhook_secret),
         http=GuardedConnection,
         ws="none",
         loop="auto",

@@ -49,10 +49,16 @@ def make_app(
     home: Path,
     listens: ListenAddress,
     pages: Sequence[BaseRoute] = (),
+    webhook_secret: bytes = b"",
 ) -> Starlette:
-    """Returns the application of one server."""
+    """Returns the application of one server. webhook_secret: empty: it takes no webhooks."""
     parts = ServerParts(
-        home, AccessStore(home), ReaderPool(home), ChangeFeed(home), ServerMetrics(home)
+        home,
+        AccessStore(home),
+        ReaderPool(home),
+        ChangeFeed(home),
+        ServerMetrics(home),
+        webhook_secret,
     )
 
     @contextlib.asynccontextmanager

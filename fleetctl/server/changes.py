@@ -140,7 +140,7 @@ def make_verb(
     async def handle(call: ApiCall) -> Response:
         body = await read_body(call)
         keys = keys_of(call, body)
-        message: dict[str, object] = {"verb": verb, "keys": keys, **(fixed or {})}
+        message: dict[str, object] = {"keys": keys, **(fixed or {})}
         message |= {name: body[name] for name in fields if name in body}
         if "override" in message:
             call.caller.require(ADMIN)
@@ -148,11 +148,20 @@ def make_verb(
             message.setdefault("request", secrets.token_hex(8))
         if verb == "delete" and not body.get("yes"):
             await _check_deletion(call, keys, orphans=body.get("cascade") == "orphan")
-        reply = await _send_message(call, message)
-        return await _build_response(call, verb, reply, keys=keys)
+        return await send_verb(call, verb, message)
 
     handle.__doc__ = f"Handles `{verb}`."
     return handle
+
+
+async def send_verb(
+    call: ApiCall,
+    verb: str,
+    message: Mapping[str, Any],
+) -> Response:
+    """Sends a verb on the objects in `keys` to the controller, and records it."""
+    reply = await _send_message(call, {"verb": verb, **message})
+    return await _build_response(call, verb, reply, keys=message["keys"])
 
 
 async def set_fields(call: ApiCall) -> Response:

@@ -64,6 +64,7 @@ class ServerParts:
     readers: ReaderPool
     feed: ChangeFeed
     metrics: ServerMetrics
+    webhook_secret: bytes  # empty: no webhooks are taken
 
 
 @dataclass(frozen=True, slots=True)

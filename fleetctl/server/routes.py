@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fleetctl.server import changes, page_data, reads, rows, streams, system
+from fleetctl.server import changes, page_data, reads, rows, streams, system, webhooks
 from fleetctl.server.callers import ADMIN, EDITOR, VIEWER
 from fleetctl.server.route_table import ApiCall, ApiRoute, QueryParameter
 from fleetctl.stores.read.listing import SORTS
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 STRING = {"type": "string"}
 BOOLEAN = {"type": "boolean"}
+ANY_OBJECT = {"type": "object"}
 KEYS = {
     "type": "array",
     "items": STRING,
@@ -291,6 +292,12 @@ ROUTES = (
              "rollout": STRING, "yes": BOOLEAN, "override": BOOLEAN},
             "key",
         ),
+    ),
+    ApiRoute(
+        "POST", "webhooks/push", webhooks.receive_push,
+        "Makes the Sources of a repository read it now, for a push at GitHub or GitLab. The sender"
+        " has the secret of `--webhook-secret`, and no token.", None,
+        body=_body_schema({"ref": STRING, "repository": ANY_OBJECT, "project": ANY_OBJECT}),
     ),
     ApiRoute(
         "GET", "/healthz", system.show_health, "200 while the server answers.", None,

@@ -12,7 +12,7 @@ from fleetctl.common.state_paths import find_state_dir
 
 PAGE = """\
 [--listen ADDRESS:PORT] [--tls-cert FILE --tls-key FILE | --behind-proxy]
-       [--name HOST ...]
+       [--name HOST ...] [--webhook-secret FILE]
 
 Serve the API for a page, scripts, and `fleetctl --server`. It reads the store and sends
 changes to the controller, which it starts where none runs. On the loopback address you
@@ -23,7 +23,7 @@ examples:
   fleetctl serve
   fleetctl serve --listen 127.0.0.1:8123
   fleetctl serve --listen 0.0.0.0:8443 --name fleet.example.org --tls-cert c.pem --tls-key k.pem
-  fleetctl serve --behind-proxy --name fleet.example.org
+  fleetctl serve --behind-proxy --name fleet.example.org --webhook-secret /etc/fleetctl/webhook
 
 exit codes:
   0 ended in order, 1 failed, 2 wrong usage, 3 an address that needs TLS
@@ -48,6 +48,10 @@ def parser(verb: str) -> Parser:
         "--behind-proxy", action="store_true",
         help="a proxy in front does TLS and sends X-Forwarded-For; everybody needs a token",
     )  # fmt: skip
+    made.add_argument(
+        "--webhook-secret", default="", metavar="FILE",
+        help="take pushes of GitHub and GitLab that know the secret in FILE: Sources look at once",
+    )  # fmt: skip
     return made
 
 
@@ -59,6 +63,8 @@ def run(args: Namespace, screen: Screen) -> int:
         raise UsageError("either the proxy does TLS, or the server", hint="leave one of them out")
     try:
         from fleetctl.server.api_server import serve_api
+        from fleetctl.server.callers import ListenAddress
+        from fleetctl.server.webhooks import read_webhook_secret
     except ModuleNotFoundError as error:
         raise FleetctlError(
             f"the server needs the package `{error.name}`", hint=install_hint("server")
@@ -70,12 +76,10 @@ def run(args: Namespace, screen: Screen) -> int:
 
     return serve_api(
         find_state_dir(),
-        host,
-        port,
-        names=tuple(args.names),
-        behind_proxy=args.behind_proxy,
+        ListenAddress(host, port, args.behind_proxy, bool(args.tls_cert), tuple(args.names)),
         cert=args.tls_cert,
         key=args.tls_key,
+        webhook_secret=read_webhook_secret(args.webhook_secret),
         say=say,
     )
 
