@@ -211,21 +211,29 @@ def test_work_of_two_namespaces_runs_in_the_one_that_both_are_mapped_to(
 
 
 @pytest.mark.parametrize(
-    ("variable", "team", "words"),
+    ("variable", "team", "words", "fix"),
     [
-        ("HIDDEN", "team-a", "namespace `team-a` may not read"),
-        ("SHOWN_TO_TEAM_A", "team-b", "namespace `team-b` may not read"),
-        ("MODAL_TOKEN_SECRET", "team-a", "a key of an account"),
+        ("HIDDEN", "team-a", "namespace `team-a` may not read", "--allow-env team-a=HIDDEN`"),
+        (
+            "SHOWN_TO_TEAM_A",
+            "team-b",
+            "namespace `team-b` may not read",
+            "--allow-env team-b=SHOWN_TO_TEAM_A`",
+        ),
+        ("MODAL_TOKEN_SECRET", "team-a", "a key of an account", "name it in `fromProvider`"),
     ],
 )
 def test_no_object_reads_what_its_namespace_is_not_given(
-    people: People, cluster: KubernetesEmulator, variable: str, team: str, words: str
+    people: People, cluster: KubernetesEmulator, variable: str, team: str, words: str, fix: str
 ) -> None:
     name = f"steal-{variable.lower().replace('_', '-')}-{team}"
     create(people, "Secret", name, {"fromEnv": [variable]}, team)
     create(people, "BatchJob", name, {"template": {**ECHO, "secrets": [name]}}, team)
     waits(people, name, words)
-    assert status(people, "BatchJob", name)["phase"] == "Pending"
+    seen = status(people, "BatchJob", name)
+    assert (seen["phase"], fix in seen["hint"]) == ("Pending", True)
+    # The list lets no Secret read a key, so that no hint may name the list.
+    assert ("--allow-env" in seen["hint"]) == (variable != "MODAL_TOKEN_SECRET")
     people.delete("BatchJob", name, team)
     people.gone("BatchJob", name)
 

@@ -18,7 +18,7 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.prior import describe_circle, find_circle, unfit_prior
 from fleetctl.controllers.trials.winner import SWEEP, command_of, unfit_search
 from fleetctl.controllers.wandb.program_params import HANDS_OVER
-from fleetctl.engine.execute.secrets import ALLOW_HINT, check_file
+from fleetctl.engine.execute.secrets import check_file
 from fleetctl.engine.kinds.wandb.wandb_agents import KEY, KEY_HINT
 from fleetctl.guest.task.parameters import one_variable, variable
 from fleetctl.manifest.checks.spec_parts import list_parameters
@@ -339,8 +339,8 @@ def of_secret(
 ) -> Iterator[Prediction]:
     for number, name in enumerate(spec.from_env):
         at: Path = ("spec", "fromEnv", number)
-        if why := world.bars(name, manifest.namespace):
-            finding = Finding(at, at, f" is `{name}`, {why}", ALLOW_HINT)
+        if barred := world.bars(name, manifest.namespace):
+            finding = Finding(at, at, f" is `{name}`, {barred.why}", barred.fix)
             yield Prediction(manifest, finding, Certainty.LATER)
         elif not world.lookup(name):
             hint = f"export {name}=... and run this again from that shell"

@@ -13,6 +13,7 @@ from fleetctl.apply.change import CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.apply.request.options import with_declared
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
+from fleetctl.engine.execute.secrets import BarredVariable
 from fleetctl.manifest.findings import Finding
 from fleetctl.providers.contract.account import Account, Lookup, account_of, built_in
 from fleetctl.providers.contract.base import Backend
@@ -60,7 +61,7 @@ class PlannedWorld:
     lookup: Lookup
     starts_here: bool
     # Why Secrets of a namespace may not read a variable; or "".
-    bars: Callable[[str, str], str]
+    bars: Callable[[str, str], BarredVariable | None]
     looked: Mapping[str, SourceState] = field(default_factory=dict)
 
     def keeps_no_secrets(self, name: str) -> bool:
@@ -84,7 +85,7 @@ def world_of(
     *,
     starts_here: bool,
     looked: Mapping[str, SourceState] | None = None,
-    bars: Callable[[str, str], str] = lambda _variable, _namespace: "",
+    bars: Callable[[str, str], BarredVariable | None] = lambda _variable, _namespace: None,
 ) -> PlannedWorld:
     """Returns the world of these changes. provider_specs: the stored Provider objects. looked: as
     in World."""

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.manifest.files import fence
@@ -56,8 +56,14 @@ class ResolvedSecrets:
 
 
 ANY_NAMESPACE = "*"  # in an allow list
-ALLOW_HINT = "the operator's `--allow-env NAMESPACE=VARIABLE` lets it"
 Names = Mapping[str, frozenset[str]]  # by namespace, or ANY_NAMESPACE
+
+
+class BarredVariable(NamedTuple):
+    """The reason why Secrets of a namespace may not read a variable, and what a user can do."""
+
+    why: str
+    fix: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +78,20 @@ class AllowList:
     kept: Names
     credentials: Callable[[], frozenset[str]]
 
-    def bars(self, variable: str, namespace: str) -> str:
-        """Returns why a Secret of the namespace may not read the variable; or empty."""
+    def bars(self, variable: str, namespace: str) -> BarredVariable | None:
+        """Returns why a Secret of the namespace may not read the variable; None where it may."""
         if variable in self.credentials():
-            return "which is a key of an account, and no task gets those"
+            return BarredVariable(
+                "which is a key of an account, and no task gets those",
+                f"make a Kubernetes Secret with a key of your own in `{namespace}`, and name it in"
+                " `fromProvider`",
+            )
         if variable not in _listed_names(self.variables, namespace):
-            return f"which namespace `{namespace}` may not read of the controller's environment"
-        return ""
+            return BarredVariable(
+                f"which namespace `{namespace}` may not read of the controller's environment",
+                f"the operator's `--allow-env {namespace}={variable}` lets it",
+            )
+        return None
 
     def unlisted(self, names: Iterable[str], namespace: str) -> tuple[str, ...]:
         """Returns the secrets of an account among `names` that the namespace may not have."""
@@ -135,9 +148,9 @@ class SecretValues:
         """
         return self._learnt.get(variable, self._environ.get(variable))
 
-    def bars(self, variable: str, namespace: str) -> str:
-        """Returns why Secrets of the namespace may not read the variable; or empty."""
-        return "" if self._allowed is None else self._allowed.bars(variable, namespace)
+    def bars(self, variable: str, namespace: str) -> BarredVariable | None:
+        """Returns why Secrets of the namespace may not read the variable; None where they may."""
+        return None if self._allowed is None else self._allowed.bars(variable, namespace)
 
     def resolve(
         self, names: tuple[str, ...], namespace: str = DEFAULT_NAMESPACE
@@ -173,11 +186,11 @@ class SecretValues:
         namespace: str,
     ) -> dict[str, str]:
         for variable in spec.from_env:
-            if why := self.bars(variable, namespace):
+            if barred := self.bars(variable, namespace):
                 raise Unavailable(
-                    f"secret/{name} needs `{variable}`, {why}",
+                    f"secret/{name} needs `{variable}`, {barred.why}",
                     reason=REASON_MISSING,
-                    hint=ALLOW_HINT,
+                    hint=barred.fix,
                 )
         missing = self.missing(spec.from_env)
         if missing:

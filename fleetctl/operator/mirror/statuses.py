@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.common.text import format_timestamp
+from fleetctl.common.text import format_timestamp, shorten_text
 from fleetctl.operator.crds.columns import CELLS, build_cells
 from fleetctl.operator.mirror.health import health_of
 from fleetctl.views.objects import View, build_document
+from fleetctl.views.sections.assets import WHY_CHARS_MAX
 
 ACCEPTED = "Accepted"
 REFUSED = "Refused"  # the phase of a resource that was never accepted
@@ -61,8 +62,10 @@ def status_for(
         status[CELLS] = build_cells(seen, now_s)
         status.pop("durationSeconds", None)  # it would differ at every look
     if refusal is not None:
-        status = {"phase": REFUSED, "message": refusal.sentence, "hint": refusal.hint, **status}
-        status.setdefault(CELLS, {"why": refusal.sentence[:80]})
+        refused = {"phase": REFUSED, "reason": refusal.reason}
+        status = {**refused, "message": refusal.sentence, "hint": refusal.hint, **status}
+        why = shorten_text(f"{refusal.reason}: {refusal.sentence}", WHY_CHARS_MAX)
+        status.setdefault(CELLS, {"why": why})
     current = refusal is None and seen is not None and seen.current
     shown = int(generation if current else before.get(ACCEPTED_GENERATION) or 0)
     # A refused resource is looked at, too: its waiters must not wait for ever.

@@ -110,10 +110,11 @@ def kstatus(stored: dict[str, Any]) -> str:
 
 
 def health(stored: dict[str, Any]) -> dict[str, Any]:
-    """Returns the script's result for an object, run as Argo CD does: in a sandbox with `obj`."""
-    import lupa
+    """Returns the script's result for an object, run as Argo CD does: in a sandbox with `obj`, by
+    Lua 5.1."""
+    from lupa import lua51
 
-    lua = lupa.LuaRuntime(unpack_returned_tuples=True)
+    lua = lua51.LuaRuntime(unpack_returned_tuples=True)
     lua.globals().obj = lua.table_from(stored, recursive=True)
     found = lua.execute((DEPLOY / "health.lua").read_text())
     return {str(key): found[key] for key in found}

@@ -86,8 +86,10 @@ def test_a_refused_edit_leaves_the_status_of_what_runs_and_says_why() -> None:
 
 def test_what_never_was_accepted_shows_it_in_its_list() -> None:
     status = status_for(None, {}, 1, Unaccepted("Invalid", "spec.parallelism is `-1`"), 5.0)
-    assert status["phase"] == "Refused"
-    assert status["columns"] == {"why": "spec.parallelism is `-1`"}
+    assert (status["phase"], status["reason"]) == ("Refused", "Invalid")
+    assert status["columns"] == {"why": "Invalid: spec.parallelism is `-1`"}
+    long = status_for(None, {}, 1, Unaccepted("Invalid", "x" * 100), 5.0)["columns"]["why"]
+    assert long == f"Invalid: {'x' * 70}…"
     assert (status["observedGeneration"], status["acceptedGeneration"]) == (1, 0)
     assert condition(status, "Stalled")["message"] == "spec.parallelism is `-1`"
 
