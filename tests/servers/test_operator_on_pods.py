@@ -25,6 +25,29 @@ PATHS = {
 }
 
 
+def test_work_that_never_began_is_deleted_before_any_other_began(tmp_path: Path) -> None:
+    """The namespace of all work of earlier versions is not there, nor a right in it."""
+    with cluster_with_our_kinds() as cluster:
+        people = People(cluster)
+        for document in yaml.safe_load_all((ROOT / "deploy/runs.yaml").read_text()):
+            people.ask("POST", PATHS[document["kind"]], document)
+        means = ("--local-means", "kubernetes")
+        config = account_config(cluster)
+        operator = Operator(cluster, tmp_path / "home", config, tmp_path / "log", *means)
+        people.create("Secret", "none", {"fromEnv": ["HF_TOKEN"]})
+        people.create("BatchJob", "held", {"template": {"script": "true", "secrets": ["none"]}})
+
+        def is_held() -> bool:
+            status = (people.get("BatchJob", "held") or {}).get("status") or {}
+            return status.get("reason") == "SecretMissing"
+
+        until(is_held, "it waits for its secret")
+        people.delete("BatchJob", "held")
+        people.gone("BatchJob", "held")
+        assert cluster.runs() == []
+        assert operator.stop() == 0, operator.told()
+
+
 def test_an_example_runs_as_pods_of_a_namespace_of_its_own(tmp_path: Path) -> None:
     with cluster_with_our_kinds() as cluster:
         people = People(cluster)

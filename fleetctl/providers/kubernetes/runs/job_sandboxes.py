@@ -23,7 +23,11 @@ from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
     ClusterLink,
     KubernetesConnection,
 )
-from fleetctl.providers.kubernetes.connection.kubernetes_errors import cluster_call, is_not_found
+from fleetctl.providers.kubernetes.connection.kubernetes_errors import (
+    ACCESS_DENIED,
+    cluster_call,
+    is_not_found,
+)
 from fleetctl.providers.kubernetes.connection.kubernetes_settings import KubernetesSettings
 from fleetctl.providers.kubernetes.connection.namespaces import note_namespace, used_namespaces
 from fleetctl.providers.kubernetes.connection.pod_channel import run as run_in
@@ -343,10 +347,24 @@ class JobSandboxes:
 
     async def _namespaces(self) -> list[str]:
         """Returns all namespaces that may hold a Job of ours."""
-        found = set(used_namespaces(self._place))
-        if not self._connection.tenants or not found:
-            found.add((await self._connection.link()).namespace)
-        return sorted(found)
+        found = used_namespaces(self._place)
+        default = (await self._connection.link()).namespace
+        if not self._connection.tenants:
+            return sorted({*found, default})
+        # Every namespace is noted before a Job is made there, but by earlier versions.
+        if found or not await self._may_look(default):
+            return found
+        return [default]
+
+    async def _may_look(self, namespace: str) -> bool:
+        """Returns whether our rights allow to list Jobs there: who may not has made none."""
+        try:
+            await self.cluster(namespace)
+        except Unavailable as error:
+            if error.reason != ACCESS_DENIED:
+                raise
+            return False
+        return True
 
     def _owned_in(self, cluster: JobInformers) -> list[Owned]:
         found = []
