@@ -159,17 +159,22 @@ def _format_verbs() -> str:
 
 
 def _format_kinds() -> str:
-    """Returns all kinds of the registry with the first of their other names, within 80 columns."""
+    """Returns all kinds of the registry with the first of their other names and their summaries,
+    within 80 columns."""
     from textwrap import fill
 
     from fleetctl.specs.kinds.registry import KINDS
 
-    named = (
-        f"{kind.plural} ({kind.short[0]})" if kind.short else kind.plural for kind in KINDS.values()
+    named = {
+        f"{kind.plural} ({kind.short[0]})" if kind.short else kind.plural: kind.summary
+        for kind in KINDS.values()
+    }
+    longest = max(map(len, named))
+    indent = " " * (longest + 4)
+    return "\n".join(
+        fill(summary, 80, initial_indent=f"  {name:<{longest}}  ", subsequent_indent=indent)
+        for name, summary in named.items()
     )
-    text = ", ".join(it.replace(" ", "~") for it in named)  # a name stays on one line
-    indent = "  "
-    return fill(text, 80, initial_indent=indent, subsequent_indent=indent).replace("~", " ")
 
 
 def _unknown_verb(word: str) -> UsageError:

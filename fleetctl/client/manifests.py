@@ -60,7 +60,7 @@ class Policy(DeclaredObject):
 
 
 class Provider(DeclaredObject):
-    """Limits, prices and the account of `local`, `modal`, `daytona` or `kubernetes`."""
+    """The account, limits and prices of a provider, such as `modal`."""
 
 
 class Settings(DeclaredObject):

@@ -38,6 +38,7 @@ async def list_kinds(call: ApiCall) -> Mapping[str, object]:
             "namespaced": it.namespaced,
             "runs": it.runs,
             "unit": it.unit,
+            "summary": it.summary,
             "columns": [column.title for column in choose_columns(it, wide=False)],
         }
         for it in KINDS.values()

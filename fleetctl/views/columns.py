@@ -19,7 +19,7 @@ from fleetctl.common.text import (
     format_scalar,
 )
 from fleetctl.specs.kinds.registry import Kind
-from fleetctl.specs.kinds.shown import ListColumn
+from fleetctl.specs.kinds.shown import ListColumn, default_columns
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.views.objects import NONE, View, as_mapping
 from fleetctl.views.sections.assets import format_amount, format_value, why_cell
@@ -140,6 +140,8 @@ ACTIVE = TableColumn("ACTIVE", lambda seen, _: str(seen.active))
 FAILED = TableColumn("FAILED", lambda seen, _: str(seen.count("failed")))
 RETRIES = TableColumn("RETRIES", lambda seen, _: str(seen.count("retries")))
 WHERE = TableColumn("WHERE", _format_where)
+METHOD = TableColumn("METHOD", _format_method)
+BEST = (TableColumn("BEST", _format_best), TableColumn("BEST TRIAL", _best_trial))
 AGE = TableColumn("AGE", _format_age)
 # For kinds that run work: how long, and since when.
 TIMES = (
@@ -165,37 +167,22 @@ WIDE = (
 )
 
 
-def _make_done_column(title: str) -> TableColumn:
-    return TableColumn(title, lambda seen, _: seen.done)
-
-
-def _list_run_columns(kind: Kind) -> tuple[TableColumn, ...]:
-    """Returns columns for a kind that runs: a search shows its results, others the states of their
-    units."""
-    method = (TableColumn("METHOD", _format_method),) if kind.searches else ()
-    stopped = (STOPPED,) if kind.searches else ()
-    done = _make_done_column(kind.counted or f"{kind.unit}s".upper())
-    own = [_make_column(ListColumn(title, f"status.{key}")) for title, key in kind.shows]
-    fared = (
-        (TableColumn("BEST", _format_best), TableColumn("BEST TRIAL", _best_trial))
-        if kind.searches
-        else (RETRIES, WHERE)
-    )
-    return (
-        NAME, STATUS, *method, done, *own, ACTIVE, FAILED, *stopped, OUTDATED,
-        *fared, ASKED_GPU, *MONEY, *TIMES, *WIDE,
-    )  # fmt: skip
-
-
 # Columns that rows of kinds name by their titles alone.
-_SHARED = {it.title: it for it in (NAME, STATUS, ACTIVE, AGE, MONEY[0], *WIDE)}
+_SHARED = {
+    it.title: it
+    for it in (
+        NAME, STATUS, METHOD, ACTIVE, FAILED, STOPPED, OUTDATED, RETRIES, WHERE, *BEST, ASKED_GPU,
+        *MONEY, *TIMES, *WIDE,
+    )
+}  # fmt: skip
 _FORMATS: Mapping[str, Callable[[object], str]] = {"": format_value, "money": format_amount}
 
 
 @cache
 def list_declared(kind: Kind) -> tuple[TableColumn, ...]:
     """Returns the columns in the row of a kind."""
-    return tuple(_SHARED[it] if isinstance(it, str) else _make_column(it) for it in kind.columns)
+    declared = kind.columns or default_columns(kind.unit)
+    return tuple(_SHARED[it] if isinstance(it, str) else _make_column(it) for it in declared)
 
 
 def _make_column(declared: ListColumn) -> TableColumn:
@@ -209,12 +196,15 @@ def _make_column(declared: ListColumn) -> TableColumn:
 
 
 def _make_value_cell(declared: ListColumn) -> Callable[[View, float], str]:
-    """Returns a cell for a value of the status or the spec."""
+    """Returns a cell for a value of the status or the spec, or for a property of the view."""
     of, _, key = declared.cell.partition(".")
     show = _FORMATS[declared.format]
 
     def cell(seen: View, _now_s: float) -> str:
-        value = (seen.status if of == "status" else seen.spec()).get(key)
+        if of == "view":
+            value = getattr(seen, key)
+        else:
+            value = (seen.status if of == "status" else seen.spec()).get(key)
         return NONE if value in (None, "") else show(value)
 
     return cell
@@ -237,7 +227,7 @@ def choose_columns(kind: Kind | None, *, wide: bool) -> tuple[TableColumn, ...]:
     """Returns the columns for a kind's objects, or for those of all kinds together (None)."""
     chosen: tuple[TableColumn, ...] = _ALL
     if kind is not None:
-        chosen = _list_run_columns(kind) if kind.runs else list_declared(kind)
+        chosen = list_declared(kind)
     return tuple(column for column in chosen if wide or not column.wide)
 
 

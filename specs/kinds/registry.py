@@ -10,7 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
-from fleetctl.specs.kinds.shown import PLAIN, Columns, DescribeField, ListColumn
+from fleetctl.specs.kinds.shown import (
+    PLAIN,
+    WORK,
+    WORK_BEGIN,
+    WORK_END,
+    Columns,
+    DescribeField,
+    ListColumn,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from fleetctl.specs.values.scalars import Spec
@@ -27,8 +35,7 @@ class Kind(NamedTuple):
     namespaced: bool = True  # False: one of a name in the whole store
     files: tuple[str, ...] = ()  # fields that name a file, which is read before the spec is checked
     # Of kinds that run.
-    counted: str = ""  # heads the count of its units that are done; empty: their plural
-    shows: tuple[tuple[str, str], ...] = ()  # columns of its own: title, key of its status
+    bare_counts: bool = False  # its end is counted without the word for its units: `3 done`
     named: bool = False  # each unit has a name: its parameter that is called like the unit
     lasting: bool = False  # a unit without a time limit counts as long
     # Units are points of a search: told apart by their parameters and compared by a metric.
@@ -39,8 +46,9 @@ class Kind(NamedTuple):
     # Shown to users.
     summary: str = ""  # a sentence: in help, the docstring of its Python class, its CRD, the pages
     page: str = ""  # below docs/, on its use
-    columns: Columns = ("NAME", "STATUS", "AGE", *PLAIN)  # of kinds that run: see views/columns.py
-    fields: tuple[DescribeField, ...] = ()  # of `describe`, for kinds that run nothing
+    starter: str = ""  # a first manifest that `init` writes: in starters/ or examples/
+    columns: Columns = ()  # of `get`, kubectl and the page; empty: `default_columns`
+    fields: tuple[DescribeField, ...] = ()  # of `describe`; empty for work: `default_fields`
     lines: str = ""  # module:function with further lines of `describe`
 
     @property
@@ -69,9 +77,27 @@ KINDS: dict[str, Kind] = {
         "fleetctl.specs.kinds.batchjob:BatchJobSpec",
         "task",
         files=("tasks.fromFile", "tasks.fromFiles", "tasks.files"),
-        counted="DONE",
+        bare_counts=True,
         summary="Many independent tasks from one template: of items, a matrix, files or results.",
         page="how-to/process-a-folder.md",
+        starter="starters/batchjob.yaml",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("DONE", "view.done"),
+            "ACTIVE",
+            "FAILED",
+            "OUTDATED",
+            "RETRIES",
+            "WHERE",
+            *WORK,
+        ),
+        fields=(
+            DescribeField("Tasks", "units_lines"),
+            *WORK_BEGIN,
+            DescribeField("Params", "params_lines"),
+            *WORK_END,
+        ),
     ),
     "Sweep": Kind(
         "Sweep",
@@ -83,6 +109,33 @@ KINDS: dict[str, Kind] = {
         searches=True,
         summary="A search over parameters; `search` is a W&B sweep configuration.",
         page="how-to/from-wandb-sweeps.md",
+        starter="starters/sweep.yaml",
+        columns=(
+            "NAME",
+            "STATUS",
+            "METHOD",
+            ListColumn("TRIALS", "view.done"),
+            "ACTIVE",
+            "FAILED",
+            "STOPPED",
+            "OUTDATED",
+            "BEST",
+            "BEST TRIAL",
+            *WORK,
+        ),
+        fields=(
+            DescribeField("Trials", "units_lines"),
+            *WORK_BEGIN,
+            DescribeField("Best", "best_lines"),
+            DescribeField("Front", "front_trials_lines"),
+            DescribeField("Reported", "reported_lines"),
+            DescribeField("Rungs", "rungs_lines"),
+            DescribeField("Stopped", "stopped_lines"),
+            DescribeField("Importance", "importance_lines"),
+            DescribeField("Prior", "prior_lines"),
+            DescribeField("W&B", "wandb_lines"),
+            *WORK_END,
+        ),
     ),
     "TrainingRun": Kind(
         "TrainingRun",
@@ -90,11 +143,30 @@ KINDS: dict[str, Kind] = {
         ("tr",),
         "fleetctl.specs.kinds.trainingrun:TrainingRunSpec",
         "stage",
-        shows=(("STAGE", "stage"),),
         named=True,
         lasting=True,
         summary="One long job in stages, which goes on from its checkpoint.",
         page="how-to/train-in-stages.md",
+        starter="starters/trainingrun.yaml",
+        columns=(
+            "NAME",
+            "STATUS",
+            ListColumn("STAGES", "view.done"),
+            ListColumn("STAGE", "status.stage"),
+            "ACTIVE",
+            "FAILED",
+            "OUTDATED",
+            "RETRIES",
+            "WHERE",
+            *WORK,
+        ),
+        fields=(
+            DescribeField("Stages", "units_lines"),
+            *WORK_BEGIN,
+            DescribeField("Params", "params_lines"),
+            DescribeField("Stage", "stage_lines"),
+            *WORK_END,
+        ),
     ),
     "Schedule": Kind(
         "Schedule",
@@ -105,6 +177,7 @@ KINDS: dict[str, Kind] = {
         part="fleetctl.engine.kinds.schedules.schedules:Schedules",
         summary="Makes objects at the times of a line of cron.",
         page="how-to/run-on-a-schedule.md",
+        starter="examples/schedule.yaml",
         columns=(
             "NAME",
             ListColumn("SCHEDULE", "schedules:line_cell"),
@@ -137,6 +210,7 @@ KINDS: dict[str, Kind] = {
         part="fleetctl.engine.kinds.queues.queues:Queues",
         summary="Quotas that many objects share, and their order.",
         page="how-to/share-gpus-with-queues.md",
+        starter="examples/queue.yaml",
         columns=(
             "NAME",
             "STATUS",
@@ -216,6 +290,7 @@ KINDS: dict[str, Kind] = {
         part="fleetctl.engine.money.function_objects:FunctionObjects",
         summary="Containers that stay warm between the tasks that call them, or serve an Endpoint.",
         page="how-to/serve-a-model-on-gpus.md",
+        starter="examples/function.yaml",
         columns=(
             "NAME",
             "STATUS",
@@ -274,6 +349,7 @@ KINDS: dict[str, Kind] = {
         part="fleetctl.engine.money.budgets:Budgets",
         summary="The maximal cost of all objects with certain labels in a period.",
         page="explanation/cost-estimates-and-budgets.md",
+        starter="examples/budget.yaml",
         columns=(
             "NAME",
             ListColumn("USED", "status.used", "money"),
@@ -347,7 +423,7 @@ KINDS: dict[str, Kind] = {
         "fleetctl.specs.kinds.provider:ProviderSpec",
         namespaced=False,
         part="fleetctl.engine.capacity.provider_objects:ProviderObjects",
-        summary="Limits, prices and the account of `local`, `modal`, `daytona` or `kubernetes`.",
+        summary="The account, limits and prices of a provider, such as `modal`.",
         page="how-to/use-several-providers.md",
         columns=(
             "NAME",

@@ -16,6 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from fleetctl.server.pages import ROOT
+from fleetctl.specs.kinds.registry import KINDS
 from tests import needs
 from tests.api.served import ServedFleet, job, until
 
@@ -67,6 +68,17 @@ def test_what_is_applied_elsewhere_comes_by_itself(page: Page, served: ServedFle
     expect(row).to_contain_text("2/2")
     served.ok("apply", "-f", "-", "--wait", stdin=job("later"))
     expect(page.get_by_role("row").filter(has_text="batchjob/later")).to_contain_text("Succeeded")
+
+
+def test_a_list_shows_the_row_of_its_kind(page: Page, served: ServedFleet) -> None:
+    """Its summary and its columns; the server sends both."""
+    served.ok("apply", "-f", "-", "--wait", stdin=job("row-of-its-kind"))
+    page.goto("/objects?kind=batchjobs")
+    expect(page.get_by_text(KINDS["BatchJob"].summary)).to_be_visible()
+    titles = page.get_by_role("columnheader")
+    expect(titles.filter(has_text="DONE")).to_be_visible()
+    page.get_by_label("Kind", exact=True).select_option("sweeps")
+    expect(page.get_by_text(KINDS["Sweep"].summary)).to_be_visible()
 
 
 def test_a_failed_task_is_found_by_the_keyboard_and_its_log_is_read(

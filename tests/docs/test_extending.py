@@ -6,13 +6,16 @@ them.
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
+import httpx
 import pytest
 
-from tests.docs.fleet import ROOT, Fleet
+from tests.docs.fleet import HANG_S, ROOT, Fleet
 
 KIND = {
     "specs/kinds/dice.py": """
@@ -165,6 +168,11 @@ SHOWN_ROW = {
     "A directory that outlives sandboxes.": "A disk that outlives sandboxes.",
     'ListColumn("DELETION", ': 'ListColumn("WHEN GONE", ',
     'DescribeField("On delete", ': 'DescribeField("When gone", ',
+    '("sw",)': '("hunt", "sw")',
+    "A search over parameters;": "A hunt over parameters;",
+    'ListColumn("TRIALS", ': 'ListColumn("POINTS", ',
+    'DescribeField("Trials", ': 'DescribeField("Points", ',
+    '"starters/sweep.yaml"': '"examples/sweep-grid.yaml"',
 }
 # A provider that leans upon another, so that what is tried is the way in and not the work.
 PROVIDER = {
@@ -245,6 +253,10 @@ VERB = {
 VERB_ROWS = (
     ("VERBS = {", '    "greet": CommandVerb("learn.greet", "say hello to somebody"),'),
     ('    "write files, and apply them": (', '        "greet",'),
+)
+KINDS_PAGE = (
+    "from tests.docs.reference import HOME, render_kinds; "
+    "print(render_kinds((HOME / 'kinds.md').read_text()))"
 )
 PROVIDER_ROWS = {"specs/builtin.py": ("SORTS = {", ' "toy": BuiltInProvider(),')}
 
@@ -377,7 +389,7 @@ def test_a_provider_is_a_package_and_a_row(fleet: Fleet, tmp_path: Path) -> None
 
 
 def test_what_is_known_of_a_kind_is_its_row(fleet: Fleet, tmp_path: Path) -> None:
-    """Each screen, the client, the CRD and the page show the changed row of Volume."""
+    """Each screen, the client, the CRD and the pages show the changed row of Volume."""
     source = fleet.env["PYTHONPATH"]
     named = "apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: shown}\n"
     fleet.ok("apply", "-f", "-", stdin=f"{named}spec: {{}}\n")
@@ -385,7 +397,7 @@ def test_what_is_known_of_a_kind_is_its_row(fleet: Fleet, tmp_path: Path) -> Non
     assert header.split() == ["NAME", "STATUS", "PROVIDER", "SIZE", "WHEN", "GONE", "AGE"]
     assert "Retain" in line
     assert "When gone:   Retain" in fleet.ok("describe", "disk/shown")
-    assert "volumes (disk)" in fleet.ok("--help")
+    assert "volumes (disk)      A disk that outlives sandboxes." in fleet.ok("--help")
     explained = fleet.ok("explain", "disk")
     assert "SHORT:    disk, vol" in explained and "A disk that outlives sandboxes." in explained
     assert "A disk that outlives" in fleet.ok("api-resources", "-o", "wide")
@@ -396,15 +408,66 @@ def test_what_is_known_of_a_kind_is_its_row(fleet: Fleet, tmp_path: Path) -> Non
     assert all(it in crd for it in ("- disk", "name: WHEN GONE", "A disk that outlives sandboxes."))
 
     client = "from fleetctl import Volume; print(Volume.__doc__, Volume('v').manifest()['kind'])"
-    shown = fleet.shell(f'cd {source} && python -c "{client}"').out
-    assert shown == "A disk that outlives sandboxes. Volume\n"
-    page = (
-        "from tests.docs.reference import HOME, render_kinds; "
-        "print(render_kinds((HOME / 'kinds.md').read_text()))"
-    )
-    shown = fleet.shell(f'cd {source} && PYTHONPATH={source}:{ROOT} python -c "{page}"').out
+    assert _run_python(fleet, client) == "A disk that outlives sandboxes. Volume\n"
+    shown = _run_python(fleet, KINDS_PAGE)
     assert "`disk`, `vol` |  | [A disk that outlives sandboxes.]" in shown
     fleet.ok("delete", "disk/shown", "--yes")
+
+
+def test_what_is_known_of_a_kind_that_runs_work_is_its_row(fleet: Fleet, tmp_path: Path) -> None:
+    """Each screen, `init`, the client, the CRD, the pages and the server show the changed row of
+    Sweep."""
+    source = fleet.env["PYTHONPATH"]
+    head = "apiVersion: fleetctl.dev/v1alpha1\nkind: Sweep\nmetadata: {name: shown}\nspec:\n"
+    search = "  search: {method: grid, parameters: {a: {values: [1, 2]}}}\n"
+    fleet.ok(
+        "apply", "-f", "-", "--wait", stdin=f"{head}{search}  template: {{python: SUBMIT(b=a)}}"
+    )
+    header, line = fleet.ok("get", "hunt/shown").splitlines()
+    assert header.split()[:5] == ["NAME", "STATUS", "METHOD", "POINTS", "ACTIVE"]
+    assert line.split()[:4] == ["shown", "Succeeded", "grid", "2/2"]
+    assert "Points:      2 = 2 succeeded" in fleet.ok("describe", "hunt/shown")
+    assert "sweeps (hunt)       A hunt over parameters;" in fleet.ok("--help")
+    explained = fleet.ok("explain", "hunt")
+    assert "SHORT:    hunt, sw" in explained and "A hunt over parameters;" in explained
+    fleet.ok("init", str(tmp_path), "--kind", "sweep")
+    first = (tmp_path / "sweep.yaml").read_text()
+    assert first.endswith(
+        (ROOT / "specs/examples/sweep-grid.yaml").read_text().splitlines()[-1] + "\n"
+    )
+
+    assert (
+        fleet.shell(f"cd {source} && python -m fleetctl.operator.crds.write {tmp_path}").code == 0
+    )
+    crd = (tmp_path / "crds" / "fleetctl.dev_sweeps.yaml").read_text()
+    assert all(it in crd for it in ("- hunt", "name: POINTS", "A hunt over parameters;"))
+    shown = _run_python(fleet, "from fleetctl import Sweep; print(Sweep.__doc__)")
+    assert shown.startswith("A hunt over parameters;")
+    assert "| `hunt`, `sw` | trials | [A hunt over parameters;" in _run_python(fleet, KINDS_PAGE)
+
+    words = [sys.executable, "-P", "-m", "fleetctl", "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(words, env=fleet.env, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            url = f"{server.stdout.readline().strip()}/api/v1"
+            kinds = httpx.get(f"{url}/kinds", timeout=HANG_S).json()["items"]
+            listed = httpx.get(f"{url}/sweeps", timeout=HANG_S).json()
+        finally:
+            server.terminate()
+    (row,) = [it for it in kinds if it["kind"] == "Sweep"]
+    assert (row["short"], "POINTS" in row["columns"]) == (["hunt", "sw"], True)
+    assert row["summary"].startswith("A hunt over parameters;")
+    at = listed["metadata"]["columns"].index("POINTS")
+    assert [it["cells"][at] for it in listed["items"]] == ["2/2"]
+    fleet.ok("delete", "hunt/shown", "--yes")
+
+
+def _run_python(fleet: Fleet, program: str) -> str:
+    """Returns the output of a program that imports the copy, with these tests beside it."""
+    source = fleet.env["PYTHONPATH"]
+    done = fleet.shell(f'cd {source} && PYTHONPATH={source}:{ROOT} python -c "{program}"')
+    assert done.code == 0, done
+    return done.out
 
 
 def test_a_field_of_the_template_is_known_to_all_and_changes_the_work(

@@ -6,22 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.learn.init import KINDS
+from fleetctl.cli.learn.init import FIRST
 from fleetctl.views.kinds import kind_of
 from tests.docs.fleet import Fleet
 
-NAMES = {"batchjob": "first-job", "sweep": "first-sweep", "trainingrun": "first-run"}
+# The work in each first manifest, and the number of its results.
+WORK = {
+    "batchjob": {"batchjob/first-job": 3},
+    "sweep": {"sweep/first-sweep": 8},
+    "trainingrun": {"trainingrun/first-run": 2},
+    "schedule": {},  # at three in the night
+    "queue": {"batchjob/nightly": 3, "batchjob/paper": 1},
+    "function": {"batchjob/embed": 240},
+    "budget": {"batchjob/thumbnails": 4},
+}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FIRST)
 def test_a_first_manifest_is_valid_and_runs_at_once(
     fleet: Fleet, tmp_path: Path, kind: str
 ) -> None:
     place = tmp_path / "new" / f"{kind}.yaml"
     assert fleet.ok("init", str(place.parent), "--kind", kind) == f"{place} written\n"
     fleet.ok("apply", "-f", str(place), "--wait")
-    rows = fleet.results(f"{kind}/{NAMES[kind]}")
-    assert len(rows) == {"batchjob": 3, "sweep": 8, "trainingrun": 2}[kind]
+    assert {key: len(fleet.results(key)) for key in WORK[kind]} == WORK[kind]
     assert kind_of(kind).name in place.read_text()
 
 

@@ -15,16 +15,17 @@ from fleetctl.cli.command.values import one_of
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import did_you_mean, escape_line, shorten_text
+from fleetctl.specs.kinds.registry import KINDS
 
 SCHEMA_DIR = ".fleetctl-schemas"  # hidden, so that `apply -f DIR` passes it over
 EXAMPLES = Path(fleetctl.specs.__path__[0]) / "examples"
 SCHEMAS = Path(fleetctl.specs.__path__[0]) / "schemas"
 STARTERS = Path(__file__).parent / "starters"
-KINDS = tuple(sorted(path.stem for path in STARTERS.glob("*.yaml")))
+# First manifests, by the kinds whose rows name one.
+FIRST = {it.name.lower(): it.starter for it in KINDS.values() if it.starter}
 
-
-PAGE = f"""\
-[DIR] [--kind {"|".join(KINDS)} | --example [NAME]]
+PAGE = """\
+[DIR] [--kind KIND | --example [NAME]]
 
 Write a first manifest, with comments, or an example with the files that it needs.
 It runs on this machine as it is; a file that is there is never written over.
@@ -52,9 +53,9 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "--kind",
-        type=one_of(*KINDS),
-        default=KINDS[0],
-        metavar="|".join(KINDS),
+        type=one_of(*FIRST),
+        default=next(iter(FIRST)),
+        metavar="|".join(FIRST),
         help="kind to begin with (default %(default)s)",
     )
     made.add_argument(
@@ -70,10 +71,9 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     place = Path(args.directory)
     if args.example is None:
-        starter = STARTERS / f"{args.kind}.yaml"
         schema = _schema_of(args.kind)
-        text = f"{_format_modeline(schema)}{starter.read_text(encoding='utf-8')}"
-        made = {place / starter.name: text.encode()}
+        text = f"{_format_modeline(schema)}{_read_starter(FIRST[args.kind])}"
+        made = {place / f"{args.kind}.yaml": text.encode()}
     elif not args.example:
         screen.table(("EXAMPLE", "WHAT"), [[name, read_title(name)] for name in list_examples()])
         screen.hint("fleetctl init DIR --example NAME")
@@ -110,14 +110,24 @@ def read_example(name: str) -> dict[str, bytes]:
             hint=did_you_mean(name, known) or f"there are {', '.join(known)}",
         )
     manifest = EXAMPLES / f"{name}.yaml"
-    # The comments name the examples' directory; here the file is where the user writes it.
-    text = manifest.read_text(encoding="utf-8").replace("specs/examples/", "")
+    text = _read_manifest(manifest)
     beside = sorted((EXAMPLES / name).rglob("*")) if (EXAMPLES / name).is_dir() else []
     return {manifest.name: text.encode()} | {
         str(path.relative_to(EXAMPLES)): path.read_bytes()
         for path in beside
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def _read_starter(path: str) -> str:
+    folder, _, name = path.partition("/")
+    return _read_manifest({"starters": STARTERS, "examples": EXAMPLES}[folder] / name)
+
+
+def _read_manifest(path: Path) -> str:
+    """Returns a shipped manifest. Its comments name the examples' directory; here the file is where
+    the user writes it."""
+    return path.read_text(encoding="utf-8").replace("specs/examples/", "")
 
 
 def _schema_of(kind: str) -> Path:

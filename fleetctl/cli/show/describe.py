@@ -8,28 +8,15 @@ from itertools import islice
 from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.output.artifacts import output_line
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.show.description.depends_lines import dependency_lines
-from fleetctl.cli.show.description.figures import (
-    attempts_line,
-    cost_line,
-    nodes_line,
-    timing_line,
-    usage_line,
-    where_line,
-)
-from fleetctl.cli.show.search_lines import search_lines
-from fleetctl.cli.show.summary import best_line, failed_line, format_work_time, front_lines
+from fleetctl.cli.show.description.work_lines import work_lines
+from fleetctl.cli.show.summary import failed_line
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import (
-    byte_size,
-    count_noun,
     escape_line,
     escape_lines,
     format_age,
-    format_assignments,
     format_timestamp,
 )
 from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
@@ -38,9 +25,8 @@ from fleetctl.daemon.client.stall_reason import find_stall_reason
 from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.tracking.kept_by import kept_by, shorten_commit
 from fleetctl.views.kinds import parse_target
-from fleetctl.views.objects import View, as_mapping, explain_status, suggest_fix
+from fleetctl.views.objects import View, explain_status, suggest_fix
 from fleetctl.views.sections.policies import exempt_line
-from fleetctl.views.sections.queues import format_queue_position
 from fleetctl.views.store_reading import StoreReading, must_find, open_reading
 from fleetctl.views.tasks import Task, in_order, wandb_run
 
@@ -141,7 +127,9 @@ def describe_lines(
     """
     yield from _describe_head(seen, now_s, building=building)
     if seen.kind.runs:
-        yield from _describe_work(seen, reading, now_s)
+        for title, lines in work_lines(seen, reading, now_s):
+            for number, line in enumerate(lines):
+                yield _format_label("" if number else title, line)
         if services:
             yield _format_label("Services", escape_line("; ".join(services)))
         yield from _describe_failures(seen, reading)
@@ -210,171 +198,6 @@ def _list_other_waits(seen: View, because: str) -> list[str]:
     message = seen.text("message")
     lines = [it for it in seen.waiting_on if it not in because and not (message and message in it)]
     return lines[:ALSO_SHOWN_MAX]
-
-
-def _describe_work(
-    seen: View,
-    reading: StoreReading,
-    now_s: float,
-) -> Iterator[str]:
-    yield _format_label(f"{seen.kind.unit.capitalize()}s", _count_units(seen))
-    if place := format_queue_position(seen, reading):
-        yield _format_label("Queue", place)
-    for number, line in enumerate(dependency_lines(seen)):
-        yield " " * LABEL_CELLS + line if number else _format_label("Depends on", line)
-    if old := seen.count("outdated"):
-        yield _format_label("Outdated", _describe_outdated(seen, old))
-    if cached := _describe_cache(seen):
-        yield _format_label("Cache", escape_line(cached))
-    if attempts := attempts_line(seen):
-        yield _format_label("Attempts", attempts)
-    if where := where_line(seen):
-        yield _format_label("Where", where)
-    if cost := cost_line(seen, reading.live_prices(seen, now_s)):
-        yield _format_label("Cost", cost)
-    if timing := timing_line(seen, reading, now_s):
-        yield _format_label("Timing", timing)
-    if best := best_line(seen):
-        yield _format_label("Best", best.removeprefix("best "))
-    for number, line in enumerate(front_lines(seen)):
-        front = line.removeprefix("front: ").lstrip()
-        yield " " * LABEL_CELLS + front if number else _format_label("Front", front)
-    for label, found in search_lines(seen, reading):
-        for number, line in enumerate(found):
-            yield " " * LABEL_CELLS + line if number else _format_label(label, line)
-    if source := seen.map("paramsFrom"):
-        yield _format_label("Params", _describe_best_params(source))
-    if prior := seen.map("priorTrials"):
-        yield _format_label("Prior", _describe_prior(prior))
-    if wandb := seen.map("wandb"):
-        yield _format_label("W&B", escape_line(_describe_wandb_sweep(wandb)))
-        yield from _link_best_wandb_run(seen, reading)
-    if stage := seen.text("stage"):
-        yield _format_label("Stage", escape_line(stage))
-    if nodes := seen.status.get("nodes"):
-        yield _format_label("Nodes", nodes_line(nodes))
-    if usage := seen.map("usage"):
-        yield _format_label("GPUs", usage_line(usage))
-    if checkpoint := seen.map("checkpoint"):
-        yield _format_label("Checkpoint", _describe_checkpoint(checkpoint, now_s))
-        yield " " * LABEL_CELLS + _checkpoint_location(seen, checkpoint)
-    elif path := as_mapping(seen.spec().get("checkpoint")).get("path"):
-        yield _format_label("Checkpoint", f"no complete one found in {escape_line(str(path))}")
-    if isolation := seen.text("isolation"):
-        yield _format_label("Isolation", escape_line(isolation))
-    if spent := format_work_time(seen):
-        yield _format_label("Took", spent.removeprefix(" in "))
-    if seen.count("succeeded"):
-        yield _format_label("Results", f"fleetctl results {escape_line(seen.key)}")
-    if outputs := output_line(seen, reading):
-        yield _format_label("Outputs", outputs)
-
-
-def _count_units(seen: View) -> str:
-    """Returns `10 = 4 succeeded + 2 active + 0 failed + 4 queued`."""
-    counts = [f"{seen.count('succeeded')} succeeded", f"{seen.active} active"]
-    if seen.starting:
-        counts.append(f"{seen.starting} starting")
-    counts.append(f"{seen.count('failed')} failed")
-    if seen.count("stopped"):
-        counts.append(f"{seen.count('stopped')} stopped early")
-    if seen.count("refused"):
-        counts.append(f"{seen.count('refused')} refused")
-
-    total = seen.status.get("total")
-    of = f"{total} = " if isinstance(total, int) else ""
-    return of + " + ".join(counts) + _describe_queued(seen, total)
-
-
-def _describe_best_params(source: Mapping[str, object]) -> str:
-    """Returns the parameters of the sweep's best trial. source: the status field `paramsFrom`."""
-    params = source.get("params")
-    sweep = f"sweep/{source.get('sweep')}"
-    if params is None:
-        return escape_line(f"those of the best trial of {sweep}, once it has ended")
-    return escape_line(f"{format_assignments(as_mapping(params))} (the best trial of {sweep})")
-
-
-def _describe_checkpoint(newest: Mapping[str, object], now_s: float) -> str:
-    """Returns `step 1200, 3m ago, 14.2 GiB, every ~9m`."""
-    at_s, size, every_s = (newest.get(key) for key in ("at", "bytes", "everySeconds"))
-    parts = [f"step {newest.get('step')}"]
-    if isinstance(at_s, (int, float)):
-        parts.append(f"{format_age(now_s - at_s)} ago")
-    if isinstance(size, int):
-        parts.append(byte_size(size))
-    if isinstance(every_s, (int, float)):
-        parts.append(f"every ~{format_age(every_s)}")
-    return escape_line(", ".join(parts))
-
-
-def _checkpoint_location(seen: View, newest: Mapping[str, object]) -> str:
-    """Returns `at /ckpt/step-1200; each is copied to s3://bucket/run`; events name the checkpoints
-    that are not copied."""
-    mirror = as_mapping(seen.spec().get("checkpoint")).get("mirror")
-    path = str(newest.get("path"))
-    copied = (
-        f"; copied to {mirror}/{path.rpartition('/')[2]}, unless an event reports otherwise"
-        if mirror
-        else ""
-    )
-    return escape_line(f"at {path}{copied}")
-
-
-def _describe_prior(prior: Mapping[str, object]) -> str:
-    """Returns how many trials of another sweep the search begins with. prior: the status field."""
-    sweep = f"sweep/{prior.get('fromSweep')}"
-    used = prior.get("used")
-    if used is None:
-        return escape_line(f"the trials of {sweep}, once it has ended")
-    return escape_line(f"{used:,} of {prior.get('ended'):,} trials of {sweep}")
-
-
-def _describe_wandb_sweep(wandb: Mapping[str, object]) -> str:
-    """Returns the sweep's page at W&B, its state there, the number of runs and the best value."""
-    runs = wandb.get("runCount")
-    of = wandb.get("runCountExpected")
-    counted = f"{runs} of {of} runs" if of is not None else f"{runs} runs"
-    parts = [wandb.get("url"), str(wandb.get("state") or "").lower(), runs is not None and counted]
-    best = wandb.get("bestLoss")
-    parts.append(isinstance(best, int | float) and f"best {best:g}")
-    return ", ".join(str(it) for it in parts if it) or "not known yet"
-
-
-def _link_best_wandb_run(seen: View, reading: StoreReading) -> Iterator[str]:
-    """Yields a line with the W&B page of the best trial's run, where that is known."""
-    index = seen.map("best").get("index")
-    tried = list(reading.attempts(seen, index=index)) if isinstance(index, int) else []
-    url = wandb_run(tried[-1], seen).get("url") if tried else None
-    if url:
-        yield " " * LABEL_CELLS + escape_line(f"best {seen.kind.unit} {index}: {url}")
-
-
-def _describe_outdated(seen: View, old: int) -> str:
-    unit = count_noun(old, f"finished {seen.kind.unit}")
-    winner = "best trial, " if seen.map("paramsFrom") else ""
-    what = f"{unit} of another {winner}program, image or source"
-    kept = seen.over and not seen.count("active")
-    return f"{what}; {'kept as asked' if kept else 'run again'}"
-
-
-def _describe_cache(seen: View) -> str:
-    """Returns how many results came from equal work, or why the cache is not used."""
-    if seen.count("cached"):
-        return f"{count_noun(seen.count('cached'), seen.kind.unit)} with the result of equal work"
-    why_not = seen.text("notCached")
-    if why_not:
-        return f"not used: {why_not}"
-    return ""
-
-
-def _describe_queued(seen: View, total: object) -> str:
-    if not isinstance(total, int) or seen.over:
-        return ""
-    left = total - seen.settled - seen.count("refused") - seen.count("active")
-    if left > 0:
-        return f" + {left} queued"
-    return ""
 
 
 def _describe_spec(seen: View) -> Iterator[str]:

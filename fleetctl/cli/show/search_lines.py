@@ -4,7 +4,7 @@ and the importance of parameters. Unknown figures are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 
 from fleetctl.common.text import and_more, count_noun, did_you_mean, escape_line, format_scalar
@@ -19,18 +19,7 @@ NAMES_SHOWN_MAX = 8
 IMPORTANCE_TRIALS_MAX = 500
 
 
-def search_lines(seen: View, reading: StoreReading) -> Iterator[tuple[str, list[str]]]:
-    """Yields (label, lines) of the known figures."""
-    found = (
-        ("Reported", _list_reported(seen, reading)),
-        ("Rungs", _describe_rungs(seen)),
-        ("Stopped", _list_stopped(seen, reading)),
-        ("Importance", _describe_importance(seen, reading)),
-    )
-    yield from ((label, lines) for label, lines in found if lines)
-
-
-def _list_reported(seen: View, reading: StoreReading) -> list[str]:
+def list_reported(seen: View, reading: StoreReading) -> list[str]:
     """Returns the metrics of the first trial that succeeded, where no trial has reported the
     search's metric: a name with another spelling is found here.
     """
@@ -47,7 +36,7 @@ def _list_reported(seen: View, reading: StoreReading) -> list[str]:
     return [escape_line(f"{told} ({seen.kind.unit} {run.index})" + (f"; {near}" if near else ""))]
 
 
-def _describe_rungs(seen: View) -> list[str]:
+def describe_rungs(seen: View) -> list[str]:
     """Returns `iteration 9: 12 trials, loss up to 2.4 goes on`, a line for each look of the
     search."""
     metric = seen.map("metric")
@@ -73,7 +62,7 @@ def _format_short(value: object) -> str:
     return format_scalar(value)
 
 
-def _list_stopped(seen: View, reading: StoreReading) -> list[str]:
+def list_stopped(seen: View, reading: StoreReading) -> list[str]:
     """Returns `trial 4: value 3.1 at iteration 9 is above 2.4`, of the first ones."""
     count = seen.count("stopped")
     if not count:
@@ -88,7 +77,7 @@ def _list_stopped(seen: View, reading: StoreReading) -> list[str]:
     return lines
 
 
-def _describe_importance(seen: View, reading: StoreReading) -> list[str]:
+def describe_importance(seen: View, reading: StoreReading) -> list[str]:
     """Returns `lr 87% (higher is better), depth 0% (within chance)`, a line for each metric."""
     ended = seen.count("succeeded") + seen.count("stopped")
     if not seen.kind.searches or not 0 < ended <= IMPORTANCE_TRIALS_MAX:

@@ -66,7 +66,7 @@ def _format_counts(seen: View) -> str:
     done = seen.count("succeeded")
     failed = seen.count("failed")
     cached = f" ({seen.count('cached')} cached)" if seen.count("cached") else ""
-    if seen.kind.counted:  # without the word for its units
+    if seen.kind.bare_counts:
         return f"{done} done{cached}, {failed} failed"
     stopped = seen.count("stopped")
     early = f", {stopped} stopped early" if stopped else ""

@@ -22,6 +22,7 @@ export async function showObjects({ main, signal, query }) {
   const pages = [""]; // the `continue` of each page that was shown
   const selected = new Set();
   const list = make("div", {});
+  const about = make("p", { class: "quiet" });
   const counts = make("div", { class: "legend" });
   const kindBox = make(
     "select",
@@ -64,6 +65,7 @@ export async function showObjects({ main, signal, query }) {
       signal,
     );
     const { columns, total } = found.metadata;
+    replace(about, Object.values(kinds).find((one) => one.plural === kind)?.summary ?? "");
     replace(counts, countLinks(found.metadata.counts, total));
     const rows = found.items.map((item) => row(item));
     const titles = [make("span", { class: "unseen" }, "select"), ...columns, "Why"];
@@ -120,6 +122,7 @@ export async function showObjects({ main, signal, query }) {
   replace(
     main,
     make("h1", {}, "Objects"),
+    about,
     make(
       "div",
       { class: "bar" },
