@@ -48,6 +48,15 @@ for step in (4, 8, 12, 16):
 print(*there, os.environ.get("FLEETCTL_RESUME_FROM"), flush=True)
 os.kill(os.getpid(), 9)
 """
+SAVES = """
+for step in (1, 2, 3, 4):
+    with saving(step) as directory:
+        (directory / "state").write_text(str(step))
+"""
+LISTS = """
+import os
+SUBMIT(left=sorted(one for one in os.listdir(TOP) if one.startswith("step")))
+"""
 HANGS = """
 import time
 def a_step_that_hangs():
@@ -65,6 +74,7 @@ class ProviderCheckpoints:
     async def test_case_6_a_killed_program_goes_on_from_the_newest_complete_checkpoint(
         self, world: World
     ) -> None:
+        """As `path`, `resume` and `resumeArgs` state."""
         await world.provider.ensure_volume(world.volume)
         place = f"/data-of-suite/{world.volume}"
         volumes = [{"name": world.volume, "mountPath": "/data-of-suite"}]
@@ -121,6 +131,22 @@ class ProviderCheckpoints:
             await world.log_holds(ref, f"{there}None\n".encode())
             assert seen.checkpoints.aside == ()
             assert len(seen.checkpoints.left) == told
+        await world.provider.remove_scratch("uid-1", keep_logs=False)
+        await world.provider.remove_volume(world.volume)
+
+    @story
+    async def test_checkpoints_that_are_not_to_be_kept_are_removed(self, world: World) -> None:
+        """As `keep` states: the last one stays, and every second."""
+        await world.provider.ensure_volume(world.volume)
+        volumes = [{"name": world.volume, "mountPath": "/data-of-suite"}]
+        top = f"/data-of-suite/{world.volume}"
+        asked = CheckpointOrder(top, "auto", "Latest", last=1, every=2)
+        seen = await world.run(python(SAVES, volumes=volumes), checkpoint=asked)
+        assert seen.ok and [one.step for one in seen.checkpoints.saved][-1] == 4, seen
+        listed = await world.run(
+            python(LISTS, volumes=volumes), run="run-1", params={"TOP": top}, template_hash="h2"
+        )
+        assert json.loads(listed.result or "") == {"left": ["step-00000002", "step-00000004"]}
         await world.provider.remove_scratch("uid-1", keep_logs=False)
         await world.provider.remove_volume(world.volume)
 

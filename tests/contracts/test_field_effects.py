@@ -16,27 +16,39 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
 
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import Refused
+from fleetctl.controllers.kinds.trainingrun import TrainingRunController
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.specs import content
+from fleetctl.specs.blocks.checkpoint import Checkpoint
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.kubernetes import PodSettings
+from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.blocks.services import ServiceSpec
 from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.specs.kinds.trainingrun import Stage, TrainingRunSpec
 from tests.contracts import provider_worlds, test_provider_local
 from tests.contracts.field_effects import (
+    CHECKPOINT,
+    EXECUTION,
     FUNCTIONS,
     LOCAL,
     MODAL,
     POD,
     PROMPT,
     SERVICE,
+    STAGE,
     SUITES,
     TEMPLATE,
+    BecomesTemplate,
     Effect,
+    FieldEffect,
     LeftToAnother,
     RefusedBefore,
     SeenElsewhere,
@@ -48,8 +60,17 @@ ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 20.0  # for what comes only if the field was carried out
 ABSENT = ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
 # Rows of the suites; those of `prompt` and `kubernetes` have one test each, for their one provider.
-OF_SUITES = [(Template, TEMPLATE), (ServiceSpec, SERVICE)]
-OF_ONE = [(Prompt, PROMPT), (PodSettings, POD)]
+OF_SUITES: list[tuple[type[BaseModel], Mapping[str, FieldEffect]]] = [
+    (Template, TEMPLATE),
+    (ServiceSpec, SERVICE),
+    (Checkpoint, CHECKPOINT),
+]
+OF_ONE: list[tuple[type[BaseModel], Mapping[str, Effect]]] = [
+    (Prompt, PROMPT),
+    (PodSettings, POD),
+    (Stage, STAGE),
+]
+RUNNING = [name for name, kind in KINDS.items() if kind.runs]
 
 
 @pytest.mark.parametrize(
@@ -59,8 +80,11 @@ OF_ONE = [(Prompt, PROMPT), (PodSettings, POD)]
         (content.SERVICE, SERVICE),
         (content.PROMPT, PROMPT),
         (content.POD, POD),
+        (content.CHECKPOINT, CHECKPOINT),
+        (content.STAGE, STAGE),
+        (content.EXECUTION, EXECUTION),
     ],
-    ids=["template", "service", "prompt", "pod"],
+    ids=["template", "service", "prompt", "pod", "checkpoint", "stage", "execution"],
 )
 def test_each_field_of_the_content_table_has_its_row(
     table: Mapping[str, Any], rows: Mapping[str, Any]
@@ -68,11 +92,19 @@ def test_each_field_of_the_content_table_has_its_row(
     assert table.keys() == rows.keys()
 
 
-def test_a_new_field_of_the_template_needs_a_row() -> None:
+@pytest.mark.parametrize(
+    ("table", "rows"), [(content.TEMPLATE, TEMPLATE), (content.EXECUTION, EXECUTION)]
+)
+def test_a_new_field_needs_a_row(table: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
     with pytest.raises(AssertionError):
-        test_each_field_of_the_content_table_has_its_row(
-            {**content.TEMPLATE, "motto": content.WORK}, TEMPLATE
-        )
+        test_each_field_of_the_content_table_has_its_row({**table, "motto": content.WORK}, rows)
+
+
+@pytest.mark.parametrize("kind", RUNNING)
+def test_each_running_kind_has_the_fields_whose_effects_are_here(kind: str) -> None:
+    fields = KINDS[kind].spec.model_fields
+    assert content.EXECUTION.keys() <= fields.keys()
+    assert content.EXECUTION.keys() == WorkSpec.model_fields.keys()
 
 
 def _effects() -> Iterator[tuple[type[BaseModel], str, str, Effect]]:
@@ -81,6 +113,14 @@ def _effects() -> Iterator[tuple[type[BaseModel], str, str, Effect]]:
             assert row.but.keys() <= SUITES.keys()
             for backend in SUITES:
                 yield model, field, backend, row.but.get(backend, row.seen_by)
+
+
+def _effects_of_kinds() -> Iterator[tuple[type[BaseModel], str, str, Effect]]:
+    """Yields the effects of the fields that running kinds share, for each kind."""
+    for field, row in EXECUTION.items():
+        assert row.but.keys() <= set(RUNNING)
+        for kind in RUNNING:
+            yield WorkSpec, field, kind, row.but.get(kind, row.seen_by)
 
 
 def test_a_test_that_a_row_names_is_in_each_suite_and_speaks_of_the_field() -> None:
@@ -96,7 +136,7 @@ def test_a_test_that_a_row_names_is_in_each_suite_and_speaks_of_the_field() -> N
 
 
 def test_a_test_that_a_row_names_elsewhere_is_there_and_speaks_of_the_field() -> None:
-    named = [(it[0], it[1], it[3]) for it in _effects()]
+    named = [(it[0], it[1], it[3]) for it in (*_effects(), *_effects_of_kinds())]
     named += [(model, field, one) for model, rows in OF_ONE for field, one in rows.items()]
     for model, field, effect in named:
         if isinstance(effect, SeenElsewhere):
@@ -110,30 +150,74 @@ def test_who_never_meets_a_field_has_a_reason() -> None:
     assert reasons and all(len(it.split()) > 4 for it in reasons)
 
 
-REFUSED = [(it[1], it[2], it[3]) for it in _effects() if isinstance(it[3], RefusedBefore)]
+OF_TEMPLATE = [
+    (f"{model.__name__}.{name}", value)
+    for model, rows in (*OF_SUITES, *OF_ONE)
+    for name, row in rows.items()
+    for value in [row.seen_by if isinstance(row, FieldEffect) else row]
+    if isinstance(value, BecomesTemplate)
+]
+
+
+@pytest.mark.parametrize(("name", "effect"), OF_TEMPLATE, ids=[it[0] for it in OF_TEMPLATE])
+def test_a_field_that_sets_one_of_the_template_has_its_effect(
+    name: str, effect: BecomesTemplate
+) -> None:
+    """In the template of the requests for a stage; without it that has another value."""
+    block, _, field = name.partition(".")
+    alias = to_camel(field)
+    stage: dict[str, Any] = {"name": "train"}
+    plain: dict[str, Any] = {"template": {"command": ["true"]}, "stages": [stage]}
+    if block == "Stage":
+        given = {**plain, "stages": [{**stage, alias: effect.value}]}
+    else:
+        volumes = [{"name": "ckpt", "mountPath": "/ckpt"}]
+        plain["template"]["volumes"] = volumes
+        plain["checkpoint"] = {"path": "/ckpt"}
+        given = {**plain, "checkpoint": {"path": "/ckpt", alias: effect.value}}
+    before, after = (_template_of_stage(it).model_dump(by_alias=True) for it in (plain, given))
+    wanted = to_camel(effect.field)
+    assert after[wanted] != before.get(wanted)
+    assert effect.field in TEMPLATE or effect.field in GangTemplate.model_fields
+
+
+def _template_of_stage(fields: Mapping[str, Any]) -> Template:
+    spec = TrainingRunSpec.model_validate(fields)
+    return TrainingRunController(spec, {}).template(0)
+
+
+REFUSED = [
+    (it[0], it[1], it[2], it[3])
+    for it in (*_effects(), *_effects_of_kinds())
+    if isinstance(it[3], RefusedBefore)
+]
 
 
 @pytest.mark.parametrize(
-    ("field", "backend", "refused"), REFUSED, ids=[f"{it[0]}-{it[1]}" for it in REFUSED]
+    ("model", "field", "backend", "refused"),
+    REFUSED,
+    ids=[f"{it[0].__name__}.{it[1]}-{it[2]}" for it in REFUSED],
 )
 def test_what_a_provider_cannot_carry_out_is_refused_before_it_is_stored(
+    model: type[BaseModel],
     field: str,
     backend: str,
     refused: RefusedBefore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert _speaks_of(Template, field, json.dumps(refused.template))
+    assert _speaks_of(model, field, json.dumps([refused.template, refused.more]))
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "none.toml"))
     for name in ABSENT:
         monkeypatch.delenv(name, raising=False)
-    provider = MODAL if backend == FUNCTIONS else backend
+    provider = {FUNCTIONS: MODAL, **dict.fromkeys(RUNNING, LOCAL)}.get(backend, backend)
+    placement = {"provider": provider}
     job = {
         "apiVersion": "fleetctl.dev/v1alpha1",
-        "kind": "BatchJob",
+        "kind": refused.kind,
         "metadata": {"name": "a"},
-        "spec": {"template": refused.template, "placement": {"provider": provider}},
+        "spec": {"template": refused.template, "placement": placement, **refused.more},
     }
     file = tmp_path / "job.yaml"
     file.write_text(json.dumps(job), encoding="utf-8")

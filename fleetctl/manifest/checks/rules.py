@@ -1,5 +1,5 @@
-"""Rules of policies that can never hold: about more units than there are, or by a reason that no
-attempt can have.
+"""Finds limits and rules of policies that can never have an effect: of another kind, about more
+units than there are, or by a reason that no attempt can have.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from fleetctl.controllers.trials.points import count_points
 from fleetctl.controllers.vocabulary.reasons import OF_ATTEMPTS, is_reason
 from fleetctl.manifest.findings import Finding
 from fleetctl.specs.blocks.common import WorkSpec
+from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
@@ -22,6 +23,9 @@ def find_problems(spec: Spec) -> Iterator[Finding]:
     if isinstance(spec, WorkSpec):
         yield from _of_success(spec)
         yield from _of_failure(spec)
+        yield from _check_sandbox(spec)
+    if isinstance(spec, TrainingRunSpec):
+        yield from _check_stage_limits(spec)
 
 
 def _of_success(spec: WorkSpec) -> Iterator[Finding]:
@@ -43,6 +47,34 @@ def _of_success(spec: WorkSpec) -> Iterator[Finding]:
             path = (*at, "succeededCount")
             message = f" is `{count}`; {there}, so the rule can never hold"
             yield Finding(path, path, message, f"it must be at most {total:,}")
+
+
+def _check_stage_limits(spec: TrainingRunSpec) -> Iterator[Finding]:
+    """Checks for limits of independent units: a run ends with its first stage that fails for
+    good."""
+    if limit := spec.backoff_limit_per_index:
+        at = ("spec", "backoffLimitPerIndex")
+        message = f" is `{limit}`, and the failures of a stage are limited by `maxRestarts`"
+        yield Finding(at, at, message, f"write `maxRestarts: {limit}`")
+    if spec.max_failed_indexes is not None:
+        at = ("spec", "maxFailedIndexes")
+        message = " has no effect: the first stage that fails for good ends the run"
+        yield Finding(at, at, message, "leave it out; `backoffLimit` limits all failures together")
+
+
+def _check_sandbox(spec: WorkSpec) -> Iterator[Finding]:
+    """Checks for limits of a sandbox that takes several units, where none does."""
+    nodes = max(nodes_of(part.template).max for part in spec.parts())
+    if nodes > 1 and spec.sandbox.reuse != 1:
+        at = ("spec", "sandbox", "reuse")
+        message = f" is `{spec.sandbox.reuse}`, and {nodes} nodes end together with each attempt"
+        yield Finding(at, at, message, "leave it out")
+    per_sandbox = spec.trials_per_worker if isinstance(spec, SweepSpec) else 1
+    if spec.sandbox.max_lifetime_seconds is not None and spec.sandbox.reuse == per_sandbox == 1:
+        at = ("spec", "sandbox", "maxLifetimeSeconds")
+        message = " has no effect: each sandbox takes one task"
+        hint = "write `reuse: all` beside it; `template.timeoutSeconds` limits a task"
+        yield Finding(at, at, message, hint)
 
 
 def _of_failure(spec: WorkSpec) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
     no_network,
+    no_pods,
 )
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.machines import machine_source
@@ -197,6 +198,8 @@ def find_obstacle(template: Template, account: Account) -> Foreseen | None:
         return Foreseen(("runtime",), "Slurm has no functions", hint)
     if template.network is not None:
         return no_network("slurm")
+    if template.kubernetes is not None:
+        return no_pods("slurm")
     if template.source is not None and template.source.mount_path is not None:
         message = "a source is beside its task in the shared directory, at no path of its own"
         return Foreseen(("source", "mountPath"), message, "leave `mountPath` out")

@@ -6,7 +6,7 @@ import shutil
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.base import Foreseen, no_network
+from fleetctl.providers.contract.base import Foreseen, no_network, no_pods
 from fleetctl.providers.machines import machine_source
 from fleetctl.providers.machines.openssh import INSTALL
 from fleetctl.providers.ssh.ssh_hosts import settings_of
@@ -19,6 +19,8 @@ def find_obstacle(template: Template, account: Account) -> Foreseen | None:
         return Foreseen(("runtime",), "hosts of one's own have no functions", hint)
     if template.network is not None:
         return no_network("ssh")
+    if template.kubernetes is not None:
+        return no_pods("ssh")
     try:
         machine_source.check_image(template.image, "ssh")
     except Refused as error:

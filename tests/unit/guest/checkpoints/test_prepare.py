@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.checkpoints.disk import Disk
+from fleetctl.guest.checkpoints.formats import HASHED_BYTES_MAX
 from fleetctl.guest.checkpoints.notebook import NAME, Notebook
 from fleetctl.guest.checkpoints.prepare import Beginning, Missing, prepare
-from tests.unit.guest.checkpoints.directories import own, torch_file, write
+from tests.unit.guest.checkpoints.directories import MARKER, own, torch_file, write
 
 USUAL = {"format": "auto", "verify": "Fast", "resume": "Latest", "below": None, "anew": False}
 OWNER = "uid-1"
@@ -236,6 +238,20 @@ def test_resume_none_touches_nothing(tmp_path: Path) -> None:
     beginning = begun(tmp_path, resume="None")
     assert step_of(beginning) is None and beginning.remarks == []
     assert listing(tmp_path) == {"step-00000005", "step-00000010"}
+
+
+@pytest.mark.parametrize(("verify", "resumed"), [("Fast", 10), ("Full", 5)])
+def test_the_hash_of_a_large_file_is_looked_at_where_that_is_asked_for(
+    tmp_path: Path, verify: str, resumed: int
+) -> None:
+    own(tmp_path, 5)
+    directory = own(tmp_path, 10, marked=False)
+    size = HASHED_BYTES_MAX + 1
+    with (directory / "model.bin").open("wb") as file:
+        file.truncate(size)
+    marker = {"format": 1, "step": 10, "files": {"model.bin": [size, "0" * 64]}}
+    (directory / MARKER).write_text(json.dumps(marker))
+    assert step_of(begun(tmp_path, verify=verify)) == resumed
 
 
 @pytest.mark.parametrize("verify", ["Fast", "Full"])
