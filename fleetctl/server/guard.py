@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fleetctl.common.token_level import TokenLevel
 from fleetctl.server.callers import HttpError, ListenAddress
 
 if TYPE_CHECKING:
@@ -54,21 +55,20 @@ class TokenBuckets:
     def __init__(self, per_s: float, burst: float) -> None:
         self._per_s = per_s
         self._burst = burst
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._levels: OrderedDict[str, TokenLevel] = OrderedDict()
 
     def left(self, name: str, now_s: float) -> float:
         """Returns how many are left for a name."""
-        left, at_s = self._left.get(name, (self._burst, now_s))
-        return min(self._burst, left + (now_s - at_s) * self._per_s)
+        level = self._levels.get(name)
+        return self._burst if level is None else level.left(now_s)
 
     def take(self, name: str, now_s: float) -> bool:
         """Takes one; False where none is left."""
-        left = self.left(name, now_s)
-        self._left[name] = (max(0.0, left - 1.0), now_s)
-        self._left.move_to_end(name)
-        if len(self._left) > ADDRESSES_MAX:
-            self._left.popitem(last=False)
-        return left >= 1.0
+        level = self._levels.setdefault(name, TokenLevel(self._per_s, self._burst))
+        self._levels.move_to_end(name)
+        if len(self._levels) > ADDRESSES_MAX:
+            self._levels.popitem(last=False)
+        return level.take(now_s) == 0.0
 
 
 class RequestGuard:

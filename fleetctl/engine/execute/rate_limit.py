@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
+from fleetctl.common.token_level import TokenLevel
 from fleetctl.engine.shared.engine_figures import CallCounts
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.kinds.provider import ProviderSpec
@@ -32,9 +33,7 @@ class RateLimiter:
         self._clock = clock
         self._slots = asyncio.Semaphore(contract.calls_at_once)
         self._starts = asyncio.Semaphore(max(1, contract.calls_at_once * 3 // 4))
-        self._burst = max(1.0, contract.calls_per_s)
-        self._tokens = self._burst
-        self._filled_at_s = clock.now_s()
+        self._level = TokenLevel(contract.calls_per_s, contract.calls_per_s)
         self._held_until_s = 0.0
         self.creates_per_minute: int | None = None
         self._created: deque[float] = deque()  # when, within the last minute
@@ -98,17 +97,12 @@ class RateLimiter:
         held_until_s = max(self._held_until_s, self._create_at_s(now_s) if creates else 0.0)
         if now_s < held_until_s:
             return held_until_s - now_s
-        rate = self._contract.calls_per_s
-        self._tokens = min(self._burst, self._tokens + (now_s - self._filled_at_s) * rate)
-        self._filled_at_s = now_s
-        if self._tokens >= 1.0:
-            self._tokens -= 1.0
-            if creates and self.creates_per_minute is not None:
-                self._created.append(now_s)
-                if self._note is not None:
-                    self._note(now_s)
-            return 0.0
-        return (1.0 - self._tokens) / rate
+        delay_s = self._level.take(now_s)
+        if delay_s == 0.0 and creates and self.creates_per_minute is not None:
+            self._created.append(now_s)
+            if self._note is not None:
+                self._note(now_s)
+        return delay_s
 
     def _create_at_s(self, now_s: float) -> float:
         """Returns when the next create is due: never more than creates_per_minute in any minute."""
