@@ -103,7 +103,7 @@ class Ticks:
                 self._admission.pause(now_s)
             self._start_over(now_s)
             return
-        except Exception:
+        except Exception:  # a tick that fails in any way starts over
             self._state.figures.tick_failures += 1
             log.exception("tick failed")
             self._start_over(now_s)
@@ -145,8 +145,7 @@ class Ticks:
             self._reading.read(track)
         except StoreError:
             raise
-        except Exception:
-            # Its pass will raise the same, and report it in its status.
+        except Exception:  # its pass will raise the same, and report it in its status
             log.exception("resource not readable", extra={"uid": track.resource.uid})
             track.outdate()
 
@@ -172,9 +171,8 @@ class Ticks:
                 looked = track is not None and self._intake.observe(track, fact, now_s)
             except StoreError:
                 raise
+            # A message that cannot be true stops the object that it speaks of, and no other (P7).
             except Exception as error:
-                # A message that cannot be true stops the object that it speaks of, and no other
-                # (P7).
                 log.exception("fact not absorbed", extra={"fact": fact})
                 looked = False
                 if track is not None:
@@ -188,7 +186,7 @@ class Ticks:
         try:
             if track is not None:
                 self._effects.drive(track, now_s)
-        except Exception:
+        except Exception:  # one bad object never stops the others (P7)
             log.exception("drive failed", extra={"uid": uid})
             self._state.queue.add(uid, now_s + self._state.settings.retry_max_s)
 
@@ -197,8 +195,7 @@ class Ticks:
             self._passes.make(uid, now_s)
         except StoreError:
             raise
-        except Exception as error:
-            # One bad object never stops the others (P7).
+        except Exception as error:  # one bad object never stops the others (P7)
             log.exception("pass failed", extra={"uid": uid})
             self._passes.failed(uid, error, now_s)
 

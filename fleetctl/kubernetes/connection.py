@@ -348,7 +348,7 @@ async def _load_client(context: str, kubeconfig: str) -> tuple[ApiClient, str]:
         return ApiClient(made), str(chosen.get("namespace") or "default")
     except FleetctlError:
         raise
-    except Exception as error:
+    except Exception as error:  # its client reports a bad kubeconfig by errors of many libraries
         where = f"context `{context}` of " if context else ""
         file = named or USUAL_FILE
         raise Refused(

@@ -148,7 +148,7 @@ def read_modules() -> dict[str, ModuleFacts]:
     known = _load_cache()
     facts: dict[str, ModuleFacts] = {}
     kept: dict[str, Any] = {}
-    for path in _modules():
+    for path in list_modules():
         shown, source = str(path.relative_to(ROOT)), path.read_bytes()
         key = hashlib.sha256(rules + source).hexdigest()
         if key not in known:
@@ -191,7 +191,7 @@ def _store_cache(kept: dict[str, Any]) -> None:
     Path(file.name).replace(CACHE)
 
 
-def _modules() -> Iterator[Path]:
+def list_modules() -> Iterator[Path]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             linked = any(it.is_symlink() for it in path.parents if it != ROOT)

@@ -6,9 +6,18 @@ thousand. Those of names and files are what the tree has; `dense`, tokens a code
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.style.measures import Measured, measure_code, measure_docs, private_words
+from tests.style.measures import (
+    ROOT,
+    Measured,
+    list_modules,
+    measure_code,
+    measure_docs,
+    private_words,
+)
 
 CODE = {
     "twins": 0.5, "one-word": 10.0, "small": 20.0, "same-file": 3, "dense": 6.9,
@@ -19,6 +28,8 @@ DOCS = {
     "what": 1.0, "told": 1.5, "nobody": 5.0, "of-it": 1.0, "of-opener": 0.2, "who": 0.3,
     "people": 0.5, "anew": 0.7, "place": 0.6,
 }  # fmt: skip
+
+CATCHES_ALL = re.compile(r" *except Exception\b.*:")
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +52,18 @@ def test_the_code_stays_below_its_ceiling(code: Measured, name: str) -> None:
 def test_the_pages_stay_below_their_ceiling(docs: Measured, name: str) -> None:
     hint = f"`python -m tests.style --docs {name}` lists what it finds"
     assert docs.values[name] <= DOCS[name], hint
+
+
+def test_what_catches_any_exception_says_why() -> None:
+    """In a comment on the line, or on the one above."""
+    silent = []
+    for path in list_modules():
+        above = ""
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if CATCHES_ALL.match(line) and "#" not in line and not above.startswith("#"):
+                silent.append(f"{path.relative_to(ROOT)}:{number}")
+            above = line.strip()
+    assert silent == []
 
 
 def test_no_message_has_a_private_word() -> None:

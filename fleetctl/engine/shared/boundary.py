@@ -40,7 +40,7 @@ async def guard_call(
         raise
     except TimeoutError:
         return NoAnswer("the provider did not answer in time")
-    except Exception as error:
+    except Exception as error:  # a bug of a provider stops no other (P7)
         log.exception("provider call failed", extra={"what": what, "key": key})
         return NoAnswer(f"the {what} failed with {type(error).__name__}")
 
@@ -51,6 +51,6 @@ async def run_reported(work: Awaitable[T], *, what: str) -> T | None:
         return await work
     except FleetctlError:
         raise
-    except Exception:
+    except Exception:  # a bug of a provider stops no other (P7)
         log.exception("work failed", extra={"what": what})
         return None

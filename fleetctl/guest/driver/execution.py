@@ -130,7 +130,7 @@ class Execution:
     def _complaint(self, name: str, error: BaseException) -> str:
         try:
             message = str(error)
-        except Exception as worse:
+        except Exception as worse:  # an error's own text may raise anything
             message = f"(its text cannot be had: {type(worse).__name__})"
         if self._daytona:
             if message:

@@ -69,7 +69,7 @@ def llm_query(
             system,
             parameters,
         )
-    except Exception as error:
+    except Exception as error:  # `instead` stands in for any failure
         if instead is None:
             raise
         return str(line.replaced(prompt, error, instead, model))
@@ -132,7 +132,7 @@ def embed(
         part = texts[begin : begin + TEXTS_MAX]
         try:
             vectors += _request_vectors(line, part, model)
-        except Exception as error:
+        except Exception as error:  # `instead` stands in for any failure
             if instead is None:
                 raise
             vectors += [
@@ -313,11 +313,11 @@ def _map_items(
             return None, stop[0]
         try:
             return function(item), None
-        except Exception as error:
+        except Exception as error:  # `instead` stands in for any failure
             failure = error
         try:
             return line.replaced(item, failure, instead, model), None
-        except Exception as error:
+        except Exception as error:  # `instead` stands in for any failure
             if isinstance(error, (CallRefused, TooManyFallbacks)):
                 stop.append(error)
             return None, error

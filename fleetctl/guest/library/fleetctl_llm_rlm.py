@@ -91,7 +91,7 @@ class Model:
             usd = usd_of(self._price, tokens) if told[USD] is None else float(told[USD])
             hold.charge(sum(tokens), usd)
             return text
-        except Exception as error:
+        except Exception as error:  # charged for, then raised as it is
             if getattr(error, "unasked", False):
                 hold.charge(0, 0.0)
             raise

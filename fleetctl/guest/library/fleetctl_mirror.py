@@ -152,7 +152,7 @@ def main(
         done = act(fs, root.rstrip("/"), directory, json.loads(asked))
     except ImportError as error:
         done = {"error": f"{error}: add the package to `image.pip`"}
-    except Exception as error:
+    except Exception as error:  # each filesystem has errors of its own
         done = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(done))
 

@@ -43,7 +43,7 @@ def shown(value: Any) -> str:
     """Returns the value's repr, cut. Raises Unkeepable."""
     try:
         text = repr(value)
-    except Exception as error:
+    except Exception as error:  # a repr of the user's may raise anything
         raise Unkeepable(
             f"a value of type {type(value).__name__}, whose repr fails: {error}"
         ) from None

@@ -412,7 +412,7 @@ def _same_value(value: Any) -> Any:
 def _shorten_repr(value: Any) -> str:
     try:
         text = repr(value)
-    except Exception:
+    except Exception:  # the methods of a value may raise anything
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else text[:60] + "…"
 

@@ -66,7 +66,7 @@ def flush_stream(stream: Any) -> None:
     """Flushes a stream, which a task may have replaced or closed."""
     try:
         stream.flush()
-    except Exception:
+    except Exception:  # a stream of the task's may raise anything
         return  # its bytes are the task's loss
 
 

@@ -154,7 +154,7 @@ class Questions:
             whose = f"{self.timeout_s:g} s" if self.timeout_s <= left_s else f"the {TIMEOUT}"
             why = f"no answer within {whose}" if limit.expired() else _describe_error(error)
             raise RuntimeError(why) from None
-        except Exception as error:
+        except Exception as error:  # of any model library; the caller's code gets one class
             raise RuntimeError(_describe_error(error)) from error
         finally:
             hold.end()

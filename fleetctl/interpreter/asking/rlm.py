@@ -81,7 +81,7 @@ def answer_query(
     try:
         with dspy.context(lm=model):
             return str(loop(**inputs).answer)
-    except Exception as error:
+    except Exception as error:  # of dspy and of any model library
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 

@@ -301,5 +301,5 @@ class InterpreterRuntime:
             return
         try:
             await loop.in_thread(lambda: callback(event))
-        except Exception:
+        except Exception:  # a callback of the user's may raise anything
             log.exception("execution event callback failed")

@@ -213,8 +213,7 @@ class ResourceMirror:
         except (ApiError, Unavailable, StoreError) as error:
             log.info("looked at again", extra={"key": entry.key, "error": str(error)})
             self._later(entry)
-        except Exception:
-            # One bad object never stops the others (P7).
+        except Exception:  # one bad object never stops the others (P7)
             log.exception("custom resource not handled", extra={"key": entry.key})
             self._later(entry)
         finally:

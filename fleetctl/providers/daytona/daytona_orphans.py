@@ -25,6 +25,7 @@ from fleetctl.providers.daytona.runs import daytona_endings
 from fleetctl.providers.daytona.runs.daytona_endings import state_of
 from fleetctl.providers.daytona.runs.sandbox_deletes import delete_sandbox
 from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.sandbox_names import of_tags
 
@@ -86,14 +87,11 @@ class DaytonaOrphans:
         if orphan.kind == SNAPSHOT:
             await daytona_snapshots.remove_snapshot(client, orphan.handle)
             return
-        try:
+        with ToleratedAnswer(is_not_found):
             async with retryable_call(
                 f"sandbox `{orphan.handle}` cannot be ended", deadline_s=END_S
             ):
                 await delete_sandbox(await client.get(orphan.handle))
-        except Exception as error:
-            if not is_not_found(error):
-                raise
 
     async def claim(
         self,
@@ -109,7 +107,7 @@ class DaytonaOrphans:
                 await sandbox.set_labels(
                     sandbox_names.claim_tags(dict(sandbox.labels), store_id, uid)
                 )
-        except Exception as error:
+        except Exception as error:  # an answer, which the SDK raises by many classes
             if is_not_found(error):
                 raise Refused(
                     f"sandbox `{orphan.handle}` at Daytona is gone by now", hint=GONE_HINT
@@ -127,13 +125,10 @@ async def _is_there(
 ) -> bool:
     """Returns whether a sandbox exists and does not end just now."""
     what = f"sandbox `{handle}` cannot be looked at"
-    try:
+    with ToleratedAnswer(is_not_found):
         async with places, retryable_call(what, deadline_s=LIST_S):
             return daytona_endings.is_listed(state_of(await client.get(handle)))
-    except Exception as error:
-        if is_not_found(error):
-            return False
-        raise
+    return False
 
 
 def _of_snapshot(

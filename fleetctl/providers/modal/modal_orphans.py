@@ -26,6 +26,7 @@ from fleetctl.providers.modal.connection.workspace import WorkspaceMemory
 from fleetctl.providers.modal.functions.deployments import APPS, stop_app
 from fleetctl.providers.paths import checked_name
 from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.sandbox_names import of_tags
 
@@ -115,14 +116,13 @@ class ModalOrphans:
         """Returns the orphan of an app's function; our files name its callers."""
         import modal
 
-        try:
+        carried = None
+        with ToleratedAnswer(is_not_found):
             async with retryable_call(f"the app `{name}` cannot be looked up", deadline_s=LIST_S):
                 app = await modal.App.lookup.aio(name, client=client)
                 carried = await app.get_tags.aio(client=client)
-        except Exception as error:
-            if is_not_found(error):
-                return []  # it was stopped
-            raise
+        if carried is None:
+            return []  # it was stopped
         markers = self._place / "functions" / checked_name(name)
         users = tuple(sorted(it.name for it in markers.iterdir())) if markers.is_dir() else ()
         store = sandbox_names.fleet_of(carried)
@@ -152,7 +152,7 @@ class ModalOrphans:
 
     async def _read_sandbox(self, sandbox: modal.Sandbox) -> Orphan | None:
         handle = sandbox.object_id
-        try:
+        with ToleratedAnswer(is_not_found):
             async with (
                 self._asking,
                 retryable_call(f"the tags of sandbox `{handle}` cannot be read", deadline_s=LIST_S),
@@ -172,10 +172,7 @@ class ModalOrphans:
                         parent=parent,
                     )
                 return of_tags(self._name, handle, carried)
-        except Exception as error:
-            if is_not_found(error):
-                return None  # it ended meanwhile
-            raise
+        return None  # it ended meanwhile
 
 
 _: type[Orphans] = ModalOrphans

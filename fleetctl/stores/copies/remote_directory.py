@@ -101,7 +101,7 @@ class RemoteDirectory:
                 f"`{self.url}` does not let us {what}: {_describe_error(error)}",
                 hint="give the credentials that its library looks for, by `secret` in the settings",
             ) from error
-        except Exception as error:
+        except Exception as error:  # each filesystem has errors of its own
             raise Unavailable(
                 f"`{self.url}` cannot be reached to {what}: {_describe_error(error)}"
             ) from error

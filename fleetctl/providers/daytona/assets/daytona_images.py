@@ -247,7 +247,7 @@ async def _is_ready(client: sdk.AsyncDaytona, name: str) -> bool:
                             f"snapshot `{name}` is broken: {found.error_reason}",
                             hint="create it again at app.daytona.io/dashboard/snapshots",
                         )
-            except Exception as error:
+            except Exception as error:  # an answer, which the SDK raises by many classes
                 if is_not_found(error):
                     return False
                 if not is_conflict(error):
@@ -279,7 +279,7 @@ async def _build_snapshot(
             await client.snapshot.create(params, on_logs=hearing.take)
     except TimeoutError as error:
         raise Unavailable("the image was not built within an hour") from error
-    except Exception as error:
+    except Exception as error:  # the SDK's errors share no class
         if is_conflict(error) and await _is_ready(client, name):
             return  # somebody else was first
         if not is_of_the_sdk(error):
@@ -326,7 +326,7 @@ async def _explain_failure(
             if str(getattr(found.state, "value", found.state)) not in _FAILED:
                 return again
             await client.snapshot.delete(found)
-    except Exception as gone:
+    except Exception as gone:  # an answer, which the SDK raises by many classes
         if not (is_not_found(gone) or is_conflict(gone)):
             raise
         return again

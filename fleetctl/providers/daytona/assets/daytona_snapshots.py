@@ -18,6 +18,7 @@ from typing import Protocol, cast
 
 from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.daytona_errors import is_not_found, retryable_call
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.rundir.build_logs import LINKS
 
@@ -130,15 +131,12 @@ async def evict_oldest(
 
 async def remove_snapshot(client: sdk.AsyncDaytona, name: str) -> None:
     """Returns once it is gone; no error when it was."""
-    try:
+    with ToleratedAnswer(is_not_found):
         async with retryable_call(f"snapshot `{name}` cannot be deleted", deadline_s=ASK_S):
             await client.snapshot.delete(await client.snapshot.get(name))
             while True:
                 await asyncio.sleep(LOOK_S)
                 await client.snapshot.get(name)
-    except Exception as error:
-        if not is_not_found(error):
-            raise
     log.info("snapshot deleted", extra={"snapshot": name})
 
 

@@ -20,6 +20,7 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     is_not_found,
     retryable_call,
 )
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.sources import clone_command, git
 from fleetctl.providers.sources.archive import archive_of, name_in_sandbox
 from fleetctl.specs.blocks.template import GitSource, Source
@@ -157,9 +158,6 @@ async def _clear_directory(
     what: str,
 ) -> None:
     """Clears a directory: an earlier try may have left a part. No work has begun in the sandbox."""
-    try:
+    with ToleratedAnswer(is_not_found, is_conflict):
         async with retryable_call(what, deadline_s=CALL_S):
             await sandbox.fs.delete_file(place, recursive=True)
-    except Exception as error:
-        if not (is_not_found(error) or is_conflict(error)):
-            raise

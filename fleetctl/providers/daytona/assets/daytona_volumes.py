@@ -16,6 +16,7 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     is_not_found,
     retryable_call,
 )
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.specs.blocks.template import Template, VolumeMount
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class DaytonaVolumes:
             try:
                 async with retryable_call(what, deadline_s=ASK_S):
                     await client.volume.delete(volume)
-            except Exception as error:
+            except Exception as error:  # an answer, which the SDK raises by many classes
                 if is_conflict(error):
                     raise Unavailable(
                         f"{what}: a sandbox still mounts it",
@@ -83,13 +84,10 @@ class DaytonaVolumes:
 
 async def find_volume(client: sdk.AsyncDaytona, name: str) -> Volume | None:
     """Returns the volume with that name, in any state; None without such a volume."""
-    try:
+    with ToleratedAnswer(is_not_found):
         async with retryable_call(f"the volume `{name}` cannot be looked up", deadline_s=ASK_S):
             return await client.volume.get(name)
-    except Exception as error:
-        if is_not_found(error):
-            return None
-        raise
+    return None
 
 
 async def _wait_ready(client: sdk.AsyncDaytona, name: str) -> Volume:

@@ -136,7 +136,7 @@ class DaytonaCreator:
             return await self._watched(order, request)
         except FleetctlError:
             raise
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             if not is_of_the_sdk(error):
                 raise
             translated = None if is_conflict(error) else self._creation_error(order, error, what)

@@ -24,6 +24,7 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
 from fleetctl.providers.daytona.runs import daytona_endings, terminals
 from fleetctl.providers.daytona.runs.daytona_endings import state_of
 from fleetctl.providers.daytona.runs.daytona_streams import STATE_DIR
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.sandboxes import exec_command
 
 CALL_S = 30.0
@@ -91,12 +92,9 @@ class DaytonaEntering:
         """Raises Refused when it is over."""
         client = await self._connection.client()
         sandbox = None
-        try:
+        with ToleratedAnswer(is_not_found):
             async with retryable_call(f"run `{place.run}` cannot be looked up", deadline_s=CALL_S):
                 sandbox = await client.get(place.handle)
-        except Exception as error:
-            if not is_not_found(error):
-                raise
         if sandbox is None or not daytona_endings.may_work(state_of(sandbox)):
             raise Refused(
                 f"the sandbox of run `{place.run}` is gone, so no command can join it",
@@ -166,7 +164,7 @@ async def _end_session(
             await sandbox.process.delete_session(session)
             if source.startswith(STATE_DIR):
                 await sandbox.fs.delete_file(source)
-    except Exception as error:
+    except Exception as error:  # the SDK's errors share no class
         if not is_of_the_sdk(error) and not isinstance(error, FleetctlError):
             raise
 

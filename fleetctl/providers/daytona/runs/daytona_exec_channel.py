@@ -75,7 +75,7 @@ class DaytonaExecChannel:
                     )
         except FleetctlError as error:
             raise Unavailable(str(error)) from error
-        except Exception as error:
+        except Exception as error:  # an answer, which the SDK raises by many classes
             if is_not_found(error) or is_conflict(error):
                 raise Unavailable(f"{what}: it has ended") from error
             raise
@@ -101,7 +101,7 @@ class DaytonaExecChannel:
             try:
                 async for piece in fresh:
                     yield piece
-            except Exception as error:
+            except Exception as error:  # the SDK's errors share no class
                 if not is_of_the_sdk(error):
                     raise
                 raise ConnectionError(error_words(error)) from error
@@ -114,7 +114,7 @@ class DaytonaExecChannel:
                 await self._process.delete_session(self._session)
         except FleetctlError as error:
             raise Unavailable(str(error)) from error
-        except Exception as error:
+        except Exception as error:  # an answer, which the SDK raises by many classes
             if not is_not_found(error):
                 raise
 

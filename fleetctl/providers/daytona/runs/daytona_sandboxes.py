@@ -34,6 +34,7 @@ from fleetctl.providers.daytona.runs.daytona_endings import ENDS_LABEL, DaytonaF
 from fleetctl.providers.daytona.runs.daytona_exec_channel import DaytonaExecChannel
 from fleetctl.providers.daytona.runs.daytona_streams import Guest
 from fleetctl.providers.daytona.runs.sandbox_deletes import delete_sandbox
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.runs.follower import GuestEnded, SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.fates import Fate
@@ -97,7 +98,7 @@ class DaytonaSandboxes:
         except GuestEnded:
             self._live.pop(handle, None)  # the next stream looks first whether it is over
             raise
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             certain_error = classify_error(error, what) if is_rate_limit(error) else None
             if certain_error is not None:
                 self.throttles.toolbox.hear(certain_error)
@@ -230,7 +231,7 @@ class DaytonaSandboxes:
                 command = await daytona_exec_channel.begin_command(
                     sandbox, session, daytona_streams.relay_command(guest, run)
                 )
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             self._live.pop(handle, None)  # perhaps it is over: the next line looks first
             if is_of_the_sdk(error):
                 raise ConnectionError(f"{what}: {error_words(error)}") from error
@@ -270,15 +271,13 @@ class DaytonaSandboxes:
         """Returns the sandbox as it is now; None when Daytona does not know it."""
         client = await self._connection.client()
         call_s = self._settings.call_s
-        try:
+        sandbox = None
+        with ToleratedAnswer(is_not_found):
             what = f"sandbox `{id_or_name}` cannot be looked up"
             async with retryable_call(what, deadline_s=call_s, throttle=self.throttles.looks):
                 sandbox = await client.get(id_or_name, request_timeout=call_s)
-        except Exception as error:
-            if is_not_found(error):
-                return None
-            raise
-        self.keep(sandbox)
+        if sandbox is not None:
+            self.keep(sandbox)
         return sandbox
 
     async def is_ours(self, handle: str) -> bool:

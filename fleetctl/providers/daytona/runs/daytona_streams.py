@@ -20,6 +20,7 @@ from typing import TypeVar
 from fleetctl.guest.ship.order_text import order_argument, order_input
 from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.daytona_errors import is_conflict, is_not_found
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.runs.follower import GuestEnded
 from fleetctl.providers.remote.sandboxes.sandbox_names import sandbox_name
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
@@ -161,15 +162,12 @@ async def open_session(
     ended, with the commands that still follow in it.
     """
     if used is not None:
-        try:
+        with ToleratedAnswer(is_not_found):
             await sandbox.process.delete_session(used)
-        except Exception as error:
-            if not is_not_found(error):
-                raise
     session = used or sandbox_name(run)
     try:
         await sandbox.process.create_session(session)
-    except Exception as error:
+    except Exception as error:  # an answer, which the SDK raises by many classes
         if not is_conflict(error):
             raise
         session = f"{session}.{token_hex(4)}"  # somebody before us follows there

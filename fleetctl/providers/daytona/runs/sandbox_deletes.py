@@ -19,6 +19,7 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     retryable_call,
 )
 from fleetctl.providers.daytona.runs.daytona_endings import GONE, state_of
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 
 BUSY_S, BUSY_MAX_S = 0.2, 5.0  # between two tries to delete
 LOOK_S = 30.0
@@ -37,7 +38,7 @@ async def delete_sandbox(sandbox: sdk.AsyncSandbox) -> None:
     while state_of(sandbox) != GONE:
         try:
             await sandbox.delete(timeout=0, wait=True)
-        except Exception as error:
+        except Exception as error:  # also what an ending interpreter raises
             if is_not_found(error):
                 return
             if not is_conflict(error):
@@ -48,7 +49,7 @@ async def delete_sandbox(sandbox: sdk.AsyncSandbox) -> None:
         delay_s = min(2 * delay_s, BUSY_MAX_S)
         try:
             await sandbox.refresh_data()
-        except Exception as error:
+        except Exception as error:  # also what an ending interpreter raises
             if is_not_found(error):
                 return
             raise
@@ -68,7 +69,7 @@ async def end_sandbox(
             ):
                 await delete_sandbox(sandbox)
             return
-        except Exception:
+        except Exception:  # also what an ending interpreter raises
             if not _process_exits():
                 raise
     _end_while_exiting(client, sandbox.id)
@@ -110,7 +111,7 @@ async def _retry_discard(
         try:
             if await end_by_name(client, id_or_name) or loop.time() - began_s >= late_s:
                 return
-        except Exception as error:
+        except Exception as error:  # also what an ending interpreter raises
             if not exits and _process_exits():
                 continue  # there is another way for that
             if not isinstance(error, FleetctlError):
@@ -128,13 +129,12 @@ async def end_by_name(client: sdk.AsyncDaytona, id_or_name: str) -> bool:
     """Ends a sandbox; False without such a sandbox. Raises Refused and Unavailable."""
     if _process_exits():
         return _end_while_exiting(client, id_or_name)
-    try:
+    sandbox = None
+    with ToleratedAnswer(is_not_found):
         async with retryable_call(f"sandbox `{id_or_name}` cannot be looked up", deadline_s=LOOK_S):
             sandbox = await client.get(id_or_name)
-    except Exception as error:
-        if is_not_found(error):
-            return False
-        raise
+    if sandbox is None:
+        return False
     await end_sandbox(client, sandbox, deadline_s=DISCARD_S)
     return True
 

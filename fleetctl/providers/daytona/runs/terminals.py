@@ -141,6 +141,6 @@ async def _end_terminal(
     try:
         async with retryable_call("a terminal cannot be ended", deadline_s=CALL_S):
             await sandbox.process.kill_pty_session(name)
-    except Exception as error:
+    except Exception as error:  # the SDK's errors share no class
         if not is_of_the_sdk(error) and not isinstance(error, FleetctlError):
             raise

@@ -21,6 +21,7 @@ from fleetctl.providers.kubernetes.connection.kubernetes_errors import (
 from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME
 from fleetctl.providers.kubernetes.runs import pod_statuses
 from fleetctl.providers.kubernetes.runs.job_informers import JobInformers
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 
 END_S = 120.0  # to end a Job and see that it is over
 SOON_S = 15.0  # for a pod to leave by itself: its guest ends what runs, in its usual grace
@@ -117,7 +118,7 @@ class JobEnds:
             options["preconditions"] = {"uid": uid}
         try:
             await link.delete("jobs", job, options)
-        except Exception as error:
+        except Exception as error:  # an answer, which the SDK raises by many classes
             if is_not_found(error):
                 return
             if is_conflict(error):
@@ -128,11 +129,8 @@ class JobEnds:
 
     async def _hurry(self, link: ClusterLink, pod: str) -> None:
         """A pod that takes its whole grace: the run has had its own."""
-        try:
+        with ToleratedAnswer(is_not_found, is_conflict):
             await link.delete("pods", pod, {"gracePeriodSeconds": NOW_S})
-        except Exception as error:
-            if not is_not_found(error) and not is_conflict(error):
-                raise
 
 
 def _pod_names(
@@ -151,10 +149,7 @@ async def _is_gone(
     name: str,
 ) -> bool:
     """Asked for by name."""
-    try:
+    with ToleratedAnswer(is_not_found):
         await link.get(plural, name)
-    except Exception as error:
-        if is_not_found(error):
-            return True
-        raise
-    return False
+        return False
+    return True

@@ -44,6 +44,7 @@ from fleetctl.providers.kubernetes.runs.job_handles import handle_of, parse_hand
 from fleetctl.providers.kubernetes.runs.job_informers import JobInformers
 from fleetctl.providers.kubernetes.runs.pod_exec_channel import PodExecChannel
 from fleetctl.providers.kubernetes.runs.pod_streams import PodStream
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
@@ -445,13 +446,10 @@ class JobSandboxes:
         object.
         """
         what = f"{plural[:-1]} `{name}` cannot be looked up"
-        try:
+        with ToleratedAnswer(is_not_found):
             async with cluster_call(what, deadline_s=self._settings.call_s):
                 return await link.get(plural, name)
-        except Exception as error:
-            if is_not_found(error):
-                return None
-            raise
+        return None
 
     async def _listed_pod(self, link: ClusterLink, job: str) -> Object | None:
         what = f"the pod of job `{job}` cannot be looked up"
@@ -470,14 +468,9 @@ class JobSandboxes:
         """Returns a run's frames from the log of a pod that is over."""
         self._read.add(handle)
         what = f"the log of pod `{pod}` cannot be read"
-        with suppress(Refused):
-            try:
-                async with cluster_call(what, deadline_s=self._settings.call_s):
-                    text = await link.api.text(link.path("pods", pod, "log"), {"container": MAIN})
-            except Exception as error:
-                if is_not_found(error):
-                    return b""
-                raise
+        with suppress(Refused), ToleratedAnswer(is_not_found):
+            async with cluster_call(what, deadline_s=self._settings.call_s):
+                text = await link.api.text(link.path("pods", pod, "log"), {"container": MAIN})
             return pod_log_frames.frames_of(text, run, at)
         return b""
 

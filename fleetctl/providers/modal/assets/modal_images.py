@@ -126,7 +126,7 @@ class ModalImages:
         base = self._once(client, recipe.key, partial(_build_image, app, recipe, log))
         try:
             return await _add_directories(client, app, await asyncio.shield(base), places)
-        except Exception as error:
+        except Exception as error:  # an answer, which the SDK raises by many classes
             if not is_not_found(error):
                 raise
             self.doubt(client)

@@ -216,7 +216,7 @@ class ModalConnection:
             if isinstance(error, Unavailable) and error.account:
                 self.doubt(client)
             raise
-        except Exception as error:
+        except Exception as error:  # an answer, which the SDK raises by many classes
             if is_not_found(error):
                 return None
             raise

@@ -31,6 +31,7 @@ from fleetctl.providers.modal.connection.modal_errors import (
 from fleetctl.providers.modal.functions import web_functions
 from fleetctl.providers.modal.runs import clusters, modal_machines
 from fleetctl.providers.paths import checked_name, make_private
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.specs.blocks.nodes import rdma_of
 from fleetctl.specs.blocks.template import Template
@@ -253,7 +254,7 @@ class Deployments:
         try:
             async with retryable_call(what, deadline_s=DEPLOY_S):
                 await app.deploy.aio(client=client)
-        except Exception as error:
+        except Exception as error:  # an answer, which the SDK raises by many classes
             if not is_not_found(error):
                 raise
             self._stale(wanted.template)
@@ -264,14 +265,11 @@ class Deployments:
 
         client = await self._connection.client()
         found: Deployed = modal.Function.from_name(app, FUNCTION, client=client)
-        try:
+        with ToleratedAnswer(is_not_found):
             async with retryable_call("the function cannot be looked up", deadline_s=CALL_S):
                 await found.hydrate.aio()
-        except Exception as error:
-            if is_not_found(error):
-                return None
-            raise
-        return found
+            return found
+        return None
 
     async def _keep_no_more_warm(self, app: str) -> None:
         """Lets the app's calls end; afterwards the app costs no money."""
@@ -319,15 +317,12 @@ async def stop_app(
     """Ends a function and its containers. Idempotent. Raises Refused and Unavailable."""
     import modal
 
-    try:
+    with ToleratedAnswer(is_not_found):
         async with retryable_call(
             f"the function's app `{name}` cannot be stopped", deadline_s=deadline_s
         ):
             app = await modal.App.lookup.aio(name, client=client)
             await app.stop.aio(client=client)
-    except Exception as error:
-        if not is_not_found(error):
-            raise
 
 
 def fleet_name(store_id: str) -> str:

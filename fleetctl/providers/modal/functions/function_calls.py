@@ -192,7 +192,7 @@ class FunctionCalls:
         try:
             async with asyncio.timeout(wait_s + CALL_S):
                 polled = await plain_pickle.poll_output.aio(client, call, wait_s)
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             if is_not_found(error):
                 raise SandboxOver(call) from error
             if is_of_the_sdk(error) or isinstance(error, TimeoutError):
@@ -221,7 +221,7 @@ class FunctionCalls:
             return
         except ConnectionError as error:
             raise Unavailable(f"call `{call}` cannot be looked at", retry_after_s=1.0) from error
-        except Exception as error:
+        except Exception as error:  # an answer, which the SDK raises by many classes
             if not is_not_found(error):
                 raise
 

@@ -305,7 +305,7 @@ class FunctionRuns:
                 call: modal.FunctionCall[bytes] = await function.spawn.aio(text)
         except FleetctlError:
             raise
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             if is_not_found(error):
                 self._deployments.forget(app)
             certain_error = classify_error(error, what) if is_of_the_sdk(error) else None

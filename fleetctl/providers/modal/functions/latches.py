@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.providers.modal.connection.modal_connection import ModalConnection
 from fleetctl.providers.modal.connection.modal_errors import is_not_found, retryable_call
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 
 if TYPE_CHECKING:
     import modal
@@ -70,12 +71,9 @@ class Latches:
         table = await self._table(uid, create=False)
         if table is None:
             return
-        try:
+        with ToleratedAnswer(is_not_found):
             async with retryable_call("the messages of a node cannot be removed", deadline_s=ASK_S):
                 await table.pop.aio(f"{run}.said", None)
-        except Exception as error:
-            if not is_not_found(error):
-                raise
 
     async def _value(self, uid: str, key: str) -> bytes | None:
         """Returns a value as its serialized bytes; None without a value."""
@@ -93,7 +91,7 @@ class Latches:
                     client, table.object_id, _serialization.serialize(key)
                 )
                 return value
-        except Exception as error:
+        except Exception as error:  # an answer, which the SDK raises by many classes
             if not is_not_found(error):
                 raise
             self._known.pop(uid, None)
@@ -133,7 +131,7 @@ class Latches:
             try:
                 async with retryable_call(f"the latch `{key}` cannot be set", deadline_s=ASK_S):
                     await table.put.aio(key, value, skip_if_exists=skip_if_exists)
-            except Exception as error:
+            except Exception as error:  # an answer, which the SDK raises by many classes
                 if last or not is_not_found(error):
                     raise
                 self._known.pop(uid, None)  # somebody deleted it since
@@ -148,13 +146,13 @@ class Latches:
         import modal
 
         found = modal.Dict.from_name(self.name(uid), create_if_missing=create, client=client)
-        try:
+        there = False
+        with ToleratedAnswer(is_not_found):
             async with retryable_call("the latches cannot be looked up", deadline_s=ASK_S):
                 await found.hydrate.aio()
-        except Exception as error:
-            if is_not_found(error):
-                return None
-            raise
+            there = True
+        if not there:
+            return None
         while len(self._known) >= KNOWN_MAX:
             self._known.pop(next(iter(self._known)))
         self._known[uid] = found

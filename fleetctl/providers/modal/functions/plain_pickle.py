@@ -73,7 +73,7 @@ def unpickle_plain(data: bytes) -> object:
         return _Unpickler(io.BytesIO(data)).load()
     except NotPlainData:
         raise
-    except Exception as error:
+    except Exception as error:  # bytes of an answer can raise anything in a pickle
         raise NotPlainData(f"an answer cannot be read: {type(error).__name__}") from error
 
 

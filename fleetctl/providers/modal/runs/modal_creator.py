@@ -138,7 +138,7 @@ class ModalCreator:
             return await self._adopt(request, error, what)
         except FleetctlError:
             raise
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             if not is_of_the_sdk(error):
                 raise
             if isinstance(error, sdk.NotFoundError):
@@ -244,7 +244,7 @@ class ModalCreator:
         async with asyncio.timeout(QUEUED_S):
             try:
                 await self._sandboxes.scheduled(handle)
-            except Exception as error:
+            except Exception as error:  # the SDK's errors share no class
                 if not is_of_the_sdk(error) or isinstance(error, TimeoutError):
                     raise
                 certain_error = classify_error(error, what)

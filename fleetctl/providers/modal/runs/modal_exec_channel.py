@@ -37,7 +37,7 @@ class ModalExecChannel:
         try:
             async for piece in self._process.stdout:
                 yield piece
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             if not is_of_the_sdk(error):
                 raise
             raise ConnectionError(error_words(error)) from error

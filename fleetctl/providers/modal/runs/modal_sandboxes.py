@@ -29,6 +29,7 @@ from fleetctl.providers.modal.runs import modal_endings, modal_streams
 from fleetctl.providers.modal.runs.modal_endings import ModalFacts
 from fleetctl.providers.modal.runs.modal_exec_channel import ModalExecChannel
 from fleetctl.providers.modal.runs.modal_streams import ModalStream
+from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.runs.follower import GuestEnded, SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
@@ -90,7 +91,7 @@ class ModalSandboxes:
                 raise GuestEnded(code)
         except GuestEnded:
             raise
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             if is_of_the_sdk(error):
                 raise ConnectionError(
                     f"the stream of {handle} broke: {error_words(error)}"
@@ -170,15 +171,14 @@ class ModalSandboxes:
         import modal
 
         what = f"the sandbox of run `{run}` cannot be looked up"
-        try:
+        sandbox = None
+        with ToleratedAnswer(is_not_found):
             async with retryable_call(what, deadline_s=self._settings.call_s):
                 sandbox = await modal.Sandbox.from_name.aio(
                     self._connection.app_name, sandbox_names.sandbox_name(run), client=client
                 )
-        except Exception as error:
-            if is_not_found(error):
-                return None
-            raise
+        if sandbox is None:
+            return None
         handle = sandbox.object_id
         self._turn_to(client)
         self._live.setdefault(handle, sandbox)
@@ -224,12 +224,9 @@ class ModalSandboxes:
     async def scheduled(self, handle: str) -> None:
         """Waits until a sandbox that was made before has its machine, or is over."""
         sandbox = await self._get(handle)
-        try:
+        with ToleratedAnswer(_says_over):
             if sandbox is not None:
                 await sandbox.exec.aio("true", timeout=int(self._settings.call_s))
-        except Exception as error:
-            if not _says_over(error):
-                raise
 
     async def reload(self, handle: str) -> bool:
         """Reloads the volumes in the sandbox, with the commits of others. False when Modal refuses,
@@ -318,7 +315,7 @@ class ModalSandboxes:
         try:
             async with asyncio.timeout(self._settings.call_s):
                 return line if await modal_streams.hand_run(line, run, work) else None
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             if _says_over(error):
                 return None  # not taken: a line that was cut off begins no work
             if is_of_the_sdk(error):
@@ -358,7 +355,7 @@ class ModalSandboxes:
         try:
             async with asyncio.timeout(self._settings.call_s):
                 yield
-        except Exception as error:
+        except Exception as error:  # the SDK's errors share no class
             if _says_over(error):
                 raise SandboxOver(handle) from error
             if is_of_the_sdk(error):
@@ -372,15 +369,14 @@ class ModalSandboxes:
         if handle not in self._live:
             import modal
 
-            try:
+            sandbox = None
+            with ToleratedAnswer(is_not_found):
                 async with retryable_call(
                     f"sandbox `{handle}` cannot be looked up", deadline_s=self._settings.call_s
                 ):
                     sandbox = await modal.Sandbox.from_id.aio(handle, client=client)
-            except Exception as error:
-                if is_not_found(error):
-                    return None
-                raise
+            if sandbox is None:
+                return None
             self._live.setdefault(handle, sandbox)
         return self._live[handle]
 
@@ -392,15 +388,12 @@ class ModalSandboxes:
 
     async def _asked_tags(self, handle: str, sandbox: modal.Sandbox) -> dict[str, str] | None:
         what = f"the tags of sandbox `{handle}` cannot be read"
-        try:
+        with ToleratedAnswer(is_not_found):
             async with retryable_call(what, deadline_s=self._settings.call_s):
                 carried = await sandbox.get_tags.aio()
-        except Exception as error:
-            if is_not_found(error):
-                return None
-            raise
-        self._keep_tags(handle, carried)
-        return carried
+            self._keep_tags(handle, carried)
+            return carried
+        return None
 
     def _keep_tags(self, handle: str, carried: dict[str, str]) -> None:
         self._tags[handle] = carried

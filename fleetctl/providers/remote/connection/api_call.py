@@ -38,7 +38,7 @@ async def translated_call(
         raise Unavailable(
             f"{what}: {service} does not answer", retry_after_s=RETRY_AFTER_S, hint=hint
         ) from error
-    except Exception as error:
+    except Exception as error:  # `translate` knows the SDK's
         if (translated := translate(error)) is None:
             raise
         raise translated from error

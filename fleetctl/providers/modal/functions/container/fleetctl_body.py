@@ -172,7 +172,7 @@ def _insist_until(
     while True:
         try:
             return act()
-        except Exception as error:
+        except Exception as error:  # of the SDK, of any class
             gone = isinstance(error, modal.exception.NotFoundError)
             if gone or time.monotonic() + wait_s > over_at_s:
                 words = " ".join(str(error).split()) or repr(error)
