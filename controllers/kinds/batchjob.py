@@ -49,7 +49,7 @@ class BatchJobController(KindController):
     def __init__(
         self,
         spec: BatchJobSpec,
-        allocated: Mapping[str, int],  # noqa: ARG002
+        allocated: Mapping[str, int],
         pins: Pins = NO_PINS,
     ) -> None:
         template = with_sweeps_command(spec.template, spec.params_from, pins)
@@ -114,10 +114,10 @@ class BatchJobController(KindController):
             return with_arguments(self.spec.template, unit.params)
         return self.spec.template
 
-    def content(self, index: int) -> Template:  # noqa: ARG002 - one for all tasks
+    def content(self, index: int) -> Template:  # one for all tasks
         return self.spec.template
 
-    def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
+    def wandb(self, name: str, index: int) -> WandbTrial | None:
         return winner_wandb(self.spec.params_from, self.spec.template)
 
     @cached_property

@@ -194,7 +194,7 @@ class SweepController(KindController):
         )
         return self._template.model_copy(update={"command": tuple(argv)})
 
-    def content(self, index: int) -> Template:  # noqa: ARG002 - one command for all trials
+    def content(self, index: int) -> Template:  # one command for all trials
         return self._shared
 
     @property
@@ -233,7 +233,7 @@ class SweepController(KindController):
                 return  # its point is not suggested yet
             yield unit
 
-    def ready(self, history: History, index: int) -> bool:  # noqa: ARG002
+    def ready(self, history: History, index: int) -> bool:
         return self.handed is None or not self.handed.is_stopped(index)
 
     def recall(self, run: Run) -> None:

@@ -242,7 +242,7 @@ class TrainingRunController(KindController):
     def candidates(self) -> tuple[str, ...]:
         return self.spec.providers()
 
-    def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
+    def wandb(self, name: str, index: int) -> WandbTrial | None:
         return winner_wandb(self.spec.params_from, self._stages[index].template)
 
     @property

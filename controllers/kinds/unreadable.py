@@ -34,9 +34,9 @@ class UnreadableController(KindController):
 
     def __init__(
         self,
-        spec: object = None,  # noqa: ARG002
-        allocated: Mapping[str, int] = NONE,  # noqa: ARG002
-        pins: Pins = NO_PINS,  # noqa: ARG002
+        spec: object = None,
+        allocated: Mapping[str, int] = NONE,
+        pins: Pins = NO_PINS,
     ) -> None:
         self.policy = RunPolicy(
             parallelism=0,
@@ -63,8 +63,8 @@ class UnreadableController(KindController):
     def template(self, index: int) -> Template:
         raise AssertionError(f"unit {index} is not wanted and has no template")
 
-    def next(self, history: History) -> Iterator[Unit]:  # noqa: ARG002
+    def next(self, history: History) -> Iterator[Unit]:
         return iter(())
 
-    def verdict(self, history: History) -> ObjectVerdict | None:  # noqa: ARG002
+    def verdict(self, history: History) -> ObjectVerdict | None:
         return None

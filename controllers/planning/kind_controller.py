@@ -153,13 +153,13 @@ class KindController(ABC):
     def template(self, index: int) -> Template:
         """Returns the template of a wanted unit."""
 
-    def template_now(self, history: History, index: int) -> Template:  # noqa: ARG002
+    def template_now(self, history: History, index: int) -> Template:
         """Returns the template of the unit's present attempt; elastic nodes may be fewer than the
         maximum.
         """
         return self.template(index)
 
-    def can_shrink(self, history: History, index: int) -> bool:  # noqa: ARG002
+    def can_shrink(self, history: History, index: int) -> bool:
         """Returns true if an attempt with fewer nodes is possible."""
         return False
 
@@ -184,7 +184,7 @@ class KindController(ABC):
         """Returns the index of a unit whose template represents the others."""
         return 0
 
-    def placement(self, template_hash: str) -> Placement:  # noqa: ARG002
+    def placement(self, template_hash: str) -> Placement:
         """Returns where the units of a template may run."""
         return self.policy.placement
 
@@ -193,7 +193,7 @@ class KindController(ABC):
         """Returns the names of all providers where any unit may run, the best first."""
         return tuple(it.provider for it in self.policy.placement.candidates)
 
-    def summary(self, history: History) -> Status:  # noqa: ARG002
+    def summary(self, history: History) -> Status:
         """Returns the status keys of this kind alone, such as a sweep's best trial.
 
         `cannotSucceed` gives, while units still run, the reason why the whole will fail under this
@@ -210,15 +210,15 @@ class KindController(ABC):
         """Returns true if units can have equal parameters and differ by their index alone."""
         return True
 
-    def equal_before(self, index: int) -> int:  # noqa: ARG002
+    def equal_before(self, index: int) -> int:
         """Counts the units before this one that have the same parameters."""
         return 0
 
-    def ready(self, history: History, index: int) -> bool:  # noqa: ARG002
+    def ready(self, history: History, index: int) -> bool:
         """Returns true if this unit, which had attempts before, may start now."""
         return True
 
-    def score(self, result: str | None, metrics: Mapping[str, float]) -> Score | None:  # noqa: ARG002
+    def score(self, result: str | None, metrics: Mapping[str, float]) -> Score | None:
         """Returns the unit's value, or several, from its result (JSON object) or its last
         report.
         """
@@ -229,13 +229,13 @@ class KindController(ABC):
         """Returns the name of the value that it compares units by; "" where it does not."""
         return ""
 
-    def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
+    def wandb(self, name: str, index: int) -> WandbTrial | None:
         """Returns the settings for a unit's program that calls `wandb.init`; None: it gets no
         settings. name: of the object.
         """
         return None
 
-    def checkpoint(self, history: History, index: int) -> CheckpointOrder | None:  # noqa: ARG002
+    def checkpoint(self, history: History, index: int) -> CheckpointOrder | None:
         """Returns the checkpoint order for the next attempt of a unit; None: it has no
         checkpoints.
         """
@@ -257,7 +257,7 @@ class KindController(ABC):
         their attempts were given, with `keeps_indexes`.
         """
 
-    def asks(self, history: History) -> int | None:  # noqa: ARG002
+    def asks(self, history: History) -> int | None:
         """Returns the unit whose parameters must be computed before it can begin, where that takes
         too long for a pass: the engine runs the `work` in the background, and returns the `answer`.
         """
@@ -272,7 +272,7 @@ class KindController(ABC):
     def answer(self, index: int, params: Params | None) -> None:  # noqa: B027
         """Takes the result of the work."""
 
-    def keep(self, history: History, run: Run) -> KeepRunning | StopNow:  # noqa: ARG002
+    def keep(self, history: History, run: Run) -> KeepRunning | StopNow:
         """Decides if this live run should go on. A kind that ends a run permanently names the
         reason in `limits.final`.
         """

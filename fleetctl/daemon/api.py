@@ -164,12 +164,12 @@ class ControllerApi:
             "loop": type(asyncio.get_running_loop()).__module__.partition(".")[0],
         }
 
-    async def _gc(self, request: Request) -> Reply:  # noqa: ARG002
+    async def _gc(self, request: Request) -> Reply:
         if self._retention is None:
             raise UsageError("this controller keeps nothing on a disk")
         return {"ok": True, "sorts": build_report(await self._retention.round())}
 
-    async def _end(self, request: Request) -> Reply:  # noqa: ARG002
+    async def _end(self, request: Request) -> Reply:
         asyncio.get_running_loop().call_soon(self._shutdown)
         return {"ok": True, "pid": os.getpid(), "live": self._state.live_runs()}
 

@@ -55,7 +55,7 @@ class DaytonaInterpreter(BaseInterpreter):
         *,
         provider: str | None = None,
         runtime: object | None = None,
-        owns_runtime: bool = False,  # noqa: ARG002 - of no runtime
+        owns_runtime: bool = False,  # of no runtime
         timeout: float = 900,
         execute_timeout: float | None = None,
         volume_name: str | None = None,
@@ -79,7 +79,7 @@ class DaytonaInterpreter(BaseInterpreter):
         llm_prices: Mapping[str, Mapping[str, float]] | None = None,
         rlm_timeout: float | None = 3600,
         default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
-        async_execute: bool = True,  # noqa: ARG002 - see the docstring
+        async_execute: bool = True,  # see the docstring
     ) -> None:
         _refuse_arguments(
             runtime, context_paths, delete_session_on_shutdown=delete_session_on_shutdown

@@ -84,7 +84,7 @@ class Interpreter(BaseInterpreter):
         llm_prices: Mapping[str, Mapping[str, float]] | None = None,
         rlm_timeout: float | None = 3600,
         default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
-        async_execute: bool = True,  # noqa: ARG002 - see the docstring
+        async_execute: bool = True,  # see the docstring
     ) -> None:
         values, names, objects = split_secrets(secrets, secret_name)
         options = InterpreterOptions(

@@ -53,7 +53,7 @@ class WrittenFiles:
         found: dict[str, Written] = {}
         with contextlib.suppress(OSError):
             for path in paths:
-                looks = os.stat(path)  # noqa: PTH116 - of every file
+                looks = os.stat(path)  # of every file
                 found[os.path.realpath(path)] = (looks.st_size, looks.st_mtime_ns)
             if found:
                 self._keep(found)

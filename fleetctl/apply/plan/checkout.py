@@ -140,9 +140,9 @@ def _write_trees(
         for blob in blobs:
             if _is_plain(blob.path):
                 wanted.setdefault(blob.digits, []).append((root, blob))
-                directories.add(os.path.dirname(root / blob.path))  # noqa: PTH120 - as text
+                directories.add(os.path.dirname(root / blob.path))  # as text
     for directory in sorted(directories):
-        os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - as text
+        os.makedirs(directory, exist_ok=True)  # as text
     links: list[tuple[Path, GitBlob, bytes]] = []
     with tempfile.TemporaryFile() as stream:
         for digits, content in repository.read_into([*wanted], stream):

@@ -136,8 +136,8 @@ class _RevisionSources(ManifestSources):
 
     def settled(
         self,
-        source: Source | None,  # noqa: ARG002 - both sides are looked at by one rule
-        annotations: Mapping[str, str],  # noqa: ARG002
+        source: Source | None,  # both sides are looked at by one rule
+        annotations: Mapping[str, str],
         looked: SourceState,
     ) -> SourceState:
         return looked

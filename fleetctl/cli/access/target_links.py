@@ -23,7 +23,7 @@ def refuse_links(here: Path, top: Path) -> None:
     path = here
     while path != top:
         # Of a name that is too long for this machine, Path.is_symlink would raise.
-        if os.path.islink(path) and path.is_dir():  # noqa: PTH114
+        if os.path.islink(path) and path.is_dir():
             raise Refused(
                 f"`{escape_line(str(path))}` is a link to `{escape_line(str(path.readlink()))}`, "
                 "and nothing is copied through links",

@@ -52,8 +52,8 @@ def documents_of(
         foreign=foreign,
     )
     given = [it._replace(role=VALUES) for it in read_documents(values, stdin=sys.stdin.buffer)]
-    read = {os.path.abspath(name) for name in values}  # noqa: PTH100 - as text
-    foreign = [it for it in foreign if os.path.abspath(it.path) not in read]  # noqa: PTH100
+    read = {os.path.abspath(name) for name in values}  # as text
+    foreign = [it for it in foreign if os.path.abspath(it.path) not in read]
     if foreign and tell is not None:
         _report_left_out(foreign, found, tell)
     return found + given

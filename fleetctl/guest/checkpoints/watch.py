@@ -154,7 +154,7 @@ class Watch:
         """Drops the checkpoints that are not reported yet: they could not be made durable."""
         self._untold = []
 
-    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:  # noqa: ARG002
+    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:
         """Returns the journal's result line unchanged. The remaining checkpoints are durable."""
         self._tell(journal, self._untold, "")
         return line

@@ -125,7 +125,7 @@ class Execution:
     def _run_code(self, code: str) -> None:
         # Not with this file's own `from __future__`: the code decides about its annotations.
         compiled = compile(code, "<execute>", "exec", dont_inherit=True)
-        exec(compiled, self._namespace)  # noqa: S102 - what a driver is for
+        exec(compiled, self._namespace)  # what a driver is for
 
     def _complaint(self, name: str, error: BaseException) -> str:
         try:

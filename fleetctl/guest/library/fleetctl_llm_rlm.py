@@ -120,12 +120,12 @@ def answers(
     if budget.deepest:
         plain = [[{"role": "user", "content": _join_context(*one)}] for one in asked]
         holds = budget.hold([model.worst(messages) for messages in plain])
-        works = [_bind_arguments(model.ask, *pair) for pair in zip(plain, holds)]  # noqa: B905
+        works = [_bind_arguments(model.ask, *pair) for pair in zip(plain, holds)]
         ends = [hold.end for hold in holds]
         left_s = budget.left_s
     else:
         shares = budget.shares(len(asked), sandbox_each=False)
-        pairs = zip(asked, shares)  # noqa: B905
+        pairs = zip(asked, shares)
         works = [_bind_arguments(_run_query, model, *one, share) for one, share in pairs]
         ends = [share.close for share in shares]
         left_s = shares[0].left_s
@@ -155,7 +155,7 @@ def _run_all(
     pool = futures.ThreadPoolExecutor(min(width, len(works)))
     try:
         begun = [pool.submit(work) for work in works]
-        for future, end in zip(begun, ends):  # noqa: B905
+        for future, end in zip(begun, ends):
             future.add_done_callback(lambda _, end=end: end())  # type: ignore[misc]
         _, late = futures.wait(begun, None if math.isinf(left_s) else left_s)
         if late:

@@ -132,7 +132,7 @@ class JsonLines:
         self._begun_s = 0.0
         self._files: dict[str, GrowingFile] = {}
 
-    def begin(self, problems: Problems) -> None:  # noqa: ARG002 - other formats add some
+    def begin(self, problems: Problems) -> None:
         self._begun_s = time.time()
         for path in find_matches(self._path)[0]:
             self._files[path] = GrowingFile()

@@ -112,7 +112,7 @@ class _Cluster:
         self._asked = asked
         self._address = f"{asked['addresses'][0]}:{asked['port']}"
         self._variables = dict(variables)
-        self._said = os.path.join(variables.get("TMPDIR", "/tmp"), "ray.log")  # noqa: S108
+        self._said = os.path.join(variables.get("TMPDIR", "/tmp"), "ray.log")
         self._ray: Optional[subprocess.Popen[bytes]] = None
 
     def start(self) -> None:

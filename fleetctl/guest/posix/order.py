@@ -99,7 +99,7 @@ def _quote_paths(text: str, state: str) -> str:
 def _inputs(order: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
     """Writes the files of a task, by the shell's own `printf`, which takes any length."""
     yield 'rm -rf "$state/files/inputs"'
-    for it, path in zip(order.get("files") or (), paths):  # noqa: B905 - Python 3.9
+    for it, path in zip(order.get("files") or (), paths):  # Python 3.9
         if "mount" in it:
             continue
         target = _quote_paths(path, "$state")

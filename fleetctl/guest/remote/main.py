@@ -29,13 +29,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn, Optional
 
-DIRECTORY = "/tmp/.fleetctl"  # noqa: S108 - private to the sandbox
+DIRECTORY = "/tmp/.fleetctl"  # private to the sandbox
 USAGE = 64
 
 
 def main(argv: list[str]) -> int:
     """Runs a verb; returns the exit code."""
-    verb, options = argv[1], dict(zip(argv[2::2], argv[3::2]))  # noqa: B905 - Python 3.9 has no strict
+    verb, options = argv[1], dict(zip(argv[2::2], argv[3::2]))  # Python 3.9 has no strict
     place.enter(options.get("--dir", DIRECTORY))
     if verb == "attach":
         from fleetctl.guest.remote.verbs.attach import attach

@@ -49,14 +49,14 @@ class OneFile:
         """Lets the import system make the module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(self._code(module.__name__), module.__dict__)  # noqa: S102 - our own modules
+        exec(self._code(module.__name__), module.__dict__)  # our own modules
 
     def _code(self, name: str) -> CodeType:
         if not self._compiled:
             return compile_part(self._table[name], name)
         import marshal
 
-        code: CodeType = marshal.loads(self._table[name])  # noqa: S302 - our own
+        code: CodeType = marshal.loads(self._table[name])  # our own
         return code
 
 
@@ -81,5 +81,5 @@ def unpacked(text: str) -> dict[str, Any]:
     import marshal
     import zlib
 
-    table: dict[str, Any] = marshal.loads(zlib.decompress(binascii.a2b_base64(text)))  # noqa: S302
+    table: dict[str, Any] = marshal.loads(zlib.decompress(binascii.a2b_base64(text)))
     return table

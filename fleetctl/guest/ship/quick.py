@@ -26,11 +26,11 @@ def code(here: "str") -> "CodeType":
     except OSError:
         data = b""
     if data.startswith(wanted.encode()):
-        table: CodeType = marshal.loads(memoryview(data)[len(wanted) :])  # noqa: S302 - our own
+        table: CodeType = marshal.loads(memoryview(data)[len(wanted) :])  # our own
         return table
     with open(here + WHOLE, encoding="utf-8") as file:
         return compile(file.read(), WHOLE, "exec", dont_inherit=True)
 
 
 if __name__ == "__main__":
-    exec(code(sys.argv[0].rpartition("/")[0] + "/"), {"__name__": "__main__"})  # noqa: S102 - ours
+    exec(code(sys.argv[0].rpartition("/")[0] + "/"), {"__name__": "__main__"})  # ours

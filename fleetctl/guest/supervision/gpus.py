@@ -66,7 +66,7 @@ class Gpus:
         speed = self._speed(journal.step, now_s)
         return journal.note("usage", {"gpus": sample, "steps_per_s": speed})
 
-    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:  # noqa: ARG002
+    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:
         self._leave()
         return line
 
@@ -104,12 +104,10 @@ class Gpus:
     def _is_news(self, sample: Sample, now_s: float) -> bool:
         if now_s - self._told_at_s >= AGAIN_S or len(sample) != len(self._told):
             return True
-        both = zip(sample, self._told)  # noqa: B905 - Python 3.9
+        both = zip(sample, self._told)
         pairs = [(_usage_shares(one), _usage_shares(other)) for one, other in both]
         return any(
-            abs(new - old) >= CHANGE_PERCENT
-            for now, then in pairs
-            for new, old in zip(now, then)  # noqa: B905
+            abs(new - old) >= CHANGE_PERCENT for now, then in pairs for new, old in zip(now, then)
         )
 
     def _speed(self, step: int, now_s: float) -> Optional[float]:

@@ -83,7 +83,7 @@ def become(argv: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     refused: Optional[tuple[str, OSError]] = None
     for program in places:
         try:
-            os.execve(program, list(argv), variables)  # noqa: S606 - no shell is the point
+            os.execve(program, list(argv), variables)  # no shell is the point
         except (FileNotFoundError, NotADirectoryError) as error:
             if refused is None and os.path.lexists(program):
                 refused = (program, error)

@@ -126,7 +126,7 @@ class Sandbox:
                 code = compile_task(code)
             self._hand_out(params)
             heed_term()
-            exec(code, self._namespace)  # noqa: S102 - what a guest is for
+            exec(code, self._namespace)  # what a guest is for
         except Terminated:
             end_by_term()
         except Submitted:

@@ -65,7 +65,7 @@ def read_documents(
             found.append(_read_stream("-", stdin, Path.cwd()))
         elif is_address(path):
             found.append(_fetch_document(path))
-        elif os.path.isdir(path):  # noqa: PTH112 - pathlib's raises for a long name
+        elif os.path.isdir(path):  # pathlib's raises for a long name
             others = foreign if foreign is not None else []
             found.extend(_read_directory(path, recursive, may_be_empty, others))
         else:

@@ -24,7 +24,7 @@ def editable_path(entry: object, directory: str) -> str | None:
     match = _EDITABLE.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if match is None:
         return None
-    return os.path.normpath(os.path.join(directory, os.path.expanduser(match["path"])))  # noqa: PTH111
+    return os.path.normpath(os.path.join(directory, os.path.expanduser(match["path"])))
 
 
 def why_not(

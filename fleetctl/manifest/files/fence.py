@@ -115,7 +115,7 @@ def _root_of(path: str | Path) -> Path | None:
     if root is not None:
         return root
     for directory in Path(path).parents:
-        if os.path.isfile(directory / CHECKOUT_MARK):  # noqa: PTH113 - of names of any length
+        if os.path.isfile(directory / CHECKOUT_MARK):  # of names of any length
             return directory.resolve()
     return None
 

@@ -89,7 +89,7 @@ def _absolute_path(path: Any, directory: str) -> Any:
     """Returns the path from the root; leaves a value that is not a path for the model to refuse."""
     if not isinstance(path, str) or not path or "\0" in path:
         return path
-    own = os.path.expanduser(path)  # noqa: PTH111 - pathlib's raises where there is no such user
+    own = os.path.expanduser(path)  # pathlib's raises where there is no such user
     return os.path.normpath(os.path.join(directory, own))
 
 
@@ -120,7 +120,7 @@ def _suggest_near_file(
 
 def _shown_path(path: str, document: Document) -> str:
     """Returns the path as the user would write it beside the manifest's own."""
-    return os.path.join(os.path.dirname(document.path), path)  # noqa: PTH120 - keeps `./`
+    return os.path.join(os.path.dirname(document.path), path)  # keeps `./`
 
 
 def _include_source(
@@ -149,7 +149,7 @@ def _include_source(
         included.findings.append(Finding(here, here, message, hint))
         return
     included.origin = path
-    if not os.path.isdir(path):  # noqa: PTH112 - pathlib's raises for a long name
+    if not os.path.isdir(path):  # pathlib's raises for a long name
         there = os.path.exists(path)
         message = "it is a file, and must be a directory" if there else "there is no such directory"
         hint = "" if there else _suggest_near_file(path, written)
@@ -158,7 +158,7 @@ def _include_source(
 
 def _as_written(path: str) -> str:
     """Returns a normal form: `./src/` and `src` are one path."""
-    own = os.path.expanduser(path)  # noqa: PTH111 - as in _absolute_path
+    own = os.path.expanduser(path)  # as in _absolute_path
     return os.path.normpath(own)
 
 
@@ -447,7 +447,7 @@ def _include_files_of_tasks(
     elif fence.is_of_kernel(path):
         message = "it holds what is no file of a task"
     else:
-        own = os.path.join(document.dir, os.path.basename(document.path))  # noqa: PTH119
+        own = os.path.join(document.dir, os.path.basename(document.path))
         try:
             found = find_files(
                 path,

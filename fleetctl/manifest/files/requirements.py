@@ -64,7 +64,7 @@ def read_requirements(
     Options that name an index are among them, as `split_options` takes them. Raises
     RequirementsError, also for other options.
     """
-    own = os.path.join(directory, os.path.expanduser(path))  # noqa: PTH111 - no user may be there
+    own = os.path.join(directory, os.path.expanduser(path))  # no user may be there
     absolute = os.path.normpath(own)
     if deep > NESTED_MAX:
         raise RequirementsError("requirements files name each other in a circle", file=path)
@@ -88,7 +88,7 @@ def read_requirements(
         if number > LINES_MAX:
             raise RequirementsError(f"it has more than {LINES_MAX:,} lines", file=path)
         if inner := named_file(line):
-            below = os.path.dirname(absolute)  # noqa: PTH120 - a text in, a text out
+            below = os.path.dirname(absolute)  # a text in, a text out
             found += read_requirements(inner, below, read, within=within, deep=deep + 1)
         elif local := _DIRECTORY.fullmatch(line):
             raise RequirementsError(
@@ -133,7 +133,7 @@ def whole_path(entry: object, directory: str) -> object:
     match = _BESIDE.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if match is None or (match["path"].startswith("/") and not match["editable"]):
         return entry
-    path = os.path.normpath(os.path.join(directory, os.path.expanduser(match["path"])))  # noqa: PTH111
+    path = os.path.normpath(os.path.join(directory, os.path.expanduser(match["path"])))
     return path + (match["extras"] or "")
 
 

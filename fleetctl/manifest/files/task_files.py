@@ -88,7 +88,7 @@ def find_files(
     of its own tasks. names: whether tasks see the names. Raises FilesError, and OSError for a file
     that cannot be read.
     """
-    if not os.path.isdir(base):  # noqa: PTH112 - pathlib's raises for a long name
+    if not os.path.isdir(base):  # pathlib's raises for a long name
         raise FilesError(f"there is no directory `{shorten_text(written)}`")
     walk = _Walk()
     matches = sorted(set(_list_matches(base, parts, walk)))
@@ -235,7 +235,7 @@ def _show_path(relative: str) -> str:
 
 def real_path(directory: str, base: str) -> str:
     """Returns the base from the root; `~` is the home of its user."""
-    return os.path.normpath(Path(directory, os.path.expanduser(base)))  # noqa: PTH111
+    return os.path.normpath(Path(directory, os.path.expanduser(base)))
 
 
 _VOLUME = "keep the files on a volume, and their paths in a file of `fromFile`"

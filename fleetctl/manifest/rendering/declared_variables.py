@@ -109,7 +109,7 @@ class VariableScopes:
 
 def _parent_directories(directory: str) -> Iterator[str]:
     yield directory
-    while (above := os.path.dirname(directory)) != directory:  # noqa: PTH120 - as text, and often
+    while (above := os.path.dirname(directory)) != directory:  # as text, and often
         directory = above
         yield directory
 

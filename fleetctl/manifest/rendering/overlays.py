@@ -128,7 +128,7 @@ def list_bases(overlay: Overlay, document: Document) -> list[str]:
 def base_documents(laid: LoadedOverlay, found: list[Finding]) -> Iterator[Document]:
     """Yields the texts of its base, under the names that a user beside the overlay gives them."""
     document = laid.written.document
-    beside = os.path.dirname(document.path)  # noqa: PTH120 - keeps what was written
+    beside = os.path.dirname(document.path)  # keeps what was written
     for number, (base, whole) in enumerate(
         zip(laid.overlay.base, list_bases(laid.overlay, document), strict=True)
     ):
@@ -149,7 +149,7 @@ def base_documents(laid: LoadedOverlay, found: list[Finding]) -> Iterator[Docume
 
 def file_of(document: Document) -> str:
     """Its path, absolute."""
-    return os.path.join(document.dir, os.path.basename(document.path))  # noqa: PTH119
+    return os.path.join(document.dir, os.path.basename(document.path))
 
 
 def covers_document(bases_: Iterable[str], document: Document) -> bool:

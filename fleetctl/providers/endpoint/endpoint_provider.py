@@ -106,7 +106,7 @@ class EndpointProvider:
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
         return [one for one in map(self._seen, runs) if one is not None]
 
-    async def stop(self, ref: RunRef, *, grace_s: float) -> None:  # noqa: ARG002
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         """Stops the call. The engine has given its start up by now: the gateway sends no further
         request.
         """
@@ -151,10 +151,10 @@ class EndpointProvider:
             doomed = jobs_dir(self._home, NAME) / uid
             await asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True)
 
-    def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:
         return ""
 
-    def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
+    def usd_per_s(self, template: Template) -> float | None:
         return 0.0  # there is no sandbox; the gateway counts the cost of the calls
 
     def lacks(self, template: Template) -> str:

@@ -242,12 +242,12 @@ class LocalProvider:
             # a waiting caller got the error; without a caller, the removal is repeated
             removal.exception()
 
-    def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:
         return local_source.snapshot_revision(
             self._layout.supervisor(supervisor_name(uid, template_hash))
         )
 
-    def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
+    def usd_per_s(self, template: Template) -> float | None:
         return 0.0  # a machine of one's own sends no bill
 
     async def foresee(self, template: Template, account: Account) -> Foreseen | None:

@@ -55,12 +55,12 @@ class SshTarget:
     @property
     def options(self) -> list[str]:
         """The options that say where it is."""
-        words = ["-F", os.path.expanduser(self.config)] if self.config else []  # noqa: PTH111
+        words = ["-F", os.path.expanduser(self.config)] if self.config else []
         words += ["-p", str(self.port)] if self.port else []
         words += ["-l", self.user] if self.user else []
         words += ["-J", self.jump] if self.jump else []
         if self.identity_file:
-            words += ["-i", os.path.expanduser(self.identity_file)]  # noqa: PTH111
+            words += ["-i", os.path.expanduser(self.identity_file)]
             words += ["-o", "IdentitiesOnly=yes"]
         return words
 

@@ -155,7 +155,7 @@ class RemoteProvider(ABC):
     ) -> AsyncIterator[LogChunk]:
         return self._runs.logs(ref, offset=offset, follow=follow)
 
-    def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:
         # All runs of an object get the same copy, whatever the rest of their template.
         return revision_in(template, self._job(uid))
 

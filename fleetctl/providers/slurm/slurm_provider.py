@@ -123,7 +123,7 @@ class SlurmProvider(RemoteProvider):
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         await self._remove_files(uid, keep_logs=keep_logs)
 
-    def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
+    def usd_per_s(self, template: Template) -> float | None:
         return 0.0  # a cluster of one's own sends no bill
 
     async def foresee(self, template: Template, account: Account) -> Foreseen | None:

@@ -142,14 +142,14 @@ class FollowedLink:
     def is_symlink(self) -> bool:
         return False
 
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002 - as DirEntry
-        return os.path.isdir(self.path)  # noqa: PTH112 - of every link
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # as DirEntry
+        return os.path.isdir(self.path)  # of every link
 
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002 - as DirEntry
-        return os.path.isfile(self.path)  # noqa: PTH113 - of every link
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # as DirEntry
+        return os.path.isfile(self.path)  # of every link
 
-    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002 - as DirEntry
-        return os.stat(self.path)  # noqa: PTH116 - of every link
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # as DirEntry
+        return os.stat(self.path)  # of every link
 
 
 Entry = os.DirEntry[str] | FollowedLink
@@ -209,7 +209,7 @@ def _enter_link(
     link, whose copy would hold itself.
     """
     real = entry.leads_to
-    here = os.path.realpath(os.path.dirname(entry.path))  # noqa: PTH120 - a text in, a text out
+    here = os.path.realpath(os.path.dirname(entry.path))  # a text in, a text out
     if any(_is_within(it, real) for it in (here, os.path.realpath(origin), *below.followed)):
         raise Refused(
             f"the link `{relative}` of the source `{origin}` leads to a directory that holds it",

@@ -68,7 +68,7 @@ def _watch_directories(directories: Sequence[str]) -> Iterator[object]:
 def _stat_mark(name: str) -> tuple[int, int] | None:
     """Returns a mark that changes with every save; None for a missing file."""
     try:
-        found = os.stat(name)  # noqa: PTH116 - a few times a second
+        found = os.stat(name)  # a few times a second
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino

@@ -80,7 +80,7 @@ def _become_an_interpreter(variables: dict[str, str]) -> None:
     site.main()
     # New ones: those of the interpreter's start recorded what its descriptors were then.
     streams = (open(0, encoding="utf-8", closefd=False), _open_writer(1), _open_writer(2))
-    for name, stream in zip(("stdin", "stdout", "stderr"), streams):  # noqa: B905 - Python 3.9
+    for name, stream in zip(("stdin", "stdout", "stderr"), streams):
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.argv = ["<task>"]

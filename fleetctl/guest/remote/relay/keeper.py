@@ -106,7 +106,7 @@ def _become_listener(*sockets: _socket.socket) -> NoReturn:
         for number in (_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGINT):
             _signal.signal(number, _signal.SIG_DFL)
         kept = sorted(one.fileno() for one in sockets)
-        for low, high in zip([2, *kept], [*kept, DESCRIPTORS_MAX]):  # noqa: B905 - Python 3.9
+        for low, high in zip([2, *kept], [*kept, DESCRIPTORS_MAX]):  # Python 3.9
             os.closerange(low + 1, high)
         gc.enable()
         from fleetctl.guest.remote.relay.process import serve

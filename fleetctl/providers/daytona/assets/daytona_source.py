@@ -28,7 +28,7 @@ from fleetctl.specs.blocks.template import GitSource, Source
 log = logging.getLogger("fleetctl.providers")
 
 WORKSPACE = "workspace"
-ARCHIVE = "/tmp/fleetctl-source.tar.gz"  # noqa: S108 - in the sandbox, which has no other user
+ARCHIVE = "/tmp/fleetctl-source.tar.gz"  # in the sandbox, which has no other user
 CLONE_S = 900.0
 UPLOAD_S = 1800.0
 CALL_S = 30.0

@@ -28,7 +28,7 @@ from fleetctl.providers.paths import jobs_dir, make_private
 from fleetctl.providers.sources.pinning import current_commit
 from fleetctl.specs.blocks.template import Source, Template, VolumeMount
 
-DRIVER = "/tmp/fleetctl-driver.py"  # noqa: S108 - in the sandbox, which has no other user
+DRIVER = "/tmp/fleetctl-driver.py"  # in the sandbox, which has no other user
 EMPTY_WORKSPACE = "daytona-workspace"  # as the first programs of this sort had it
 LABEL = "fleetctl-interpreter"
 PARENT_LABEL = "fleetctl-parent"

@@ -26,7 +26,7 @@ from fleetctl.providers.remote.sandboxes.sandbox_names import sandbox_name
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
 from fleetctl.specs.blocks.template import Template
 
-STATE_DIR = "/tmp/.fleetctl"  # noqa: S108 - in the sandbox, which has no other user
+STATE_DIR = "/tmp/.fleetctl"  # in the sandbox, which has no other user
 # Where the guest is: in images that we build, or uploaded where anybody may write.
 IN_IMAGE = "/.fleetctl"
 UPLOADED = STATE_DIR

@@ -21,7 +21,7 @@ from fleetctl.providers.sources import clone_command, git
 from fleetctl.providers.sources.archive import archive_of, name_in_sandbox
 from fleetctl.specs.blocks.template import Source
 
-WORKSPACE = "/tmp/workspace"  # noqa: S108 - in the pod, which has no other user
+WORKSPACE = "/tmp/workspace"  # in the pod, which has no other user
 ARCHIVE = f"{STATE_DIR}.source.tar.gz"
 UPLOAD_S = 1800.0
 READ_BYTES = 512 * 1024

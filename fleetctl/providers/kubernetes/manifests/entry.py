@@ -16,7 +16,7 @@ from fleetctl.providers.kubernetes.manifests.labels import MANAGED
 from fleetctl.providers.pip_index import ANY_USERNAME, LOGIN_NAME, PASSWORD, USERNAME
 
 HERE = "/.fleetctl"  # where the ConfigMap is shown
-STATE_DIR = "/tmp/.fleetctl"  # noqa: S108 - in the pod, which has no other user
+STATE_DIR = "/tmp/.fleetctl"  # in the pod, which has no other user
 CACHE = "/.fleetctl-packages"
 SITE = "FLEETCTL_SITE"  # names the directory of installed packages, where there are any
 UNBEGUN_WORD = "unbegun"

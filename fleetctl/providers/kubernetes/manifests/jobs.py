@@ -200,7 +200,7 @@ def _volume_mounts(made: JobSpec) -> list[Object]:
     if made.image.install:
         mounts.append({**_CACHE, "readOnly": True})
     if gang_manifests.shares_memory(template):
-        mounts.append({"name": "fleetctl-shm", "mountPath": "/dev/shm"})  # noqa: S108
+        mounts.append({"name": "fleetctl-shm", "mountPath": "/dev/shm"})
     mounts += [
         {
             "name": f"volume-{number}",

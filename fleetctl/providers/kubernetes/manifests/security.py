@@ -14,7 +14,7 @@ from fleetctl.specs.blocks.template import Template
 
 USER = 65532  # called `nonroot` by images without a root
 WORK = "/work"  # where the work begins, and its home
-_TEMPORARY = "/tmp/"  # noqa: S108 - in the pod, where anybody may write
+_TEMPORARY = "/tmp/"  # in the pod, where anybody may write
 # Volumes belong to one group, so that the next image may change the files of the one before.
 _SHARED: Object = {
     "seccompProfile": {"type": "RuntimeDefault"},

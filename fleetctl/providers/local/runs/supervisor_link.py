@@ -124,7 +124,7 @@ class SupervisorLink(asyncio.Protocol):
         for line in lines:
             self._take(json.loads(line))
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio calls it
+    def connection_lost(self, exc: Exception | None) -> None:  # asyncio calls it
         waiting: list[asyncio.Future[Any]] = [self._greeted]
         waiting += [*self._answers.values(), *self._listings]
         self._answers.clear()

@@ -140,7 +140,7 @@ class SessionGuard:
                 syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.chdir(self._config["work_dir"])
         command = self._config["command"]
-        os.execve(command[0], command, self._config["env"])  # noqa: S606 - no shell is the point
+        os.execve(command[0], command, self._config["env"])  # no shell is the point
 
 
 def _build_tier(config: dict[str, Any]) -> str:

@@ -380,7 +380,7 @@ def end(agent: Agent, request: Request, _: bytes) -> int:
 def _run_guest_verb(agent: Agent, python: str, words: List[str]) -> int:
     """Does a verb of the guest in this process, or becomes the Python of an image for it."""
     if python:
-        os.execv(python, [python, "-I", "-S", agent.guest, *words])  # noqa: S606
+        os.execv(python, [python, "-I", "-S", agent.guest, *words])
     from fleetctl.guest.remote.main import main
 
     return main(["guest", *words])

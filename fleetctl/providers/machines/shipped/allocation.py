@@ -119,7 +119,7 @@ class Allocation:
                 os.environ.clear()
                 os.environ.update(environment)
             if python:
-                os.execv(python, [python, "-I", "-S", self._guest, *words])  # noqa: S606
+                os.execv(python, [python, "-I", "-S", self._guest, *words])
             from fleetctl.guest.remote.main import main
 
             main(["guest", *words])

@@ -69,7 +69,7 @@ class FunctionCalls:
         self,
         handle: str,
         run: str,
-        work: RunWork | None,  # noqa: ARG002 - the call has its order since it was spawned
+        work: RunWork | None,  # the call has its order since it was spawned
         at: StreamOffsets,
     ) -> AsyncGenerator[bytes, None]:
         """Yields the call's frames up to now, and at last the frames that it returned."""

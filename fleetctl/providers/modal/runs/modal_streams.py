@@ -20,7 +20,7 @@ from fleetctl.specs.blocks.template import Template
 if TYPE_CHECKING:
     import modal
 
-STATE_DIR = "/tmp/.fleetctl"  # noqa: S108 - in the sandbox, which has no other user
+STATE_DIR = "/tmp/.fleetctl"  # in the sandbox, which has no other user
 BEGIN_S = 180  # an inert sandbox whose work does not begin ends by itself
 ORDER_ARGUMENT_MAX = 32 * 1024  # Modal takes 64 KiB of arguments in all
 HANDED_MAX = 1024 * 1024  # for one order on stdin; the SDK buffers twice as much

@@ -127,7 +127,7 @@ def _ray_order(request: RunRequest) -> dict[str, object] | None:
         "gpus": gpu.count if gpu is not None else 0,
         "cpus": math.ceil(cpu) if cpu else None,
         "memory": asked.object_store_memory,
-        "temp": "/tmp/ray",  # noqa: S108 - Ray wants at most 45 bytes
+        "temp": "/tmp/ray",  # Ray wants at most 45 bytes
     }
 
 

@@ -104,7 +104,7 @@ class LocalGang(Generic[M]):
             "dashboard_port": dashboard if asked["dashboard"] else None,
             "cpus": asked["cpus"],
             "memory": asked["memory"],
-            "temp": f"/tmp/ray-{head}",  # noqa: S108 - Ray wants at most 45 bytes
+            "temp": f"/tmp/ray-{head}",  # Ray wants at most 45 bytes
         }
 
     @property
@@ -172,7 +172,7 @@ class LocalGang(Generic[M]):
                 "address": address,
                 **({"reason": end["reason"], "exit": end["exit"]} if end is not None else {}),
             }
-            for address, end in zip(self.addresses, self.ends)  # noqa: B905 - Python 3.9
+            for address, end in zip(self.addresses, self.ends)  # Python 3.9
         ]
 
 

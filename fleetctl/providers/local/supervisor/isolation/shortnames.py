@@ -12,7 +12,7 @@ import stat
 
 from fleetctl.guest.journal.digest import sha256
 
-TOP = "/tmp"  # noqa: S108 - in namespaces the runs' own; else what is made there is checked
+TOP = "/tmp"  # in namespaces the runs' own; else what is made there is checked
 DIGITS = 10
 
 

@@ -72,7 +72,7 @@ def drop_privileges(places: list[int]) -> None:
 
 def open_places(config: dict[str, Any]) -> list[int]:
     """Opens the directories that runs may write to, in the new tree."""
-    paths = [config["work_dir"], "/tmp", "/dev", "/proc"]  # noqa: S108 - the runs' own
+    paths = [config["work_dir"], "/tmp", "/dev", "/proc"]  # the runs' own
     paths += [volume["mount_path"] for volume in config["volumes"] if not volume["read_only"]]
     return [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in paths]
 
@@ -185,9 +185,9 @@ def _build_tree(config: dict[str, Any], directory: str) -> None:
     os.makedirs(top, exist_ok=True)
     tree = MountTree(top)
     tree.proc()
-    tree.tmpfs("/tmp", "1777")  # noqa: S108 - the runs' own
-    if os.path.isdir(top + "/dev/shm"):  # noqa: S108
-        tree.tmpfs("/dev/shm", "1777")  # noqa: S108
+    tree.tmpfs("/tmp", "1777")  # the runs' own
+    if os.path.isdir(top + "/dev/shm"):
+        tree.tmpfs("/dev/shm", "1777")
     tree.tmpfs(config["home"], "0700")
     for path in config["expose"]:
         tree.bind(path, path, read_only=True)

@@ -130,7 +130,7 @@ def _ask_quietly(verb: Callable[..., Any], *words: Any) -> Any:
     """The run goes on whatever becomes of this."""
     try:
         return verb(*words)
-    except Exception as error:  # noqa: BLE001 - of the SDK, of any sort
+    except Exception as error:  # of the SDK, of any sort
         print(f"fleetctl: {error!r}", file=sys.stderr)
         return None
 

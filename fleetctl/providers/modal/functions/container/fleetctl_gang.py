@@ -385,7 +385,7 @@ class ContainerGang:
                 "address": address,
                 **({"reason": end["reason"], "exit": end["exit"]} if end is not None else {}),
             }
-            for address, end in zip(self.addresses, self._ends)  # noqa: B905 - Python 3.9
+            for address, end in zip(self.addresses, self._ends)  # Python 3.9
         ]
 
 
@@ -412,7 +412,7 @@ def load_guest() -> None:
     """Makes the guest's modules importable here."""
     with open(GUEST, encoding="utf-8") as file:
         guest: dict[str, Any] = {"__name__": "guest"}
-        exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # noqa: S102 - our own
+        exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # our own
     sys.meta_path.insert(0, guest["OneFile"]())
 
 

@@ -25,7 +25,7 @@ def serve_forks(handle: int) -> None:
     """Forks for every request until no process can send another. handle: the requests' socket."""
     with open(GUEST, encoding="utf-8") as file:
         guest: dict[str, Any] = {"__name__": "guest"}
-        exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # noqa: S102 - our own
+        exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # our own
     sys.meta_path.insert(0, guest["OneFile"]())
     from fleetctl.guest.remote import main, supervise
     from fleetctl.guest.remote.process import worker

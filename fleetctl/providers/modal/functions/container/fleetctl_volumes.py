@@ -62,7 +62,7 @@ class ContainerVolumes:
     def _keep_quietly(self) -> None:
         try:
             self.keep()
-        except Exception as error:  # noqa: BLE001 - the run goes on whatever becomes of this
+        except Exception as error:  # the run goes on whatever becomes of this
             print(f"fleetctl: {error!r}", flush=True)
 
 
