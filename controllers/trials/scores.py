@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from fleetctl.controllers.history.metrics.front import Values
 
@@ -20,7 +21,7 @@ def score_of(
     value = None if result is None else _lookup_field(json.loads(result), name)
     if not _is_finite(value):
         value = metrics.get(name)
-    return float(value) if _is_finite(value) else None  # type: ignore[arg-type]
+    return float(value) if _is_finite(value) else None
 
 
 def scores_of(
@@ -57,5 +58,5 @@ def _lookup_field(result: object, name: str) -> object:
     return value
 
 
-def _is_finite(value: object) -> bool:
+def _is_finite(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -41,7 +41,7 @@ class ServerMetrics:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # series that nothing reads
+        disable_created_metrics()  # series that nothing reads
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._http = Histogram(

@@ -233,16 +233,17 @@ def choose_columns(kind: Kind | None, *, wide: bool) -> tuple[TableColumn, ...]:
 
 def build_label_columns(keys: Sequence[str], *, everything: bool) -> tuple[TableColumn, ...]:
     """Returns a column for each label, as kubectl titles it, and one for all labels together."""
-    asked = tuple(
-        TableColumn(
-            escape_line(key.rpartition("/")[2].upper()),
-            lambda seen, _, key=key: escape_line(seen.resource.labels.get(key, "")) or NONE,  # type: ignore[misc]
-        )
-        for key in keys
-    )
+    asked = tuple(map(_make_label_column, keys))
     if everything:
         return (*asked, TableColumn("LABELS", _format_labels))
     return asked
+
+
+def _make_label_column(key: str) -> TableColumn:
+    return TableColumn(
+        escape_line(key.rpartition("/")[2].upper()),
+        lambda seen, _: escape_line(seen.resource.labels.get(key, "")) or NONE,
+    )
 
 
 def drop_empty_columns(

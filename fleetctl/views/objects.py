@@ -96,8 +96,9 @@ class View(NamedTuple):
     def time_s(self, key: Time) -> float | None:
         """Returns a time of a status, where it is one that a clock can show."""
         value = self.status.get(key)
-        known = isinstance(value, (int, float)) and 0 <= value < YEAR_10000_S
-        return value if known else None  # type: ignore[return-value]
+        if isinstance(value, (int, float)) and 0 <= value < YEAR_10000_S:
+            return value
+        return None
 
     def worked_s(self, now_s: float) -> float | None:
         """Returns the seconds in which at least one attempt ran; None where none ever did, or it

@@ -42,7 +42,8 @@ def _check_port(value: Any) -> int | str:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not (value == AUTO or (whole and 1 <= value <= PORT_MAX)):
         raise ValueError("it must be a number from 1 to 65535, without quotes, or `auto`")
-    return value  # type: ignore[no-any-return]
+    port: int | str = value
+    return port
 
 
 Port = Annotated[

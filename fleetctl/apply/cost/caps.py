@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fleetctl.apply.cost.estimate import Cost
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money.budget import format_usd, matches_labels
+from fleetctl.specs.kinds.budget import BudgetSpec
 from fleetctl.specs.kinds.registry import parse_spec
 
 OWN = "its budget"
@@ -97,10 +98,11 @@ def _shared_caps(
             spec = parse_spec("Budget", budget.spec)
         except ValueError:
             continue  # the controller cannot read it either, and reports that in its status
-        if matches_labels(spec.selector, desired.labels):  # type: ignore[attr-defined]
+        assert isinstance(spec, BudgetSpec)
+        if matches_labels(spec.selector, desired.labels):
             used = json.loads(budget.status or "{}")
             used_usd = float(used.get("used") or 0.0) + float(used.get("reserved") or 0.0)
-            most, then = spec.max_cost, spec.on_exceeded  # type: ignore[attr-defined]
+            most, then = spec.max_cost, spec.on_exceeded
             yield BudgetCap(
                 budget.key,
                 most,

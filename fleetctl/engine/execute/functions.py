@@ -39,7 +39,8 @@ def resolve_template(
             return template, None
         return template, FunctionRequest("", 0, None, SCALEDOWN_S)
     resource = _find_function(state, template.function, namespace)
-    spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
+    spec = parse_spec("Function", resource.spec)
+    assert isinstance(spec, FunctionSpec)
     if spec.port is not None:
         raise Unavailable(
             f"{resource.key} has a `port`: it serves requests, and runs no task",

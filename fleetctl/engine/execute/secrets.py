@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.manifest.files import fence
@@ -17,11 +17,9 @@ from fleetctl.manifest.files.patience import read_briefly
 from fleetctl.providers.pip_index import login_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import parse_spec
+from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import Store
-
-if TYPE_CHECKING:
-    from fleetctl.specs.kinds.secret import SecretSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +167,8 @@ class SecretValues:
                     reason=REASON_MISSING,
                     hint=f"apply a manifest of kind Secret with the name `{name}`",
                 )
-            spec: SecretSpec = parse_spec("Secret", resource.spec)  # type: ignore[assignment]
+            spec = parse_spec("Secret", resource.spec)
+            assert isinstance(spec, SecretSpec)
             values.update(self._from_env(name, spec, namespace))
             for variable, path in spec.from_file.items():
                 values[variable] = _read_file(name, path)

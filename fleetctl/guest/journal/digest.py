@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 try:
-    from _sha2 import sha256 as _sha256  # type: ignore[import-not-found]  # Python 3.12 and later
+    from _sha2 import sha256 as _sha256  # Python 3.12 and later
 except ImportError:
     try:
-        from _sha256 import sha256 as _sha256  # type: ignore[import-not-found]
+        from _sha256 import sha256 as _sha256
     except ImportError:  # an interpreter built without its own; then OpenSSL it is
         from hashlib import sha256 as _sha256
 

@@ -19,7 +19,7 @@ Threads may call at any time, and processes that were forked.
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from fleetctl_llm_line import (  # type: ignore[import-not-found]
+from fleetctl_llm_line import (
     CallRefused,
     Instead,
     Line,
@@ -214,7 +214,7 @@ def rlm_query_batched(
     `concurrency` (1 to 4) queries run at once. The limits cover these and all below. Raises
     as rlm_query; when some failed, after all have ended.
     """
-    import fleetctl_llm_rlm as rlm  # type: ignore[import-not-found]
+    import fleetctl_llm_rlm as rlm
 
     if isinstance(prompts, str):
         raise ValueError("prompts is a text; it must be a list of texts")

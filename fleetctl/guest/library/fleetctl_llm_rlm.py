@@ -11,13 +11,13 @@ import threading
 from concurrent import futures
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from fleetctl_llm_budget import TIMEOUT, Ask, RecursionBudget  # type: ignore[import-not-found]
-from fleetctl_llm_costs import (  # type: ignore[import-not-found]
+from fleetctl_llm_budget import TIMEOUT, Ask, RecursionBudget
+from fleetctl_llm_costs import (
     tokens_of,
     usd_of,
     worst_tokens,
 )
-from fleetctl_llm_line import TOKENS, USD, shortened  # type: ignore[import-not-found]
+from fleetctl_llm_line import TOKENS, USD, shortened
 
 MAX_DEPTH = 2
 AT_ONCE_MAX = 4  # queries in a batch; each is a process that computes

@@ -7,7 +7,7 @@ must be the main thread, where supervisors work.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

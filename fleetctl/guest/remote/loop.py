@@ -5,7 +5,7 @@ Single-threaded; its callbacks may not wait.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal
 import os
 import select
 import time

@@ -6,7 +6,7 @@ as files and notifies followers when to look.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal
 import os
 import time
 

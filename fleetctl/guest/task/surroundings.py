@@ -7,7 +7,7 @@ that its handlers and timers do not act while the process waits, and `restore` b
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal
 import _warnings
 import os
 import sys

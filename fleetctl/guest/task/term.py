@@ -6,7 +6,7 @@ own handler has priority.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal
 import os
 import sys
 

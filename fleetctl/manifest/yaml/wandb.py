@@ -26,7 +26,7 @@ _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+")
 
 def resolve_wandb_scalar(text: str) -> Scalar:
     """The value of a plain scalar. Raises ValueError for a number that cannot be kept exactly."""
-    found = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    found = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
     tag = str(found).removeprefix(_PREFIX)
     if tag == "str" and _EXPONENT.fullmatch(text):
         return _check_range(float(text.replace("_", "")))

@@ -11,7 +11,7 @@ from typing import Any
 from fleetctl.common.text import format_timestamp, shorten_text
 from fleetctl.operator.crds.columns import CELLS, build_cells
 from fleetctl.operator.mirror.health import health_of
-from fleetctl.views.objects import View, build_document
+from fleetctl.views.objects import View, as_mapping, build_document
 from fleetctl.views.sections.assets import WHY_CHARS_MAX
 
 ACCEPTED = "Accepted"
@@ -58,7 +58,7 @@ def status_for(
     """
     status: Status = {}
     if seen is not None:
-        status = dict(build_document(seen, now_s, parts=("status",))["status"])  # type: ignore[call-overload]
+        status = dict(as_mapping(build_document(seen, now_s, parts=("status",))["status"]))
         status[CELLS] = build_cells(seen, now_s)
         status.pop("durationSeconds", None)  # it would differ at every look
     if refusal is not None:

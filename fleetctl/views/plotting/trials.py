@@ -58,8 +58,9 @@ def build_trial(
     params: Mapping[str, object],
     score: object,
 ) -> PlottedTrial:
-    finite = isinstance(score, (int, float)) and math.isfinite(score)
-    value = float(score) if finite else None  # type: ignore[arg-type]
+    value = None
+    if isinstance(score, (int, float)) and math.isfinite(score):
+        value = float(score)
     return PlottedTrial(index, ended_at_s, dict(_flatten_params(params, "")), value)
 
 

@@ -135,8 +135,9 @@ def per_hour(seen: View) -> str:
     """Returns `$63.20`; `unknown`; empty without warm containers that cost."""
     warm = as_mapping(seen.status.get("warm"))
     rate = warm.get("usdPerSecond")
-    known = isinstance(rate, (int, float))
-    return "" if not warm else format_money(rate * HOUR_S) if known else "unknown"  # type: ignore[operator]
+    if not warm:
+        return ""
+    return format_money(rate * HOUR_S) if isinstance(rate, (int, float)) else "unknown"
 
 
 def endpoint_servers(seen: View) -> Sequence[Mapping[str, object]]:

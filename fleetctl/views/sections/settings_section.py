@@ -90,7 +90,7 @@ def _format_amount(key: str, value: object) -> str:
 def _describe_kept(seen: View) -> Iterator[tuple[str, str]]:
     found = seen.status.get("retained")
     rows = [as_mapping(it) for it in found] if isinstance(found, list) else []
-    total = sum(it["bytes"] for it in rows if isinstance(it.get("bytes"), int))  # type: ignore[misc]
+    total = sum(size for it in rows if isinstance(size := it.get("bytes"), int))
     if rows:
         yield (
             "Kept",

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.common.errors import Conflict, NotFound, UsageError
 from fleetctl.manifest.files.documents import SET, Document, is_address, read_documents
@@ -84,7 +84,7 @@ def load_plan(path: str) -> SavedPlan:
     return SavedPlan(documents, order)
 
 
-def _read_plan(path: str) -> dict[str, dict]:  # type: ignore[type-arg]
+def _read_plan(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as stream:
             kept = json.loads(stream.read(BYTES_MAX))

@@ -125,7 +125,7 @@ class Queues(EnginePart):
             turns = line is not None and line.rules.weights is not None
             share = line.share(space) if line is not None else 0.0
             served_s = line.served.get(space, 0.0) if line is not None and turns else 0.0
-            known: Mapping[str, Any] = (track.status.get("queued") if track else None) or {}  # type: ignore[assignment]
+            known = _read_queued(track)
             came_s = known.get("since", resource.created_at_s)
             rank = (-rank_of(spec.get("priority", 0)), came_s, len(queued))
             queued.append((share, served_s, rank, uid))
@@ -359,7 +359,7 @@ def _build_waiter(work: ResourceWork, now_s: float) -> QueuedObject | None:
     if not isinstance(spec, WorkSpec) or spec.queue is None:
         return None
     resource = track.resource
-    known: Mapping[str, Any] = track.status.get("queued") or {}  # type: ignore[assignment]
+    known = _read_queued(track)
     same = known.get("queue") == spec.queue and not is_revived(track.prior, resource.generation)
     since_s = now_s
     stands_since_s = now_s
@@ -383,3 +383,9 @@ def _read_waiter(track: Track) -> QueuedObject | None:
         return None
     resource = track.resource
     return parse_waiter(resource.uid, resource.key, resource.namespace, track.status)
+
+
+def _read_queued(track: Track | None) -> Mapping[str, Any]:
+    """Returns the wait that the status of an object records; empty without any."""
+    found = track.status.get("queued") if track is not None else None
+    return found if isinstance(found, dict) else {}

@@ -6,7 +6,7 @@ its output and its channel (descriptor 3, on which it sends events) going to the
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal
 import os
 
 from fleetctl.guest.remote import place

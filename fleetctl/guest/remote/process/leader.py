@@ -5,7 +5,7 @@ Made by attempt.py. A command leads one run; a worker leads one Python task afte
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal
 import _socket
 import sys
 

@@ -6,7 +6,7 @@ dies is started again behind them. Its memory is then lost, and clients repeat t
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal
 import _socket
 import gc
 import os

@@ -5,7 +5,7 @@ Made by supervise.py. Never waits: slow work ends in a call of the loop.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal
 import time
 
 from fleetctl.guest.journal.ending import outcome

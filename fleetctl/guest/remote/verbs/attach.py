@@ -56,7 +56,7 @@ def attach(
 
     if for_s is None:
         return follow(run, offsets, line or place.connect())
-    import _signal  # type: ignore[import-not-found]
+    import _signal
 
     _signal.signal(_signal.SIGALRM, lambda *_: os._exit(0))
     _signal.setitimer(_signal.ITIMER_REAL, for_s)

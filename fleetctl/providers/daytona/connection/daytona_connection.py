@@ -64,7 +64,7 @@ class DaytonaConnection:
         self._left = []
         self._client = None
         for client in clients:
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()
 
     async def _connect(self) -> sdk.AsyncDaytona:
         account = self._account()
@@ -88,7 +88,7 @@ class DaytonaConnection:
             async with retryable_call(what, deadline_s=connect_s):
                 await client.snapshot.list(limit=1)  # cheap, and only a working key may
         except BaseException as error:
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()
             if isinstance(error, FleetctlError):
                 raise _at_connecting(error, account, server, what) from error
             raise

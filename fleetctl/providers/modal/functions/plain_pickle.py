@@ -137,5 +137,5 @@ async def _read_entry(
     return None
 
 
-poll_output = synchronize_api(_poll_output)  # type: ignore[no-untyped-call]
-read_entry = synchronize_api(_read_entry)  # type: ignore[no-untyped-call]
+poll_output = synchronize_api(_poll_output)
+read_entry = synchronize_api(_read_entry)

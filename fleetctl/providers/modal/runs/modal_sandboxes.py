@@ -407,7 +407,7 @@ class ModalSandboxes:
         if sandbox is not None:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(self._settings.call_s):
-                    await sandbox.detach.aio()  # type: ignore[no-untyped-call]
+                    await sandbox.detach.aio()
 
 
 def _says_over(error: Exception) -> bool:

@@ -6,7 +6,7 @@ Runs in the forked child only and never returns to the supervisor's code.
 from __future__ import annotations
 
 # Without the enums of `signal`: turning numbers into them touches more memory than all of the rest.
-import _signal  # type: ignore[import-not-found]
+import _signal
 import _socket
 import json
 import math

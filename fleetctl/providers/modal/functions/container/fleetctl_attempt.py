@@ -109,7 +109,8 @@ class ContainerAttempt:
         before.
         """
         if self._gang.rank == 0:
-            return self._gang.concluded(frames, last, self._look_for_stop)  # type: ignore[no-any-return]
+            whole: bytes = self._gang.concluded(frames, last, self._look_for_stop)
+            return whole
         self._ask(self._latch.put, self._said_key, zlib.compress(frames, 1))
         self._said = 0  # the follower of the run takes it away
         self._gang.follow_to_the_end(last)

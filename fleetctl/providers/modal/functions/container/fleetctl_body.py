@@ -123,7 +123,9 @@ def _run_frames(
 ) -> bytes:
     """Returns the guest's frames of the run, from its beginning to its end."""
     attempt = _load_module("fleetctl_attempt", ATTEMPT).ContainerAttempt
-    return attempt(order, latch, volumes, gang, ask=_ask_quietly, unfit=_Unfit).frames()  # type: ignore[no-any-return]
+    made = attempt(order, latch, volumes, gang, ask=_ask_quietly, unfit=_Unfit)
+    frames: bytes = made.frames()
+    return frames
 
 
 def _ask_quietly(verb: Callable[..., Any], *words: Any) -> Any:
