@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from fleetctl.manifest.problems import Path, path_text, shorten_text, value_text
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.hints import split_hint
+from fleetctl.specs.values.scalars import Spec
 
 FINDINGS_MAX = 1000  # per block; no user reads more than these, and each takes half a KiB
 
@@ -69,7 +70,7 @@ def list_findings(
         if detail["type"] == "missing":
             yield _report_missing((*prefix, *path), rest)
         elif detail["type"] == "extra_forbidden":
-            yield _report_unknown(model, path, prefix, detail)
+            yield _report_unknown(model, data, path, prefix, detail)
         elif "[key]" in detail["loc"][-1:]:
             yield _report_key(detail, (*prefix, *path))
         elif not _is_caused_by_its_entries(detail, value := _value_at(data, path)):
@@ -101,6 +102,7 @@ def _report_missing(path: Path, rest: Path) -> Finding:
 
 def _report_unknown(
     model: type[BaseModel],
+    data: Any,
     path: Path,
     prefix: Path,
     detail: ErrorDetails,
@@ -117,14 +119,16 @@ def _report_unknown(
             at_key=True,
         )
     here = _model_at(model, path[:-1])
+    unfit = _unfit_below(model, data, path[:-1])
+    known = [it for it in _field_names(here) if (it,) not in unfit]
     parent = next((it for it in reversed(full[:-1]) if isinstance(it, str)), "")
     hint = HINTS_BELOW.get((parent, word)) or HINTS.get(word, "")
-    hint = hint or (_hint_deeper(here, word) if here is not None else "")
+    hint = hint or (_hint_deeper(here, word, unfit) if here is not None else "")
     if not hint and len(path) == 1:
         hint = _of_other_kinds(model, word)
-    if not hint and guess_name(word, _field_names(here)) is None:
+    if not hint and guess_name(word, known) is None:
         hint = _further_out(model, path, prefix)
-    hint = hint or suggest_name(word, _field_names(here))
+    hint = hint or suggest_name(word, known)
     return Finding(
         full,
         full,
@@ -134,16 +138,36 @@ def _report_unknown(
     )
 
 
-def _hint_deeper(model: type[BaseModel], word: str) -> str:
+def _unfit_below(model: type[BaseModel], data: Any, path: Path) -> frozenset[Path]:
+    """Returns the fields below a path that the values of its block rule out, by paths from it."""
+    unfit: set[Path] = set()
+    for depth in range(len(path) + 1):
+        block = _model_at(model, path[:depth])
+        here = _value_at(data, path[:depth])
+        if block is not None and issubclass(block, Spec) and isinstance(here, dict):
+            rest = path[depth:]
+            unfit |= {it[len(rest) :] for it in block.unfit_fields(here) if it[: len(rest)] == rest}
+    return frozenset(unfit)
+
+
+def _hint_deeper(
+    model: type[BaseModel],
+    word: str,
+    unfit: Collection[Path] = (),
+) -> str:
     """A hint for a field that belongs one level further in, such as `gpu` beside `resources`."""
     if guess_name(word, _field_names(model)) is not None:
         return ""
     for name, info in model.model_fields.items():
         inner = _model_in(info.annotation)
-        found = None if inner is None else guess_name(word, _field_names(inner), similar=False)
+        written = info.alias or name
+        if inner is None or (written,) in unfit:
+            continue
+        known = [it for it in _field_names(inner) if (written, it) not in unfit]
+        found = guess_name(word, known, similar=False)
         if found is not None:
             entry = "[0]" if typing.get_origin(info.annotation) is tuple else ""
-            return f"did you mean `{info.alias or name}{entry}.{found}`?"
+            return f"did you mean `{written}{entry}.{found}`?"
     template = model.model_fields.get("template")
     inner = _model_in(template.annotation) if template is not None else None
     hint = _hint_deeper(inner, word) if inner is not None else ""

@@ -6,8 +6,10 @@ A file that is right is walked once. One with something wrong is walked again, f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -29,11 +31,11 @@ from fleetctl.manifest.document.namespaces import (
     check_namespace,
     too_long,
 )
-from fleetctl.manifest.document.unsupported import not_yet, not_yet_of_a_sweep
+from fleetctl.manifest.document.unsupported import not_yet
 from fleetctl.manifest.files.documents import VALUES, Document, is_address
 from fleetctl.manifest.files.includes import IncludedFiles, include_files
 from fleetctl.manifest.findings import Finding, list_findings
-from fleetctl.manifest.mending import ROUNDS_MAX, mend_document, new_findings
+from fleetctl.manifest.mending import BlockReading, read_on, written_at
 from fleetctl.manifest.positions import ManifestOrigin, locate_problems
 from fleetctl.manifest.problems import (
     ManifestErrors,
@@ -45,6 +47,7 @@ from fleetctl.manifest.problems import (
 )
 from fleetctl.manifest.rendering.overlays import file_of
 from fleetctl.manifest.rendering.render import ManifestDraft, render_drafts
+from fleetctl.manifest.unread import until_unread, without_values
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, YamlDocument
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
@@ -55,6 +58,9 @@ from fleetctl.specs.values.scalars import Spec
 M = TypeVar("M", bound=BaseModel)
 
 DEFAULT = NamespaceChoice()
+
+# The names in a text that is no YAML, or not wholly: of objects, and of whatever else has one.
+_NAMES = re.compile(r"""\bname["']?\s*:\s*["']?([\w.-]+)""")
 
 _METADATA_WRITTEN_BY_US = frozenset(
     {
@@ -100,6 +106,9 @@ class Manifest:
     )
     # it is the template of another manifest, at whose path in the file it stands
     inside: bool = False
+    # of a wrong manifest, which is never applied: paths that were not read, and moved values
+    unread: tuple[Path, ...] = ()
+    moved: tuple[tuple[Path, Path], ...] = ()
     by_hand: tuple[tuple[str, ...], ...] = ()
     filed: Manifest | None = field(
         default=None,
@@ -119,9 +128,25 @@ class Manifest:
             inside=True,
         )
 
+    def as_read(self) -> Manifest:
+        """Returns the manifest with marks in place of the values that were not read."""
+        if not self.unread:
+            return self
+        inside = (path[1:] for path in self.unread if path[:1] == ("spec",))
+        return replace(self, spec=without_values(self.spec, inside))
+
     def problems(self, found: Sequence[Finding]) -> list[ManifestProblem]:
         """Locates findings of a later check, each at its position in the file."""
         found = list(moved_in(found)) if self.inside else found
+        if self.moved:
+            found = [
+                replace(
+                    it,
+                    path=written_at(it.path, self.moved),
+                    subject=written_at(it.subject, self.moved),
+                )
+                for it in found
+            ]
         if self.source is None:  # it was made from a stored object
             return [
                 ManifestProblem(
@@ -146,18 +171,20 @@ class Manifest:
 
 
 class LoadErrors(ManifestErrors):
-    """Mistakes of a load, and the sound manifests beside them, whose other problems belong into the
-    same round. named: names of the wrong manifests, as far as they can be read.
+    """Mistakes of a load, and the manifests whose other problems belong into the same round: the
+    sound ones, and the wrong ones as far as they were read. named: names of the wrong manifests, as
+    far as they can be found.
     """
 
     def __init__(
         self,
         problems: Sequence[ManifestProblem],
-        sound: Sequence[Manifest],
-        named: Sequence[str],
+        sound: Sequence[Manifest] = (),
+        partial: Sequence[Manifest] = (),
+        named: Sequence[str] = (),
     ) -> None:
         super().__init__(problems)
-        self.sound, self.named = list(sound), tuple(named)
+        self.sound, self.partial, self.named = list(sound), list(partial), tuple(named)
 
     def beside(self, found: Sequence[ManifestProblem]) -> ManifestErrors:
         """Adds the problems of the sound manifests, unless a wrong manifest may be the missing
@@ -195,10 +222,13 @@ def load_manifests(
         path = documents[0].path if documents else "-"
         problems.append(ManifestProblem(path, 0, 0, "there is no manifest here"))
     if problems:
-        # The names in a file that is not YAML are unknown, and too many manifests take too long.
-        may_go_on = not rendered.problems and len(manifests) <= DOCUMENTS_MAX
-        sound = manifests if may_go_on else []
-        raise LoadErrors(problems, sound, [*_names_of_wrong(rendered.drafts, checked)])
+        if len(manifests) > DOCUMENTS_MAX:
+            raise LoadErrors(problems)  # a look at each takes too long
+        parts = [it.partial for it in checked if it.partial is not None]
+        files = {it.file for it in rendered.problems}
+        named = [*_names_of_wrong(rendered.drafts, checked)]
+        named += (name for it in documents if it.path in files for name in _NAMES.findall(it.text))
+        raise LoadErrors(problems, manifests, parts, named)
     return manifests
 
 
@@ -226,7 +256,7 @@ def find_faults(document: Document) -> list[Finding]:
 class _CheckedDocument:
     """One document after its checks; manifest is None when anything is wrong.
 
-    doubts: possible faults, which become warnings.
+    doubts: possible faults, which become warnings. partial: a wrong manifest as far as it was read.
     """
 
     written: ManifestOrigin
@@ -234,6 +264,7 @@ class _CheckedDocument:
     findings: list[Finding]
     doubts: list[Finding] = field(default_factory=list)
     manifest: Manifest | None = None
+    partial: Manifest | None = None
 
 
 def _collect_problems(checked: Sequence[_CheckedDocument]) -> list[ManifestProblem]:
@@ -270,43 +301,71 @@ def _check_draft(
     inner = inner_of(data, document, _read_spec)
     included = include_files(data, document) if inner is None else inner.included
     found = [*check_envelope(data), *included.findings]
-    metadata = _validate_model(Metadata, _own_metadata(data.get("metadata")), ("metadata",), found)
+    own = _own_metadata(data.get("metadata"))
+    metadata = _validate_model(Metadata, own, found, ("metadata",))
     spec = _read_spec(data, found)
     if inner is not None:
         found = [*inner.without_echo(found), *inner.findings]
+    reading = BlockReading(spec, found)
     if spec is None:
-        found.extend(not_yet_of_a_sweep(data))
-        found.extend(_further_findings(data, found))
-    if metadata is not None and spec is not None:
+        reading = _read_on(data, found)
+    if metadata is None:
+        read = partial(_validate_model, Metadata, prefix=("metadata",))
+        about = read_on({"metadata": own}, ("metadata",), found, read)
+        metadata = about.model
+    if reading.model is not None:
         kind = KINDS[data["kind"]]
-        found.extend(check_namespace(metadata, kind, namespace))
-        metadata = apply_namespace(metadata, kind, namespace)
-        found.extend((*too_long(metadata, spec), *not_yet(metadata, spec), *wrong_in(spec)))
-        if inner is not None:
-            found.extend(_wrong_inside(metadata, inner))
-    written = replace(draft.written, moved=included.moved) if included.moved else draft.written
-    checked = _CheckedDocument(written, included, [it for it in found if not _is_noise(it, root)])
-    if not found and not root.broken and not included.problems:
-        assert metadata is not None and spec is not None
-        checked.manifest = Manifest(
-            kind=data["kind"],
-            name=metadata.name,
-            metadata=metadata,
-            spec=spec,
-            path=document.path,
-            line=root.position[0],
-            warnings=draft.warnings,
-            origin=included.origin,
-            read=(*_own_file(document), *draft.read, *included.read, *values),
-            inputs=included.inputs,
-            source=written,
-        )
-        checked.doubts = [*find_old_words(root.old_words), *doubtful_in(spec)]
-        if inner is not None and inner.spec is not None:
-            checked.doubts += moved_in([*doubtful_in(inner.spec), *included.doubts])
+        named = []
+        if metadata is not None:
+            named = [*check_namespace(metadata, kind, namespace)]
+            metadata = apply_namespace(metadata, kind, namespace)
+        if spec is not None:
+            reading.known += (*named, *_check_whole(metadata, spec))
         else:
-            checked.doubts += included.doubts
+            read_values = without_values(reading.model, (path[1:] for path in reading.unread))
+            reading.add((*named, *_check_whole(metadata, read_values)), data)
+    written = replace(draft.written, moved=included.moved) if included.moved else draft.written
+    found = [it for it in reading.known if not _is_noise(it, root)]
+    checked = _CheckedDocument(written, included, found)
+    if metadata is None or reading.model is None or included.problems:
+        return checked
+    made = Manifest(
+        kind=data["kind"],
+        name=metadata.name,
+        metadata=metadata,
+        spec=reading.model,
+        path=document.path,
+        line=root.position[0],
+        warnings=draft.warnings,
+        origin=included.origin,
+        read=(*_own_file(document), *draft.read, *included.read, *values),
+        inputs=included.inputs,
+        source=written,
+    )
+    if reading.known or root.broken:
+        wrong = (it.path for it in reading.known if not it.at_key)
+        unread = (*reading.unread, *wrong, *root.broken)
+        checked.partial = replace(made, unread=unread, moved=tuple(reading.moved))
+        return checked
+    checked.manifest = made
+    checked.doubts = [*find_old_words(root.old_words), *doubtful_in(made.spec)]
+    if inner is not None and inner.spec is not None:
+        checked.doubts += moved_in([*doubtful_in(inner.spec), *included.doubts])
+    else:
+        checked.doubts += included.doubts
     return checked
+
+
+def _check_whole(metadata: Metadata | None, spec: Spec) -> Iterator[Finding]:
+    """Yields the findings of all rules on a spec, and on the spec of the object that it makes."""
+    if metadata is not None:
+        yield from until_unread(too_long(metadata, spec))
+        yield from until_unread(not_yet(metadata, spec))
+    yield from wrong_in(spec)
+    if isinstance(spec, ScheduleSpec):
+        about = None if metadata is None else metadata_for(metadata)
+        made = until_unread(it.makes for it in (spec,))
+        yield from (it for work in made for it in moved_in(_check_whole(about, work)))
 
 
 def _own_file(document: Document) -> tuple[str, ...]:
@@ -315,13 +374,6 @@ def _own_file(document: Document) -> tuple[str, ...]:
     if there:
         return (file_of(document),)
     return ()
-
-
-def _wrong_inside(metadata: Metadata, inner: InnerManifest) -> Iterator[Finding]:
-    spec = inner.spec
-    about = metadata_for(metadata)
-    if spec is not None:
-        yield from moved_in([*too_long(about, spec), *not_yet(about, spec), *wrong_in(spec)])
 
 
 def _own_metadata(metadata: Any) -> Any:
@@ -341,44 +393,37 @@ def _read_spec(data: dict[str, Any], found: list[Finding]) -> Spec | None:
     if too_long:
         found.extend(too_long)
         return None
-    return _validate_model(KINDS[kind].spec, {} if spec is None else spec, ("spec",), found)
+    return _validate_model(KINDS[kind].spec, {} if spec is None else spec, found, ("spec",))
 
 
-def _further_findings(data: dict[str, Any], known: Sequence[Finding]) -> Iterator[Finding]:
-    """Yields the faults beside and inside of the unknown fields of a spec."""
-    kind = data.get("kind")
+def _read_on(data: dict[str, Any], known: list[Finding]) -> BlockReading[Spec]:
+    """Reads the spec of a document as far as its mistakes allow."""
     prefix = ("spec",)
-    if not isinstance(kind, str) or kind not in KINDS or not isinstance(data.get("spec"), dict):
-        return
-    if list(find_overlong(data["spec"], prefix)):
-        return
-    spec = data["spec"]
-    moved = list[tuple[Path, Path]]()
-    latest = list(known)
-    for _ in range(ROUNDS_MAX):
-        made = mend_document(spec, latest, prefix)
-        if not made.changed:
-            return
-        spec = made.data
-        latest = []
-        moved += [((*prefix, *now), (*prefix, *written)) for now, written in made.moved]
-        checked = _validate_model(KINDS[kind].spec, spec, prefix, latest)
-        wrong = latest if checked is None else list(wrong_in(checked))
+    kind = data.get("kind")
+    readable = isinstance(kind, str) and kind in KINDS and isinstance(data.get("spec"), dict)
+    if not readable or list(find_overlong(data["spec"], prefix)):
+        return BlockReading(None, known)
+    inner: InnerManifest | None = None
+
+    def read(spec: Any, found: list[Finding]) -> Spec | None:
+        nonlocal inner
+        checked = _validate_model(KINDS[str(kind)].spec, spec, found, prefix)
         inner = inner_again({**data, "spec": spec}, _read_spec)
         if inner is not None:
-            below = [] if inner.spec is None else moved_in(wrong_in(inner.spec))
-            wrong = [*inner.without_echo(wrong), *inner.findings, *below]
-            latest = [*latest, *inner.findings]
-        found = list(new_findings(wrong, moved, known, data))
-        yield from found
-        known = [*known, *found]
+            found[:] = [*inner.without_echo(found), *inner.findings]
+        return checked
+
+    made = read_on(data, prefix, known, read)
+    if made.model is None and inner is not None and inner.spec is not None:
+        made.add(moved_in(wrong_in(inner.spec)), data)
+    return made
 
 
 def _validate_model(
     model: type[M],
     data: Any,
-    prefix: Path,
     found: list[Finding],
+    prefix: Path,
 ) -> M | None:
     try:
         return model.model_validate(data, by_alias=True, by_name=False)

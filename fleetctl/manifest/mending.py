@@ -1,31 +1,83 @@
-"""A second look at a document that has unknown fields: each stands where it was meant, or is left
-out, so that faults inside and beside it are reported in the same round. Pure; called by loader.py.
+"""Reads on in a block that has mistakes: an unknown field stands where it was meant or is left out,
+a wrong value is left out, and faults inside and beside them are reported in the same round. Pure;
+called by loader.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
 
 from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.problems import Path
 
-ROUNDS_MAX = 3  # a field that was meant may hold others
+M = TypeVar("M", bound=BaseModel)
+Moves = Sequence[tuple[Path, Path]]  # (current path, written path) of values that were moved
+
+ROUNDS_MAX = 5  # a field that was meant may hold others, and a block may need what was left out
 _MEANT = re.compile(r"did you mean `([\w.\[\]]+)`\?")
 _PART = re.compile(r"\w+")
 
 
 @dataclass(slots=True)
 class Mended:
-    """A document without its unknown fields. data: without the unknown fields of `found`. moved:
-    (current path of a value, its written path), paths below `prefix`.
+    """A document without its mistakes. data: without the unknown fields and the wrong values of
+    `found`. moved: below `prefix`. unread: current paths of the values that were left out.
     """
 
     data: Any
     moved: list[tuple[Path, Path]] = field(default_factory=list)
+    unread: list[Path] = field(default_factory=list)
     changed: bool = False
+
+
+@dataclass(slots=True)
+class BlockReading(Generic[M]):
+    """A block as far as it can be read. model: None where too much of it is wrong. known: all
+    findings. moved, unread: as in Mended, from the top of the document.
+    """
+
+    model: M | None
+    known: list[Finding]
+    moved: list[tuple[Path, Path]] = field(default_factory=list)
+    unread: list[Path] = field(default_factory=list)
+
+    def add(self, found: Iterable[Finding], document: Any) -> None:
+        """Adds the findings that are new, and no mere consequences of known ones."""
+        self.known += new_findings(found, self.moved, self.unread, self.known, document)
+
+
+def read_on(
+    document: Any,
+    prefix: Path,
+    known: Sequence[Finding],
+    read: Callable[[Any, list[Finding]], M | None],
+) -> BlockReading[M]:
+    """Reads the block at `prefix`, of which `known` is wrong. read: validates a block by its model,
+    and adds its findings to the list.
+    """
+    block = document
+    for part in prefix:
+        block = block[part]
+    made = BlockReading[M](None, [*known])
+    latest = [*known]
+    for _ in range(ROUNDS_MAX):
+        mended = mend_document(block, latest, prefix)
+        if not mended.changed:
+            break
+        block = mended.data
+        made.moved += [((*prefix, *now), (*prefix, *written)) for now, written in mended.moved]
+        made.unread += [(*prefix, *path) for path in mended.unread]
+        latest = []
+        made.model = read(block, latest)
+        made.add(latest, document)
+        if made.model is not None:
+            break
+    return made
 
 
 def mend_document(
@@ -33,45 +85,59 @@ def mend_document(
     found: Iterable[Finding],
     prefix: Path,
 ) -> Mended:
-    """Returns `data`, which stands at `prefix`, without its unknown fields."""
+    """Returns `data`, which stands at `prefix`, without its unknown fields and wrong values."""
     made = Mended(data)
     for finding in found:
-        if not finding.at_key or finding.path[: len(prefix)] != prefix:
+        if finding.path[: len(prefix)] != prefix:
             continue
-        *above, name = finding.path[len(prefix) :]
-        made.data, value = _remove_at(made.data, (*above, name))
+        path = finding.path[len(prefix) :]
+        while path and isinstance(path[-1], int) and not finding.at_key:
+            path = path[:-1]  # a list without an entry would be another one
+        if not path:
+            continue
+        made.data, value = _remove_at(made.data, path)
+        if value is _NOTHING:
+            continue
         made.changed = True
+        if not finding.at_key:
+            made.unread.append(path)
+            continue
         meant = _MEANT.fullmatch(finding.hint)
-        if meant is None or value is _NOTHING:
+        if meant is None:
             continue
         parts = (int(it) if it.isdigit() else it for it in _PART.findall(meant[1]))
-        place: Path = (*above, *parts)
-        changed = _insert_at(made.data, place, value)
+        place: Path = (*path[:-1], *parts)
+        changed = None if place in made.unread else _insert_at(made.data, place, value)
         if changed is not None:
             made.data = changed
-            made.moved.append((place, (*above, name)))
+            made.moved.append((place, path))
     return made
 
 
 def new_findings(
     found: Iterable[Finding],
-    moved: Sequence[tuple[Path, Path]],
+    moved: Moves,
+    unread: Sequence[Path],
     known: Sequence[Finding],
     document: Any,
 ) -> Iterator[Finding]:
     """Yields the findings that are new, by the paths that are written in the document.
 
-    moved: as in Mended, from the top. An unknown field itself, and its block, get no further
-    findings: another name may have been meant.
+    moved, unread: as in Mended, from the top. An unknown field itself, and its block, get no
+    further findings: another name may have been meant. Neither do the blocks around a value that
+    was left out.
     """
     unknown = {it.path for it in known if it.at_key}
     doubtful = unknown | {path[:-1] for path in unknown}
+    left_out = {path[:depth] for path in unread for depth in range(len(path) + 1)}
     seen = {(it.subject, it.problem) for it in known}
     for finding in found:
+        if finding.path in left_out and not finding.at_key:
+            continue
         it = replace(
             finding,
-            path=_written_at(finding.path, moved),
-            subject=_written_at(finding.subject, moved),
+            path=written_at(finding.path, moved),
+            subject=written_at(finding.subject, moved),
         )
         if it.path in doubtful and not it.at_key and it.path == it.subject:
             continue
@@ -82,7 +148,7 @@ def new_findings(
             place = next(apart, None)
             if place is None:
                 continue
-            it = replace(finding, path=_written_at(place, moved), at_key=True)
+            it = replace(finding, path=written_at(place, moved), at_key=True)
         if (it.subject, it.problem) not in seen:
             seen.add((it.subject, it.problem))
             yield it
@@ -95,7 +161,8 @@ def _is_there(data: Any, path: Path) -> bool:
     return not path or _remove_at(data, path)[1] is not _NOTHING
 
 
-def _written_at(path: Path, moved: Sequence[tuple[Path, Path]]) -> Path:
+def written_at(path: Path, moved: Moves) -> Path:
+    """Returns the path that the author wrote for a value that was moved."""
     for now, before in reversed(moved):
         if path[: len(now)] == now:
             path = (*before, *path[len(now) :])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -114,6 +115,18 @@ class ProviderSpec(Spec):
         default=None,
         description="Slurm: the cluster's login, partition and shared directory. Default: none.",
     )
+
+    @classmethod
+    def unfit_fields(cls, data: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
+        sort = data.get("type")
+        if sort not in BUILT_IN:
+            return frozenset()
+        mine = SORTS[sort]
+        fields = {info.alias or name for name, info in ProviderAccount.model_fields.items()}
+        others = fields.difference(mine.extras, *mine.accounts)
+        blocks = {(it,) for it in BUILT_IN if it != sort}
+        empty = set() if any(mine.accounts) else {("account",)}
+        return frozenset({*blocks, *empty, *(("account", it) for it in others)})
 
     @model_validator(mode="after")
     def _settings_fit_its_type(self) -> ProviderSpec:

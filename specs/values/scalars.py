@@ -7,6 +7,7 @@ Collections stay lax so that a YAML list becomes a tuple.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -53,6 +54,13 @@ class Spec(BaseModel):
         frozen=True,
         populate_by_name=True,
     )
+
+    @classmethod
+    def unfit_fields(cls, data: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:  # noqa: ARG003
+        """Returns the paths of fields that the values beside them rule out, so that no hint names
+        them. data: the block as a manifest has it, which may be wrong.
+        """
+        return frozenset()
 
 
 def _check_text(value: str) -> str:

@@ -26,6 +26,7 @@ from fleetctl.manifest.checks import (
 )
 from fleetctl.manifest.checks import variables as environments
 from fleetctl.manifest.findings import Finding
+from fleetctl.manifest.unread import until_unread
 from fleetctl.specs.values.scalars import Spec
 
 _WRONG: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
@@ -58,7 +59,7 @@ _DOUBTFUL: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
 def wrong_in(spec: Spec) -> Iterator[Finding]:
     """Yields mistakes, for which the manifest is refused."""
     for check in _WRONG:
-        yield from check(spec)
+        yield from until_unread(check(spec))
 
 
 def doubtful_in(spec: Spec) -> Iterator[Finding]:

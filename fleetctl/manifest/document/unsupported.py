@@ -7,7 +7,6 @@ Called by loader.py with specs that their models accepted. A line goes when its 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from fleetctl.controllers.kinds.sweep import GRID_POINTS_MAX
 from fleetctl.controllers.trials.axes import axes_of
@@ -19,7 +18,6 @@ from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
 from fleetctl.specs.kinds.provider import ProviderSpec
-from fleetctl.specs.kinds.registry import kind_called
 from fleetctl.specs.kinds.settings import NAME as SETTINGS
 from fleetctl.specs.kinds.settings import SettingsSpec
 from fleetctl.specs.kinds.sweep import AT_WANDB, SweepSpec
@@ -72,23 +70,6 @@ def _block_of_another(name: str, spec: ProviderSpec) -> str:
     """Returns the block of machines that a built-in provider of another type has; or ""."""
     given = {"ssh": spec.ssh, "slurm": spec.slurm}
     return next((sort for sort, it in given.items() if it is not None and sort != name), "")
-
-
-def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:
-    """Yields the same findings for a sweep that has other faults too, so that one round of fixes is
-    enough.
-    """
-    spec = data.get("spec")
-    search = spec.get("search") if isinstance(spec, dict) else None
-    kind = kind_called(data.get("kind"))
-    if kind is None or not kind.searches or not isinstance(search, dict):
-        return
-    at = ("spec", "search")
-    if search.get("method") == "custom":
-        yield _refuse_custom_method()
-    for name in _ELSEWHERE:
-        if name in search:
-            yield _make_finding((*at, name), "leave it out")
 
 
 def _refuse_custom_method() -> Finding:

@@ -76,3 +76,61 @@ def test_what_is_wrong_inside_of_an_unknown_field_comes_in_the_same_round(
     found = [str(it).split(": ", 1)[1] for it in caught.value.problems]
     assert len(found) == len(places), found
     assert all(any(it.startswith(place) for it in found) for place in places), found
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "places"),
+    [
+        (
+            "BatchJob",
+            "  parallelism: many\n  template:\n    script: x\n    workdir: 5\n"
+            "    env: {FLEETCTL_RESULT: x}\n    image: {python: '3.12', pip: ['a =']}",
+            [
+                "spec.parallelism is `many`",
+                "spec.template.workdir is",
+                "spec.template.env.FLEETCTL_RESULT is set",
+                "spec.template.image.pip[0] is `a =`",
+            ],
+        ),
+        (
+            # the count of tasks is unknown, and a rule that reads it has no opinion
+            "BatchJob",
+            "  completions: many\n  template: {script: x}\n"
+            "  successPolicy: {rules: [{succeededCount: 5}]}",
+            ["spec.completions is `many`"],
+        ),
+        (
+            "Settings",
+            "  retention: {logs: {maxAge: soon}}",
+            ["metadata.name is `x`", "spec.retention.logs.maxAge is `soon`"],
+        ),
+    ],
+)
+def test_rules_are_applied_beside_values_that_cannot_be_read(
+    kind: str, spec: str, places: list[str]
+) -> None:
+    with pytest.raises(ManifestErrors) as caught:
+        load_manifests([Document("x.yaml", HEAD.format(kind=kind, spec=spec), "/")])
+    found = [str(it).split(": ", 1)[1] for it in caught.value.problems]
+    assert len(found) == len(places), found
+    assert all(one.startswith(place) for one, place in zip(found, places, strict=True)), found
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted", "unwanted"),
+    [
+        ("type: daytona, lease: 5m", "known here: `type`", "ssh"),
+        ("type: ssh, ssh: {hosts: [a]}, lease: 5m", "did you mean `ssh.lease`?", "daytona"),
+        ("type: modal, apiKeyEnv: KEY", "known here: `type`", "account.apiKeyEnv"),
+        ("type: modal, profile: x", "did you mean `account.profile`?", "apiKeyEnv"),
+        ("type: daytona, account: {profil: x}", "`apiKeyEnv`, `apiUrl` and `target`", "profile"),
+    ],
+)
+def test_a_hint_names_only_fields_that_fit_the_type(
+    fields: str, wanted: str, unwanted: str
+) -> None:
+    text = HEAD.format(kind="Provider", spec=f"  {{{fields}}}")
+    with pytest.raises(ManifestErrors) as caught:
+        load_manifests([Document("x.yaml", text, "/")])
+    hints = " ".join(it.hint for it in caught.value.problems)
+    assert wanted in hints and unwanted not in hints, hints
