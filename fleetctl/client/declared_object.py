@@ -100,8 +100,8 @@ class DeclaredObject:
                         whose,
                         0,
                         0,
-                        path_text(it.subject) + it.problem,
-                        it.hint,
+                        path_text(it.subject) + it.what,
+                        it.fix,
                     )
                     for it in found
                 ]

@@ -9,12 +9,12 @@ import re
 import types
 import typing
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.hints import value_hints
 from fleetctl.manifest.hints.synonyms import (
     HINTS,
@@ -25,7 +25,7 @@ from fleetctl.manifest.hints.synonyms import (
     join_names,
 )
 from fleetctl.manifest.plain_scalars import resolve_scalar
-from fleetctl.manifest.problems import Path, path_text, shorten_text, value_text
+from fleetctl.manifest.problems import path_text, shorten_text, value_text
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.hints import split_hint
@@ -35,22 +35,6 @@ FINDINGS_MAX = 1000  # per block; no user reads more than these, and each takes 
 
 # More than these are not listed; a user with a typo needs the near one, not all 25.
 FIELDS_LISTED_MAX = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A fault, before it has a line. Its text is `subject` followed by `problem`.
-
-    path: an existing path in the document. at_key: the key is wrong, not its value. row: line, from
-    1, of a text in lines of its own.
-    """
-
-    path: Path
-    subject: Path
-    problem: str
-    hint: str = ""
-    at_key: bool = False
-    row: int = 0
 
 
 def list_findings(
@@ -63,7 +47,7 @@ def list_findings(
     if error.error_count() > FINDINGS_MAX:
         # To list them takes more memory than any manifest may cost.
         message = f" holds {error.error_count():,} mistakes, too many to list"
-        yield Finding(prefix, prefix, message, "check that each block has the form that is meant")
+        yield Finding(prefix, message, "check that each block has the form that is meant")
         return
     for detail in error.errors(include_url=False):
         path, rest = _split_location(detail["loc"], data)
@@ -97,7 +81,7 @@ def _value_at(data: Any, path: Path) -> Any:
 
 
 def _report_missing(path: Path, rest: Path) -> Finding:
-    return Finding(path, (*path, *rest[:1]), " is missing; it must be given")
+    return Finding(path, " is missing; it must be given", about=(*path, *rest[:1]))
 
 
 def _report_unknown(
@@ -111,13 +95,7 @@ def _report_unknown(
     full = (*prefix, *path)
     if word in NOT_YET_FIELDS:
         hint = HINTS.get(word, "remove it")
-        return Finding(
-            full,
-            full,
-            " is not supported yet",
-            hint,
-            at_key=True,
-        )
+        return Finding(full, " is not supported yet", hint, at_key=True)
     here = _model_at(model, path[:-1])
     unfit = _unfit_below(model, data, path[:-1])
     known = [it for it in _field_names(here) if (it,) not in unfit]
@@ -129,13 +107,7 @@ def _report_unknown(
     if not hint and guess_name(word, known) is None:
         hint = _further_out(model, path, prefix)
     hint = hint or suggest_name(word, known)
-    return Finding(
-        full,
-        full,
-        " is an unknown field",
-        hint,
-        at_key=True,
-    )
+    return Finding(full, " is an unknown field", hint, at_key=True)
 
 
 def _unfit_below(model: type[BaseModel], data: Any, path: Path) -> frozenset[Path]:
@@ -245,7 +217,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _report_key(detail: ErrorDetails, path: Path) -> Finding:
-    return Finding(path, path, f": {_describe_right(detail)}", at_key=True)
+    return Finding(path, f": {_describe_right(detail)}", at_key=True)
 
 
 def _report_value(
@@ -263,8 +235,8 @@ def _report_value(
     if right.startswith(_WORK) and isinstance(value, dict) and "template" in value:
         path, value = (*path, "template"), value["template"]  # a kind found it, of its template
     if isinstance(value, dict | list) and _is_about_content(detail):
-        return Finding(path, path, f": {right}", hint)
-    return Finding(path, path, f" is {value_text(value, path)}; {right}", hint)
+        return Finding(path, f": {right}", hint)
+    return Finding(path, f" is {value_text(value, path)}; {right}", hint)
 
 
 def _is_about_content(detail: ErrorDetails) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.checks import doubtful_in, wrong_in
 from fleetctl.manifest.checks.clusters import find_old_words
 from fleetctl.manifest.document.envelope import check_envelope, no_manifest
@@ -34,13 +35,12 @@ from fleetctl.manifest.document.namespaces import (
 from fleetctl.manifest.document.unsupported import not_yet
 from fleetctl.manifest.files.documents import VALUES, Document, is_address
 from fleetctl.manifest.files.includes import IncludedFiles, include_files
-from fleetctl.manifest.findings import Finding, list_findings
+from fleetctl.manifest.findings import list_findings
 from fleetctl.manifest.mending import BlockReading, read_on, written_at
 from fleetctl.manifest.positions import ManifestOrigin, locate_problems
 from fleetctl.manifest.problems import (
     ManifestErrors,
     ManifestProblem,
-    Path,
     in_order,
     join_sentences,
     path_text,
@@ -142,8 +142,8 @@ class Manifest:
             found = [
                 replace(
                     it,
-                    path=written_at(it.path, self.moved),
-                    subject=written_at(it.subject, self.moved),
+                    where=written_at(it.where, self.moved),
+                    about=written_at(it.subject, self.moved),
                 )
                 for it in found
             ]
@@ -153,8 +153,8 @@ class Manifest:
                     self.path,
                     0,
                     0,
-                    path_text(it.subject) + it.problem,
-                    it.hint,
+                    path_text(it.subject) + it.what,
+                    it.fix,
                 )
                 for it in found
             ]
@@ -343,7 +343,7 @@ def _check_draft(
         source=written,
     )
     if reading.known or root.broken:
-        wrong = (it.path for it in reading.known if not it.at_key)
+        wrong = (it.where for it in reading.known if not it.at_key)
         unread = (*reading.unread, *wrong, *root.broken)
         checked.partial = replace(made, unread=unread, moved=tuple(reading.moved))
         return checked
@@ -434,7 +434,7 @@ def _validate_model(
 
 def _is_noise(finding: Finding, root: YamlDocument) -> bool:
     """Returns True below a value that was already refused as it was read."""
-    path = finding.path
+    path = finding.where
     return bool(root.broken) and any(path[:depth] in root.broken for depth in range(len(path) + 1))
 
 

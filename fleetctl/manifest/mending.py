@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
+from fleetctl.common.finding import Finding, Path
 
 M = TypeVar("M", bound=BaseModel)
 Moves = Sequence[tuple[Path, Path]]  # (current path, written path) of values that were moved
@@ -88,9 +87,9 @@ def mend_document(
     """Returns `data`, which stands at `prefix`, without its unknown fields and wrong values."""
     made = Mended(data)
     for finding in found:
-        if finding.path[: len(prefix)] != prefix:
+        if finding.where[: len(prefix)] != prefix:
             continue
-        path = finding.path[len(prefix) :]
+        path = finding.where[len(prefix) :]
         while path and isinstance(path[-1], int) and not finding.at_key:
             path = path[:-1]  # a list without an entry would be another one
         if not path:
@@ -102,7 +101,7 @@ def mend_document(
         if not finding.at_key:
             made.unread.append(path)
             continue
-        meant = _MEANT.fullmatch(finding.hint)
+        meant = _MEANT.fullmatch(finding.fix)
         if meant is None:
             continue
         parts = (int(it) if it.isdigit() else it for it in _PART.findall(meant[1]))
@@ -127,30 +126,32 @@ def new_findings(
     further findings: another name may have been meant. Neither do the blocks around a value that
     was left out.
     """
-    unknown = {it.path for it in known if it.at_key}
+    unknown = {it.where for it in known if it.at_key}
     doubtful = unknown | {path[:-1] for path in unknown}
     left_out = {path[:depth] for path in unread for depth in range(len(path) + 1)}
-    seen = {(it.subject, it.problem) for it in known}
+    seen = {(it.subject, it.what) for it in known}
     for finding in found:
-        if finding.path in left_out and not finding.at_key:
+        if finding.where in left_out and not finding.at_key:
             continue
         it = replace(
             finding,
-            path=written_at(finding.path, moved),
-            subject=written_at(finding.subject, moved),
+            where=written_at(finding.where, moved),
+            about=written_at(finding.subject, moved),
         )
-        if it.path in doubtful and not it.at_key and it.path == it.subject:
+        if it.where in doubtful and not it.at_key and it.where == it.subject:
             continue
-        if not _is_there(document, it.path):
+        if not _is_there(document, it.where):
             # The block exists since a field was moved into it: its missing fields are reported at
             # that field.
-            apart = (now for now, _ in moved if now[: len(finding.path)] == finding.path)
+            apart = (now for now, _ in moved if now[: len(finding.where)] == finding.where)
             place = next(apart, None)
             if place is None:
                 continue
-            it = replace(finding, path=written_at(place, moved), at_key=True)
-        if (it.subject, it.problem) not in seen:
-            seen.add((it.subject, it.problem))
+            it = replace(
+                finding, where=written_at(place, moved), about=finding.subject, at_key=True
+            )
+        if (it.subject, it.what) not in seen:
+            seen.add((it.subject, it.what))
             yield it
 
 

@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.document.short import written_path
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.files.lists import read_manifests
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.plain_scalars import resolve_scalar
-from fleetctl.manifest.problems import ManifestProblem, Path, escape_text, join_sentences, path_text
+from fleetctl.manifest.problems import ManifestProblem, escape_text, join_sentences, path_text
 from fleetctl.manifest.yaml.reader import YamlDocument, read_yaml
 from fleetctl.manifest.yaml.syntax_errors import Position
 
@@ -81,11 +81,11 @@ def locate_problems(found: Iterable[tuple[ManifestOrigin, Finding]]) -> list[Man
         if prefix is None:
             document = written.document
             ours.setdefault(_document_key(document), (document, []))[1].append(
-                (written.prefix, finding.path)
+                (written.prefix, finding.where)
             )
         else:
             document = written.moved[prefix]
-            above = _parent_paths(finding.path[len(prefix) :])
+            above = _parent_paths(finding.where[len(prefix) :])
             others.setdefault(_document_key(document), (document, set()))[1].update(above)
     roots = {
         key: read_manifests(document.path, document.text, wanted=wanted).roots
@@ -122,9 +122,11 @@ def _follow_parts(written: ManifestOrigin, finding: Finding) -> tuple[ManifestOr
     """The document in which the path of the finding is written."""
     if _moved_prefix(written, finding) is not None:
         return written, finding
-    while (prefix := _longest_prefix(written.parts, finding.path)) is not None:
+    while (prefix := _longest_prefix(written.parts, finding.where)) is not None:
         written, path = written.parts[prefix]
-        finding = replace(finding, path=(*path, *finding.path[len(prefix) :]))
+        finding = replace(
+            finding, where=(*path, *finding.where[len(prefix) :]), about=finding.subject
+        )
     return written, finding
 
 
@@ -132,14 +134,14 @@ def _as_in_file(written: ManifestOrigin, finding: Finding) -> Finding:
     """Returns the finding with the paths of the short form, if the author wrote that form."""
     if not written.short or _moved_prefix(written, finding) is not None:
         return finding
-    hint = finding.hint
+    hint = finding.fix
     if any(key[-1:] == ("template",) and not at for key, at in written.short.items()):
         hint = hint.replace("`template.", "`")  # a level that the author left out
     return replace(
         finding,
-        path=written_path(written.short, finding.path),
-        subject=written_path(written.short, finding.subject),
-        hint=hint,
+        where=written_path(written.short, finding.where),
+        about=written_path(written.short, finding.subject),
+        fix=hint,
     )
 
 
@@ -151,21 +153,21 @@ def _with_notes(
     asked: dict[tuple[int, Path], tuple[ManifestOrigin, Finding]] = {}
     for note in (it for some in notes for it in some):
         if note.written is not None:
-            asked[id(note.written), note.path] = (note.written, Finding(note.path, (), ""))
+            asked[id(note.written), note.path] = (note.written, Finding(note.path, "", about=()))
     if not any(notes):
         return settled
     places = dict(zip(asked, locate_problems(asked.values()), strict=True))
     out = []
     for (written, finding), some in zip(settled, notes, strict=True):
         told = ", ".join(it.text(places.get((id(it.written), it.path))) for it in some)
-        out.append((written, replace(finding, problem=join_sentences(finding.problem, told))))
+        out.append((written, replace(finding, what=join_sentences(finding.what, told))))
     return out
 
 
 def _notes_at(written: ManifestOrigin, finding: Finding) -> tuple[SubstitutionNote, ...]:
     if _moved_prefix(written, finding) is not None:
         return ()
-    noted = _longest_prefix(written.notes, finding.path)
+    noted = _longest_prefix(written.notes, finding.where)
     if noted is None:
         return ()
     return written.notes[noted]
@@ -180,12 +182,12 @@ def _longest_prefix(paths: Mapping[Path, object], path: Path) -> Path | None:
 
 
 def _moved_prefix(written: ManifestOrigin, finding: Finding) -> Path | None:
-    return next((it for it in written.moved if finding.path[: len(it)] == it), None)
+    return next((it for it in written.moved if finding.where[: len(it)] == it), None)
 
 
 def _strip_prefix(prefix: Path, finding: Finding) -> Finding:
     depth = len(prefix)
-    return replace(finding, path=finding.path[depth:], subject=finding.subject[depth:])
+    return replace(finding, where=finding.where[depth:], about=finding.subject[depth:])
 
 
 def _parent_paths(path: Path) -> Iterator[Path]:
@@ -199,15 +201,15 @@ def _make_problem(
     lines: Sequence[str],
 ) -> ManifestProblem:
     """Makes a problem. lines: lines of the document, if the finding has a row."""
-    line, column = _find_position(root, finding.path, at_key=finding.at_key)
+    line, column = _find_position(root, finding.where, at_key=finding.at_key)
     if finding.row and _begins_a_block(lines, (line, column)):
         line = line + finding.row
         column = 1
-    problem = finding.problem
-    hint = finding.hint
-    if finding.path in root.written:
+    problem = finding.what
+    hint = finding.fix
+    if finding.where in root.written:
         # 3.10 is not shown as 3.1, nor 3e-5 as 3e-05: the author looks for the written text.
-        problem, hint = (_as_written(it, root.written[finding.path]) for it in (problem, hint))
+        problem, hint = (_as_written(it, root.written[finding.where]) for it in (problem, hint))
     message = (path_text(finding.subject) or "the document") + problem
     return ManifestProblem(
         document.path,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fleetctl.common.errors import UsageError
+from fleetctl.common.finding import Path
 from fleetctl.common.redaction import CREDENTIAL_NAME, without_credentials
 from fleetctl.manifest.plain_scalars import resolve_scalar
 
@@ -17,8 +18,6 @@ PROBLEMS_SHOWN_MAX = 100
 VALUE_CHARS_MAX = 60  # of a bad value in a message
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-
-Path = tuple[str | int, ...]
 
 
 @dataclass(

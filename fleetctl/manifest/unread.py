@@ -5,11 +5,12 @@ others go on. So an object with mistakes is checked as far as it is known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 
-from fleetctl.manifest.problems import Path
+from fleetctl.common.finding import Path
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -34,15 +35,22 @@ class UnreadValue:
 UNREAD = UnreadValue()
 
 
-def until_unread(found: Iterable[T]) -> Iterator[T]:
-    """Yields the findings of a check until it comes to a value that could not be read."""
+@contextmanager
+def stop_at_unread() -> Iterator[None]:
+    """Leaves the block where it comes to a value that could not be read."""
     try:
-        yield from found
+        yield
     except UnreadError:
         return
     except TypeError as error:
         if UnreadValue.__name__ not in str(error):  # as functions in C refuse it
             raise
+
+
+def until_unread(found: Iterable[T]) -> Iterator[T]:
+    """Yields the findings of a check until it comes to a value that could not be read."""
+    with stop_at_unread():
+        yield from found
 
 
 def without_values(model: M, paths: Iterable[Path]) -> M:

@@ -70,8 +70,8 @@ class FileRequirements:
         if holder is not manifest.spec:
             changed = manifest.spec.model_copy(update={"template": changed})
         for finding in wrong_in(changed):
-            problem = path_text(finding.subject) + finding.problem
-            raise UsageError(f"{where}: {problem}", hint=finding.hint)
+            problem = path_text(finding.subject) + finding.what
+            raise UsageError(f"{where}: {problem}", hint=finding.fix)
         return replace(manifest, spec=changed)
 
     async def _listed(

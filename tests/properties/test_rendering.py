@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleetctl.common.finding import Path
 from fleetctl.manifest import Document, ManifestErrors
 from fleetctl.manifest.files.documents import VALUES
 from fleetctl.manifest.positions import ManifestOrigin
-from fleetctl.manifest.problems import Path
 from fleetctl.manifest.rendering.merge_origins import MergeOrigins
 from fleetctl.manifest.rendering.merging import MERGE_KEYS, StrategicMerge
 from fleetctl.manifest.rendering.references import VariableSubstitution

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.finding import Severity
 from fleetctl.controllers.model import Alive, Ended, RunState
 from fleetctl.controllers.schedule import capacity
 from fleetctl.engine.capacity.price_book import price_attempt
@@ -279,9 +280,9 @@ def test_what_modal_does_not_join_is_refused_with_the_reason() -> None:
 
 
 def test_nodes_are_refused_before_anything_is_stored_and_priced_as_containers() -> None:
-    found = modal_preflight.find_obstacle(gang(script("true"), 2), built_in("modal"))
-    assert found is not None and found.field == ("resources", "gpu") and not found.later
-    assert found.hint == 'ask for all GPUs of a host: `resources: {gpu: "H100:8"}`'
+    found, *_ = modal_preflight.find_obstacles(gang(script("true"), 2), built_in("modal"))
+    assert found.where == ("resources", "gpu") and found.severity is Severity.NEVER
+    assert found.fix == 'ask for all GPUs of a host: `resources: {gpu: "H100:8"}`'
     table, hosts = load_prices("modal"), gang(script("true", **HOST))
     provider = ModalProvider(Path("unused"), store_id="s", notify=lambda _: None)
     one = table.usd_per_s(hosts.resources, runtime=FUNCTION)

@@ -195,6 +195,6 @@ def looked_at(
         looked,
     )
     wrong, doubts = split_predictions(found, frozenset({*read_allowed(order), *ANYWAY_SORTS}))
-    if any(it.sort in ANYWAY_SORTS and it.sort not in read_allowed(order) for it in found):
+    if any(it.severity in ANYWAY_SORTS and it.severity not in read_allowed(order) for it in found):
         doubts.append(f"until then `fleetctl apply` is refused; {ANYWAY}")
     return wrong, doubts

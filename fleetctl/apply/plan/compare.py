@@ -47,7 +47,8 @@ from fleetctl.apply.policies.policy_files import (
 )
 from fleetctl.apply.predictions.policies import wrong_in
 from fleetctl.apply.predictions.predict import make_predictions, raise_if_refused
-from fleetctl.apply.predictions.world import Certainty, world_of
+from fleetctl.apply.predictions.world import world_of
+from fleetctl.common.finding import Severity
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.reuse.impact import RepeatedWork
 from fleetctl.manifest.document.namespaces import NamespaceChoice
@@ -191,7 +192,7 @@ def _refuse_what_never_works(
         starts_here=False,
     )
     found = asyncio.run(make_predictions(new.manifests, changes, world))
-    raise_if_refused([it for it in found if it.sort is Certainty.NEVER], frozenset())
+    raise_if_refused([it for it in found if it.severity is Severity.NEVER], frozenset())
 
 
 def _list_deleted(

@@ -25,9 +25,9 @@ from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import ESTIMATE
 
 if TYPE_CHECKING:
+    from fleetctl.common.finding import Finding
     from fleetctl.manifest import Manifest
     from fleetctl.manifest.files.documents import Document
-    from fleetctl.manifest.findings import Finding
 
 # Yields the errors in the expressions of a policy, by path.
 Check = Callable[[PolicySpec], Iterable["Finding"]]

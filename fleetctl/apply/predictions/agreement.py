@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.predictions.world import PlannedWorld, Prediction
+from fleetctl.apply.predictions.world import PlannedWorld
+from fleetctl.common.finding import Finding, Path
 from fleetctl.engine.capacity.providers import asset_provider
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.hints.synonyms import join_names
-from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.template import VolumeMount
 from fleetctl.specs.kinds.function import FunctionSpec
@@ -27,7 +26,7 @@ def of_work(
     manifest: Manifest,
     spec: WorkSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     for part in spec.parts():
         template = part.template
         places = [it.provider for it in part.placement.candidates]
@@ -54,7 +53,7 @@ def of_function(
     manifest: Manifest,
     spec: FunctionSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     yield from _check_volumes(
         manifest,
         ("spec", "volumes"),
@@ -70,7 +69,7 @@ def _check_volumes(
     mounts: Sequence[VolumeMount],
     places: Sequence[str],
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     for number, mount in enumerate(mounts):
         at: Path = (*within, number, "name")
         yield from _check_provider(
@@ -90,7 +89,7 @@ def _check_provider(
     name: str,
     places: Sequence[str],
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     resource = world.found(kind, name, manifest.namespace)
     if resource is None or resource.deleted_at_s is not None:
         return
@@ -101,4 +100,4 @@ def _check_provider(
     message = f" is `{name}`, which {resource.key} keeps on `{kept}`, and this runs on {here}"
     where = "spec.provider" if manifest.kind == "Function" else "spec.placement"
     hint = f"write `provider: {places[0]}` in {resource.key}, or `{kept}` in {where} here"
-    yield Prediction(manifest, Finding(at, at, message, hint))
+    yield Finding(at, message, hint)

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.predictions.missing_objects import predict_missing
-from fleetctl.apply.predictions.world import Certainty, PlannedWorld, Prediction
+from fleetctl.apply.predictions.world import PlannedWorld
 from fleetctl.common.errors import UsageError
+from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.controllers.depends.edges import (
     BATCH_JOB,
     DEPENDS_ON,
@@ -22,8 +23,7 @@ from fleetctl.controllers.depends.edges import (
     edges_of,
 )
 from fleetctl.controllers.depends.needed import find_requested_results
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
+from fleetctl.manifest.unread import until_unread
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.read.row_filter import SUCCEEDED, check_condition
@@ -39,7 +39,7 @@ def of_work(
     manifest: Manifest,
     spec: WorkSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields missing dependencies. The work waits for them, so they are only warnings."""
     for number, dependency in enumerate(spec.depends_on):
         at: Path = ("spec", "dependsOn", number, dependency.field)
@@ -49,7 +49,7 @@ def of_work(
             dependency.kind,
             dependency.name,
             world,
-            Certainty.DOUBT,
+            Severity.DOUBT,
         )
     if spec.queue is not None:
         yield from predict_missing(
@@ -58,7 +58,7 @@ def of_work(
             QUEUE,
             spec.queue,
             world,
-            Certainty.DOUBT,
+            Severity.DOUBT,
         )
 
 
@@ -66,7 +66,7 @@ def of_results(
     manifest: Manifest,
     spec: WorkSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields missing sources of results, for which the work waits, and conditions that can never
     choose a result."""
     given = find_requested_results(spec)
@@ -79,16 +79,18 @@ def of_results(
         BATCH_JOB,
         given.job,
         world,
-        Certainty.DOUBT,
+        Severity.DOUBT,
     )
     try:
         check_condition(given.where or SUCCEEDED)
     except UsageError as error:
         at = ("spec", "tasks", "fromResults", "where")
-        yield Prediction(manifest, Finding(at, at, f": {error}", error.hint))
+        yield Finding(at, f": {error}", error.hint)
 
 
-def find_cycles(manifests: Iterable[Manifest], world: PlannedWorld) -> Iterator[Prediction]:
+def find_cycles(
+    manifests: Iterable[Manifest], world: PlannedWorld
+) -> Iterator[tuple[Manifest, Finding]]:
     """Yields each circle once, at the first of its edges that is written here."""
     told: set[frozenset[Node]] = set()
     for manifest in manifests:
@@ -97,7 +99,8 @@ def find_cycles(manifests: Iterable[Manifest], world: PlannedWorld) -> Iterator[
         path = _find_cycle(manifest, world)
         if path and frozenset(path) not in told:
             told.add(frozenset(path))
-            yield from _describe_cycle(manifest, manifest.spec, path)
+            found = until_unread(_describe_cycle(manifest, manifest.spec, path))
+            yield from ((manifest, it) for it in found)
 
 
 def _find_cycle(manifest: Manifest, world: PlannedWorld) -> list[Node]:
@@ -114,12 +117,12 @@ def _describe_cycle(
     manifest: Manifest,
     spec: WorkSpec,
     path: list[Node],
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     keys = [object_key(*node, manifest.namespace) for node in (*path, path[0])]
     message = f" makes a cycle: {' -> '.join(keys)}; none of them would ever begin"
     edge = next(it for it in edges_of(spec) if it.node == [*path, path[0]][1])
     at = _locate_edge(edge, spec)
-    yield Prediction(manifest, Finding(at, at, message, "take one of these dependencies out"))
+    yield Finding(at, message, "take one of these dependencies out")
 
 
 def _list_edges(

@@ -10,13 +10,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.predictions.missing_objects import predict_missing
-from fleetctl.apply.predictions.world import Certainty, PlannedWorld, Prediction
+from fleetctl.apply.predictions.world import PlannedWorld
+from fleetctl.common.finding import Finding, Path
 from fleetctl.common.install import install_hint
 from fleetctl.engine.kinds.endpoints.endpoints import KIND
 from fleetctl.engine.kinds.endpoints.served_functions import KIND as FUNCTION
 from fleetctl.gateway.client.gateway_process import EXTRA
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.kinds.endpoint import EndpointSpec
@@ -33,7 +32,7 @@ def of_work(
     manifest: Manifest,
     spec: WorkSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     for part in spec.parts():
         if part.own:
             continue  # a stage has the template's
@@ -60,7 +59,7 @@ def of_work(
                 others = " and ".join(f"`{it}` has `{reach}`" for reach, it in reaches.items())
                 message = f" is `{name}`, and a task has one way to ask: {others}"
                 hint = "give all endpoints of a template the same `reach`"
-                yield Prediction(manifest, Finding(at, at, message, hint))
+                yield Finding(at, message, hint)
                 break
 
 
@@ -69,7 +68,7 @@ def _of_a_prompt(
     at: Path,
     prompt: Prompt,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     name = prompt.endpoint
     yield from predict_missing(
         manifest,
@@ -82,13 +81,13 @@ def _of_a_prompt(
     spec = json.loads(resource.spec) if resource is not None else {}
     if spec.get("reach") == "Direct":
         message = f" is `{name}`, which has `reach: Direct`: prompts are asked through the gateway"
-        yield Prediction(manifest, Finding(at, at, message, "give it `reach: Gateway`"))
+        yield Finding(at, message, "give it `reach: Gateway`")
     sorts = {_sort_without_batches(it, spec) for it in spec.get("servers") or ()}
     if prompt.mode == "batch" and sorts and None not in sorts:
         mode: Path = (*at[:-1], "mode")
         servers = " and ".join(sorted(filter(None, sorts)))
         message = f" is `batch`, and {servers}, as of endpoint/{name}, have no batch API"
-        yield Prediction(manifest, Finding(mode, mode, message, WITHOUT_BATCHES), Certainty.NEVER)
+        yield Finding(mode, message, WITHOUT_BATCHES)
 
 
 def _sort_without_batches(server: Mapping[str, Any], spec: Mapping[str, Any]) -> str | None:
@@ -105,7 +104,7 @@ def _check_functions(
     manifest: Manifest,
     spec: EndpointSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields Functions that should serve it and do not exist or are no servers."""
     for number, server in enumerate(spec.servers):
         if server.function is None:
@@ -122,18 +121,18 @@ def _check_functions(
         if resource is not None and json.loads(resource.spec).get("port") is None:
             message = f" is `{server.function}`, which has no `port`: tasks call it"
             hint = "give it `port` and `command`, or name a server by its `url`"
-            yield Prediction(manifest, Finding(at, at, message, hint))
+            yield Finding(at, message, hint)
 
 
 def of_endpoint(
     manifest: Manifest,
     spec: EndpointSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     if spec.reach == "Gateway" and find_spec("aiohttp") is None:
         at: Path = ("kind",)
         message = " is `Endpoint`, whose gateway needs aiohttp, and that is not installed here"
-        yield Prediction(manifest, Finding(at, at, message, install_hint(EXTRA)))
+        yield Finding(at, message, install_hint(EXTRA))
     yield from _check_functions(manifest, spec, world)
     if spec.api_key is None:
         return
@@ -158,4 +157,4 @@ def of_endpoint(
     names = " and ".join(f"`{it}`" for it in given) or "no value that the controller knows"
     message = f" is `{variable}`, and secret/{name} gives {names}"
     hint = f"add `fromEnv: [{variable}]` to the Secret, or name one that it gives"
-    yield Prediction(manifest, Finding(at, at, message, hint), Certainty.NEVER)
+    yield Finding(at, message, hint)

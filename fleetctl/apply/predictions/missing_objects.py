@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.draft import NAMED_BY
-from fleetctl.apply.predictions.world import Certainty, PlannedWorld, Prediction
+from fleetctl.apply.predictions.world import PlannedWorld
 from fleetctl.common.errors import Unavailable
+from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.common.install import install_hint
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.prior import describe_circle, find_circle, unfit_prior
@@ -22,9 +23,7 @@ from fleetctl.engine.execute.secrets import check_file
 from fleetctl.engine.kinds.wandb.wandb_agents import KEY, KEY_HINT
 from fleetctl.guest.task.parameters import one_variable, variable
 from fleetctl.manifest.checks.spec_parts import list_parameters
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.hints.synonyms import guess_name
-from fleetctl.manifest.problems import Path
 from fleetctl.providers.pip_index import PASSWORD
 from fleetctl.specs.blocks.common import ParamsFrom, WorkPart, WorkSpec
 from fleetctl.specs.blocks.notify import Notify, secrets_in
@@ -53,12 +52,12 @@ def of_work(
     manifest: Manifest,
     spec: WorkSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     if (library := library_of(spec)) and find_spec(library) is None:
         field, value, extra = _SUGGEST[library]
         path: Path = ("spec", "search", *field)
         message = f" is `{value}`, which needs {library}, and that is not installed here"
-        yield Prediction(manifest, Finding(path, path, message, install_hint(extra)))
+        yield Finding(path, message, install_hint(extra))
     yield from _check_params_sweep(manifest, spec, world)
     yield from _check_prior_sweep(manifest, spec, world)
     if isinstance(spec, SweepSpec) and spec.backend == "wandb":
@@ -100,7 +99,7 @@ def _check_function(
     manifest: Manifest,
     name: str,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields the Function of a template if it is missing, or if it serves and runs no task."""
     at: Path = ("spec", "template", "function")
     yield from predict_missing(
@@ -114,14 +113,14 @@ def _check_function(
     if found is not None and json.loads(found.spec).get("port") is not None:
         message = f" is `{name}`, which has a `port`: it runs no task"
         hint = "name it in an Endpoint's `servers`, or give the tasks another Function"
-        yield Prediction(manifest, Finding(at, at, message, hint))
+        yield Finding(at, message, hint)
 
 
 def of_notices(
     manifest: Manifest,
     spec: Spec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields missing Secrets of `notify`: without notices, their absence would go unnoticed until
     the work has ended."""
     notify: tuple[Notify, ...] = getattr(spec, "notify", ())
@@ -140,7 +139,7 @@ def _check_volumes(
     manifest: Manifest,
     part: WorkPart,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields volumes that are created because no manifest declares them, and have almost the name
     of an existing one: a checkpoint in the wrong volume is not found, and work begins from zero.
     """
@@ -154,7 +153,7 @@ def _check_volumes(
             at: Path = (*part.at("volumes"), number, "name")
             message = f" is `{mount.name}`: no such volume is there, so an empty one is made"
             hint = f"did you mean `{near[0]}`?"
-            yield Prediction(manifest, Finding(at, at, message, hint), Certainty.DOUBT)
+            yield Finding(at, message, hint, severity=Severity.DOUBT)
 
 
 def _is_made(volume: Resource | None) -> bool:
@@ -166,7 +165,7 @@ def _check_params_sweep(
     manifest: Manifest,
     spec: WorkSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields sweeps whose best trial should give the parameters, and that can never have one."""
     wanted: ParamsFrom | None = getattr(spec, "params_from", None)
     if wanted is None:
@@ -186,17 +185,16 @@ def _check_params_sweep(
     if unfit := unfit_search(document):
         message = f" is `{wanted.sweep}`, which {unfit}"
         hint = "name a sweep with one `metric`"
-        yield Prediction(manifest, Finding(at, at, message, hint))
+        yield Finding(at, message, hint)
     if needs_command(spec) and not command_of(document):
         message = f" is `{wanted.sweep}`, whose search has no `program` or `command` to run here"
         hint = "write what to run in `template`: `python`, `command` or `script`"
-        yield Prediction(manifest, Finding(at, at, message, hint))
-    yield from _without_arguments(manifest, spec, wanted.sweep, document)
+        yield Finding(at, message, hint)
+    yield from _without_arguments(spec, wanted.sweep, document)
     if isinstance(spec, TrainingRunSpec) and STAGE in document["search"].get("parameters", {}):
         message = f" is `{wanted.sweep}`, which searches `{STAGE}`, and that names a stage here"
-        yield Prediction(manifest, Finding(at, at, message, "give its parameter another name"))
+        yield Finding(at, message, "give its parameter another name")
     yield from _one_variable(
-        manifest,
         spec,
         at,
         wanted.sweep,
@@ -205,12 +203,11 @@ def _check_params_sweep(
 
 
 def _one_variable(
-    manifest: Manifest,
     spec: WorkSpec,
     at: Path,
     sweep: str,
     document: Mapping[str, Any],
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields parameters of the sweep, and of the tasks beside it, that a program could not
     distinguish. One that gets them as arguments can.
     """
@@ -222,15 +219,14 @@ def _one_variable(
     if one:
         message = f" is `{sweep}`, whose `{other}` is the variable `{variable(one)}`"
         message += f", and so is `{one}`"
-        yield Prediction(manifest, Finding(at, at, message, "name one of them otherwise"))
+        yield Finding(at, message, "name one of them otherwise")
 
 
 def _without_arguments(
-    manifest: Manifest,
     spec: WorkSpec,
     sweep: str,
     document: Mapping[str, Any],
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields a command without the arguments by which the sweep passes parameters to its program:
     the same program would then run with its own defaults.
     """
@@ -245,14 +241,14 @@ def _without_arguments(
                 f" has no `${{args}}`, by which sweep/{sweep} hands its program the parameters"
             )
             hint = "add `${args}`, or leave the command out: then the sweep's own runs"
-            yield Prediction(manifest, Finding(at, at, message, hint), Certainty.DOUBT)
+            yield Finding(at, message, hint, severity=Severity.DOUBT)
 
 
 def _check_prior_sweep(
     manifest: Manifest,
     spec: WorkSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields sweeps whose trials should warm the search, and never can. Missing sweeps are waited
     for."""
     search = spec.search if isinstance(spec, SweepSpec) else None
@@ -269,7 +265,7 @@ def _check_prior_sweep(
             f" is `{name}`; sweep/{manifest.name} {describe_circle(names)}, so none of them begins"
         )
         hint = "take `priorTrials` out of one of them"
-        yield Prediction(manifest, Finding(at, at, message, hint))
+        yield Finding(at, message, hint)
         return
     sweep = world.found(SWEEP, name, manifest.namespace)
     if sweep is None:
@@ -279,18 +275,18 @@ def _check_prior_sweep(
             SWEEP,
             name,
             world,
-            Certainty.DOUBT,
+            Severity.DOUBT,
         )
     elif unfit := unfit_prior(json.loads(sweep.spec), search.metric.name):
         hint = "name a sweep with the same `metric`"
-        yield Prediction(manifest, Finding(at, at, f" is `{name}`, which {unfit}", hint))
+        yield Finding(at, f" is `{name}`, which {unfit}", hint)
 
 
 def _wandb_key(
     manifest: Manifest,
     spec: SweepSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """The controller is W&B's agent, so it needs the key that the trials have."""
     names = spec.template.secrets if spec.template is not None else ()
     found = [world.found("Secret", name, manifest.namespace) for name in names]
@@ -304,7 +300,7 @@ def _wandb_key(
     if any(it.from_provider is not None for it in secrets):
         message += "; what a provider keeps is not known to the controller"
     at: Path = ("spec", "backend")
-    yield Prediction(manifest, Finding(at, at, message, KEY_HINT), Certainty.LATER)
+    yield Finding(at, message, KEY_HINT, severity=Severity.LATER)
 
 
 def library_of(spec: Spec) -> str:
@@ -322,7 +318,7 @@ def of_function(
     manifest: Manifest,
     spec: FunctionSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     yield from _check_secrets(
         manifest,
         ("spec", "secrets"),
@@ -336,24 +332,22 @@ def of_secret(
     manifest: Manifest,
     spec: SecretSpec,
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     for number, name in enumerate(spec.from_env):
         at: Path = ("spec", "fromEnv", number)
         if barred := world.bars(name, manifest.namespace):
-            finding = Finding(at, at, f" is `{name}`, {barred.why}", barred.fix)
-            yield Prediction(manifest, finding, Certainty.LATER)
+            what = f" is `{name}`, {barred.why}"
+            yield Finding(at, what, barred.fix, Severity.LATER)
         elif not world.lookup(name):
             hint = f"export {name}=... and run this again from that shell"
-            yield Prediction(
-                manifest, Finding(at, at, f" is `{name}`, which is not set", hint), Certainty.LATER
-            )
+            yield Finding(at, f" is `{name}`, which is not set", hint, severity=Severity.LATER)
     for name, path in spec.from_file.items():
         try:
             check_file(manifest.name, path)
         except Unavailable as error:
             at = ("spec", "fromFile", name)
             message = f": {str(error).removeprefix(f'secret/{manifest.name}: ')}"
-            yield Prediction(manifest, Finding(at, at, message, error.hint), Certainty.LATER)
+            yield Finding(at, message, error.hint, severity=Severity.LATER)
 
 
 def _check_secrets(
@@ -362,7 +356,7 @@ def _check_secrets(
     names: tuple[str, ...],
     places: list[str],
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     for number, name in enumerate(names):
         at: Path = (*within, number)
         yield from predict_missing(
@@ -381,12 +375,12 @@ def _check_secrets(
             here = " and ".join(f"`{place}`" for place in places)
             message = f" is `{name}`, whose value its provider keeps, and {here} gives work none"
             hint = "use `fromEnv` or `fromFile` in the Secret, or place the work elsewhere"
-            yield Prediction(manifest, Finding(at, at, message, hint))
+            yield Finding(at, message, hint)
         unset = [it for it in spec.from_env if not world.lookup(it)] if world.starts_here else []
         if unset and resource.uid and resource.status:  # a new one is reported at its own field
             message = f" is `{name}`, which needs {', '.join(unset)}, and the controller has none"
             hint = f"export {unset[0]}=... and run this again from that shell"
-            yield Prediction(manifest, Finding(at, at, message, hint), Certainty.LATER)
+            yield Finding(at, message, hint, severity=Severity.LATER)
 
 
 def _index_login(
@@ -395,7 +389,7 @@ def _index_login(
     name: str,
     places: list[str],
     world: PlannedWorld,
-) -> Iterator[Prediction]:
+) -> Iterator[Finding]:
     """Yields the prediction for a Secret that no provider can pass to the package installer."""
     resource = world.found("Secret", name, manifest.namespace)
     if resource is None:
@@ -417,7 +411,7 @@ def _index_login(
             f"`kubectl create secret generic {name} -n NAMESPACE --from-literal={PASSWORD}=...`,"
             f" and `fromProvider: {name}` in place of its variables"
         )
-    yield Prediction(manifest, Finding(at, at, message, hint))
+    yield Finding(at, message, hint)
 
 
 def predict_missing(
@@ -426,8 +420,8 @@ def predict_missing(
     kind: str,
     name: str,
     world: PlannedWorld,
-    sort: Certainty = Certainty.LATER,
-) -> Iterator[Prediction]:
+    severity: Severity = Severity.LATER,
+) -> Iterator[Finding]:
     namespace = manifest.namespace if KINDS[kind].namespaced else DEFAULT_NAMESPACE
     if world.found(kind, name, namespace) is not None:
         return
@@ -441,4 +435,4 @@ def predict_missing(
         hint = f"there is one in `{elsewhere}`; each namespace has its own"
     elif near:
         hint = f"did you mean `{near}`?"
-    yield Prediction(manifest, Finding(at, at, message, hint), sort)
+    yield Finding(at, message, hint, severity)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.policies.expressions import ExpressionError, compile_expression
 from fleetctl.apply.policies.typecheck import check_types
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
+from fleetctl.common.finding import Finding, Path
 from fleetctl.specs.kinds.policy import PolicySpec
 from fleetctl.specs.kinds.registry import KINDS
 
@@ -16,6 +15,16 @@ POLICY = "Policy"
 
 if TYPE_CHECKING:
     from fleetctl.apply.policies.expressions import CompiledExpression
+    from fleetctl.apply.predictions.world import PlannedWorld
+    from fleetctl.manifest import Manifest
+
+
+def of_policy(
+    manifest: Manifest,  # noqa: ARG001
+    spec: PolicySpec,
+    world: PlannedWorld,  # noqa: ARG001
+) -> Iterator[Finding]:
+    return wrong_in(spec)
 
 
 def wrong_in(spec: PolicySpec) -> Iterator[Finding]:
@@ -40,4 +49,4 @@ def _check_expression(
         _: CompiledExpression = compile_expression(text)
         check_types(text, kinds)
     except ExpressionError as error:
-        yield Finding(at, at, f" is not an expression: {error}", error.hint)
+        yield Finding(at, f" is not an expression: {error}", error.hint)

@@ -4,9 +4,9 @@ that a missing object comes later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.change import CONFIGURED, CREATED, Change
 from fleetctl.apply.predictions import (
@@ -18,9 +18,11 @@ from fleetctl.apply.predictions import (
     sources,
     targets,
 )
-from fleetctl.apply.predictions.world import Certainty, PlannedWorld, Prediction, will_start
+from fleetctl.apply.predictions.world import PlannedWorld, Prediction, will_start
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.depends.edges import edges_of
 from fleetctl.manifest.problems import ManifestProblem, PredictedErrors, join_sentences
+from fleetctl.manifest.unread import stop_at_unread
 from fleetctl.specs.blocks.common import WorkPart, WorkSpec
 from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.blocks.notify import secrets_in
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 ANYWAY = "`--allow-missing` stores it all the same"
-ANYWAY_SORTS = (Certainty.LATER, Certainty.CAPACITY)
+ANYWAY_SORTS = (Severity.LATER, Severity.CAPACITY)
 
 
 def worth_a_look(spec: Spec, looked: SourceState | None = None) -> bool:
@@ -74,87 +76,102 @@ def _worth_a_look(part: WorkPart) -> bool:
     )
 
 
+Rule = Callable[[Any, Any, PlannedWorld], Iterable[Finding] | AsyncIterable[Finding]]
+
+# Each rule with the specs that it is about; it gets the manifest, its spec and the planned world.
+_OF_WORK: tuple[Rule, ...] = (
+    missing_objects.of_work,
+    endpoint_needs.of_work,
+    agreement.of_work,
+    targets.of_work,
+)
+_RULES: tuple[tuple[type[Spec], Rule], ...] = (
+    (Spec, missing_objects.of_notices),
+    (Spec, sources.of_source),
+    (WorkSpec, dependencies.of_work),
+    (WorkSpec, dependencies.of_results),
+    *((WorkSpec, rule) for rule in _OF_WORK),
+    (FunctionSpec, missing_objects.of_function),
+    (FunctionSpec, agreement.of_function),
+    (FunctionSpec, targets.of_function),
+    (EndpointSpec, endpoint_needs.of_endpoint),
+    (SecretSpec, missing_objects.of_secret),
+    (PolicySpec, policies.of_policy),
+)
+# Of an object that is made later: whether there is room for it now does not show if there is then.
+_OF_MADE: tuple[Rule, ...] = (missing_objects.of_notices, *_OF_WORK)
+
+
 async def make_predictions(
     manifests: Sequence[Manifest],
     changes: Iterable[Change],
     world: PlannedWorld,
 ) -> list[Prediction]:
-    """Yields the predictions on the manifests that would start something new."""
+    """Returns the findings of all rules on the manifests that would start something new."""
     changes = list(changes)
+    manifests = [it.as_read() for it in manifests]
     starting = {it.key for it in changes if will_start(it)}
     changing = {it.key for it in changes if it.outcome in (CREATED, CONFIGURED)}
     changed = (it for it in manifests if it.key in changing)
-    found: list[Prediction] = list(dependencies.find_cycles(changed, world))
+    found = [Prediction(*it) for it in dependencies.find_cycles(changed, world)]
     for manifest in manifests:
         if manifest.key not in starting:
             continue
-        found.extend(missing_objects.of_notices(manifest, manifest.spec, world))
-        found.extend(sources.of_source(manifest, world.looked.get(manifest.key, SourceState())))
-        if (made := manifest.made()) is not None:
-            found.extend(missing_objects.of_notices(made, made.spec, world))
-            # Whether there is room for it now does not show if there is room at night.
-            work = await _of_work(made, made.spec, world)
-            found.extend(it for it in work if it.sort is not Certainty.CAPACITY)
-        match manifest.spec:
-            case WorkSpec() as spec:
-                found.extend(dependencies.of_work(manifest, spec, world))
-                found.extend(dependencies.of_results(manifest, spec, world))
-                found.extend(await _of_work(manifest, spec, world))
-            case FunctionSpec() as spec:
-                found.extend(missing_objects.of_function(manifest, spec, world))
-                found.extend(agreement.of_function(manifest, spec, world))
-                found.extend([it async for it in targets.of_function(manifest, spec, world)])
-            case EndpointSpec() as spec:
-                found.extend(endpoint_needs.of_endpoint(manifest, spec, world))
-            case SecretSpec() as spec:
-                found.extend(missing_objects.of_secret(manifest, spec, world))
-            case PolicySpec() as spec:
-                found.extend(Prediction(manifest, it) for it in policies.wrong_in(spec))
+        for kind, rule in _RULES:
+            if isinstance(manifest.spec, kind):
+                found += await _apply_rule(rule, manifest, world)
+        with stop_at_unread():
+            if (made := manifest.made()) is not None:
+                later = [it for rule in _OF_MADE for it in await _apply_rule(rule, made, world)]
+                found += (it for it in later if it.severity is not Severity.CAPACITY)
     return found
 
 
-async def _of_work(
+async def _apply_rule(
+    rule: Rule,
     manifest: Manifest,
-    spec: Spec,
     world: PlannedWorld,
 ) -> list[Prediction]:
-    assert isinstance(spec, WorkSpec)
-    found = [
-        *missing_objects.of_work(manifest, spec, world),
-        *endpoint_needs.of_work(manifest, spec, world),
-        *agreement.of_work(manifest, spec, world),
-    ]
-    return [*found, *[it async for it in targets.of_work(manifest, spec, world)]]
+    """Returns the findings of a rule, until it comes to a value that could not be read."""
+    made: list[Prediction] = []
+    with stop_at_unread():
+        found = rule(manifest, manifest.spec, world)
+        if isinstance(found, AsyncIterable):
+            async for it in found:
+                made.append(Prediction(manifest, it))
+        else:
+            made.extend(Prediction(manifest, it) for it in found)
+    return made
 
 
-def read_allowed(request: Mapping[str, object]) -> frozenset[Certainty]:
+def read_allowed(request: Mapping[str, object]) -> frozenset[Severity]:
     """Returns the sorts of missing objects that a request allows to be stored."""
-    sorts = {Certainty.DOUBT}
+    sorts = {Severity.DOUBT}
     if request.get("allowMissing"):
         sorts |= set(ANYWAY_SORTS)
     if request.get("waitForCapacity"):
-        sorts.add(Certainty.CAPACITY)
+        sorts.add(Severity.CAPACITY)
     return frozenset(sorts)
 
 
 def split_predictions(
     found: Sequence[Prediction],
-    may: frozenset[Certainty],
+    may: frozenset[Severity],
     anyway: str = ANYWAY,
 ) -> tuple[list[ManifestProblem], list[str]]:
     """Returns the errors that refuse the whole apply, and the warnings. anyway: how to store it all
     the same; empty where the verb has no way.
     """
-    wrong = [problem for it in found if it.sort not in may for problem in _list_problems(it)]
-    warned = [problem for it in found if it.sort in may for problem in _list_problems(it)]
-    if any(it.sort in ANYWAY_SORTS and it.sort not in may for it in found):
+    wrong = [problem for it in found if it.severity not in may for problem in it.problems()]
+    warned = [problem for it in found if it.severity in may for problem in it.problems()]
+    if any(it.severity in ANYWAY_SORTS and it.severity not in may for it in found):
         wrong[-1] = replace(wrong[-1], hint=join_sentences(wrong[-1].hint, anyway))
     return wrong, [join_sentences(str(it), it.hint) for it in warned]
 
 
 def raise_if_refused(
     found: Sequence[Prediction],
-    may: frozenset[Certainty],
+    may: frozenset[Severity],
     anyway: str = ANYWAY,
 ) -> list[str]:
     """Raises PredictedErrors with the predicted refusals; returns the rest as warnings."""
@@ -162,7 +179,3 @@ def raise_if_refused(
     if wrong:
         raise PredictedErrors(wrong)
     return warnings
-
-
-def _list_problems(prediction: Prediction) -> list[ManifestProblem]:
-    return prediction.manifest.problems([prediction.finding])

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.predictions.world import Certainty, Prediction
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
+from fleetctl.apply.predictions.world import PlannedWorld
+from fleetctl.common.finding import Finding, Path, Severity
+from fleetctl.manifest.document.inner_manifest import AT
 from fleetctl.specs.blocks.template import GitSource
 from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.manifest_sources import source_of
 from fleetctl.tracking.source_state import SourceState, names_text
 
@@ -19,13 +20,19 @@ if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 
-def of_source(manifest: Manifest, looked: SourceState) -> Iterator[Prediction]:
+def of_source(
+    manifest: Manifest,
+    spec: Spec,  # noqa: ARG001
+    world: PlannedWorld,
+) -> Iterator[Finding]:
+    looked = world.looked.get(manifest.key, SourceState())
     written = manifest.filed or manifest
     source = source_of(written.spec)
     if source is None or not looked.pointers:
         return
-    origin = written.made() or written
-    above = ("spec",) if isinstance(origin.spec, FunctionSpec) else ("spec", "template")
+    above = ("spec",) if isinstance(written.spec, FunctionSpec) else ("spec", "template")
+    if written.made() is not None:
+        above = (*AT, *above)
     count = looked.pointer_count
     files = "1 file is" if count == 1 else f"{count:,} files are"
     shown = names_text(looked.pointers)
@@ -41,8 +48,8 @@ def of_source(manifest: Manifest, looked: SourceState) -> Iterator[Prediction]:
             "`git lfs pull` in that directory, or leave them out by `exclude`;"
             " of a Source `git.lfs: true` brings them"
         )
-    finding = Finding(at, at, message, "" if meant else hint)
-    yield Prediction(origin, finding, Certainty.DOUBT if meant else Certainty.NEVER)
+    severity = Severity.DOUBT if meant else Severity.NEVER
+    yield Finding(at, message, "" if meant else hint, severity)
 
 
 def _pointers_will_do(source: GitSource) -> bool:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.predictions.world import Certainty, PlannedWorld, Prediction
+from fleetctl.apply.predictions.world import PlannedWorld
+from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind_controller import placement_of
 from fleetctl.controllers.planning.placement import ProviderOffer, judge_candidates
 from fleetctl.engine.capacity.price_book import find_lack, price_attempt
 from fleetctl.engine.execute.asset_calls import NO_SERVER_HINT
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.hints.synonyms import guess_name, join_names
-from fleetctl.manifest.problems import Path
-from fleetctl.providers.contract.base import Foreseeing, Foreseen
+from fleetctl.manifest.problems import path_text
+from fleetctl.manifest.unread import stop_at_unread
+from fleetctl.providers.contract.base import Foreseeing
 from fleetctl.providers.contract.endpoint_access import Serving
 from fleetctl.providers.contract.terms import BRING_HINT
 from fleetctl.specs.blocks.common import BESIDE_TEMPLATE, WorkPart, WorkSpec
@@ -34,28 +35,17 @@ DECLARE = "`kind: Provider` with a `type` declares another account"
 PROVIDERS_SHOWN_MAX = 8  # in a hint, which should fit on a line
 
 
-@dataclass(frozen=True, slots=True)
-class _TargetRefusal:
-    """The reason why one candidate cannot run it."""
-
-    provider: str
-    why: str
-    hint: str
-    sort: Certainty
-    field: tuple[str, ...] | None = None  # of the template
-
-
 async def of_work(
     manifest: Manifest,
     spec: WorkSpec,
     world: PlannedWorld,
-) -> AsyncIterator[Prediction]:
+) -> AsyncIterator[Finding]:
     """Yields wrong names of providers, and work that no candidate can run."""
     messages = set()  # stages may share a provider, or a field of the template
     for part in spec.parts():
         async for found in _of_part(manifest, part, world):
-            if found.finding not in messages:
-                messages.add(found.finding)
+            if found not in messages:
+                messages.add(found)
                 yield found
 
 
@@ -63,66 +53,65 @@ async def _of_part(
     manifest: Manifest,
     part: WorkPart,
     world: PlannedWorld,
-) -> AsyncIterator[Prediction]:
+) -> AsyncIterator[Finding]:
     paths = _candidate_paths(part)
     known = [name for name in paths if name in world.providers]
     for name, path in paths.items():
         if name not in world.providers:
-            sort = Certainty.DOUBT if known else Certainty.LATER
-            yield Prediction(manifest, _describe_unknown(name, path, world), sort)
+            sort = Severity.DOUBT if known else Severity.LATER
+            yield replace(_describe_unknown(name, path, world), severity=sort)
     whole = _resolve_template(manifest, part, world)
     if not known or whole is None:
         return
-    found = [
-        await _find_refusal(
-            name,
-            whole,
-            part,
-            manifest,
-            world,
-        )
-        for name in known
-    ]
-    refusals = [it for it in found if it]
-    if len(refusals) < len(known):
+    found: dict[str, list[Finding]] = {}
+    for name in known:
+        found[name] = []
+        with stop_at_unread():
+            async for no in _find_refusals(name, whole, part, manifest, world):
+                found[name].append(no)
+    if not all(found.values()):
         return
     if len(paths) == 1:
-        (no,) = refusals
-        yield Prediction(manifest, _locate_refusal(no, paths[no.provider], part), no.sort)
+        for name, refusals in found.items():
+            for no in refusals:
+                yield _locate_refusal(name, no, paths[name], part)
         return
-    message = "; ".join(f"`{it.provider}`: {it.why}" for it in refusals)
+    first = {name: min(them, key=_is_passing) for name, them in found.items()}
+    message = "; ".join(f"`{name}`: {no.what}" for name, no in first.items())
     message = f": no provider can run this: {message}"
-    hint = next((it.hint for it in refusals if it.sort is not Certainty.NEVER), refusals[0].hint)
-    sorts = {it.sort for it in refusals}
-    sort = next(it for it in (Certainty.LATER, Certainty.CAPACITY, Certainty.NEVER) if it in sorts)
-    at: Path = part.placement_at
-    yield Prediction(manifest, Finding(at, at, message, hint), sort)
+    hints = [it.fix for it in sorted(first.values(), key=_is_passing, reverse=True)]
+    severities = {it.severity for it in first.values()}
+    order = (Severity.LATER, Severity.CAPACITY, Severity.NEVER)
+    severity = next(it for it in order if it in severities)
+    yield Finding(part.placement_at, message, hints[0], severity)
+
+
+def _is_passing(no: Finding) -> bool:
+    return no.severity is not Severity.NEVER
 
 
 async def of_function(
-    manifest: Manifest,
+    manifest: Manifest,  # noqa: ARG001
     spec: FunctionSpec,
     world: PlannedWorld,
-) -> AsyncIterator[Prediction]:
+) -> AsyncIterator[Finding]:
     at: Path = ("spec", "provider")
     if spec.provider not in world.providers:
-        yield Prediction(manifest, _describe_unknown(spec.provider, at, world), Certainty.LATER)
+        yield replace(_describe_unknown(spec.provider, at, world), severity=Severity.LATER)
         return
     backend = world.providers[spec.provider]
     if spec.port is not None and not isinstance(backend, Serving):
         message = f" is `{spec.provider}`, which runs no Function with a `port`"
-        yield Prediction(manifest, Finding(at, at, message, NO_SERVER_HINT))
+        yield Finding(at, message, NO_SERVER_HINT)
         return
     template = spec.applied_to(Template())
-    found = None
-    if isinstance(backend, Foreseeing):
-        found = await backend.foresee(template, world.account(spec.provider))
-    if found is not None:
+    if not isinstance(backend, Foreseeing):
+        return
+    async for no in backend.foresee(template, world.account(spec.provider)):
         # A Function has no field `runtime`: such a finding concerns its provider.
-        field = found.field if found.field[:1] != ("runtime",) else ()
-        path = ("spec", *field) if field else at
-        message = _describe_reason(spec.provider, found.message, field)
-        yield Prediction(manifest, Finding(path, path, message, found.hint), _rate_certainty(found))
+        field = no.where if no.where[:1] != ("runtime",) else ()
+        message = _describe_reason(spec.provider, no.what, field)
+        yield replace(no, where=("spec", *field) if field else at, what=message)
 
 
 def _candidate_paths(part: WorkPart) -> dict[str, Path]:
@@ -145,7 +134,7 @@ def _describe_unknown(
     there = _shorten_names(sorted({*world.providers} - {PROMPT_PROVIDER}))
     hint = f"did you mean `{near}`? " if near else ""
     message = f" is `{name}`, and there is no such provider"
-    return Finding(path, path, message, f"{hint}there is {there}; {DECLARE}")
+    return Finding(path, message, f"{hint}there is {there}; {DECLARE}")
 
 
 def _shorten_names(names: Sequence[str]) -> str:
@@ -186,56 +175,46 @@ def _is_direct(
     return resource is not None and json.loads(resource.spec).get("reach") == "Direct"
 
 
-async def _find_refusal(
+async def _find_refusals(
     name: str,
     template: Template,
     part: WorkPart,
     manifest: Manifest,
     world: PlannedWorld,
-) -> _TargetRefusal | None:
-    """Returns the reason why this candidate can never run it, or waits for a missing object."""
+) -> AsyncIterator[Finding]:
+    """Yields the reasons why this candidate can never run it, or waits for a missing object, at
+    paths of the template."""
     backend = world.providers[name]
-    if why := backend.contract.cannot_join(name, template):
+    contract = backend.contract
+    never = foreseen = False
+    if why := contract.cannot_join(name, template):
+        never = True
         alone = len(part.placement.candidates) == 1
         message = why if alone else why.replace(f"provider `{name}` ", "it ", 1)
-        contract = backend.contract
-        field = (contract.joins_field(template),)
-        return _TargetRefusal(
-            name,
-            message,
-            contract.joins_hint(template),
-            Certainty.NEVER,
-            field,
-        )
-    if why := backend.contract.cannot_bring(name, _inputs_bytes(manifest), template):
-        return _TargetRefusal(name, why, BRING_HINT, Certainty.NEVER)
-    foreseen: _TargetRefusal | None = None
+        yield Finding((contract.joins_field(template),), message, contract.joins_hint(template))
+    if why := contract.cannot_bring(name, _inputs_bytes(manifest), template):
+        never = True
+        yield Finding((), why, BRING_HINT)
     if isinstance(backend, Foreseeing):
-        found = await backend.foresee(template, world.account(name))
-        if found is not None:
-            foreseen = _TargetRefusal(
-                name,
-                found.message,
-                found.hint,
-                _rate_certainty(found),
-                found.field,
-            )
-    if foreseen is not None and foreseen.sort is Certainty.NEVER:
-        return foreseen
+        async for no in backend.foresee(template, world.account(name)):
+            foreseen = True
+            never = never or no.severity is Severity.NEVER
+            yield no
+    if never:
+        return
     # Without a choice, volumes and Functions of another provider are reported with both providers.
     several = len(part.placement.candidates) > 1
     volume = partial(_find_volume, world, manifest.namespace)
     price = price_attempt(backend, world.declared.get(name), template)
     own = backend.lacks(template)
     lacking = find_lack(name, backend, template, volume) if several else own
-    if foreseen is not None and lacking == own:
+    if foreseen and lacking == own:
         lacking = ""  # there is a better message already
     judged = judge_candidates(placement_of(part.placement), {name: ProviderOffer(price, lacking)})
     mine = next(it for it in judged if it.provider == name)
-    if mine.fits:
-        return foreseen
-    hint = "raise it, or ask for a smaller machine" if not lacking else "place it elsewhere"
-    return _TargetRefusal(name, mine.why, hint, Certainty.NEVER)
+    if not mine.fits:
+        hint = "raise it, or ask for a smaller machine" if not lacking else "place it elsewhere"
+        yield Finding((), mine.why, hint)
 
 
 def _inputs_bytes(manifest: Manifest) -> int:
@@ -256,38 +235,32 @@ def _find_volume(
 
 
 def _locate_refusal(
-    no: _TargetRefusal,
+    provider: str,
+    no: Finding,
     at: Path,
     part: WorkPart,
 ) -> Finding:
     """Places the finding at the field of the template that it concerns, else where the provider is
     named."""
-    if no.field:
-        path: Path = (*part.at(no.field[0]), *no.field[1:])
-        if part.template.function is not None and no.field[0] not in BESIDE_TEMPLATE:
+    path = at
+    if no.where:
+        field = str(no.where[0])
+        path = (*part.at(field), *no.where[1:])
+        if part.template.function is not None and field not in BESIDE_TEMPLATE:
             path = ("spec", "template", "function")
-        return Finding(path, path, _describe_reason(no.provider, no.why, no.field), no.hint)
-    return Finding(at, at, _describe_reason(no.provider, no.why, ()), no.hint)
+    return replace(no, where=path, what=_describe_reason(provider, no.what, no.where))
 
 
 def _describe_reason(
     provider: str,
     why: str,
-    field: tuple[str, ...],
+    field: Path,
 ) -> str:
     """Returns the rest of a sentence that begins with the field, or with where the provider is
     named."""
     if not field:
         return f" is `{provider}`: {why}"
-    rest = why.removeprefix(".".join(field))
+    rest = why.removeprefix(path_text(field))
     if rest.startswith(" "):
         return rest
     return f": {why}"
-
-
-def _rate_certainty(found: Foreseen) -> Certainty:
-    if found.capacity:
-        return Certainty.CAPACITY
-    if found.later:
-        return Certainty.LATER
-    return Certainty.NEVER

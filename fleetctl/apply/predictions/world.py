@@ -6,15 +6,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.apply.request.options import with_declared
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
 from fleetctl.engine.execute.secrets import BarredVariable
-from fleetctl.manifest.findings import Finding
 from fleetctl.providers.contract.account import Account, Lookup, account_of, built_in
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.provider import ProviderSpec
@@ -23,25 +22,24 @@ from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.source_state import SourceState
 
 if TYPE_CHECKING:
-    from fleetctl.manifest import Manifest
+    from fleetctl.manifest import Manifest, ManifestProblem
 
 Key = tuple[str, str, str]  # kind, name, namespace
 
 
-class Certainty(Enum):
-    """How certain it is that the work can never run."""
-
-    NEVER = "it can never work as it is written"
-    LATER = "something is missing that may come later"
-    CAPACITY = "there is no such machine now"
-    DOUBT = "it may be meant"
-
-
 @dataclass(frozen=True, slots=True)
 class Prediction:
+    """A finding of a rule on one manifest."""
+
     manifest: Manifest
     finding: Finding
-    sort: Certainty = Certainty.NEVER
+
+    @property
+    def severity(self) -> Severity:
+        return self.finding.severity
+
+    def problems(self) -> list[ManifestProblem]:
+        return self.manifest.problems([self.finding])
 
 
 @dataclass(frozen=True, slots=True)

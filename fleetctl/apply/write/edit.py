@@ -174,8 +174,8 @@ def _validate_model(
         return model.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
         wrong = next(list_findings(error, model, data, (where,)))
-        message = f"{key}: {path_text(wrong.subject)}{wrong.problem}"
-        raise UsageError(message, hint=wrong.hint) from error
+        message = f"{key}: {path_text(wrong.subject)}{wrong.what}"
+        raise UsageError(message, hint=wrong.fix) from error
 
 
 def value_of(path: str, text: str) -> object:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from fleetctl.common.finding import Finding
 from fleetctl.manifest.checks import (
     bare_images,
     checkpoints,
@@ -25,7 +26,6 @@ from fleetctl.manifest.checks import (
     rules,
 )
 from fleetctl.manifest.checks import variables as environments
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.unread import until_unread
 from fleetctl.specs.values.scalars import Spec
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.values.scalars import Spec
 
@@ -66,4 +65,4 @@ def _make_finding(
     message = f" needs Python in the sandbox, and the image `{image.registry}` has none"
     ways = ["name one that has it, such as `python:3.12-slim`", "add `apt: [python3]`"]
     hint = ", or ".join([*ways, instead] if instead else ways)
-    return Finding(path, path, message, hint, at_key=True)
+    return Finding(path, message, hint, at_key=True)

@@ -8,7 +8,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from fleetctl.manifest.findings import Finding
+from fleetctl.common.finding import Finding
 from fleetctl.specs.blocks.checkpoint import Checkpoint
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Image, Template
@@ -60,11 +60,11 @@ def _check_is_saved(spec: TrainingRunSpec) -> Iterator[Finding]:
                 message = (
                     f" is `{wanted}`, and volume `{mount.name}` is mounted there to be read only"
                 )
-                yield Finding(_PATH, _PATH, message, "leave `readOnly` out")
+                yield Finding(_PATH, message, "leave `readOnly` out")
             return
     message = f" is `{wanted}`, which is on no volume: it would be lost with each sandbox"
     hint = f"mount one: `volumes: [{{name: NAME, mountPath: {wanted}}}]` in `template`"
-    yield Finding(_PATH, _PATH, message, hint)
+    yield Finding(_PATH, message, hint)
 
 
 def _is_within(path: str, directory: str) -> bool:
@@ -77,14 +77,14 @@ def _check_resume_args(spec: TrainingRunSpec) -> Iterator[Finding]:
     """
     silent = [spec.template_of(index).command is None for index in range(spec.count())]
     if spec.checkpoint is not None and spec.checkpoint.resume_args and all(silent):
-        yield Finding(_ARGUMENTS, _ARGUMENTS, f"{_ADDED}, and no stage has one", _IN_A_SCRIPT)
+        yield Finding(_ARGUMENTS, f"{_ADDED}, and no stage has one", _IN_A_SCRIPT)
     for index, stage in enumerate(spec.stages):
         path = ("spec", "stages", index, "resumeArgs")
         if stage.resume_args and spec.checkpoint is None:
             message = " goes with a `checkpoint`, and the run has none"
-            yield Finding(path, path, message, "give one: `checkpoint: {path: /ckpt/run}`")
+            yield Finding(path, message, "give one: `checkpoint: {path: /ckpt/run}`")
         elif stage.resume_args and silent[index]:
-            yield Finding(path, path, f"{_ADDED}, and stage `{stage.name}` has none", _IN_A_SCRIPT)
+            yield Finding(path, f"{_ADDED}, and stage `{stage.name}` has none", _IN_A_SCRIPT)
 
 
 def _check_mirror(spec: TrainingRunSpec) -> Iterator[Finding]:
@@ -94,25 +94,25 @@ def _check_mirror(spec: TrainingRunSpec) -> Iterator[Finding]:
         return
     if spec.template.is_function:
         message = " works in sandboxes: fleetctl does not manage the checkpoints of a function"
-        yield Finding(_MIRROR, _MIRROR, message, "leave it out, or leave out `runtime: function`")
+        yield Finding(_MIRROR, message, "leave it out, or leave out `runtime: function`")
         return
     if (here := _path_of(mirror)) and not _on_a_volume(spec, here):
         message = f" is `{mirror}`, a directory on no volume: copies would end with their sandbox"
         hint = "mount a volume there: `volumes: [{name: NAME, mountPath: DIR}]` in `template`"
-        yield Finding(_MIRROR, _MIRROR, message, hint)
+        yield Finding(_MIRROR, message, hint)
         return
     for index in range(spec.count()):
         template = spec.template_of(index)
         places = {it.provider for it in spec.placement_of(index).candidates}
         if nodes_of(template).max > 1 and "modal" in places:
             message = " goes with one node at Modal, where each looks for checkpoints by itself"
-            yield Finding(_MIRROR, _MIRROR, message, "leave it out, or use `nodes: 1`")
+            yield Finding(_MIRROR, message, "leave it out, or use `nodes: 1`")
             return
         package = _PACKAGES.get(mirror.partition("://")[0], "fsspec")
         if _lacks_packages(template, {package, "fsspec"}):
             message = f" is `{mirror}`, and nothing in `image.pip` brings `{package}`, which copies"
             pip = ", ".join([*(template.image.pip if template.image else ()), package])
-            yield Finding(_MIRROR, _MIRROR, message, f"image: {{pip: [{pip}]}}")
+            yield Finding(_MIRROR, message, f"image: {{pip: [{pip}]}}")
             return
 
 
@@ -161,7 +161,7 @@ def _check_function_fields(spec: TrainingRunSpec) -> Iterator[Finding]:
         at = ("spec", "checkpoint", name)
         message = " has no effect: fleetctl does not manage the checkpoints of a function"
         hint = f"use `runtime: sandbox`; or leave `{name}` out, and let the program resume itself"
-        yield Finding(at, at, message, hint)
+        yield Finding(at, message, hint)
 
 
 def _check_format_none(spec: TrainingRunSpec) -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def _check_format_none(spec: TrainingRunSpec) -> Iterator[Finding]:
         at = ("spec", "checkpoint", name)
         message = " has no effect: with `format: none` fleetctl does not look at the checkpoints"
         hint = f"leave `{name}` out, and let the program resume itself; or name the format"
-        yield Finding(at, at, message, hint)
+        yield Finding(at, message, hint)
 
 
 def _changed_fields(checkpoint: Checkpoint) -> list[str]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path, shorten_text
+from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.notify import Notify
 from fleetctl.specs.blocks.renamed import WhenSpec
@@ -32,13 +32,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         if name in TRUTHS:
             text = f": the parameter `{name}` is what kubectl makes of a key such as `y` or `on`"
             hint = 'put the key into quotes, such as `"y":`, or name it otherwise'
-            yield Finding(
-                path,
-                path[:3],
-                text,
-                hint,
-                at_key=True,
-            )
+            yield Finding(path, text, hint, at_key=True, about=path[:3])
 
 
 def find_old_words(paths: Iterable[Path]) -> Iterator[Finding]:
@@ -59,13 +53,7 @@ def find_old_words(paths: Iterable[Path]) -> Iterator[Finding]:
         more = f", as are {len(names) - 1} more" if len(names) > 1 else ""
         text = f": the key `{name}` is true or false to kubectl, helm and Argo CD{more}"
         hint = f'for a cluster put it into quotes, `"{name}":`, or name it otherwise'
-        yield Finding(
-            path,
-            path[:-1],
-            text,
-            hint,
-            at_key=True,
-        )
+        yield Finding(path, text, hint, at_key=True, about=path[:-1])
 
 
 def doubtful(spec: Spec) -> Iterator[Finding]:
@@ -74,13 +62,7 @@ def doubtful(spec: Spec) -> Iterator[Finding]:
         if getattr(block, "on", None) is not None:
             hint = "call it `when`"
             text = " is the old name of `when`; kubectl reads it as `true`"
-            yield Finding(
-                (*path, "on"),
-                (*path, "on"),
-                text,
-                hint,
-                at_key=True,
-            )
+            yield Finding((*path, "on"), text, hint, at_key=True)
 
 
 def _when_blocks(spec: Spec) -> Iterator[tuple[Path, WhenSpec]]:

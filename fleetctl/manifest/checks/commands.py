@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.controllers.trials.command import MACROS
 from fleetctl.guest.task.parameters import variable
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path, shorten_text
+from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
@@ -93,7 +93,7 @@ def _of_a_shell(
         if word in _OPERATORS:
             at = (*path, number)
             message = f" is `{word}`, which only a shell would read, and no shell reads a command"
-            yield Finding(at, at, message, f"write `script: {text}`")
+            yield Finding(at, message, f"write `script: {text}`")
             return
     program = command[0]
     if any(it.isspace() for it in program.strip()) and not program.startswith(("/", "./", "../")):
@@ -101,7 +101,7 @@ def _of_a_shell(
         message = f" is `{shorten_text(program)}`, which would be the name of one program"
         shell = any(it in program for it in "|&;<>$`\"'")
         listed = f"[{', '.join(text.split())}]"
-        yield Finding(at, at, message, f"write `script: {text}`" if shell else f"write `{listed}`")
+        yield Finding(at, message, f"write `script: {text}`" if shell else f"write `{listed}`")
 
 
 def _check_macros(
@@ -121,7 +121,7 @@ def _check_macros(
                 continue
             at = (*path, number)
             message = f" holds `{shorten_text(match[0])}`, which stays as it is: nothing expands it"
-            yield Finding(at, at, message, _suggest_fix(plain, params, names, sweep=sweep))
+            yield Finding(at, message, _suggest_fix(plain, params, names, sweep=sweep))
             break
 
 

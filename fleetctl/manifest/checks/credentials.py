@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.common.finding import Finding
 from fleetctl.common.redaction import CREDENTIAL_NAME, has_credential_field
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
 from fleetctl.specs.blocks.notify import GITHUB_TOKEN, GITLAB_TOKEN, WEBHOOK_URL
 from fleetctl.specs.values.scalars import Spec
 
@@ -32,7 +32,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
             if sink is not None and sink.url is not None and has_credential_field(sink.url):
                 path = ("spec", "notify", number, field, "url")
                 message = " holds what looks like a credential; a manifest is stored and shown"
-                yield Finding(path, path, message, hint)
+                yield Finding(path, message, hint)
 
 
 def find_warnings(spec: Spec) -> Iterator[Finding]:
@@ -48,10 +48,4 @@ def find_warnings(spec: Spec) -> Iterator[Finding]:
                 path = (*at, name)
                 message = " holds what looks like a credential"
                 hint = "put it into a Secret and name that in `secrets`"
-                yield Finding(
-                    path,
-                    path,
-                    message,
-                    hint,
-                    at_key=True,
-                )
+                yield Finding(path, message, hint, at_key=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path, shorten_text
+from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.values.packages import INDEX_FIELDS, INDEX_OPTION
 from fleetctl.specs.values.scalars import Spec
 
@@ -63,21 +63,21 @@ def _check_reference(path: Path, text: str) -> Finding:
     lower = f"{name.lower()}{colon}{tag}"
     right = lower != text and _REFERENCE.fullmatch(lower)
     hint = f"write `{lower}`" if right else "write `HOST/PATH:TAG`, the path in lower case"
-    return Finding(path, path, message, hint)
+    return Finding(path, message, hint)
 
 
 def _check_repository_url(path: Path, url: str) -> Iterator[Finding]:
     scheme, separator, rest = url.partition("://")
     if _BARE_HOST.fullmatch(url):
         message = f" is `{shorten_text(url)}`, which is a path on this machine"
-        yield Finding(path, path, message, f"write `https://{shorten_text(url)}`")
+        yield Finding(path, message, f"write `https://{shorten_text(url)}`")
     elif separator and scheme.lower() not in _TRANSPORTS:
         near = did_you_mean(scheme, _TRANSPORTS)
         message = f" begins with `{shorten_text(scheme)}://`, which git does not know"
-        yield Finding(path, path, message, near or f"write `https://{shorten_text(rest)}`")
+        yield Finding(path, message, near or f"write `https://{shorten_text(rest)}`")
     elif separator and any(it.isspace() for it in url):
         message = f" is `{shorten_text(url)}`, and an address has no spaces"
-        yield Finding(path, path, message, f"write `{shorten_text(''.join(url.split()))}`")
+        yield Finding(path, message, f"write `{shorten_text(''.join(url.split()))}`")
 
 
 def find_warnings(spec: Spec) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def find_warnings(spec: Spec) -> Iterator[Finding]:
             if name in _OTHERWISE:
                 path: Path = (*at, "pip", number)
                 message = f" is `{name}`, which is what programs import"
-                yield Finding(path, path, message, f"`{_OTHERWISE[name]}` is what installs it")
+                yield Finding(path, message, f"`{_OTHERWISE[name]}` is what installs it")
 
 
 def _check_requirement(path: Path, text: str) -> Iterator[Finding]:
@@ -99,23 +99,17 @@ def _check_requirement(path: Path, text: str) -> Iterator[Finding]:
     if match := _CONDA.fullmatch(text) or _ONE_EQUALS.fullmatch(text):
         if match[1] == "python":
             message = f" is `{shorten_text(text)}`, which pip does not install"
-            yield Finding(
-                path, path, message, f'write `python: "{match[2].strip()}"` under `image`'
-            )
+            yield Finding(path, message, f'write `python: "{match[2].strip()}"` under `image`')
             return
         message = f" is `{shorten_text(text)}`; pip writes a version with `==`"
-        yield Finding(
-            path, path, message, f"write `{shorten_text(f'{match[1]}=={match[2].strip()}')}`"
-        )
+        yield Finding(path, message, f"write `{shorten_text(f'{match[1]}=={match[2].strip()}')}`")
     elif _SPACED.fullmatch(text):
         words = text.split()
         message = f" is `{shorten_text(text)}`, which is more than one requirement"
-        yield Finding(
-            path, path, message, f"write each as an entry of its own: `{', '.join(words)}`"
-        )
+        yield Finding(path, message, f"write each as an entry of its own: `{', '.join(words)}`")
     elif not _REQUIREMENT.fullmatch(text.strip()):
         message = f" is `{shorten_text(text)}`, which is not a requirement that pip can read"
-        yield Finding(path, path, message, "write it as `numpy`, `numpy==2.1.*` or `torch>=2,<3`")
+        yield Finding(path, message, "write it as `numpy`, `numpy==2.1.*` or `torch>=2,<3`")
 
 
 def _describe_option(path: Path, text: str) -> Finding:
@@ -125,10 +119,10 @@ def _describe_option(path: Path, text: str) -> Finding:
     message = f" is `{shorten_text(text)}`, which is an option and no package"
     match = INDEX_OPTION.fullmatch(text)
     if match is None:
-        return Finding(path, path, message, "list the requirements themselves, one an entry")
+        return Finding(path, message, "list the requirements themselves, one an entry")
     field = INDEX_FIELDS[match["option"]]
     value = match["value"] if field == "url" else f"[{match['value']}]"
-    return Finding(path, path, message, f"write `pipIndex: {{{field}: {value}}}` under `image`")
+    return Finding(path, message, f"write `pipIndex: {{{field}: {value}}}` under `image`")
 
 
 def _check_package(path: Path, text: str) -> Iterator[Finding]:
@@ -137,4 +131,4 @@ def _check_package(path: Path, text: str) -> Iterator[Finding]:
         message = f" is `{shorten_text(text)}`, which is not the name of a package"
         many = len(words) > 1 and all(map(_APT.fullmatch, words))
         hint = f"write each as an entry of its own: `{', '.join(words)}`" if many else "remove it"
-        yield Finding(path, path, message, hint)
+        yield Finding(path, message, hint)

@@ -8,11 +8,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.guest.task.parameters import VARIABLE_BYTES_MAX
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
@@ -46,7 +45,7 @@ def _too_long(
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > ARGUMENT_BYTES_MAX:
         message = f" has {size:,} bytes, and {takes} {ARGUMENT_BYTES_MAX:,} at most"
-        yield Finding(at, at, message, hint)
+        yield Finding(at, message, hint)
 
 
 def _scripts_of_services(spec: Spec) -> Iterator[tuple[Path, str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path, shorten_text
+from fleetctl.common.finding import Finding, Path
+from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.metrics import NAME, STEP
 from fleetctl.specs.values.scalars import Spec
@@ -34,4 +34,4 @@ def find_warnings(spec: Spec) -> Iterator[Finding]:
         if wanted.isidentifier()
         else "find its name too: `(?P<name>[\\w/.]+)=(?P<value>[-+.\\w]+)`"
     )
-    yield Finding(PATH, PATH, message, f"{hint}, or fix `search.metric.name`")
+    yield Finding(PATH, message, f"{hint}, or fix `search.metric.name`")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.values.scalars import Spec
 
@@ -44,13 +43,11 @@ def _check_has_volume(spec: BatchJobSpec, volume: str | None) -> Iterator[Findin
         at: Path = ("spec", "tasks", "fromFiles", "volume")
         message = f" is `{volume}`, which the template does not mount"
         hint = f"add `volumes: [{{name: {volume}, mountPath: /{volume}, readOnly: true}}]` to it"
-        yield Finding(at, at, message, hint)
+        yield Finding(at, message, hint)
 
 
 def _check_hides_system(path: Path, directory: str) -> Iterator[Finding]:
     if directory in SYSTEM or directory.startswith(_WHOLE):
         message = f" is `{directory}`, which would hide the system's own files there"
         name = directory.strip("/").partition("/")[0]
-        yield Finding(
-            path, path, message, f"use a path of its own, such as `/data` or `/mnt/{name}`"
-        )
+        yield Finding(path, message, f"use a path of its own, such as `/data` or `/mnt/{name}`")

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from fleetctl.common.finding import Finding
 from fleetctl.controllers.kinds.retention.limits import limits_of
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.hints.synonyms import join_names
 from fleetctl.specs.kinds.settings import (
     CACHES,
@@ -40,7 +40,7 @@ def find_old_form(spec: Spec) -> Iterator[Finding]:
         path = (*_AT, alias)
         more = f", as {_count(len(old) - 1)}" if len(old) > 1 else ""
         text = f" is the old form{more}: limits are now those of three groups"
-        yield Finding(path, path, text, _suggest(given), at_key=True)
+        yield Finding(path, text, _suggest(given), at_key=True)
 
 
 def _count(others: int) -> str:

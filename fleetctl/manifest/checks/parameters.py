@@ -7,11 +7,11 @@ import builtins
 import keyword
 from collections.abc import Iterator
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.guest.task.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.checks.programs import parse_program
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path, shorten_text
+from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.values.scalars import Spec
 
 SUBMIT = "SUBMIT"
@@ -68,11 +68,7 @@ def _make_finding(
 ) -> Finding:
     block = path[:3]
     return Finding(
-        path,
-        block,
-        f": the parameter `{shorten_text(name)}` {why}",
-        hint,
-        at_key=True,
+        path, f": the parameter `{shorten_text(name)}` {why}", hint, at_key=True, about=block
     )
 
 

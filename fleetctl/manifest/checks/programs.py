@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.common.program import tree_of
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path, shorten_text
+from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.values.scalars import Spec
 
@@ -34,7 +34,7 @@ def find_problems(spec: Spec) -> Iterator[Finding]:
             hint = (
                 f"write `command: [python, {', '.join(name.split())}]`, and `source` for the file"
             )
-            yield Finding(path, path, message, hint)
+            yield Finding(path, message, hint)
     if _may_be_newer(spec):
         return
     for path, fault, line in _find_syntax_errors(spec):
@@ -62,13 +62,7 @@ def never_run(spec: Spec) -> Iterator[Finding]:
         for submit, after in _behind_submits(tree):
             message = f": line {after.lineno} is never run: the SUBMIT of line {submit.lineno}"
             hint = "submit everything with one SUBMIT, as the last statement"
-            yield Finding(
-                path,
-                path,
-                f"{message} ends the task",
-                hint,
-                row=after.lineno,
-            )
+            yield Finding(path, f"{message} ends the task", hint, row=after.lineno)
             break  # the first one is enough
 
 
@@ -133,13 +127,7 @@ def _make_finding(
     hint: str,
 ) -> Finding:
     row = fault.lineno or 1
-    return Finding(
-        path,
-        path,
-        f" is not valid Python: line {row}: {fault.msg}",
-        hint,
-        row=row,
-    )
+    return Finding(path, f" is not valid Python: line {row}: {fault.msg}", hint, row=row)
 
 
 def _may_be_newer(spec: Spec) -> bool:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding, suggest_name
-from fleetctl.manifest.problems import Path, shorten_text
+from fleetctl.manifest.findings import suggest_name
+from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.prompt import Prompt, names_in
 from fleetctl.specs.builtin import PROMPT_PROVIDER
@@ -28,19 +29,13 @@ def find_problems(spec: Spec) -> Iterator[Finding]:
         yield from _without_one(spec)
         return
     if isinstance(spec, TrainingRunSpec):
-        yield Finding(
-            AT,
-            AT,
-            ": a training has no prompts",
-            "use `kind: BatchJob`",
-            at_key=True,
-        )
+        yield Finding(AT, ": a training has no prompts", "use `kind: BatchJob`", at_key=True)
         return
     yield from _check_placement(spec)
     if isinstance(spec, BatchJobSpec) and spec.tasks is not None and spec.tasks.files is not None:
         at: Path = ("spec", "tasks", "fromFiles")
         message = ": a prompt is sent to a model, which gets no files"
-        yield Finding(at, at, message, "read the file in a program, with `template.endpoints`")
+        yield Finding(at, message, "read the file in a program, with `template.endpoints`")
         return
     yield from _check_names(spec, prompt)
     yield from _check_schema(prompt)
@@ -51,23 +46,17 @@ def _without_one(spec: WorkSpec) -> Iterator[Finding]:
         if any(it.provider == PROMPT_PROVIDER for it in part.placement.candidates):
             at = part.placement_at
             message = f" names `{PROMPT_PROVIDER}`, where nothing but prompts is asked"
-            yield Finding(at, at, message, "give `template.prompt`, or name another provider")
+            yield Finding(at, message, "give `template.prompt`, or name another provider")
 
 
 def _check_placement(spec: WorkSpec) -> Iterator[Finding]:
     if spec.providers() != (PROMPT_PROVIDER,):
         place: Path = ("spec", "placement")
         message = " names another provider than the prompt's endpoint"
-        yield Finding(place, place, message, "leave it out beside `template.prompt`")
+        yield Finding(place, message, "leave it out beside `template.prompt`")
     if spec.sandbox.reuse != 1:
         at: Path = ("spec", "sandbox")
-        yield Finding(
-            at,
-            at,
-            ": a prompt has no sandbox",
-            "leave it out",
-            at_key=True,
-        )
+        yield Finding(at, ": a prompt has no sandbox", "leave it out", at_key=True)
 
 
 def _check_names(spec: WorkSpec, prompt: Prompt) -> Iterator[Finding]:
@@ -90,10 +79,10 @@ def _check_names(spec: WorkSpec, prompt: Prompt) -> Iterator[Finding]:
                     suggest_name(name, sorted(known)) if known else "give `tasks` with parameters"
                 )
                 escape = "" if hint.endswith("?") else "; `$${...}` stays as it is"
-                yield Finding(at, at, message, hint + escape)
+                yield Finding(at, message, hint + escape)
             elif (row := _first_without(spec, name)) is not None:
                 message = f" has no `{shorten_text(name)}`, which the prompt names"
-                yield Finding(row, row, message, "give every row the same parameters")
+                yield Finding(row, message, "give every row the same parameters")
 
 
 def _found_out_later(spec: BatchJobSpec) -> bool:
@@ -126,7 +115,7 @@ def _check_schema(prompt: Prompt) -> Iterator[Finding]:
     except SchemaError as error:
         at: Path = (*AT, "schema", *error.absolute_path)
         message = f": it must be a JSON Schema: {shorten_text(error.message)}"
-        yield Finding(at, at, message, "an object is `{type: object, properties: {...}}`")
+        yield Finding(at, message, "an object is `{type: object, properties: {...}}`")
         return
     resource = DRAFT202012.create_resource(prompt.answer)
     resolver = Registry().with_resource("", resource).resolver()
@@ -135,7 +124,7 @@ def _check_schema(prompt: Prompt) -> Iterator[Finding]:
             resolver.lookup(name)
         except Unresolvable:
             message = f" is `{shorten_text(name)}`, which the schema does not hold"
-            yield Finding(path, path, message, "nothing is fetched: write it below `$defs`")
+            yield Finding(path, message, "nothing is fetched: write it below `$defs`")
 
 
 def _list_references(part: object, at: Path) -> Iterator[tuple[Path, str]]:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.common.finding import Finding
 from fleetctl.common.text import did_you_mean
 from fleetctl.controllers.trials.points import count_points
 from fleetctl.controllers.vocabulary.reasons import OF_ATTEMPTS, is_reason
-from fleetctl.manifest.findings import Finding
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
@@ -41,12 +41,12 @@ def _of_success(spec: WorkSpec) -> Iterator[Finding]:
         if last >= total:
             path = (*at, "succeededIndexes")
             message = f" is `{rule.succeeded_indexes}`; {there}, so the rule can never hold"
-            yield Finding(path, path, message, f"indexes begin at 0: the last one is {total - 1:,}")
+            yield Finding(path, message, f"indexes begin at 0: the last one is {total - 1:,}")
         count = rule.succeeded_count or 0
         if count > total:
             path = (*at, "succeededCount")
             message = f" is `{count}`; {there}, so the rule can never hold"
-            yield Finding(path, path, message, f"it must be at most {total:,}")
+            yield Finding(path, message, f"it must be at most {total:,}")
 
 
 def _check_stage_limits(spec: TrainingRunSpec) -> Iterator[Finding]:
@@ -87,9 +87,7 @@ def _of_failure(spec: WorkSpec) -> Iterator[Finding]:
             path = ("spec", "failurePolicy", "rules", number, "onReasons", at)
             hint = did_you_mean(word, OF_ATTEMPTS)
             message = f" is `{word}`, which is not a reason that an attempt can end with"
-            yield Finding(
-                path, path, message, hint or "such as `OOMKilled`, `Timeout`, `ExitCode:3`"
-            )
+            yield Finding(path, message, hint or "such as `OOMKilled`, `Timeout`, `ExitCode:3`")
 
 
 def _unit_word(spec: WorkSpec, count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleetctl.manifest.problems import Path
+from fleetctl.common.finding import Path
 from fleetctl.specs.blocks.file_tasks import FILE, FILES
 from fleetctl.specs.blocks.services import ServiceSpec
 from fleetctl.specs.blocks.template import Image, Source, Template, VolumeMount

@@ -7,10 +7,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.guest.task.parameters import long_variables, parameter_texts, variable
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds.function import FunctionSpec
@@ -44,32 +43,14 @@ def find_problems(spec: Spec) -> Iterator[Finding]:
             path: Path = (*at, name)
             if name == INDEX or _OURS.fullmatch(name):
                 message = f" is set for every task by fleetctl itself, {NOT_SEEN}"
-                yield Finding(
-                    path,
-                    path,
-                    message,
-                    "leave it out, or name it otherwise",
-                    at_key=True,
-                )
+                yield Finding(path, message, "leave it out, or name it otherwise", at_key=True)
             elif name in OF_THIS_MACHINE and here:
                 message = f" is set for every task by provider `local`, {NOT_SEEN}"
                 hint = f"leave it out, or write `export {name}=...` at the start of `script`"
-                yield Finding(
-                    path,
-                    path,
-                    message,
-                    hint,
-                    at_key=True,
-                )
+                yield Finding(path, message, hint, at_key=True)
             elif name in given:
                 message = f" is the variable of the parameter `{given[name]}`, {NOT_SEEN}"
-                yield Finding(
-                    path,
-                    path,
-                    message,
-                    "leave it out, or name it otherwise",
-                    at_key=True,
-                )
+                yield Finding(path, message, "leave it out, or name it otherwise", at_key=True)
 
 
 def find_warnings(spec: Spec) -> Iterator[Finding]:
@@ -88,13 +69,7 @@ def find_warnings(spec: Spec) -> Iterator[Finding]:
                 size = len(texts[of_it].encode("utf-8", "surrogatepass"))
                 message = f" has {size:,} bytes, too long for an environment variable"
                 hint = f"the program finds it in the file that `${of_it}_FILE` names"
-                yield Finding(
-                    path,
-                    path,
-                    message,
-                    hint,
-                    at_key=True,
-                )
+                yield Finding(path, message, hint, at_key=True)
 
 
 def _one_variable(spec: Spec) -> Iterator[Finding]:
@@ -116,13 +91,7 @@ def _one_variable(spec: Spec) -> Iterator[Finding]:
                 told.add(pair)
                 path: Path = (*at, name)
                 message = f" is the variable `{variable(name)}`, and so is `{other}`"
-                yield Finding(
-                    path,
-                    path,
-                    message,
-                    "name one of them otherwise",
-                    at_key=True,
-                )
+                yield Finding(path, message, "name one of them otherwise", at_key=True)
 
 
 def _of_services(spec: Spec) -> Iterator[Finding]:
@@ -133,13 +102,7 @@ def _of_services(spec: Spec) -> Iterator[Finding]:
                 path: Path = (*at, "env", name)
                 message = f" is set for every service by fleetctl itself, {NOT_SEEN}"
                 hint = "leave it out, or name it otherwise"
-                yield Finding(
-                    path,
-                    path,
-                    message,
-                    hint,
-                    at_key=True,
-                )
+                yield Finding(path, message, hint, at_key=True)
 
 
 def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:
@@ -150,13 +113,7 @@ def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:
     for path, name in paths:
         if name == INDEX or _OURS.fullmatch(name):
             message = f": `{name}` is set for every task by fleetctl itself"
-            yield Finding(
-                path,
-                path[:2],
-                message,
-                "name it otherwise",
-                at_key=True,
-            )
+            yield Finding(path, message, "name it otherwise", at_key=True, about=path[:2])
 
 
 def _may_run_here(spec: Spec) -> bool:

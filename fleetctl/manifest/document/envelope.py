@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fleetctl.manifest.findings import Finding, suggest_name
+from fleetctl.common.finding import Finding, Path
+from fleetctl.manifest.findings import suggest_name
 from fleetctl.manifest.hints.fields import RENDERED_KINDS
 from fleetctl.manifest.hints.synonyms import NOT_YET_KINDS, SYNONYMOUS_KINDS, guess_name, join_names
-from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, escape_text, value_text
+from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, escape_text, value_text
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, kind_called
 
 ENVELOPE = ("apiVersion", "kind", "metadata", "spec")
@@ -30,19 +31,19 @@ def no_manifest(data: Any, file: str) -> Finding | None:
     file = escape_text(file)
     if not isinstance(data, dict):
         message = f" is {value_text(data)}; it must be a mapping of {join_names(ENVELOPE)}"
-        return Finding((), (), message, _APART_HINT if isinstance(data, list) else "")
+        return Finding((), message, _APART_HINT if isinstance(data, list) else "")
     if "kind" not in data and "method" in data and "parameters" in data:
-        return Finding((), (), " is a W&B sweep configuration, not a manifest", _WRAP_HINT)
+        return Finding((), " is a W&B sweep configuration, not a manifest", _WRAP_HINT)
     version = data.get("apiVersion")
     kind = data.get("kind")
     if isinstance(version, str) and version.startswith(_KUBERNETES):
         message = (
             f" is `{version}`, and a {value_text(kind)} of Kubernetes is not a manifest of fleetctl"
         )
-        return Finding(("apiVersion",), ("apiVersion",), message, _kubernetes_hint(kind, file))
+        return Finding(("apiVersion",), message, _kubernetes_hint(kind, file))
     if not any(name in data for name in ENVELOPE):
         message = f" is not a manifest: it has none of {join_names(ENVELOPE)}"
-        return Finding((), (), message, _foreign_hint(data, file))
+        return Finding((), message, _foreign_hint(data, file))
     return None
 
 
@@ -64,13 +65,7 @@ def check_envelope(data: Mapping[str, Any]) -> Iterator[Finding]:
     unknown = [key for key in data if key not in ENVELOPE and key not in _WRITTEN_BY_US]
     for key in unknown[:PROBLEMS_SHOWN_MAX]:
         hint = suggest_name(key, list(ENVELOPE))
-        yield Finding(
-            (key,),
-            (key,),
-            " is an unknown field",
-            hint,
-            at_key=True,
-        )
+        yield Finding((key,), " is an unknown field", hint, at_key=True)
     if data.get("apiVersion") != API_VERSION:
         yield _describe_wrong_key(data, "apiVersion", f"it must be `{API_VERSION}`")
     kind = data.get("kind")
@@ -79,7 +74,7 @@ def check_envelope(data: Mapping[str, Any]) -> Iterator[Finding]:
     if not isinstance(kind, str):
         yield _describe_wrong_key(data, "kind", f"it must be one of {join_names(KINDS)}")
     elif kind in NOT_YET_KINDS:
-        yield Finding(("kind",), ("kind",), f" is `{kind}`, which is not supported yet")
+        yield Finding(("kind",), f" is `{kind}`, which is not supported yet")
     else:
         yield _describe_wrong_key(
             data, "kind", f"it must be one of {join_names(KINDS)}", kind_hint(kind)
@@ -102,5 +97,5 @@ def _describe_wrong_key(
 ) -> Finding:
     at: Path = (key,)
     if key not in data:
-        return Finding((), at, f" is missing; {right}", hint)
-    return Finding(at, at, f" is {value_text(data[key])}; {right}", hint)
+        return Finding((), f" is missing; {right}", hint, about=at)
+    return Finding(at, f" is {value_text(data[key])}; {right}", hint)

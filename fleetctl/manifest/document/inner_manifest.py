@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.files.includes import IncludedFiles, include_files
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import kind_called
 from fleetctl.specs.values.scalars import Spec
@@ -38,7 +37,7 @@ class InnerManifest:
         """
         if not self.findings:
             return findings
-        return [it for it in findings if it.path != AT or not it.problem.startswith(": `spec")]
+        return [it for it in findings if it.where != AT or not it.what.startswith(": `spec")]
 
 
 def inner_of(
@@ -95,7 +94,7 @@ def _inner_document(data: dict[str, Any]) -> dict[str, Any] | None:
 def moved_in(found: Iterable[Finding]) -> Iterator[Finding]:
     """Moves findings in the inner manifest to the paths of the outer one."""
     for it in found:
-        yield replace(it, path=(*AT, *it.path), subject=(*AT, *it.subject))
+        yield replace(it, where=(*AT, *it.where), about=(*AT, *it.subject))
 
 
 def metadata_for(outer: Metadata) -> Metadata:

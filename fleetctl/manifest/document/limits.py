@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fleetctl.manifest.findings import Finding
-from fleetctl.manifest.problems import Path
+from fleetctl.common.finding import Finding, Path
 
 ENTRIES_MAX = 10_000  # the longest useful list, of requirements or arguments, has some hundreds
 
@@ -29,7 +28,7 @@ def find_overlong(value: Any, path: Path) -> Iterator[Finding]:
     if isinstance(value, list):
         if len(value) > ENTRIES_MAX:
             message = f" has {len(value):,} entries; it must have at most {ENTRIES_MAX:,}"
-            yield Finding(path, path, message)
+            yield Finding(path, message)
             return
         entries: Any = enumerate(value)
     elif isinstance(value, dict):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fleetctl.manifest.findings import Finding
+from fleetctl.common.finding import Finding
 from fleetctl.specs.blocks.common import Metadata, WorkSpec
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import Kind
@@ -50,12 +50,10 @@ def check_namespace(
     """Checks as kubectl does: a file that names one namespace is not applied to another."""
     message = metadata.namespace if "namespace" in metadata.model_fields_set else ""
     if message and not kind.namespaced and message != DEFAULT_NAMESPACE:
-        yield Finding(
-            _AT, _AT, f" is `{message}`, and a {kind.name} has no namespace", "leave it out"
-        )
+        yield Finding(_AT, f" is `{message}`, and a {kind.name} has no namespace", "leave it out")
     elif message and kind.namespaced and chosen.binding and message != chosen.name:
         hint = f"write `-n {message}`, or leave one of the two out"
-        yield Finding(_AT, _AT, f" is `{message}`, and `-n` says `{chosen.name}`", hint)
+        yield Finding(_AT, f" is `{message}`, and `-n` says `{chosen.name}`", hint)
 
 
 def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
@@ -65,7 +63,7 @@ def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
     if isinstance(spec, ScheduleSpec) and len(metadata.name) > NAME_CHARS_MAX:
         message = f" has {len(metadata.name)} characters; a schedule's may have {NAME_CHARS_MAX}"
         hint = "the objects that it makes are called NAME-29000000"
-        yield Finding(("metadata", "name"), ("metadata", "name"), message, hint)
+        yield Finding(("metadata", "name"), message, hint)
     own = [metadata.name] if isinstance(spec, VolumeSpec | FunctionSpec) else []
     held = spec.volumes if isinstance(spec, FunctionSpec) else ()
     if isinstance(spec, WorkSpec):
@@ -75,4 +73,4 @@ def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
         if len(asset_name(name, metadata.namespace)) > ASSET_CHARS_MAX:
             message = f" is `{metadata.namespace}`, which is too long before `{name}`"
             hint = f"both together may have {ASSET_CHARS_MAX - 1} characters"
-            yield Finding(_AT, _AT, message, hint)
+            yield Finding(_AT, message, hint)

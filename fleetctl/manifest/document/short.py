@@ -16,10 +16,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetctl.manifest.findings import Finding
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.hints.synonyms import guess_name
 from fleetctl.manifest.hints.two_readings import read_twice
-from fleetctl.manifest.problems import Path, value_text
+from fleetctl.manifest.problems import value_text
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 
 SCHEDULE = "Schedule"
@@ -247,30 +247,18 @@ def _no_schedule(value: Any) -> Finding:
     times = value.get("cron") if isinstance(value, dict) else None
     text = times if isinstance(times, str) else "0 3 * * *"
     problem = f" is {value_text(value)}; it must be a text of five fields"
-    return Finding(("schedule",), ("schedule",), problem, f'write `schedule: "{text}"`')
+    return Finding(("schedule",), problem, f'write `schedule: "{text}"`')
 
 
 def _given_twice(key: str, other: str) -> Finding:
     hint = f"write one of them: `{key}` at the top means `{other}`"
-    return Finding(
-        (key,),
-        (key,),
-        f" is given twice, here and as `{other}`",
-        hint,
-        at_key=True,
-    )
+    return Finding((key,), f" is given twice, here and as `{other}`", hint, at_key=True)
 
 
 def _two_readings(key: str, kind: Kind) -> Finding:
     hint = f"write `spec: {{{key}: ...}}` or `template: {{{key}: ...}}`"
     problem = f" could be `spec.{key}` or `spec.template.{key}` of a {kind.name}"
-    return Finding(
-        (key,),
-        (key,),
-        problem,
-        hint,
-        at_key=True,
-    )
+    return Finding((key,), problem, hint, at_key=True)
 
 
 def _list_levels(spec: dict[str, Any], at: Path) -> Iterator[tuple[dict[str, Any], Path]]:
@@ -295,7 +283,7 @@ def _expand_texts(
         if readings is not None:
             problem = f" is {value_text(value)}, which could be {readings.meanings}"
             at = written_path(full.written_at, here)
-            full.findings.append(Finding(at, at, problem, readings.ways))
+            full.findings.append(Finding(at, problem, readings.ways))
             del level[key]  # all else is checked without it
         elif isinstance(value, str) and key in _ONE_TEXT:
             level[key] = made = _ONE_TEXT[key](value)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.controllers.kinds.sweep import GRID_POINTS_MAX
 from fleetctl.controllers.trials.axes import axes_of
 from fleetctl.controllers.trials.command import MACROS, unknown_macros
 from fleetctl.controllers.trials.points import count_points
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.hints.synonyms import join_names
-from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
 from fleetctl.specs.kinds.provider import ProviderSpec
@@ -35,7 +34,7 @@ def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
         case SettingsSpec() if metadata.name != SETTINGS:
             at = ("metadata", "name")
             message = f" is `{metadata.name}`; a store has one object of settings, `{SETTINGS}`"
-            yield Finding(at, at, message, f"write `name: {SETTINGS}`")
+            yield Finding(at, message, f"write `name: {SETTINGS}`")
 
 
 def _check_provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
@@ -43,18 +42,18 @@ def _check_provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
     at = ("spec", "type")
     if name in BUILT_IN and spec.type not in (None, name):
         message = f" is `{spec.type}`, and `{name}` is the name of another type"
-        yield Finding(at, at, message, f"name the object otherwise, such as `{spec.type}-team-b`")
+        yield Finding(at, message, f"name the object otherwise, such as `{spec.type}-team-b`")
     elif name not in BUILT_IN and spec.type is None:
         message = f" is `{name}`, which is not a type of provider"
         hint = f"write `type: ...` in its spec: {join_names(BUILT_IN, last='or')}"
-        yield Finding(("metadata", "name"), ("metadata", "name"), message, hint)
+        yield Finding(("metadata", "name"), message, hint)
     elif name not in BUILT_IN and spec.type is not None and not SORTS[spec.type].accounts:
         message = f" is `{spec.type}`, which is this machine, and there is one"
-        yield Finding(at, at, message, f"name the object `{spec.type}`")
+        yield Finding(at, message, f"name the object `{spec.type}`")
     elif name in BUILT_IN and (block := _block_of_another(name, spec)):
         at = ("spec", block)
         message = f" is for type `{block}`, and `{name}` is another"
-        yield Finding(at, at, message, f"leave it out, or name the object `{block}`")
+        yield Finding(at, message, f"leave it out, or name the object `{block}`")
     elif name in BUILT_IN and name != CLUSTER:
         by_node = spec.prices is not None and spec.prices.node_label is not None
         for given, path in (
@@ -63,7 +62,7 @@ def _check_provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
         ):
             if given:
                 message = f" is for clusters, and `{name}` is none"
-                yield Finding(path, path, message, f"leave it out, or name the object `{CLUSTER}`")
+                yield Finding(path, message, f"leave it out, or name the object `{CLUSTER}`")
 
 
 def _block_of_another(name: str, spec: ProviderSpec) -> str:
@@ -75,7 +74,7 @@ def _block_of_another(name: str, spec: ProviderSpec) -> str:
 def _refuse_custom_method() -> Finding:
     at = ("spec", "search", "method")
     message = " is `custom`, which needs a scheduler of W&B's and is not supported"
-    return Finding(at, at, message, "use `bayes`, `random` or `grid`")
+    return Finding(at, message, "use `bayes`, `random` or `grid`")
 
 
 _ELSEWHERE = ("job", "image_uri", "scheduler", "metrics")
@@ -93,17 +92,15 @@ def _check_sweep(spec: SweepSpec) -> Iterator[Finding]:
     if macros:
         message = f" holds `{macros[0]}`, which is not a W&B macro"
         hint = f"known are {join_names(f'${{{name}}}' for name in MACROS)}"
-        yield Finding((*at, "command"), (*at, "command"), message, hint)
+        yield Finding((*at, "command"), message, hint)
     points = count_points(search) if search.method == "grid" else None
     if ours and points is not None and points > GRID_POINTS_MAX:
         message = f": the grid has more than {GRID_POINTS_MAX:,} points, which is the limit"
-        yield Finding(
-            (*at, "parameters"), (*at, "parameters"), message, "use `random` with `run_cap`"
-        )
+        yield Finding((*at, "parameters"), message, "use `random` with `run_cap`")
     if search.method == "bayes" and not axes_of(search.parameters or {})[0]:
         message = ": each parameter has one value, so there is nothing to search"
         hint = "give one of them `values` or `min` and `max`, or use `grid`"
-        yield Finding((*at, "parameters"), (*at, "parameters"), message, hint)
+        yield Finding((*at, "parameters"), message, hint)
     for name in _ELSEWHERE:
         if getattr(search, name) is not None:
             yield _make_finding((*at, name), "leave it out")
@@ -114,4 +111,4 @@ def _make_finding(
     hint: str,
     value: str = "",
 ) -> Finding:
-    return Finding(path, path, (f" is {value}, which" if value else "") + _NOT_YET, hint)
+    return Finding(path, (f" is {value}, which" if value else "") + _NOT_YET, hint)

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.files import fence
 from fleetctl.manifest.files.documents import Document, is_address, read_documents
 from fleetctl.manifest.files.editable import editable_path, put_first, why_not
@@ -32,8 +33,8 @@ from fleetctl.manifest.files.requirements import (
 )
 from fleetctl.manifest.files.task_files import FilesError, find_files, real_path, split_glob
 from fleetctl.manifest.files.volume_globs import wrong_in_volume
-from fleetctl.manifest.findings import Finding, list_findings
-from fleetctl.manifest.problems import ManifestProblem, Path, shorten_text, value_text
+from fleetctl.manifest.findings import list_findings
+from fleetctl.manifest.problems import ManifestProblem, shorten_text, value_text
 from fleetctl.manifest.yaml.reader import read_yaml
 from fleetctl.manifest.yaml.wandb import WANDB
 from fleetctl.specs.blocks.file_tasks import FromFiles
@@ -141,19 +142,19 @@ def _include_source(
         return
     source["path"] = _as_written(written)
     if not fence.is_inside(path):
-        included.findings.append(Finding(here, here, f" is {value_text(written)}; {OUTSIDE_IT}"))
+        included.findings.append(Finding(here, f" is {value_text(written)}; {OUTSIDE_IT}"))
         return
     if fence.is_of_kernel(path):
         message = f" is {value_text(written)}; it holds what is no file of a program"
         hint = "name the directory of the program"
-        included.findings.append(Finding(here, here, message, hint))
+        included.findings.append(Finding(here, message, hint))
         return
     included.origin = path
     if not os.path.isdir(path):  # pathlib's raises for a long name
         there = os.path.exists(path)
         message = "it is a file, and must be a directory" if there else "there is no such directory"
         hint = "" if there else _suggest_near_file(path, written)
-        included.findings.append(Finding(here, here, f" is {value_text(written)}; {message}", hint))
+        included.findings.append(Finding(here, f" is {value_text(written)}; {message}", hint))
 
 
 def _as_written(path: str) -> str:
@@ -217,7 +218,7 @@ def _include_image(
         del image["requirements"]
         here = (*within, "image", "requirements")
         if not is_inside(own):
-            included.findings.append(Finding(here, here, f" is {value_text(own)}; it {OUTSIDE}"))
+            included.findings.append(Finding(here, f" is {value_text(own)}; it {OUTSIDE}"))
         else:
             found = _read_listed(
                 own,
@@ -232,7 +233,7 @@ def _include_image(
         for entry in entries:
             if (problem := wrong_package(entry)) and isinstance(entry, str):
                 message = f" names {value_text(entry)}; {problem}"
-                included.findings.append(Finding(here, here, message))
+                included.findings.append(Finding(here, message))
         image["pip"] = [told_by_content(entry, included.read) for entry in entries]
 
 
@@ -253,7 +254,7 @@ def _include_editable(
         return
     message = f" is {value_text(entry)}, and {why}: it is installed as it is when the image is made"
     hint = "leave `-e` out where that is meant, or have it below `source.path`"
-    included.doubts.append(Finding(here, here, message, hint))
+    included.doubts.append(Finding(here, message, hint))
 
 
 def _find_links(
@@ -268,7 +269,7 @@ def _find_links(
         if isinstance(link, str) and link.startswith("/") and not fence.is_inside(link):
             here = (*within, "image", "pipIndex", "findLinks", number)
             message = f" is {value_text(link)}; {OUTSIDE_IT}"
-            included.findings.append(Finding(here, here, message))
+            included.findings.append(Finding(here, message))
 
 
 def _without_options(listed: list[str], image: dict[str, Any]) -> list[str]:
@@ -300,7 +301,7 @@ def _read_listed(
             message = f" names {value_text(error.file)}; {error}"
             base = MANIFEST_DIRECTORY if directory == document.dir else "`source.path`"
             hint = _suggest_near_file(os.path.join(directory, error.file), error.file, base=base)
-            included.findings.append(Finding(here, here, message, hint))
+            included.findings.append(Finding(here, message, hint))
     return []
 
 
@@ -317,7 +318,7 @@ def _resolve_value_files(
         if isinstance(whole, str) and whole and "\0" not in whole and not fence.is_inside(whole):
             here: Path = ("spec", "fromFile", name)
             message = f" is {value_text(path)}; {OUTSIDE_IT}"
-            included.findings.append(Finding(here, here, message))
+            included.findings.append(Finding(here, message))
 
 
 def _include_search(
@@ -331,7 +332,7 @@ def _include_search(
     named = spec.pop("searchFrom")
     if "search" in spec:
         problem = " is given beside `search`; only one of them can be meant"
-        included.findings.append(Finding(here, here, problem, at_key=True))
+        included.findings.append(Finding(here, problem, at_key=True))
         return
     spec["search"] = _SOME_SEARCH
     try:
@@ -347,7 +348,7 @@ def _include_search(
             f" is {value_text(path)}; {found.refused}",
             _absolute_path(path, document.dir),
         )
-        included.findings.append(Finding(at, at, problem, _suggest_near_file(whole, path)))
+        included.findings.append(Finding(at, problem, _suggest_near_file(whole, path)))
         return
     path = _shown_path(path, document)
     reading = read_yaml(path, found.text, dialect=WANDB)
@@ -399,9 +400,9 @@ def _include_tasks(
             )
     except OSError as error:
         message = f" is {value_text(named.path)}; it cannot be read: {fence.describe_error(error)}"
-        included.findings.append(Finding(here, here, message, _suggest_near_file(path, named.path)))
+        included.findings.append(Finding(here, message, _suggest_near_file(path, named.path)))
     except ValueError as error:
-        included.findings.append(Finding(here, here, f" is {value_text(named.path)}; {error}"))
+        included.findings.append(Finding(here, f" is {value_text(named.path)}; {error}"))
     else:
         spec["tasks"] = {"items": rows if chunk is None else _split_chunks(rows, chunk)}
 
@@ -433,7 +434,7 @@ def _include_files_of_tasks(
     spec["tasks"] = _SOME_TASKS
     if named.volume is not None:
         if why := wrong_in_volume(named.glob):
-            included.findings.append(Finding(at, at, f" is {value_text(named.glob)}; {why}"))
+            included.findings.append(Finding(at, f" is {value_text(named.glob)}; {why}"))
             return
         files = {"base": ".", "volume": named.volume, "glob": named.glob}
         spec["tasks"] = {"files": files | ({"chunk": chunk} if chunk is not None else {})}
@@ -470,7 +471,7 @@ def _include_files_of_tasks(
             spec["tasks"]["files"] |= {"names": True} if named.names else {}
     if message:
         problem = f" is {value_text(named.glob)}; {message}"
-        included.findings.append(Finding(at, at, problem, hint))
+        included.findings.append(Finding(at, problem, hint))
 
 
 def _keep_files(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from fleetctl.manifest.problems import Path
+from fleetctl.common.finding import Path
 from fleetctl.manifest.yaml.reader import YamlDocument, YamlReading, read_yaml
 
 KIND = "List"

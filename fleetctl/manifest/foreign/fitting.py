@@ -9,10 +9,10 @@ from copy import deepcopy
 from typing import Any
 
 from fleetctl.common.errors import UsageError
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.loader import find_faults
-from fleetctl.manifest.problems import Path, path_text
+from fleetctl.manifest.problems import path_text
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.specs.kinds.registry import KINDS
 
@@ -53,26 +53,26 @@ def _fix_finding(
     at: str,
     file: str,
 ) -> None:
-    where = path_text(wrong.subject or wrong.path)
+    where = path_text(wrong.subject or wrong.where)
     search = manifest["spec"].get("search") if KINDS[manifest["kind"]].searches else None
-    if wrong.path[:3] == _METHOD and search is not None and search["method"] != "random":
+    if wrong.where[:3] == _METHOD and search is not None and search["method"] != "random":
         search["method"] = "random"
-        remarks.append(f"{at}`{where}`{wrong.problem}: it became `random`")
-    elif search is not None and "never ends" in wrong.problem and "trials" not in manifest["spec"]:
+        remarks.append(f"{at}`{where}`{wrong.what}: it became `random`")
+    elif search is not None and "never ends" in wrong.what and "trials" not in manifest["spec"]:
         manifest["spec"]["trials"] = TRIALS
         remarks.append(
             f"{at}`spec.trials: {TRIALS}` was added: a random search has no end of its own"
         )
     elif (
-        len(wrong.path) > 1
-        and wrong.path != ("spec", "template")
-        and _remove_path(manifest, wrong.path)
+        len(wrong.where) > 1
+        and wrong.where != ("spec", "template")
+        and _remove_path(manifest, wrong.where)
     ):
-        hint = f" ({wrong.hint})" if wrong.hint else ""
-        remarks.append(f"{at}`{where}`{wrong.problem}{hint}: it is left out")
+        hint = f" ({wrong.fix})" if wrong.fix else ""
+        remarks.append(f"{at}`{where}`{wrong.what}{hint}: it is left out")
     else:
-        hint = f"; {wrong.hint}" if wrong.hint else ""
-        raise UsageError(f"{file}: no valid manifest can be made: {where}{wrong.problem}{hint}")
+        hint = f"; {wrong.fix}" if wrong.fix else ""
+        raise UsageError(f"{file}: no valid manifest can be made: {where}{wrong.what}{hint}")
 
 
 def _remove_path(data: Any, path: Path) -> bool:

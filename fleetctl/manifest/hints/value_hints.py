@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fleetctl.manifest.problems import Path, shorten_text
+from fleetctl.common.finding import Path
+from fleetctl.manifest.problems import shorten_text
 
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?|\{\{.*?\}\}|\$\(.*?\)")
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtTpP])(i?)[bB]?(?:ytes?)?\s*")

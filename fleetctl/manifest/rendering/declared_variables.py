@@ -13,9 +13,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fleetctl.common.finding import Finding
 from fleetctl.common.redaction import CREDENTIAL_NAME
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.findings import Finding, list_findings
+from fleetctl.manifest.findings import list_findings
 from fleetctl.manifest.positions import ManifestOrigin, SubstitutionNote, Told
 from fleetctl.manifest.problems import escape_text
 from fleetctl.manifest.rendering.given_values import GivenValue, Source
@@ -60,13 +61,7 @@ class DeclaredVariable:
         return ("variables", self.name)
 
     def finding(self, problem: str, hint: str = "") -> tuple[ManifestOrigin, Finding]:
-        return self.written, Finding(
-            self._path,
-            (self.name,),
-            problem,
-            hint,
-            at_key=True,
-        )
+        return self.written, Finding(self._path, problem, hint, at_key=True, about=(self.name,))
 
 
 @dataclass(slots=True)

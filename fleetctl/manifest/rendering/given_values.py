@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.files.documents import SET, VALUES, Document
-from fleetctl.manifest.findings import Finding, suggest_name
+from fleetctl.manifest.findings import suggest_name
 from fleetctl.manifest.positions import ManifestOrigin, SubstitutionNote, Told
-from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, ManifestProblem, Path, value_text
+from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, ManifestProblem, value_text
 from fleetctl.manifest.yaml.reader import read_yaml
 
 FLAG = "--set"
@@ -64,13 +65,7 @@ class GivenValue:
                 f"{self.name}{message}",
                 hint,
             )
-        return self.written, Finding(
-            self.path,
-            (self.name,),
-            message,
-            hint,
-            at_key=at_key,
-        )
+        return self.written, Finding(self.path, message, hint, at_key=at_key, about=(self.name,))
 
 
 Source = Mapping[str, GivenValue]

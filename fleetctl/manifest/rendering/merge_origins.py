@@ -6,8 +6,8 @@ path are indexed.
 
 from __future__ import annotations
 
+from fleetctl.common.finding import Path
 from fleetctl.manifest.positions import ManifestOrigin
-from fleetctl.manifest.problems import Path
 
 Origin = tuple[ManifestOrigin, Path]
 

@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.manifest.findings import Finding, suggest_name
+from fleetctl.common.finding import Finding, Path
+from fleetctl.manifest.findings import suggest_name
 from fleetctl.manifest.positions import ManifestOrigin
-from fleetctl.manifest.problems import Path, value_text
+from fleetctl.manifest.problems import value_text
 from fleetctl.manifest.rendering.merge_origins import MergeOrigins
 
 # Lists whose entries a patch changes one by one, and the field that identifies an entry.
@@ -54,13 +55,7 @@ class StrategicMerge:
                 if key not in old:
                     hint = self._meant(key, old)
                     self.found.append(
-                        Finding(
-                            source,
-                            path,
-                            " removes what is not there",
-                            hint,
-                            at_key=True,
-                        )
+                        Finding(source, " removes what is not there", hint, at_key=True, about=path)
                     )
                 old.pop(key, None)
                 self.parts.forget(path)
@@ -128,7 +123,7 @@ class StrategicMerge:
                 if entries.pop(word, None) is None:
                     hint = self._meant(str(word), entries)
                     message = f" removes `{word}`, which is not there"
-                    self.found.append(Finding(there, path, message, hint))
+                    self.found.append(Finding(there, message, hint, about=path))
             elif word in entries and directive != REPLACE:
                 changes.append((bare, there))
             else:
@@ -154,7 +149,7 @@ class StrategicMerge:
     def _unknown(self, value: object, source: Path) -> None:
         if value != REPLACE:
             message = f" is {value_text(value)}; it must be `{DELETE}` or `{REPLACE}`"
-            self.found.append(Finding(source, source, message))
+            self.found.append(Finding(source, message))
 
 
 def _read_directive(value: Any) -> Any:

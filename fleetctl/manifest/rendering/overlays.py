@@ -11,12 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.document.envelope import kind_hint
 from fleetctl.manifest.files.documents import Document, is_address, read_documents
-from fleetctl.manifest.findings import Finding, list_findings, suggest_name
+from fleetctl.manifest.findings import list_findings, suggest_name
 from fleetctl.manifest.hints.synonyms import join_names
 from fleetctl.manifest.positions import ManifestOrigin
-from fleetctl.manifest.problems import Path, value_text
+from fleetctl.manifest.problems import value_text
 from fleetctl.manifest.rendering.declared_variables import DeclaredVariable
 from fleetctl.manifest.rendering.merge_origins import MergeOrigins
 from fleetctl.manifest.rendering.merging import StrategicMerge, paths_in
@@ -96,13 +97,7 @@ def _check_patch(data: dict[str, Any], path: Path) -> Iterator[Finding]:
     for key in data:
         if key not in _PARTS:
             at = (*path, key)
-            yield Finding(
-                at,
-                at,
-                " is an unknown field",
-                suggest_name(key, list(_PARTS)),
-                True,
-            )
+            yield Finding(at, " is an unknown field", suggest_name(key, list(_PARTS)), at_key=True)
     kind = data.get("kind")
     metadata = data.get("metadata")
     if kind_called(kind) is None:
@@ -110,14 +105,14 @@ def _check_patch(data: dict[str, Any], path: Path) -> Iterator[Finding]:
         what = " is missing" if "kind" not in data else f" is {value_text(kind)}"
         hint = kind_hint(kind) if isinstance(kind, str) else ""
         message = f"{what}; it must be the kind of an object"
-        yield Finding(at if "kind" in data else path, at, message, hint)
+        yield Finding(at if "kind" in data else path, message, hint, about=at)
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         message = " is missing; it names the object that this is a part of"
         at = (*path, "metadata") if isinstance(metadata, dict) else path
-        yield Finding(at, (*path, "metadata", "name"), message)
+        yield Finding(at, message, about=(*path, "metadata", "name"))
     if data.get("apiVersion", API_VERSION) != API_VERSION:
         at = (*path, "apiVersion")
-        yield Finding(at, at, f" is {value_text(data['apiVersion'])}; it must be `{API_VERSION}`")
+        yield Finding(at, f" is {value_text(data['apiVersion'])}; it must be `{API_VERSION}`")
 
 
 def list_bases(overlay: Overlay, document: Document) -> list[str]:
@@ -135,13 +130,13 @@ def base_documents(laid: LoadedOverlay, found: list[Finding]) -> Iterator[Docume
         here: Path = ("base", number) if len(laid.overlay.base) > 1 else ("base",)
         if is_address(base):
             message = f" is {value_text(base)}; a base is a path relative to its overlay"
-            found.append(Finding(here, here, message, "download it, or apply it by itself"))
+            found.append(Finding(here, message, "download it, or apply it by itself"))
             continue
         shown = os.path.normpath(os.path.join(beside, base))
         there = read_documents([whole])
         if len(there) == 1 and there[0].refused and there[0].path == whole:
             message = f" is {value_text(base)}; {there[0].refused}"
-            found.append(Finding(here, here, message, there[0].hint))
+            found.append(Finding(here, message, there[0].hint))
             continue
         for it in there:
             yield it._replace(path=shown + it.path[len(whole) :])
@@ -241,4 +236,4 @@ def describe_unmatched(patch: OverlayPatch, values: Iterable[dict[str, Any]]) ->
         hint = "the base has " + join_names(f"{kind.lower()}/{name}" for kind, name in there[:5])
     at = (*patch.path, "metadata", "name")
     message = f" is {value_text(patch.name)}; the base has no {patch.kind} of this name"
-    return Finding(at, at, message, hint)
+    return Finding(at, message, hint)

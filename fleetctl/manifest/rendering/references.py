@@ -14,8 +14,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fleetctl.manifest.findings import Finding, suggest_name
-from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, shorten_text
+from fleetctl.common.finding import Finding, Path
+from fleetctl.manifest.findings import suggest_name
+from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, shorten_text
 
 OPENING = "${{"
 _REFERENCE = re.compile(r"\$\$\{\{|\$\{\{([^{}\n]*)\}\}|\$\{\{")
@@ -91,7 +92,7 @@ class VariableSubstitution:
                     self._entry(value, name, inner, here)
                 if OPENING in name:
                     message = f" is a key, and `{OPENING} ... }}}}` belongs in values alone"
-                    self._refuse(Finding((*here, name), (*here, name), message, at_key=True))
+                    self._refuse(Finding((*here, name), message, at_key=True))
         elif isinstance(value, list):
             here = (*path, key)
             for number, inner in enumerate(value):
@@ -108,12 +109,12 @@ class VariableSubstitution:
         self.broken.add(path)
         if before >= 0:
             message = " is where values of variables become too much: 32 MiB in all may be put in"
-            self.found.append(Finding(path, path, message, "keep data in `tasks.fromFile`"))
+            self.found.append(Finding(path, message, "keep data in `tasks.fromFile`"))
         return False
 
     def _refuse(self, finding: Finding) -> None:
         self.found.append(finding)
-        self.broken.add(finding.path)
+        self.broken.add(finding.where)
 
     def _text(self, text: str, path: Path) -> Any:
         """The text with its references resolved, or the value of the one that it is."""
@@ -131,13 +132,7 @@ class VariableSubstitution:
             if finding is None and name not in self.variables:
                 message = f" holds `{shorten_text(match[0])}`, and no variable `{name}` is declared"
                 hint = self.room.hint(name, self.variables)
-                finding = Finding(
-                    path,
-                    path,
-                    message,
-                    hint,
-                    row=row,
-                )
+                finding = Finding(path, message, hint, row=row)
             if finding is not None:
                 self._refuse(finding)
                 continue
@@ -154,15 +149,7 @@ class VariableSubstitution:
                 sort = "a list" if isinstance(variable.value, list) else "a mapping"
                 message = f" holds `{match[0]}` in a longer text, and its value is {sort}"
                 hint = f"write `{match[0]}` alone"
-                self._refuse(
-                    Finding(
-                        path,
-                        path,
-                        message,
-                        hint,
-                        row=row,
-                    )
-                )
+                self._refuse(Finding(path, message, hint, row=row))
                 continue
             pieces.append(as_text(variable.value))
         return "".join((*pieces, text[end:]))
@@ -192,24 +179,12 @@ def _check_reference(
     """Returns the finding for a text that is not a valid reference."""
     if match[1] is None:
         message = f" holds `{OPENING}` without its `}}}}`"
-        return Finding(
-            path,
-            path,
-            message,
-            f"write `${OPENING}` where the text is meant",
-            row=row,
-        )
+        return Finding(path, message, f"write `${OPENING}` where the text is meant", row=row)
     shown = shorten_text(match[0])
     if not _NAME.fullmatch(name):
         message = f" holds `{shown}`, and `{shorten_text(name)}` is not the name of a variable"
         hint = f"there are no expressions; write `${shown}` where the text is meant"
-        return Finding(
-            path,
-            path,
-            message,
-            hint,
-            row=row,
-        )
+        return Finding(path, message, hint, row=row)
     return None
 
 

@@ -12,11 +12,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleetctl.common.finding import Finding
 from fleetctl.manifest.document.envelope import no_manifest
 from fleetctl.manifest.document.short import FullForm, expand_document, full_values
 from fleetctl.manifest.files.documents import MANIFEST, Document, is_address, read_documents
 from fleetctl.manifest.files.lists import read_manifests
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.positions import ManifestOrigin, Told, locate_all, locate_problems
 from fleetctl.manifest.problems import ManifestErrors, ManifestProblem, in_order, join_sentences
 from fleetctl.manifest.rendering.declared_variables import KIND as VARIABLES
@@ -258,14 +258,14 @@ class _RenderAssembly:
         self._bases_bytes += sum(len(it.text) for it in base)
         if self._bases_bytes > BASES_BYTES_MAX:
             message = f": all bases together are larger than {BASES_BYTES_MAX // 1024**2} MiB"
-            found = [Finding(("base",), ("base",), message)]
+            found = [Finding(("base",), message)]
             base = []
         self._tell(written, found)
         chain = (*chain, mine)
         again = next((it for it in base if file_of(it) in chain), None)
         if again is not None or len(chain) > CHAIN_MAX:
             names = " > ".join((*chain, file_of(again) if again is not None else "..."))
-            problem = Finding(("base",), ("base",), f" leads back to where it began: {names}")
+            problem = Finding(("base",), f" leads back to where it began: {names}")
             self._tell(written, [problem])
             return []
         given: dict[str, GivenValue] = {
@@ -384,7 +384,7 @@ def _left_alone(draft: ManifestDraft) -> Iterator[Finding]:
     for path, name in plain_references(draft.root.value):
         message = f" holds `${{{{ {name} }}}}`, and no variables are declared for this file"
         hint = "the text stays as it is; name the file that declares them with `-f`, too"
-        yield Finding(path, path, message, hint)
+        yield Finding(path, message, hint)
         return
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import yaml
 
+from fleetctl.common.finding import Path
 from fleetctl.manifest.plain_scalars import resolve_scalar
 from fleetctl.manifest.problems import (
     ManifestProblem,
-    Path,
     mask_credential,
     path_text,
     shorten_text,

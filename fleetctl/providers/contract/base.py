@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import (
     CheckpointOrder,
     Observation,
@@ -371,41 +372,28 @@ NETWORK_HINT = "place it on `modal` or `daytona`, or leave `network` out"
 PODS_HINT = "place it on `kubernetes`, or leave `kubernetes` out"
 
 
-def no_network(provider: str, *, instead: str = "") -> Foreseen:
+def no_network(provider: str, *, instead: str = "") -> Finding:
     """Returns why a template that restricts its network cannot start there."""
     message = f"provider `{provider}` does not restrict a task's network"
-    return Foreseen(("network",), message, f"{NETWORK_HINT}{instead}")
+    return Finding(("network",), message, f"{NETWORK_HINT}{instead}")
 
 
-def no_pods(provider: str) -> Foreseen:
+def no_pods(provider: str) -> Finding:
     """Returns why a template with settings of pods cannot start there: without pods they would be
     left out silently.
     """
     message = f"provider `{provider}` has no pods"
-    return Foreseen(("kubernetes",), message, PODS_HINT)
-
-
-@dataclass(frozen=True, slots=True)
-class Foreseen:
-    """The reason why a start would be refused, or would wait without end. field: the path in the
-    template that it is about; empty: it is about the account. later: it may become right by itself,
-    or by what somebody does elsewhere. capacity: there is no such machine now.
-    """
-
-    field: tuple[str, ...]
-    message: str
-    hint: str = ""
-    later: bool = False
-    capacity: bool = False
+    return Finding(("kubernetes",), message, PODS_HINT)
 
 
 @runtime_checkable
 class Foreseeing(Protocol):
     """A provider that knows some of its refusals before it is asked for a start. Optional."""
 
-    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
-        """Returns the first known obstacle; looks at this machine alone. account: the one that is
-        about to be used, which may not be open yet.
+    def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
+        """Yields all known obstacles, at paths of the template; an empty path is about the account.
+        Looks at this machine alone. account: the one that is about to be used, which may not be
+        open yet. severity: LATER where it may become right by what somebody does elsewhere.
         """
         ...
 

@@ -5,12 +5,14 @@ daytona_provider.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.base import Foreseen, no_pods
+from fleetctl.providers.contract.base import no_pods
 from fleetctl.providers.daytona.assets.daytona_volumes import check_writable
 from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.daytona_errors import KEY_HINT
@@ -23,48 +25,46 @@ VARIABLES = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
 FILES = (".env", ".env.local")  # of the directory that a program runs in; the SDK reads them
 
 
-def find_obstacle(template: Template, account: Account) -> Foreseen | None:
+def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
     if template.is_function:
         hint = "use a sandbox for each task, or place it on `modal`"
-        return Foreseen(("runtime",), "Daytona has no functions", hint)
+        yield Finding(("runtime",), "Daytona has no functions", hint)
     try:
         daytona_machines.choose_machine(template.sandbox_resources)
     except Refused as error:
-        return Foreseen(("resources", "gpu"), str(error), error.hint)
+        yield Finding(("resources", "gpu"), str(error), error.hint)
     clones = template.source is not None and template.source.git is not None
     if template.network is not None and not template.network.hosts and clones:
         message = "Daytona clones a repository from inside the sandbox, which may reach no host"
         hint = "add the host of `source.git` to `network.allow`, or use `source.path`"
-        return Foreseen(("network",), message, hint)
+        yield Finding(("network",), message, hint)
     if template.kubernetes is not None:
-        return no_pods("daytona")
-    if (found := of_image(template)) is not None:
-        return found
+        yield no_pods("daytona")
+    yield from of_image(template)
     for mount in template.volumes:
         try:
             check_writable(mount)
         except Refused as error:
-            return Foreseen(("volumes",), str(error), error.hint)
+            yield Finding(("volumes",), str(error), error.hint)
     if not sdk.installed_version():
-        return Foreseen(
-            (), "the package `daytona` is not installed", install_hint(EXTRA), later=True
+        yield Finding(
+            (), "the package `daytona` is not installed", install_hint(EXTRA), Severity.LATER
         )
+        return
     try:
         there = bool(account.value("apiKeyEnv")) if account.declared else _key_may_be_there()
+        if not there:
+            yield Finding((), "there is no key for Daytona", KEY_HINT, Severity.LATER)
     except Refused as error:
-        return Foreseen((), str(error), error.hint, later=True)
-    if there:
-        return None
-    return Foreseen((), "there is no key for Daytona", KEY_HINT, later=True)
+        yield Finding((), str(error), error.hint, Severity.LATER)
 
 
-def of_image(template: Template) -> Foreseen | None:
-    """Returns why no snapshot could be built for a template."""
+def of_image(template: Template) -> Iterator[Finding]:
+    """Yields why no snapshot could be built for a template."""
     try:
         refuse_secret(template.image, "daytona")
     except Refused as error:
-        return Foreseen(("image", "pipIndex", "secret"), str(error), error.hint)
-    return None
+        yield Finding(("image", "pipIndex", "secret"), str(error), error.hint)
 
 
 def _key_may_be_there() -> bool:

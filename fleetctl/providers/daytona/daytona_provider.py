@@ -6,17 +6,17 @@ labels, and the runs' output is mirrored below $FLEETCTL_HOME/daytona.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Observation
 from fleetctl.guest.ship.assemble import posix_source, remote_source
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.contract.base import (
     Backend,
-    Foreseen,
     FunctionAsset,
     Notify,
     Owned,
@@ -149,8 +149,9 @@ class DaytonaProvider(RemoteProvider):
     def usd_per_s(self, template: Template) -> float | None:
         return _usd_per_s(template.sandbox_resources)
 
-    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
-        return daytona_preflight.find_obstacle(template, account)
+    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
+        for it in daytona_preflight.find_obstacles(template, account):
+            yield it
 
     def lacks(self, template: Template) -> str:
         if template.is_function:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from fleetctl.common.finding import Finding
 from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.contract.diagnostics import CheckResult
 from fleetctl.specs.blocks.template import Template
 
@@ -24,14 +24,13 @@ async def check_endpoint(home: Path, account: Account) -> Sequence[CheckResult]:
     return [CheckResult(account.name, "packages", True, "prompts can be asked")]
 
 
-def find_obstacle(template: Template) -> Foreseen | None:
+def find_obstacles(template: Template) -> Iterator[Finding]:
     prompt = template.prompt
     if prompt is None:
-        return None
+        return
     if find_spec("aiohttp") is None:
         message = "a prompt needs the package `aiohttp`, which is not installed"
-        return Foreseen(("prompt",), message, install_hint(EXTRA))
+        yield Finding(("prompt",), message, install_hint(EXTRA))
     if prompt.answer is not None and find_spec("jsonschema") is None:
         message = "a schema needs the package `jsonschema`, which is not installed"
-        return Foreseen(("prompt", "schema"), message, install_hint(EXTRA))
-    return None
+        yield Finding(("prompt", "schema"), message, install_hint(EXTRA))

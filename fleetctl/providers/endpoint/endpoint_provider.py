@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Ended, Gone, Observation
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
-    Foreseen,
     FunctionAsset,
     LogChunk,
     Notify,
@@ -29,7 +29,7 @@ from fleetctl.providers.contract.base import (
 )
 from fleetctl.providers.contract.endpoint_access import EndpointAccess
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.endpoint.endpoint_check import find_obstacle
+from fleetctl.providers.endpoint.endpoint_check import find_obstacles
 from fleetctl.providers.endpoint.gateway_connection import GatewayConnection
 from fleetctl.providers.endpoint.model_replies import GatewayReply, ModelFailure
 from fleetctl.providers.endpoint.prompt_row import NUMBERS, RowOutcome, ask_row
@@ -162,9 +162,10 @@ class EndpointProvider:
             return ""
         return f"{_WHY_NOT} sandboxes for programs"
 
-    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
         del account  # the endpoint's own key is used
-        return find_obstacle(template)
+        for it in find_obstacles(template):
+            yield it
 
     async def close(self) -> None:
         await self._line.close()

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.base import Foreseen, no_network
+from fleetctl.providers.contract.base import no_network
 from fleetctl.providers.kubernetes.connection.kubernetes_settings import of_account
 from fleetctl.providers.kubernetes.manifests import pod_resources
 from fleetctl.providers.kubernetes.manifests.gang_manifests import gang_size
@@ -26,42 +28,40 @@ ENDPOINT_HINT = "use one node, or an Endpoint with `reach: Direct`"
 NO_CLUSTER_HINT = "name a context in a Provider object, or export KUBECONFIG=..."
 
 
-def find_obstacle(template: Template, account: Account) -> Foreseen | None:
+def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
     if importlib.util.find_spec("kubernetes") is None:
-        return Foreseen(
-            (), "the package `kubernetes` is not installed", install_hint(EXTRA), later=True
+        yield Finding(
+            (), "the package `kubernetes` is not installed", install_hint(EXTRA), Severity.LATER
         )
-    found = of_template(template, of_account(account))
-    if found is not None:
-        return found
-    if account.declared or is_there():
-        return None
-    return Foreseen((), "there is no kubeconfig, and this is no pod", NO_CLUSTER_HINT, later=True)
+        return
+    yield from of_template(template, of_account(account))
+    if not account.declared and not is_there():
+        message = "there is no kubeconfig, and this is no pod"
+        yield Finding((), message, NO_CLUSTER_HINT, Severity.LATER)
 
 
-def of_template(template: Template, settings: ClusterSettings) -> Foreseen | None:
-    """Returns why no cluster could run a template."""
+def of_template(template: Template, settings: ClusterSettings) -> Iterator[Finding]:
+    """Yields why no cluster could run a template."""
     if template.is_function:
-        return Foreseen(("runtime",), NO_FUNCTIONS, FUNCTION_HINT)
+        yield Finding(("runtime",), NO_FUNCTIONS, FUNCTION_HINT)
     if template.network is not None:
-        return no_network("kubernetes", instead="; a NetworkPolicy of the namespace restricts pods")
+        yield no_network("kubernetes", instead="; a NetworkPolicy of the namespace restricts pods")
     if template.image is not None and template.image.snapshot is not None:
         message = f"image.snapshot is `{template.image.snapshot}`, and only `daytona` has snapshots"
-        return Foreseen(("image", "snapshot"), message, "name an image in `image.registry`")
+        yield Finding(("image", "snapshot"), message, "name an image in `image.registry`")
     if template.endpoints and gang_size(template) > 1:
         endpoint = next(iter(template.endpoints))
         message = f"several nodes cannot ask endpoint `{endpoint}` through one run's line"
-        return Foreseen(("endpoints",), message, ENDPOINT_HINT)
+        yield Finding(("endpoints",), message, ENDPOINT_HINT)
     settings = settings.shaped(template.kubernetes)
     try:
         pod_resources.node_selector(template.resources, settings)
     except Refused as error:
-        return Foreseen(("resources", "gpu"), str(error), error.hint)
+        yield Finding(("resources", "gpu"), str(error), error.hint)
     try:
         image_of(template, settings)
     except Refused as error:
-        return Foreseen(("image",), str(error), error.hint)
-    return None
+        yield Finding(("image",), str(error), error.hint)
 
 
 def is_there() -> bool:

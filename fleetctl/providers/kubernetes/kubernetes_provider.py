@@ -6,17 +6,17 @@ marks, and the runs' output is mirrored below $FLEETCTL_HOME/kubernetes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Observation
 from fleetctl.guest.nodes.names import whole_name
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.contract.base import (
     Backend,
-    Foreseen,
     FunctionAsset,
     Notify,
     Owned,
@@ -167,16 +167,13 @@ class KubernetesProvider(RemoteProvider):
         del template
         return None
 
-    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
-        return kubernetes_preflight.find_obstacle(template, account)
+    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
+        for it in kubernetes_preflight.find_obstacles(template, account):
+            yield it
 
     def lacks(self, template: Template) -> str:
-        found = kubernetes_preflight.of_template(
-            template, kubernetes_settings.of_account(self._account())
-        )
-        if found is None:
-            return ""
-        return found.message
+        settings = kubernetes_settings.of_account(self._account())
+        return next((it.what for it in kubernetes_preflight.of_template(template, settings)), "")
 
     async def reach(self) -> None:
         """Asks for what any token that may start Jobs may see. Where each namespace has rights of
@@ -230,9 +227,8 @@ class KubernetesProvider(RemoteProvider):
 
     async def _parts(self, link: ClusterLink, request: RunRequest) -> JobParts:
         # Cheap refusals come before any object is made.
-        found = kubernetes_preflight.of_template(request.template, link.settings)
-        if found is not None:
-            raise Refused(found.message, hint=found.hint)
+        for found in kubernetes_preflight.of_template(request.template, link.settings):
+            raise Refused(found.what, hint=found.fix)
         await pin_commit(request.template, self._job(request.uid))
         return JobParts(await self._volumes.mounts(link, request.template))
 

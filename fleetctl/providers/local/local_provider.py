@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Ended, Gone, Observation
 from fleetctl.guest.journal.ending import size_text
 from fleetctl.guest.task.program import DISK_FULL
@@ -23,7 +24,6 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     BEGUN_AS_ANOTHER,
     Backend,
-    Foreseen,
     FunctionAsset,
     LogChunk,
     Notify,
@@ -250,9 +250,10 @@ class LocalProvider:
     def usd_per_s(self, template: Template) -> float | None:
         return 0.0  # a machine of one's own sends no bill
 
-    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
         del account  # this machine has no account
-        return await local_preflight.find_obstacle(template, self._layout.home)
+        async for it in local_preflight.find_obstacles(template, self._layout.home):
+            yield it
 
     def lacks(self, template: Template) -> str:
         wanted = template.resources.gpu

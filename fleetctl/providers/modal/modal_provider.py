@@ -14,12 +14,12 @@ from functools import cached_property
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Gone, Observation
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.contract.base import (
     SANDBOX_CLOSED,
     Backend,
-    Foreseen,
     FunctionAsset,
     FunctionRequest,
     LivePrices,
@@ -118,7 +118,7 @@ class ModalProvider(RemoteProvider):
         called = request.function is not None or clusters.cluster_size(request.template) > 1
         if called and request.endpoints is not None:
             no = modal_preflight.no_line(request.endpoints.names[0])
-            raise Refused(no.message, hint=no.hint)
+            raise Refused(no.what, hint=no.fix)
         if not request.handle:
             # A failed connection has sent no request to Modal, so there is no object to look for.
             await self._connection.app()
@@ -213,8 +213,9 @@ class ModalProvider(RemoteProvider):
         if modal_credentials.may_be_there(self._account()):
             await self._rates.refresh()
 
-    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
-        return modal_preflight.find_obstacle(template, account)
+    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
+        for it in modal_preflight.find_obstacles(template, account):
+            yield it
 
     def lacks(self, template: Template) -> str:
         try:

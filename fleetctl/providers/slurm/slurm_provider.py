@@ -6,16 +6,16 @@ carry their names and tags, and the scheduler has their jobs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Observation
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.contract.base import (
     Backend,
-    Foreseen,
     FunctionAsset,
     Notify,
     Owned,
@@ -126,12 +126,13 @@ class SlurmProvider(RemoteProvider):
     def usd_per_s(self, template: Template) -> float | None:
         return 0.0  # a cluster of one's own sends no bill
 
-    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
-        return find_obstacle(template, account)
+    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
+        for it in find_obstacles(template, account):
+            yield it
 
     def lacks(self, template: Template) -> str:
-        found = find_obstacle(template, self._account())
-        return found.message if found is not None and not found.later else ""
+        found = find_obstacles(template, self._account())
+        return next((it.what for it in found if it.severity is Severity.NEVER), "")
 
     async def reach(self) -> None:
         await self._login.queue.jobs()
@@ -191,30 +192,29 @@ class SlurmProvider(RemoteProvider):
         await self._hand_in(request, context, {**order, "env": env})
 
 
-def find_obstacle(template: Template, account: Account) -> Foreseen | None:
+def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
     """Finds work that no cluster can take, without a connection."""
     if template.is_function:
         hint = "use a sandbox for each task, or place it on `modal` or `local`"
-        return Foreseen(("runtime",), "Slurm has no functions", hint)
+        yield Finding(("runtime",), "Slurm has no functions", hint)
     if template.network is not None:
-        return no_network("slurm")
+        yield no_network("slurm")
     if template.kubernetes is not None:
-        return no_pods("slurm")
+        yield no_pods("slurm")
     if template.source is not None and template.source.mount_path is not None:
         message = "a source is beside its task in the shared directory, at no path of its own"
-        return Foreseen(("source", "mountPath"), message, "leave `mountPath` out")
+        yield Finding(("source", "mountPath"), message, "leave `mountPath` out")
     if template.endpoints:
         message = "provider `slurm` carries no calls of endpoints"
-        return Foreseen(("endpoints",), message, "place it on another provider")
+        yield Finding(("endpoints",), message, "place it on another provider")
     try:
         machine_source.check_image(template.image, "slurm")
     except Refused as error:
-        return Foreseen(("image",), str(error), error.hint)
+        yield Finding(("image",), str(error), error.hint)
     try:
         settings_of(account)
     except Refused as error:
-        return Foreseen((), str(error), error.hint, later=True)
-    return None
+        yield Finding((), str(error), error.hint, Severity.LATER)
 
 
 def _source_directory(source: Source, place: str) -> str:

@@ -7,16 +7,16 @@ names and tags, and the runs' output is mirrored below the account's directory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError, Refused
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Observation
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.contract.base import (
     Backend,
-    Foreseen,
     FunctionAsset,
     Notify,
     Owned,
@@ -134,12 +134,13 @@ class SshProvider(RemoteProvider):
     def usd_per_s(self, template: Template) -> float | None:
         return 0.0  # a machine of one's own sends no bill
 
-    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
-        return ssh_preflight.find_obstacle(template, account)
+    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
+        for it in ssh_preflight.find_obstacles(template, account):
+            yield it
 
     def lacks(self, template: Template) -> str:
-        found = ssh_preflight.find_obstacle(template, self._account())
-        return found.message if found is not None and not found.later else ""
+        found = ssh_preflight.find_obstacles(template, self._account())
+        return next((it.what for it in found if it.severity is Severity.NEVER), "")
 
     async def reach(self) -> None:
         """Asks all hosts; one that answers will do."""

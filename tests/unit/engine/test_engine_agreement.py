@@ -42,9 +42,9 @@ async def said(tmp_path: Path, *manifests: Manifest) -> list[str]:
     store.close()
     named = ("volumes", "function", "secrets", "secret")
     return [
-        f"{it.finding.problem}; {it.finding.hint}"
+        f"{it.finding.what}; {it.finding.fix}"
         for it in found
-        if any(name in it.finding.path for name in named)
+        if any(name in it.finding.where for name in named)
     ]
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetctl.common.errors import Conflict
+from fleetctl.common.finding import Finding
 from fleetctl.common.install import install_hint
 from fleetctl.controllers.wandb.assigned_runs import SweepLocation
 from fleetctl.engine.kinds.wandb.sweep_link import SweepLink, store_link
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.modal.modal_preflight import no_line
 from fleetctl.specs.blocks.template import Template
 from tests.unit.engine.test_engine_api import Served, served
@@ -135,9 +136,10 @@ async def test_one_wrong_name_among_places_is_a_warning(tmp_path: Path) -> None:
 async def test_who_asks_an_endpoint_directly_needs_nobody_to_carry_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: str, stored: bool
 ) -> None:
-    async def foresee(_: object, template: Template, account: Account) -> Foreseen | None:
+    async def foresee(_: object, template: Template, account: Account) -> AsyncIterator[Finding]:
         del account
-        return no_line(template.endpoints[0]) if template.endpoints else None
+        for endpoint in template.endpoints:
+            yield no_line(endpoint)
 
     endpoint = HEAD.format(kind="Endpoint", name="small")
     endpoint += f"spec: {{servers: [{{url: 'http://a'}}], reach: {reach}}}\n"

@@ -202,7 +202,7 @@ async def test_pointers_of_lfs_in_a_directory_are_refused_by_their_names(tmp_pat
             text = spec.format(more=more)
             manifests = load_manifests([Document("job.yaml", text, str(tmp_path))])
             looked = await ManifestSources(tmp_path / "home").look(manifests)
-            found = [it.finding.problem for it in await foreseen(fleet, manifests, looked)]
+            found = [it.finding.what for it in await foreseen(fleet, manifests, looked)]
             assert [it.count("model.bin") for it in found if "Git LFS" in it] == [1] * refused
 
 

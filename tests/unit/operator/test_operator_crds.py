@@ -178,7 +178,7 @@ def test_a_rule_over_fields_says_what_the_model_says(at: str) -> None:
     text = to_yaml(
         {"apiVersion": API_VERSION, "kind": "BatchJob", "metadata": {"name": "x"}, **value}
     )
-    told = " ".join(it.problem.replace("`", "") for it in find_faults(Document("x", text, "/")))
+    told = " ".join(it.what.replace("`", "") for it in find_faults(Document("x", text, "/")))
     assert rule["message"] in told
 
 

@@ -71,15 +71,15 @@ def test_optional_fields_of_an_expression_that_is_nested_too_deep_are_refused_in
     text = " || ".join(["object.spec.?a.hasValue()"] * 120)
     rules: Any = {"match": {"kinds": ["BatchJob"]}, "rules": [{"expression": text}]}
     (found,) = wrong_in(PolicySpec.model_validate(rules))
-    assert "its optional fields cannot be read: it is nested too deep" in found.problem
+    assert "its optional fields cannot be read: it is nested too deep" in found.what
 
 
 @pytest.mark.parametrize(("text", "why"), WRONG)
 def test_what_there_is_not_is_refused_with_the_policy(text: str, why: str) -> None:
     rules: Any = {"match": {"kinds": ["BatchJob"]}, "rules": [{"expression": text}]}
     (found,) = wrong_in(PolicySpec.model_validate(rules))
-    assert found.path == ("spec", "rules", 0, "expression")
-    assert why in found.problem
+    assert found.where == ("spec", "rules", 0, "expression")
+    assert why in found.what
 
 
 def test_a_field_of_one_of_the_kinds_is_enough() -> None:

@@ -106,12 +106,11 @@ def test_functions_have_no_line_and_refuse_before_anything_is_made(tmp_path: Pat
 
 def test_what_a_function_cannot_ask_is_known_before_it_is_stored() -> None:
     template = Template(command=("env",), endpoints=("small",), runtime="function")
-    found = modal_preflight.find_obstacle(template, built_in("modal"))
-    assert found is not None and found.field == ("endpoints",)
-    found = modal_preflight.find_obstacle(
-        template.model_copy(update={"runtime": "sandbox"}), built_in("modal")
-    )
-    assert found is None or found.field != ("endpoints",)
+    found = modal_preflight.find_obstacles(template, built_in("modal"))
+    assert ("endpoints",) in [it.where for it in found]
+    template = template.model_copy(update={"runtime": "sandbox"})
+    found = modal_preflight.find_obstacles(template, built_in("modal"))
+    assert ("endpoints",) not in [it.where for it in found]
 
 
 def test_the_order_for_a_sandbox_holds_no_token_and_its_secrets_leave_the_address_open() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.contract.base import Foreseen
+from fleetctl.common.finding import Finding
 from fleetctl.providers.local import local_preflight, supervisor
 from fleetctl.providers.local.assets import envs, pythons, system_packages
 from fleetctl.providers.local.local_layout import LocalLayout
@@ -248,15 +248,14 @@ class TestPlainEnvironments:
         for module in (local_preflight, pythons):
             monkeypatch.setattr(module, "find_uv", _no_uv)
 
-        async def ahead(**image: object) -> Foreseen | None:
+        async def ahead(**image: object) -> list[Finding]:
             template = Template.model_validate({"image": image})
-            return await local_preflight.find_obstacle(template, tmp_path)
+            return [it async for it in local_preflight.find_obstacles(template, tmp_path)]
 
-        assert asyncio.run(ahead(python=VERSION)) is None
+        assert asyncio.run(ahead(python=VERSION)) == []
         for image, field in (({"python": "3.94"}, "python"), ({"pip": ["x"]}, "pip")):
-            found = asyncio.run(ahead(**image))
-            assert found is not None
-            assert (found.field, found.message) == (("image", field), "uv is missing")
+            (found,) = asyncio.run(ahead(**image))
+            assert (found.where, found.what) == (("image", field), "uv is missing")
 
     def test_a_python_that_was_started_by_a_relative_path_is_found(
         self, monkeypatch: pytest.MonkeyPatch

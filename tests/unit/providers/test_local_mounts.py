@@ -8,10 +8,18 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.providers.contract.session import SessionRequest, VolumePlace
 from fleetctl.providers.local import local_preflight
 from fleetctl.providers.local.interpreter.local_session import open_session
 from fleetctl.specs.blocks.template import Template
+
+
+def obstacles(asked: Template, home: Path) -> list[Finding]:
+    async def collect() -> list[Finding]:
+        return [it async for it in local_preflight.find_obstacles(asked, home)]
+
+    return asyncio.run(collect())
 
 
 def template(**fields: object) -> Template:
@@ -34,9 +42,9 @@ def test_a_mount_above_the_state_directory_is_refused_before_anything_is_stored(
         ),
         (("source", "mountPath"), {"source": {"path": ".", "mountPath": path}}),
     ):
-        found = asyncio.run(local_preflight.find_obstacle(template(**wrong), home))
-        assert found is not None and found.field == field
-        assert "holds the state directory" in found.message and not found.later
+        (found,) = obstacles(template(**wrong), home)
+        assert found.where == field and found.severity is Severity.NEVER
+        assert "holds the state directory" in found.what
 
 
 def test_other_mounts_are_not(tmp_path: Path) -> None:
@@ -44,10 +52,7 @@ def test_other_mounts_are_not(tmp_path: Path) -> None:
         {"name": "v", "mountPath": str(tmp_path / "hom")},
         {"name": "w", "mountPath": "/data"},
     ]
-    assert (
-        asyncio.run(local_preflight.find_obstacle(template(volumes=mounts), tmp_path / "home"))
-        is None
-    )
+    assert obstacles(template(volumes=mounts), tmp_path / "home") == []
 
 
 def test_an_interpreter_is_held_to_the_same(tmp_path: Path) -> None:

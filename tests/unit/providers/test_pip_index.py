@@ -199,14 +199,14 @@ def test_a_pod_installs_from_it() -> None:
 
 def test_a_place_that_takes_no_password_says_so_before_anything_is_stored() -> None:
     asked = template(url=URL, secret="corp")
-    found = daytona.of_image(asked)
-    assert found is not None and "no way to give a password" in found.message
-    assert "a mirror that asks for no password" in found.hint
+    (found,) = daytona.of_image(asked)
+    assert "no way to give a password" in found.what
+    assert "a mirror that asks for no password" in found.fix
 
 
 def test_a_pod_installs_with_a_secret_of_its_namespace_and_no_other() -> None:
     asked = template(url=URL, extra=[MORE], secret="corp")
-    assert of_template(asked, ClusterSettings()) is None  # nobody knows yet which Secret it is
+    assert not [*of_template(asked, ClusterSettings())]  # nobody knows yet which Secret it is
     kept = with_login(asked, lambda _names, _within: ResolvedSecrets(refs=("login",)), "default")
     made = image_of(kept, ClusterSettings())
     assert made.login == "login"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.common.finding import Finding
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.daytona import daytona_preflight as daytona
 from fleetctl.providers.local import local_preflight as local
@@ -31,11 +32,15 @@ def test_what_is_neither_is_refused(entry: str) -> None:
 
 def test_who_cannot_restrict_it_says_so_before_anything_is_stored(tmp_path: Path) -> None:
     plain = {"command": ["true"], "network": {}}
-    found = asyncio.run(local.find_obstacle(Template.model_validate(plain), tmp_path))
-    assert found is not None and found.field == ("network",)
+
+    async def collect() -> list[Finding]:
+        asked = Template.model_validate(plain)
+        return [it async for it in local.find_obstacles(asked, tmp_path)]
+
+    assert ("network",) in [it.where for it in asyncio.run(collect())]
     function = Template.model_validate({**plain, "runtime": "function"})
-    found = modal.find_obstacle(function, built_in("modal"))
-    assert found is not None and found.field == ("network",)
+    found = modal.find_obstacles(function, built_in("modal"))
+    assert ("network",) in [it.where for it in found]
     cloned = {**plain, "source": {"git": {"url": "https://example.org/x.git"}}}
-    found = daytona.find_obstacle(Template.model_validate(cloned), built_in("daytona"))
-    assert found is not None and "`source.git`" in found.hint
+    found = daytona.find_obstacles(Template.model_validate(cloned), built_in("daytona"))
+    assert any("`source.git`" in it.fix for it in found)

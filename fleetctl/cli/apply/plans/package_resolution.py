@@ -9,8 +9,8 @@ import os
 from collections.abc import Sequence
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.finding import Finding
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.findings import Finding
 from fleetctl.manifest.loader import Manifest
 from fleetctl.manifest.problems import ManifestProblem
 from fleetctl.providers.pip_index import login_of
@@ -45,7 +45,7 @@ def resolve_packages(manifests: Sequence[Manifest]) -> tuple[list[ManifestProble
             doubts.append(f"{manifest.key}: its packages cannot be looked up from here: {error}")
         elif error is not None:
             path = (*at, "pip")
-            finding = Finding(path, path, f" cannot be installed: {error}", error.hint)
+            finding = Finding(path, f" cannot be installed: {error}", error.hint)
             problems += manifest.problems([finding])
     return problems, doubts
 
