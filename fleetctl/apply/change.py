@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fleetctl.apply.file_changes import list_file_changes, split_files
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.common.redaction import without_credentials
 from fleetctl.controllers.model import Resource, Run
 from fleetctl.controllers.reuse.impact import Impact
@@ -32,15 +33,17 @@ _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyVerdict:
-    """The verdict of a policy on an object that does not meet it. deny: the apply stores no object
-    at all. exempt: until when, and why, the object passes in spite of the policy.
+class PolicyVerdict(Finding):
+    """The verdict of a policy on an object that does not meet it. exempt: until when, and why, the
+    object passes in spite of the policy.
     """
 
-    policy: str
-    message: str
-    deny: bool
+    policy: str = ""
     exempt: str = ""
+
+    @property
+    def deny(self) -> bool:
+        return self.severity is Severity.DENIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Change:
     asked_again: bool = False  # the object was refused before, and is tried again
     rerun: bool = False  # every ended run is repeated, whatever is known of its work
     verdicts: tuple[PolicyVerdict, ...] = ()  # of policies
+    conflict: Finding | None = None  # why the stored object cannot be changed so
     by: str = ""  # the Source or user that made the previous state
 
     @property
@@ -91,7 +95,7 @@ class Change:
             fields.append(f"and {len(self.fields) - FIELDS_KEPT_MAX} more")
         parts = [", ".join(fields), self.note, self._counts(), self.by and f"by {self.by}"]
         parts += (
-            f"exempt from policy/{it.policy} {it.exempt}: {it.message}"
+            f"exempt from policy/{it.policy} {it.exempt}: {it.what}"
             for it in self.verdicts
             if it.exempt
         )

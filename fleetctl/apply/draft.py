@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.apply.change import CREATED, Change
 from fleetctl.apply.request.options import ApplyOptions
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
@@ -82,6 +84,27 @@ def draft_resource(
         created_at_s=now_s,
         namespace=manifest.namespace,
     )
+
+
+def draft_partial(stored: ReadableStore, manifest: Manifest) -> Change:
+    """Returns the change of a manifest with mistakes as far as it was read: for rules alone, which
+    find what else is wrong.
+    """
+    known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
+    fresh = Resource(
+        uid="",
+        kind=manifest.kind,
+        name=manifest.name,
+        generation=1,
+        version=0,
+        spec=dump_spec(manifest.spec),
+        status="",
+        labels={},
+        annotations={},
+        created_at_s=0.0,
+        namespace=manifest.namespace,
+    )
+    return Change(CREATED, None, fresh if known is None else replace(known, spec=fresh.spec))
 
 
 def _merge_labels(

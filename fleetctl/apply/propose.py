@@ -54,6 +54,8 @@ from fleetctl.apply.policies.report import raise_if_denied
 from fleetctl.apply.prune import find_pruned, going_with
 from fleetctl.apply.renames import Leaving
 from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.common.errors import Conflict
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.controllers.planning.plan import Rollout
@@ -142,9 +144,15 @@ def propose_changes(
         }
         make = partial(_propose_change, stored, manifest, options, now_s, taken, moving)
         known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
-        change = make(known)
-        if known is None:
-            change = leaving.renamed(change, manifest, make) or change
+        try:
+            change = make(known)
+            if known is None:
+                change = leaving.renamed(change, manifest, make) or change
+        except Conflict as error:
+            if known is None or not options.gathers:
+                raise
+            no = Finding((), str(error), error.hint, Severity.CONFLICT)
+            change = Change(UNCHANGED, known, known, conflict=no)
         found[manifest.key] = change
         if _is_new_generation(change):
             moving.add(change.key)

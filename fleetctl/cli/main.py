@@ -70,7 +70,7 @@ def _run_reporting_errors(words: list[str], screen: Screen) -> int:
             note_output()
         return code
     except FleetctlError as error:
-        screen.error(str(error), hint=error.hint)
+        screen.report(error)
         return error.exit_code
     except KeyboardInterrupt:
         screen.close_line()

@@ -137,8 +137,7 @@ class FleetPlans(FleetBase):
         every mistake, and Refused where a policy or the guard of `prune` refuses the apply.
         """
         from fleetctl.apply.local.local_checks import plan_locally
-        from fleetctl.apply.policies.report import raise_if_denied
-        from fleetctl.manifest.problems import ManifestErrors
+        from fleetctl.apply.policies.report import refuse_problems
         from fleetctl.stores.read.read_only import open_readonly
 
         documents = collect_documents(manifests, variables)
@@ -149,9 +148,7 @@ class FleetPlans(FleetBase):
                 proposal, report, changes, problems = plan_locally(
                     self.home, stored, documents, order
                 )
-            if problems:
-                raise ManifestErrors(problems)
-            raise_if_denied(changes, proposal.manifests)
+            refuse_problems(problems, proposal.manifests)
             return FleetPlan(report)
 
         return call_apart(make_plan)

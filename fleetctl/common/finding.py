@@ -5,13 +5,13 @@ rules, rules of providers and policies all return findings; their severity decid
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 Path = tuple[str | int, ...]  # of a value, in the document or block that a rule looks at
 
 
-class Severity(Enum):
-    """How certain it is that the work can never run."""
+class Severity(StrEnum):
+    """How certain it is that the work can never run; DOUBT alone never refuses."""
 
     NEVER = "never"  # it can never work as it is written
     DENIED = "denied"  # a policy forbids it

@@ -18,6 +18,7 @@ from dataclasses import asdict
 
 from fleetctl.apply.consent import NeedsConsent
 from fleetctl.apply.forecast import Forecaster
+from fleetctl.apply.policies.report import PolicyDenied
 from fleetctl.apply.request.actor import (
     RequestActor,
     actor_in,
@@ -37,7 +38,7 @@ from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.engine.shared.boundary import run_reported
 from fleetctl.engine.shared.engine_state import EngineState
 from fleetctl.manifest import ManifestErrors
-from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX
+from fleetctl.manifest.problems import list_shown
 from fleetctl.retention.report import build_report
 
 log = logging.getLogger("fleetctl.api")
@@ -131,11 +132,10 @@ class ControllerApi:
         except NeedsConsent as error:
             refusal = _build_refusal([str(error)], error.exit_code, error.hint)
             return {**refusal, "losses": list(error.losses)}
-        except ManifestErrors as error:
-            # Its text has a line for every error, hints between them.
-            refusal = _build_refusal(str(error).split("\nerror: "), 2, error.hint)
-            findings = [asdict(it) for it in error.problems[:PROBLEMS_SHOWN_MAX]]
-            return {**refusal, "findings": findings}
+        except (ManifestErrors, PolicyDenied) as error:
+            shown = list_shown(error.problems)
+            refusal = _build_refusal([str(it) for it in shown], error.exit_code)
+            return {**refusal, "findings": [asdict(it) for it in shown]}
         except FleetctlError as error:
             return _build_refusal([str(error)], error.exit_code, error.hint)
         except (ValueError, RecursionError) as error:

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of, works_of
+from fleetctl.apply.draft import draft_partial
 from fleetctl.apply.forecast import CostForecast, Forecaster, may_cost, note_estimates
 from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.ownership import refuse_kept
 from fleetctl.apply.policies import evaluation
+from fleetctl.apply.policies.report import problems_of, refuse_problems, warnings_of
 from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
-from fleetctl.apply.policies.report import warnings_of
 from fleetctl.apply.predictions.predict import (
     ANYWAY,
     make_predictions,
-    raise_if_refused,
     read_allowed,
+    split_predictions,
     worth_a_look,
 )
-from fleetctl.apply.predictions.world import world_of
+from fleetctl.apply.predictions.world import Prediction, world_of
 from fleetctl.apply.request.actor import (
     actor_in,
     reads_for,
@@ -145,25 +146,19 @@ class ManifestReceiver:
         return reply
 
     async def _whole_round(self, request: Request, error: LoadErrors) -> ManifestErrors:
-        """Returns the mistakes, with the reasons to refuse the manifests that have none."""
-        variables = [name for it in error.sound for name in _list_variables(it.spec)]
-        variables += self._unknown_variables(error.sound)
+        """Returns the mistakes, with what else is wrong with these manifests and the sound ones."""
+        read = [*error.sound, *error.partial]
+        variables = [name for it in read for name in _list_variables(it.spec)]
+        variables += self._unknown_variables(read)
         values = dict.fromkeys(variables, "of a shell that is asked later")
-        looked_at = [it for it in error.sound if worth_a_look(it.spec)]
         try:
-            changes = await self._changes(error.sound, ApplyOptions(unjudged=True))
-            await self._predicted(
-                request,
-                looked_at,
-                changes,
-                values,
-                {},
-            )
-        except ManifestErrors as found:
-            return error.beside(found.problems)
+            changes = await self._changes(error.sound, ApplyOptions(gathers=True))
         except FleetctlError:
-            return error  # refusals of the whole set are reported once every manifest is readable
-        return error
+            changes = []  # refusals of the whole set are reported once every manifest is readable
+        partial = [draft_partial(self._state.store, it) for it in error.partial]
+        found = await self._predict(read, [*changes, *partial], values, {})
+        wrong, _ = split_predictions(found, read_allowed(request))
+        return error.beside([*wrong, *problems_of(changes, error.sound)])
 
     async def set(self, request: Request) -> Reply:
         ((kind, name, namespace),) = keys_in({"keys": [request.get("key")]})
@@ -232,6 +227,7 @@ class ManifestReceiver:
             parallelism=parallelism_of(providers),
             looked=looked,
             sources=sources,
+            gathers=True,
         )
 
     async def _changes(self, manifests: Sequence[Manifest], options: ApplyOptions) -> list[Change]:
@@ -271,13 +267,12 @@ class ManifestReceiver:
             return {}, []
         changes = await self._changes(manifests, options)
         forecasts = {} if forecaster is None else await asyncio.to_thread(forecaster, changes)
-        return forecasts, await self._predicted(
-            request,
-            looked_at,
-            changes,
-            values,
-            looked,
-        )
+        found = await self._predict(looked_at, changes, values, looked)
+        anyway = ANYWAY if request.get("verb") == "apply" else ""
+        wrong, warnings = split_predictions(found, read_allowed(request), anyway)
+        if wrong:
+            refuse_problems([*wrong, *problems_of(changes, manifests)], manifests)
+        return forecasts, warnings
 
     async def _carry_out(
         self,
@@ -328,14 +323,13 @@ class ManifestReceiver:
             return {"losses": list(error.losses), "hint": error.hint}
         return {}
 
-    async def _predicted(
+    async def _predict(
         self,
-        request: Request,
         looked_at: Sequence[Manifest],
         changes: Sequence[Change],
         values: Mapping[str, str],
         looked: Mapping[str, SourceState],
-    ) -> list[str]:
+    ) -> list[Prediction]:
         if not looked_at:
             return []
         state = self._state
@@ -351,9 +345,7 @@ class ManifestReceiver:
             looked=looked,
             bars=self._secrets.bars,
         )
-        found = await make_predictions(looked_at, changes, world)
-        anyway = ANYWAY if request.get("verb") == "apply" else ""
-        return raise_if_refused(found, read_allowed(request), anyway)
+        return await make_predictions(looked_at, changes, world)
 
     def _unknown_variables(self, manifests: Sequence[Manifest]) -> Iterator[str]:
         """Yields the variables of stored Secrets that these manifests name: a controller that began

@@ -21,12 +21,12 @@ from fleetctl.apply.forecast import may_cost, note_estimates
 from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.plan.build_plan import forecast_costs
 from fleetctl.apply.policies.judge import judge_proposal
+from fleetctl.apply.policies.report import problems_of, refuse_problems, warnings_of
 from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
-from fleetctl.apply.policies.report import warnings_of
 from fleetctl.apply.predictions.predict import (
     make_predictions,
-    raise_if_refused,
     read_allowed,
+    split_predictions,
     worth_a_look,
 )
 from fleetctl.apply.predictions.world import world_of
@@ -149,7 +149,6 @@ async def _build_proposal(
     forecasts = forecast_costs(home, providers, changes) if costly else {}
     costs = {key: it.estimate for key, it in forecasts.items()}
     changes = judge_proposal(stored, note_estimates(changes, forecasts), now_s, costs=costs)
-    refuse_denied(changes, manifests)
     doubts = await _predict_problems(
         stored,
         manifests,
@@ -183,6 +182,7 @@ async def _predict_problems(
     looked_at = [it for it in manifests if worth_a_look(it.spec, looked.get(it.key))]
     staying = [it for it in changes if it.outcome != PRUNED]
     if not looked_at:
+        refuse_denied(changes, manifests)
         return []
     lookup = os.environ.get
     world = world_of(
@@ -195,9 +195,10 @@ async def _predict_problems(
         looked=looked,
     )
     found = await make_predictions(looked_at, staying, world)
-    return raise_if_refused(
-        found, read_allowed({"allowMissing": True, "waitForCapacity": True}), ""
-    )
+    allowed = read_allowed({"allowMissing": True, "waitForCapacity": True})
+    wrong, warnings = split_predictions(found, allowed, "")
+    refuse_problems([*wrong, *problems_of(changes, manifests)], manifests)
+    return warnings
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def load_proposal(reply: Mapping[str, Any]) -> CommitProposal:
     """Returns the proposal of a reply. Raises the error that the child raised."""
     if (error := reply.get("error")) is not None:
         if error["problems"]:
-            raise ManifestErrors([ManifestProblem(**it) for it in error["problems"]])
+            raise ManifestErrors([ManifestProblem.of_document(it) for it in error["problems"]])
         raise _ERRORS[error["sort"]](error["message"], hint=error["hint"])
     found = reply["proposal"]
     return CommitProposal(

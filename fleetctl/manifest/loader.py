@@ -155,6 +155,7 @@ class Manifest:
                     0,
                     path_text(it.subject) + it.what,
                     it.fix,
+                    it.severity,
                 )
                 for it in found
             ]
@@ -173,26 +174,26 @@ class Manifest:
 class LoadErrors(ManifestErrors):
     """Mistakes of a load, and the manifests whose other problems belong into the same round: the
     sound ones, and the wrong ones as far as they were read. named: names of the wrong manifests, as
-    far as they can be found.
+    far as they can be found. documents: all that were read.
     """
 
     def __init__(
         self,
         problems: Sequence[ManifestProblem],
+        documents: Sequence[Document],
         sound: Sequence[Manifest] = (),
         partial: Sequence[Manifest] = (),
         named: Sequence[str] = (),
     ) -> None:
         super().__init__(problems)
+        self.documents = documents
         self.sound, self.partial, self.named = list(sound), list(partial), tuple(named)
 
     def beside(self, found: Sequence[ManifestProblem]) -> ManifestErrors:
-        """Adds the problems of the sound manifests, unless a wrong manifest may be the missing
-        object.
-        """
+        """Adds problems of later checks, unless a wrong manifest may be the missing object."""
         lacking = [f"`{name}`" for name in self.named]
         known = [it for it in found if not any(name in it.message for name in lacking)]
-        return ManifestErrors([*self.problems, *known])
+        return ManifestErrors(in_order([*self.problems, *known], self.documents))
 
 
 def load_manifests(
@@ -223,12 +224,12 @@ def load_manifests(
         problems.append(ManifestProblem(path, 0, 0, "there is no manifest here"))
     if problems:
         if len(manifests) > DOCUMENTS_MAX:
-            raise LoadErrors(problems)  # a look at each takes too long
+            raise LoadErrors(problems, documents)  # a look at each takes too long
         parts = [it.partial for it in checked if it.partial is not None]
         files = {it.file for it in rendered.problems}
         named = [*_names_of_wrong(rendered.drafts, checked)]
         named += (name for it in documents if it.path in files for name in _NAMES.findall(it.text))
-        raise LoadErrors(problems, manifests, parts, named)
+        raise LoadErrors(problems, documents, manifests, parts, named)
     return manifests
 
 

@@ -217,6 +217,7 @@ def _make_problem(
         column,
         message,
         hint,
+        finding.severity,
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from fleetctl.common.errors import UsageError
-from fleetctl.common.finding import Path
+from fleetctl.common.finding import Path, Severity
 from fleetctl.common.redaction import CREDENTIAL_NAME, without_credentials
 from fleetctl.manifest.plain_scalars import resolve_scalar
 
@@ -26,17 +26,27 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
     order=True,
 )
 class ManifestProblem:
-    """A problem of a manifest. line and column count from 1; 0 means the file as a whole."""
+    """A finding at its position. line and column count from 1; line 0 is the file as a whole,
+    column 0 the whole object.
+    """
 
     file: str
     line: int
     column: int
     message: str
     hint: str = ""
+    severity: Severity = Severity.NEVER
 
     def __str__(self) -> str:
-        where = escape_text(self.file) + (f":{self.line}:{self.column}" if self.line else "")
-        return f"{where}: {self.message}"
+        where = [escape_text(self.file)] * bool(self.file)
+        where += (str(it) for it in (self.line, self.column) if it)
+        return f"{':'.join(where)}: {self.message}" if where else self.message
+
+    @classmethod
+    def of_document(cls, found: Mapping[str, Any]) -> ManifestProblem:
+        """Returns a problem of a reply, which has its fields as JSON."""
+        severity = Severity(found.get("severity", Severity.NEVER))
+        return cls(**{**found, "severity": severity})
 
 
 class HasPath(Protocol):
@@ -52,21 +62,28 @@ class ManifestErrors(UsageError):
     def __init__(self, problems: Sequence[ManifestProblem]) -> None:
         assert problems
         self.problems = tuple(problems)
-        super().__init__(_format_problems(self.problems))
+        super().__init__(format_problems(self.problems))
 
 
 class PredictedErrors(ManifestErrors):
     """Problems that the manifest alone does not have: other objects may come that fix them."""
 
 
-def _format_problems(problems: tuple[ManifestProblem, ...]) -> str:
+def list_shown(problems: Sequence[ManifestProblem]) -> list[ManifestProblem]:
+    """Returns the first problems, and the number of others as one more."""
+    shown = [*problems[:PROBLEMS_SHOWN_MAX]]
+    if more := len(problems) - len(shown):
+        shown.append(ManifestProblem("", 0, 0, f"and {more:,} more problems"))
+    return shown
+
+
+def format_problems(problems: Sequence[ManifestProblem]) -> str:
+    """Returns the problems as lines, ready for `error: ` in front."""
     lines: list[str] = []
-    for problem in problems[:PROBLEMS_SHOWN_MAX]:
+    for problem in list_shown(problems):
         lines.append(f"error: {problem}")
         if problem.hint:
             lines.append(f"hint: {problem.hint}")
-    if len(problems) > PROBLEMS_SHOWN_MAX:
-        lines.append(f"error: and {len(problems) - PROBLEMS_SHOWN_MAX:,} more problems")
     return "\n".join(lines).removeprefix("error: ")
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from fleetctl.common.finding import Severity
 from fleetctl.common.version import VERSION
 from fleetctl.server.route_table import ApiRoute
 from fleetctl.specs.kinds.registry import KINDS
@@ -116,6 +117,7 @@ def _error_schema() -> dict[str, Any]:
                         "column": {"type": "integer"},
                         "message": {"type": "string"},
                         "hint": {"type": "string"},
+                        "severity": {"enum": list(Severity)},
                     },
                 },
             },

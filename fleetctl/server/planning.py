@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from fleetctl.apply.local.change_diff import format_diff
 from fleetctl.apply.local.local_checks import check_manifests, plan_locally
 from fleetctl.apply.plan.document import render_plan
-from fleetctl.apply.policies.report import denials_of
 from fleetctl.apply.request.actor import (
     RequestActor,
     reads_for,
@@ -21,6 +20,7 @@ from fleetctl.apply.request.actor import (
 )
 from fleetctl.apply.request.fields import document_of
 from fleetctl.apply.request.options import namespace_of
+from fleetctl.common.finding import Severity
 from fleetctl.manifest import Document
 from fleetctl.manifest.loader import load_manifests
 from fleetctl.stores.read.read_only import open_readonly
@@ -39,7 +39,7 @@ def plan_in_process(
     diff: bool = False,
     strict: bool = False,
 ) -> Mapping[str, object]:
-    """Returns {ok, code, plan, warnings, findings, denied}. Raises ManifestErrors, and Refused for
+    """Returns {ok, code, plan, warnings, findings}. Raises ManifestErrors, and Refused for
     objects that are not the caller's to change. by_limits: past runs are no part of the estimate,
     so that its high end is a bound. diff: with the lines of `fleetctl diff`. strict: refuses
     what is missing and may come later, as an apply now would."""
@@ -53,15 +53,14 @@ def plan_in_process(
         doubts = check_manifests(home, stored, texts, order)[1] if strict else []
         found = plan_locally(home, stored, texts, order)
         refuse_changes_beyond(actor, found.changes)
-    denied = denials_of(found.changes)
-    code = 2 if found.problems else 3 if denied else 0
+    severities = {it.severity for it in found.problems}
+    code = 0 if not severities else 3 if severities == {Severity.DENIED} else 2
     return {
         "ok": code == 0,
         "code": code,
         "plan": render_plan(found.report),
         "warnings": list(dict.fromkeys([*found.report.warnings, *doubts])),
         "findings": [asdict(it) for it in found.problems],
-        "denied": denied,
         **({"diff": [line for it in found.changes for line in format_diff(it)]} if diff else {}),
     }
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleetctl.apply.change import Change
+from fleetctl.apply.draft import draft_partial
+from fleetctl.apply.policies.report import problems_of
 from fleetctl.apply.predictions.predict import make_predictions, read_allowed, split_predictions
 from fleetctl.apply.predictions.world import Prediction, world_of
 from fleetctl.apply.propose import propose_changes
@@ -35,27 +37,28 @@ def whole_round(
     error: LoadErrors,
     order: Mapping[str, object],
 ) -> ManifestErrors:
-    """Returns the mistakes, with the reasons to refuse the manifests that have none."""
+    """Returns the mistakes, with what else is wrong with these manifests and the sound ones."""
     accounts = AccountRegistry(state_dir, store_id=stored.store_id)
     for resource in stored.resources.living(PROVIDER):
         accounts.open(resource.name, json.loads(resource.spec))
-    for name, spec in declared_in(error.sound).items():
+    read = [*error.sound, *error.partial]
+    for name, spec in declared_in(read).items():
         accounts.open(name, json.loads(dump_spec(spec)))
+    options = ApplyOptions(gathers=True)
     try:
-        changes = propose_changes(
-            stored, error.sound, ApplyOptions(unjudged=True), SystemClock().now_s()
-        )
-        found = predictions_of(
-            stored,
-            error.sound,
-            changes,
-            accounts.backends,
-            {},
-        )
+        changes = propose_changes(stored, error.sound, options, SystemClock().now_s())
     except FleetctlError:
-        return error  # refusals of the whole set are reported once every manifest is readable
+        changes = []  # refusals of the whole set are reported once every manifest is readable
+    partial = [draft_partial(stored, it) for it in error.partial]
+    found = predictions_of(
+        stored,
+        read,
+        [*changes, *partial],
+        accounts.backends,
+        {},
+    )
     wrong, _ = split_predictions(found, read_allowed(order))
-    return error.beside(wrong)
+    return error.beside([*wrong, *problems_of(changes, error.sound)])
 
 
 def predictions_of(

@@ -19,15 +19,14 @@ from fleetctl.apply.plan.build_plan import build_report, costs_of
 from fleetctl.apply.plan.plan_report import PlanReport
 from fleetctl.apply.plan.risks import list_verdict_risks, sort_risks
 from fleetctl.apply.policies.policy_files import judged_by
-from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
-from fleetctl.apply.policies.report import warnings_of
+from fleetctl.apply.policies.report import problems_of, refuse_problems, warnings_of
 from fleetctl.apply.predictions.predict import ANYWAY, ANYWAY_SORTS, read_allowed, split_predictions
 from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request.options import declared_in, namespace_of, order_of
 from fleetctl.common.clock import SystemClock
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import LoadErrors, Manifest, load_manifests
-from fleetctl.manifest.problems import ManifestErrors, ManifestProblem
+from fleetctl.manifest.problems import ManifestProblem
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.registry import dump_spec
 from fleetctl.stores.base import ReadableStore
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 class LocalPlan(NamedTuple):
     """A proposal with its report, which has the verdicts of policies and all warnings. changes:
-    with the same verdicts. problems: those for which an apply would be refused.
+    with the same verdicts. problems: all that would refuse an apply.
     """
 
     proposal: LocalProposal
@@ -59,10 +58,10 @@ def plan_locally(
     order: Mapping[str, object],
     policies: Sequence[LoadedPolicy] = (),
 ) -> LocalPlan:
-    """Returns the plan of an apply. Raises ManifestErrors for unreadable manifests, and Refused or
-    Conflict as the apply itself would.
+    """Returns the plan of an apply. Raises ManifestErrors for unreadable manifests, and Refused as
+    the apply itself would.
     """
-    proposal, report = estimate_proposal(state_dir, stored, documents, order)
+    proposal, report = estimate_proposal(state_dir, stored, documents, order, gathers=True)
     providers = proposal.accounts.backends
     problems, doubts = looked_at(
         stored,
@@ -78,6 +77,7 @@ def plan_locally(
         risks=sort_risks([*report.risks, *list_verdict_risks(changes)]),
         warnings=(*proposal.warnings, *doubts, *warnings_of(changes)),
     )
+    problems += problems_of(changes, proposal.manifests)
     return LocalPlan(proposal, whole, changes, problems)
 
 
@@ -101,22 +101,18 @@ def check_manifests(
     looked = asyncio.run(
         ManifestSources(state_dir).look([it for it in manifests if _named_by_path(it)])
     )
-    whole = replace(order_of(order), looked=looked)
+    whole = replace(order_of(order), looked=looked, gathers=True)
     changes = propose_changes(stored, manifests, whole, SystemClock().now_s())
     doubts = [text for it in looked.values() for text in it.warnings]
-    doubts += raise_problems(
-        predict_problems(
-            stored,
-            manifests,
-            changes,
-            accounts.backends,
-            order,
-            looked,
-        )
+    return manifests, doubts + refuse_changes(
+        stored,
+        manifests,
+        changes,
+        accounts.backends,
+        order,
+        looked,
+        policies,
     )
-    changes = judge_changes(stored, changes, policies, accounts.backends)
-    refuse_denied(changes, manifests)
-    return manifests, doubts + warnings_of(changes)
 
 
 def judge_changes(
@@ -147,33 +143,27 @@ def _named_by_path(manifest: Manifest) -> bool:
     return source is not None and source.path is not None
 
 
-def raise_problems(found: tuple[list[ManifestProblem], list[str]]) -> list[str]:
-    """Returns the warnings of predictions. Raises ManifestErrors with the predicted refusals."""
-    wrong, warnings = found
-    if wrong:
-        raise ManifestErrors(wrong)
-    return warnings
-
-
-def predict_problems(
-    stored: ReadableStore,
+def refuse_changes(
+    stored: StoreSnapshot,
     manifests: Sequence[Manifest],
     changes: Sequence[Change],
     providers: Mapping[str, Backend],
     order: Mapping[str, object],
     looked: Mapping[str, SourceState],
-) -> tuple[list[ManifestProblem], list[str]]:
-    """Returns the errors that refuse the whole, and the warnings."""
-    return split_predictions(
-        predictions_of(
-            stored,
-            manifests,
-            changes,
-            providers,
-            looked,
-        ),
-        read_allowed(order),
+    policies: Sequence[LoadedPolicy],
+) -> list[str]:
+    """Returns warnings. Raises the refusal by predictions, stored objects and policies together."""
+    found = predictions_of(
+        stored,
+        manifests,
+        changes,
+        providers,
+        looked,
     )
+    wrong, warnings = split_predictions(found, read_allowed(order))
+    changes = judge_changes(stored, changes, policies, providers)
+    refuse_problems([*wrong, *problems_of(changes, manifests)], manifests)
+    return warnings + warnings_of(changes)
 
 
 def looked_at(

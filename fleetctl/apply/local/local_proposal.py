@@ -58,8 +58,12 @@ def propose_locally(
     stored: ReadableStore,
     documents: Sequence[Document],
     order: Mapping[str, object],
+    *,
+    gathers: bool = False,
 ) -> LocalProposal:
-    """Proposes. Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
+    """Proposes. gathers: as in ApplyOptions. Raises ManifestErrors, and Refused or Conflict as the
+    apply itself would.
+    """
     try:
         manifests = load_manifests(
             documents, namespace_of(order), may_be_empty=bool(order.get("prune"))
@@ -80,6 +84,7 @@ def propose_locally(
         parallelism=parallelism_of(accounts.backends),
         looked=looked,
         sources=sources,
+        gathers=gathers,
     )
     changes = propose_changes(stored, manifests, whole, SystemClock().now_s())
     warnings = [text for manifest in manifests for text in manifest.warnings]
@@ -100,14 +105,16 @@ def estimate_proposal(
     stored: StoreSnapshot,
     documents: Sequence[Document],
     order: Mapping[str, object],
+    *,
+    gathers: bool = False,
 ) -> tuple[LocalProposal, PlanReport]:
     """Returns the proposal, its cost and providers: by live prices where an account reports them in
-    time.
+    time. gathers: as in ApplyOptions.
     """
     from fleetctl.apply.cost.offers import market_of
     from fleetctl.apply.plan.build_plan import build_report
 
-    found = propose_locally(state_dir, stored, documents, order)
+    found = propose_locally(state_dir, stored, documents, order, gathers=gathers)
     asyncio.run(_refresh_prices(found))
     market = market_of(stored, found.changes, found.accounts.backends)
     return found, build_report(stored, found.changes, market, SystemClock().now_s())

@@ -45,8 +45,9 @@ from fleetctl.apply.policies.policy_files import (
     policies_in,
     refuse_wrong,
 )
+from fleetctl.apply.policies.report import refuse_problems
 from fleetctl.apply.predictions.policies import wrong_in
-from fleetctl.apply.predictions.predict import make_predictions, raise_if_refused
+from fleetctl.apply.predictions.predict import make_predictions
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.common.finding import Severity
 from fleetctl.controllers.model import Resource
@@ -192,7 +193,8 @@ def _refuse_what_never_works(
         starts_here=False,
     )
     found = asyncio.run(make_predictions(new.manifests, changes, world))
-    raise_if_refused([it for it in found if it.severity is Severity.NEVER], frozenset())
+    certain = [it for it in found if it.severity is Severity.NEVER]
+    refuse_problems([problem for it in certain for problem in it.problems()], new.manifests)
 
 
 def _list_deleted(

@@ -72,7 +72,7 @@ def list_verdict_risks(changes: Iterable[Change]) -> Iterator[Risk]:
         for it in change.verdicts:
             sort = RiskType.POLICY if it.deny else RiskType.WARNING
             exempt = f" (exempt {it.exempt})" if it.exempt else ""
-            yield Risk(sort, change.key, f"policy/{it.policy}: {it.message}{exempt}")
+            yield Risk(sort, change.key, f"policy/{it.policy}: {it.what}{exempt}")
 
 
 def list_plan_risks(plan: ObjectPlan, change: Change) -> Iterator[Risk]:

@@ -19,6 +19,7 @@ from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change, PolicyVer
 from fleetctl.apply.policies.evaluation import Subject, value_of
 from fleetctl.apply.policies.expressions import ExpressionError, compile_expression
 from fleetctl.common.errors import Refused
+from fleetctl.common.finding import Severity
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money.estimate import CostEstimate
 from fleetctl.specs.kinds.policy import PolicyRule, PolicySpec
@@ -181,7 +182,7 @@ def _apply_policies(
     subject = Subject(_build_variables(change, costs))
     for policy in policies:
         if policy.spec is None:
-            yield PolicyVerdict(policy.name, "this version of fleetctl cannot read it", deny=True)
+            yield _judge(policy.name, "this version of fleetctl cannot read it")
             continue
         found = [
             it
@@ -189,9 +190,7 @@ def _apply_policies(
             if (it := _apply_rule(policy.name, rule, subject, costs))
         ]
         if any(it.deny for it in found) and unreadable:
-            found.append(
-                PolicyVerdict(policy.name, f"annotation {EXEMPT}: {unreadable}", deny=True)
-            )
+            found.append(_judge(policy.name, f"annotation {EXEMPT}: {unreadable}"))
         yield from _apply_exemption(exemptions.get(policy.name), policy.spec, found, now_s)
 
 
@@ -218,9 +217,9 @@ def _apply_exemption(
         )
     for it in found:
         if why_invalid:
-            yield replace(it, message=f"{it.message} ({why_invalid})")
+            yield replace(it, what=f"{it.what} ({why_invalid})")
         else:
-            yield replace(it, deny=False, exempt=exemption.sentence)
+            yield replace(it, severity=Severity.DOUBT, exempt=exemption.sentence)
 
 
 def _apply_rule(
@@ -240,15 +239,28 @@ def _apply_rule(
         if isinstance(holds.value, bool):
             if holds.value:
                 return None
-            return PolicyVerdict(policy, _build_message(rule, subject), deny=deny)
+            return _judge(policy, _build_message(rule, subject), deny=deny)
         raise ExpressionError(f"it gives {holds.type}, and must give true or false")
     except ExpressionError as error:
-        hint = f"; {error.hint}" if error.hint else ""
-        return PolicyVerdict(
-            policy, f"`{rule.expression}` cannot be evaluated: {error}{hint}", deny=deny
+        return _judge(
+            policy,
+            f"`{rule.expression}` cannot be evaluated: {error}",
+            error.hint,
+            deny=deny,
         )
     except Refused as error:
-        return PolicyVerdict(policy, f"{error}; {error.hint}", deny=deny)
+        return _judge(policy, str(error), error.hint, deny=deny)
+
+
+def _judge(
+    policy: str,
+    what: str,
+    fix: str = "",
+    *,
+    deny: bool = True,
+) -> PolicyVerdict:
+    severity = Severity.DENIED if deny else Severity.DOUBT
+    return PolicyVerdict((), what, fix, severity, policy=policy)
 
 
 def _build_message(rule: PolicyRule, subject: Subject) -> str:

@@ -1,24 +1,35 @@
-"""The verdicts of policies as sentences, and the refusal that follows from them. Called before
-anything is stored, and by screens that show the refusals of an apply.
+"""The refusal of an apply, by all findings on its manifests and changes. Called before anything is
+stored, and by screens that show the refusals of an apply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import Change, PolicyVerdict
-from fleetctl.common.errors import Refused
+from fleetctl.common.errors import Conflict, Refused
+from fleetctl.common.finding import Severity
+from fleetctl.manifest.problems import (
+    ManifestProblem,
+    PredictedErrors,
+    format_problems,
+    in_order,
+    join_sentences,
+)
 from fleetctl.specs.values.exempt import EXEMPT
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
-TOLD_MAX = 50  # in one refusal
-
 
 class PolicyDenied(Refused):
-    """Raised before the store was written, for certain."""
+    """Raised before the store was written, for certain. problems: as of ManifestErrors."""
+
+    def __init__(self, problems: Sequence[ManifestProblem]) -> None:
+        super().__init__(format_problems(problems))
+        self.problems = tuple(problems)
 
 
 def warnings_of(changes: Iterable[Change]) -> list[str]:
@@ -28,43 +39,58 @@ def warnings_of(changes: Iterable[Change]) -> list[str]:
     ]
 
 
-def denials_of(changes: Iterable[Change], manifests: Sequence[Manifest] = ()) -> list[str]:
-    """Returns one sentence each, with the file and line of the object. manifests: the ones read for
-    it."""
-    places = {it.key: f"{it.path}:{it.line}: " for it in manifests if it.line}
-    return list(_list_denials(changes, places))
+def problems_of(
+    changes: Iterable[Change], manifests: Sequence[Manifest] = ()
+) -> list[ManifestProblem]:
+    """Returns the refusals by policies and by stored objects. manifests: the ones read for it, for
+    the places.
+    """
+    places = {it.key: (it.path, it.line) for it in manifests if it.line}
+    found = []
+    last: dict[str, int] = {}  # each policy is explained once
+    for change in changes:
+        at = (*places.get(change.key, ("", 0)), 0)
+        if (conflict := change.conflict) is not None:
+            found.append(ManifestProblem(*at, conflict.what, conflict.fix, conflict.severity))
+        for it in change.verdicts:
+            if it.deny:
+                last[it.policy] = len(found)
+                text = f"{change.key} is denied by {_describe_verdict(it)}"
+                found.append(ManifestProblem(*at, text, it.fix, it.severity))
+    for policy, number in last.items():
+        hint = (
+            f"`fleetctl describe policy/{policy}` shows the rule; the annotation {EXEMPT} makes an"
+            " exception for a while"
+        )
+        no = found[number]
+        found[number] = replace(no, hint=join_sentences(no.hint, hint))
+    return found
+
+
+def refuse_problems(
+    problems: Sequence[ManifestProblem], manifests: Sequence[Manifest] = ()
+) -> None:
+    """Raises the error that all findings of an apply make together, by file and line."""
+    found = in_order(problems, manifests)
+    severities = {it.severity for it in found}
+    if severities == {Severity.DENIED}:
+        raise PolicyDenied(found)
+    if severities == {Severity.CONFLICT} and len(found) == 1:
+        raise Conflict(str(found[0]), hint=found[0].hint)
+    if found:
+        raise PredictedErrors(found)
 
 
 def raise_if_denied(changes: Sequence[Change], manifests: Sequence[Manifest] = ()) -> None:
-    """Raises PolicyDenied where a policy denies a change."""
-    found = denials_of(changes, manifests)
-    if not found:
-        return
-    shown = found[:TOLD_MAX]
-    if len(found) > TOLD_MAX:
-        shown.append(f"and {len(found) - TOLD_MAX:,} more")
-    policy = next(it.policy for change in changes for it in change.verdicts if it.deny)
-    raise PolicyDenied(
-        "\nerror: ".join(shown),
-        hint=f"`fleetctl describe policy/{policy}` shows the rule; the annotation {EXEMPT} makes an"
-        " exception for a while",
-    )
-
-
-def _list_denials(changes: Iterable[Change], places: dict[str, str]) -> Iterator[str]:
-    for change in changes:
-        for it in change.verdicts:
-            if it.deny:
-                yield (
-                    f"{places.get(change.key, '')}{change.key} is denied by {_describe_verdict(it)}"
-                )
+    """Raises PolicyDenied where a policy denies a change, Conflict where a stored object does."""
+    refuse_problems(problems_of(changes, manifests), manifests)
 
 
 def _describe_warning(change: Change, it: PolicyVerdict) -> str:
     if it.exempt:
         return f"{change.key} is exempt from {_describe_verdict(it)} ({it.exempt})"
-    return f"{change.key}: warning of {_describe_verdict(it)}"
+    return join_sentences(f"{change.key}: warning of {_describe_verdict(it)}", it.fix)
 
 
 def _describe_verdict(it: PolicyVerdict) -> str:
-    return f"policy/{it.policy}: {it.message}"
+    return f"policy/{it.policy}: {it.what}"

@@ -21,7 +21,7 @@ from fleetctl.apply.predictions import (
 from fleetctl.apply.predictions.world import PlannedWorld, Prediction, will_start
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.depends.edges import edges_of
-from fleetctl.manifest.problems import ManifestProblem, PredictedErrors, join_sentences
+from fleetctl.manifest.problems import ManifestProblem, in_order, join_sentences
 from fleetctl.manifest.unread import stop_at_unread
 from fleetctl.specs.blocks.common import WorkPart, WorkSpec
 from fleetctl.specs.blocks.nodes import GangTemplate
@@ -164,18 +164,7 @@ def split_predictions(
     """
     wrong = [problem for it in found if it.severity not in may for problem in it.problems()]
     warned = [problem for it in found if it.severity in may for problem in it.problems()]
-    if any(it.severity in ANYWAY_SORTS and it.severity not in may for it in found):
+    wrong = in_order(wrong, [it.manifest for it in found])
+    if wrong and all(it.severity in ANYWAY_SORTS for it in wrong):
         wrong[-1] = replace(wrong[-1], hint=join_sentences(wrong[-1].hint, anyway))
     return wrong, [join_sentences(str(it), it.hint) for it in warned]
-
-
-def raise_if_refused(
-    found: Sequence[Prediction],
-    may: frozenset[Severity],
-    anyway: str = ANYWAY,
-) -> list[str]:
-    """Raises PredictedErrors with the predicted refusals; returns the rest as warnings."""
-    wrong, warnings = split_predictions(found, may, anyway)
-    if wrong:
-        raise PredictedErrors(wrong)
-    return warnings

@@ -58,6 +58,7 @@ class ApplyOptions:
     # The estimated cost of each object, by key, for policies; None: not estimated yet.
     costs: Mapping[str, CostEstimate] | None = None
     unjudged: bool = False  # the program itself applies it, and policies do not judge it
+    gathers: bool = False  # a conflict is a finding of its change, and does not end the proposal
     by_hand: bool = False  # the manifests are stored objects that a user edited
 
 

@@ -65,7 +65,7 @@ def run(args: Namespace, screen: Screen) -> int:
         with name_sweep_flags():
             lines, refused = _list_differences(args, screen)
     except FleetctlError as error:
-        screen.error(str(error), hint=error.hint)
+        screen.report(error)
         return max(ERROR, error.exit_code)
     for line in lines:
         screen.data(screen.marked(line))

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import outcomes_of
 from fleetctl.apply.consent import NeedsConsent, check_consent
-from fleetctl.apply.local.local_checks import judge_changes, predict_problems, raise_problems
+from fleetctl.apply.local.local_checks import refuse_changes
 from fleetctl.apply.local.local_proposal import propose_locally
-from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
-from fleetctl.apply.policies.report import warnings_of
 from fleetctl.cli.apply.screens.outcomes import CLIENT, SAID_OF_DRY_RUNS, print_outcomes, warn_of
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
@@ -31,23 +29,18 @@ def dry_run(
     """Prints the lines that apply would print, and its questions. Starts no work."""
     state_dir = find_state_dir()
     with open_readonly(state_dir) as stored:
-        found = propose_locally(state_dir, stored, documents, order)
+        found = propose_locally(state_dir, stored, documents, order, gathers=True)
         changes = found.changes
-        providers = found.accounts.backends
-        looked = found.looked
-        doubts = raise_problems(
-            predict_problems(
-                stored,
-                found.manifests,
-                changes,
-                providers,
-                order,
-                looked,
-            )
+        doubts = refuse_changes(
+            stored,
+            found.manifests,
+            changes,
+            found.accounts.backends,
+            order,
+            found.looked,
+            policies,
         )
-        changes = judge_changes(stored, changes, policies, providers)
-    refuse_denied(changes, found.manifests)
-    warnings = [*found.warnings, *doubts, *warnings_of(changes)]
+    warnings = [*found.warnings, *doubts]
     print_outcomes(
         outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT]
     )

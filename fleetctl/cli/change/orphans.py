@@ -205,7 +205,7 @@ async def _end_orphan(
     try:
         await remove(listed.orphan)
     except FleetctlError as error:
-        screen.error(str(error), hint=error.hint)
+        screen.report(error)
         return False
     screen.data(f"{listed.shown} deleted")
     return True

@@ -11,9 +11,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, zip_longest
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from fleetctl.common.text import cell_width, escape_lines, pad_cells
+
+if TYPE_CHECKING:
+    from fleetctl.common.errors import FleetctlError
 
 GAP = "  "
 # So that 100,000 rows need no memory and start to show at once; a later group may be wider.
@@ -138,21 +141,29 @@ class Screen:
     def warn(self, text: str) -> None:
         self.talk(f"{self._paint('warning:', '33')} {text}")
 
+    def report(self, error: FleetctlError) -> None:
+        """Prints an error with its hint, or each of its findings with its own."""
+        problems = getattr(error, "problems", ())
+        if problems:
+            from fleetctl.manifest.problems import list_shown
+
+            for it in list_shown(problems):
+                self.error(str(it), hint=it.hint)
+        else:
+            self.error(str(error), hint=error.hint)
+
     def error(self, message: str, *, hint: str = "") -> None:
-        """Prints an error. Lines of `message` that begin with `error: ` or `hint: ` are such lines.
+        """Prints an error. Lines of `message` that begin with `error: ` are errors, too.
 
         The only method that escapes by itself: errors come from everywhere.
         """
-        for number, line in enumerate(
-            [*escape_lines(message), *escape_lines(hint and f"hint: {hint}")]
-        ):
-            word, colon, rest = line.partition(": ")
-            if colon and word == "hint":
-                self.hint(rest)
-            elif number == 0 or (colon and word == "error"):
+        for number, line in enumerate(escape_lines(message)):
+            if number == 0 or line.startswith("error: "):
                 self.talk(f"{self._paint('error:', '1;31')} {line.removeprefix('error: ')}")
             elif line:
                 self.talk(line)
+        for number, line in enumerate(escape_lines(hint) if hint else ()):
+            (self.talk if number else self.hint)(line)
 
     def redraw(self, text: str) -> None:
         """Prints one line of progress that the next one replaces; for terminals only."""

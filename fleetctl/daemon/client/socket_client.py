@@ -9,16 +9,19 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from fleetctl.common.errors import FleetctlError, StoreError
 from fleetctl.common.ownership import is_trusted_peer, refuse_foreign
 from fleetctl.common.remote import REMOTE
 from fleetctl.common.state_paths import CONTROLLER, LOG, SOCKET, SOCKET_PATH_BYTES_MAX
 from fleetctl.daemon.client.timeouts import ControllerTimeout, ControllerUnanswered
+
+if TYPE_CHECKING:
+    from fleetctl.manifest.problems import ManifestProblem
 
 # A reply names every object of a request; a million results stay below this.
 REPLY_BYTES_MAX = 256 * 1024 * 1024
@@ -34,7 +37,9 @@ class NotRunning(Exception):
 
 
 class RequestRefused(FleetctlError):
-    """A refusing reply: one or more errors, and the exit code that goes with them."""
+    """A refusing reply: one or more errors, and the exit code that goes with them. problems: the
+    errors as findings, where they are.
+    """
 
     def __init__(
         self,
@@ -42,10 +47,12 @@ class RequestRefused(FleetctlError):
         *,
         code: int,
         hint: str,
+        problems: Sequence[ManifestProblem] = (),
     ) -> None:
         super().__init__("\nerror: ".join(errors), hint=hint)
         self.errors = errors
         self.exit_code = code
+        self.problems = tuple(problems)
 
 
 def send_request(
@@ -99,8 +106,17 @@ def raise_refusal(reply: Mapping[str, object]) -> NoReturn:
         else ["no reason given"]
     )
     code = reply.get("code")
+    problems = []
+    if isinstance(found := reply.get("findings"), list) and found:
+        from fleetctl.manifest.problems import ManifestProblem
+
+        problems = [ManifestProblem.of_document(it) for it in found]
+        lines = [str(it) for it in problems]
     raise RequestRefused(
-        lines, code=code if isinstance(code, int) and code else 1, hint=str(reply.get("hint") or "")
+        lines,
+        code=code if isinstance(code, int) and code else 1,
+        hint=str(reply.get("hint") or ""),
+        problems=problems,
     )
 
 

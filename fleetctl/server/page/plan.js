@@ -67,8 +67,7 @@ export async function showPlan({ main }) {
 // The report is in the words of `fleetctl plan`: `shown` has the cells of an object, and the sums.
 function planView(found) {
   const { objects = [], risks = [], shown } = found.plan ?? {};
-  const findings = (found.findings ?? []).map((one) => notice(one.what ?? JSON.stringify(one), one.fix ?? "", true));
-  const denied = (found.denied ?? []).map((one) => notice(String(one), "", true));
+  const findings = (found.findings ?? []).map((one) => notice(one.message, one.hint, true));
   const warnings = (found.warnings ?? []).map((one) => notice(String(one)));
   const dangers = risks.map((one) => notice(`${one.risk}: ${one.object} ${one.message}`));
   const rows = objects.map((one) =>
@@ -84,7 +83,6 @@ function planView(found) {
   );
   return [
     findings,
-    denied,
     warnings,
     dangers,
     table(["Object", "Action", "Work", "Where", "Cost"], rows, "Plan"),

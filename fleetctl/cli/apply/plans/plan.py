@@ -118,7 +118,7 @@ def run(args: Namespace, screen: Screen) -> int:
     except FleetctlError as error:
         if not args.detailed_exitcode:
             raise
-        screen.error(str(error), hint=error.hint)
+        screen.report(error)
         return ERROR
     if changes and args.detailed_exitcode:
         return CHANGES
@@ -139,9 +139,9 @@ def _make_plan(args: Namespace, screen: Screen) -> bool:
         return bool(found.changes)
     from fleetctl.apply.local.local_checks import plan_locally
     from fleetctl.apply.local.local_proposal import refuse_above
-    from fleetctl.apply.policies.report import denials_of, raise_if_denied
+    from fleetctl.apply.policies.report import refuse_problems
     from fleetctl.cli.apply.plans.plan_file import save_plan
-    from fleetctl.manifest.problems import ManifestErrors
+    from fleetctl.common.finding import Severity
     from fleetctl.stores.read.read_only import open_readonly
 
     if (remote := REMOTE.get()) is not None:
@@ -167,17 +167,17 @@ def _make_plan(args: Namespace, screen: Screen) -> bool:
             missing, unknown = resolve_packages(proposal.manifests)
             wrong = [*wrong, *missing]
             found = replace(found, warnings=(*found.warnings, *unknown))
-        if args.out is not None and not wrong and not denials_of(changes):
+        if args.out is not None and not wrong:
             save_plan(args.out, stored, documents, proposal.changes, order)
     held = list_met_conditions(conditions, found)
     notes = proposal.notes if args.verbose else ()
     _show_report(found, held, args, screen, notes=notes, saved="" if wrong else args.out or "")
-    if wrong:
-        raise ManifestErrors(wrong)
+    if any(it.severity is not Severity.DENIED for it in wrong):
+        refuse_problems(wrong, proposal.manifests)
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
     _refuse_met(held)
-    raise_if_denied(changes, proposal.manifests)
+    refuse_problems(wrong, proposal.manifests)
     return bool(found.changes)
 
 

@@ -101,7 +101,7 @@ class _WatchState:
         except FleetctlError as error:
             if str(error) != self._told:
                 self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
-                self._screen.error(str(error), hint=error.hint)
+                self._screen.report(error)
                 self._screen.talk("nothing was applied; the old state stays")
             self._told = str(error)
             # The bases of overlays may hold the error, and need to be read again.
