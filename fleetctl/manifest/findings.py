@@ -28,7 +28,6 @@ from fleetctl.manifest.plain_scalars import resolve_scalar
 from fleetctl.manifest.problems import path_text, shorten_text, value_text
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.specs.values.hints import split_hint
 from fleetctl.specs.values.scalars import Spec
 
 FINDINGS_MAX = 1000  # per block; no user reads more than these, and each takes half a KiB
@@ -225,9 +224,11 @@ def _report_value(
     path: Path,
     value: Any,
 ) -> Finding:
-    right, own = split_hint(_describe_right(detail))
+    right = _describe_right(detail)
+    context = detail.get("ctx", {})
     hint = (
-        own
+        context.get("hint")
+        or getattr(context.get("error"), "hint", "")
         or value_hints.of_labels(path, value)
         or value_hints.of_value(detail["type"], path, value)
     )

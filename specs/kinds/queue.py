@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.hints import WrongValueError
 from fleetctl.specs.values.scalars import Bool, Name, PositiveDuration, Spec
 
 QUOTAS_MAX = 64  # users read the whole list
@@ -27,7 +27,7 @@ def _is_resource(value: str) -> str:
         known = ", ".join(f"`{it}`" for it in RESOURCES)
         message = f"it must be {known} or a sort of GPU such as `gpu/A100`"
         near = _NEAR.get(value.lower())
-        raise ValueError(with_hint(message, f"did you mean `{near}`?" if near else ""))
+        raise WrongValueError(message, f"did you mean `{near}`?" if near else "")
     return value
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from fleetctl.specs.values.cron import CronSchedule, times_of, zone_of
-from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.hints import WrongValueError
 from fleetctl.specs.values.scalars import (
     Bool,
     Count,
@@ -41,11 +41,11 @@ def _check_destination(value: str) -> str:
     protocol, url, rest = value.partition("://")
     if url and "@" in rest.partition("/")[0]:
         hint = "leave it out, and name a Secret in `secret`"
-        raise ValueError(with_hint("a URL must not hold a user or a password", hint))
+        raise WrongValueError("a URL must not hold a user or a password", hint)
     if not url and not value.startswith("/"):
-        raise ValueError(with_hint("a directory must be absolute", "such as `/srv/backups`"))
+        raise WrongValueError("a directory must be absolute", "such as `/srv/backups`")
     if url and not (protocol and rest):
-        raise ValueError(with_hint("it is not a URL", "such as `s3://bucket/backups`"))
+        raise WrongValueError("it is not a URL", "such as `s3://bucket/backups`")
     return value
 
 

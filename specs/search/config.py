@@ -6,6 +6,7 @@ Snake_case is W&B's own spelling. Used by sweep.py; drawn from by controllers/tr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -183,7 +184,9 @@ def _raise_problems(
         title,
         [
             InitErrorDetails(
-                type=PydanticCustomError("parameter", "{message}", {"message": it.message}),
+                type=PydanticCustomError(
+                    "parameter", "{message}", {"message": it.message, "hint": it.hint}
+                ),
                 loc=it.path,
                 input=_input_at(value, it.path),
             )
@@ -291,7 +294,7 @@ class Search(WandbSpec):
             raise ValueError("`early_terminate` needs a `metric` to compare trials by")
         if self.method == "grid" and self.parameters is not None:
             found = [
-                ParameterProblem(("parameters", *it.path), it.message)
+                replace(it, path=("parameters", *it.path))
                 for it in find_problems(self.parameters, grid=True)
             ]
             _raise_problems("search", found, {"parameters": self.parameters})

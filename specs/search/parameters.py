@@ -19,7 +19,6 @@ from fleetctl.specs.search.distributions import (
     distribution_of,
     is_int,
 )
-from fleetctl.specs.values.hints import with_hint
 
 SUM_TOLERANCE = 1e-6  # probabilities such as 0.1 * 10 do not sum to 1 exactly
 EXPONENT_MAX = 300  # of a bound that is converted in a message; e^300 does not overflow
@@ -37,6 +36,7 @@ class ParameterProblem:
 
     path: Path
     message: str
+    hint: str = ""
 
 
 def find_problems(
@@ -130,9 +130,8 @@ def _missing_distribution(parameter: Mapping[str, object], path: Path) -> Parame
     named = parameter.get("distribution")
     if named is not None:
         text = "it must be one of " + _quote_names(tuple(DISTRIBUTIONS))
-        return ParameterProblem(
-            (*path, "distribution"), with_hint(text, _suggest_distribution(str(named), parameter))
-        )
+        hint = _suggest_distribution(str(named), parameter)
+        return ParameterProblem((*path, "distribution"), text, hint)
     if all(_is_number(parameter.get(key)) for key in BOUNDS):
         return ParameterProblem(
             path,
@@ -141,15 +140,6 @@ def _missing_distribution(parameter: Mapping[str, object], path: Path) -> Parame
         )
     return ParameterProblem(
         path, "it needs `value`, `values`, `min` and `max`, a `distribution` or nested `parameters`"
-    )
-
-
-def _describe_no_list(value: object) -> str:
-    text = "it must be a list of at least one value"
-    if isinstance(value, list | Mapping):
-        return text
-    return with_hint(
-        text, f"write `values: [{_shorten_value(value)}]`, or `value: {_shorten_value(value)}`"
     )
 
 
@@ -218,7 +208,12 @@ def _value_problems(
 def _choice_problems(parameter: Mapping[str, object], path: Path) -> Iterator[ParameterProblem]:
     values = parameter["values"]
     if not isinstance(values, list) or not values:
-        yield ParameterProblem((*path, "values"), _describe_no_list(parameter["values"]))
+        given = parameter["values"]
+        hint = ""
+        if not isinstance(given, list | Mapping):
+            shown = _shorten_value(given)
+            hint = f"write `values: [{shown}]`, or `value: {shown}`"
+        yield ParameterProblem((*path, "values"), "it must be a list of at least one value", hint)
         return
     if "probabilities" not in parameter:
         return

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from difflib import get_close_matches
 from functools import lru_cache
 
-from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.hints import WrongValueError
 
 FIELDS = "minute, hour, day of month, month and day of week"
 MACROS = {
@@ -55,10 +55,10 @@ class CronSchedule:
             self._line = fields
             fires = _day_comes(fields) and self.next_s(_BEGIN_S) is not None
         except ValueError as error:
-            raise ValueError(with_hint(str(error), _suggest_fix(line))) from error
+            raise WrongValueError(str(error), _suggest_fix(line)) from error
         if not fires:
-            raise ValueError(
-                with_hint("it never fires: no month has such a day", "correct the day or the month")
+            raise WrongValueError(
+                "it never fires: no month has such a day", "correct the day or the month"
             )
 
     def next_s(self, after_s: float) -> float | None:
@@ -125,15 +125,15 @@ def _fields_of(line: str) -> str:
                 if text.lower().startswith("@every")
                 else f"there are {', '.join(MACROS)}"
             )
-            raise ValueError(with_hint("cron has no such word", hint))
+            raise WrongValueError("cron has no such word", hint)
         return known
     if text.upper().startswith(("TZ=", "CRON_TZ=")):
         zone = text.split()[0].partition("=")[2]
-        raise ValueError(with_hint("the zone has a field of its own", f"write `timeZone: {zone}`"))
+        raise WrongValueError("the zone has a field of its own", f"write `timeZone: {zone}`")
     count = len(text.split())
     if count != 5:
         hint = 'leave the seconds out: `"0 3 * * *"`' if count == 6 else 'such as `"0 3 * * *"`'
-        raise ValueError(with_hint(f"it must be five fields ({FIELDS}), not {count}", hint))
+        raise WrongValueError(f"it must be five fields ({FIELDS}), not {count}", hint)
     return text
 
 
@@ -174,4 +174,4 @@ def zone_of(name: str) -> tzinfo:
     except (ValueError, OSError, KeyError):
         near = get_close_matches(name, available_timezones(), n=1)
         hint = f"did you mean `{near[0]}`?" if near else "a name such as `Europe/Berlin`, or `UTC`"
-        raise ValueError(with_hint("no time zone has this name", hint)) from None
+        raise WrongValueError("no time zone has this name", hint) from None

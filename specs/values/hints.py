@@ -27,3 +27,11 @@ def split_hint(text: str) -> tuple[str, str]:
 
 def message_of(text: str) -> str:
     return split_hint(text)[0]
+
+
+class WrongValueError(ValueError):
+    """A value with a mistake, with what may be written instead as `hint`."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint

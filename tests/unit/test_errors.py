@@ -37,6 +37,7 @@ from fleetctl.common.errors import (
     Unavailable,
     UsageError,
 )
+from fleetctl.common.finding import Severity
 from fleetctl.controllers.model import Resource
 from fleetctl.daemon.client import spawn
 from fleetctl.daemon.client.socket_client import RequestRefused, raise_refusal, send_request
@@ -237,7 +238,7 @@ def _a_lease_that_is_over(place: Path) -> None:
 
 
 def _denied_by_a_policy(_place: Path) -> None:
-    verdict = PolicyVerdict("policy/small", "at most 8 GPUs", deny=True)
+    verdict = PolicyVerdict((), "at most 8 GPUs", severity=Severity.DENIED, policy="small")
     raise_if_denied([Change(CREATED, None, VOLUME, verdicts=(verdict,))])
 
 

@@ -71,8 +71,8 @@ def _fix_finding(
         hint = f" ({wrong.fix})" if wrong.fix else ""
         remarks.append(f"{at}`{where}`{wrong.what}{hint}: it is left out")
     else:
-        hint = f"; {wrong.fix}" if wrong.fix else ""
-        raise UsageError(f"{file}: no valid manifest can be made: {where}{wrong.what}{hint}")
+        message = f"{file}: no valid manifest can be made: {where}{wrong.what}"
+        raise UsageError(message, hint=wrong.fix)
 
 
 def _remove_path(data: Any, path: Path) -> bool:

@@ -92,10 +92,15 @@ def test_variables_are_sent_only_when_they_are_asked_for(
 
 def test_all_errors_of_a_refusal_are_shown_with_their_hints_and_code(home: Path) -> None:
     Path("a.yaml").write_text("x")
+    hint = "did you mean `y`?"
     no = {
         "ok": False,
         "code": 2,
-        "errors": ["a.yaml:1:2: bad\nhint: did you mean `y`?", "a.yaml:3:4: bad"],
+        "errors": ["a.yaml:1:2: bad", "a.yaml:3:4: bad"],
+        "findings": [
+            {"file": "a.yaml", "line": 1, "column": 2, "message": "bad", "hint": hint},
+            {"file": "a.yaml", "line": 3, "column": 4, "message": "bad", "severity": "later"},
+        ],
     }
     with controller(home, replies(no)):
         code, out, talk = fleetctl("apply", "-f", "a.yaml", "--wait")

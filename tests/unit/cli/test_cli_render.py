@@ -7,6 +7,7 @@ import io
 import pytest
 
 from fleetctl.cli.output.screen import GROUP_ROWS, Screen, system_screen
+from fleetctl.manifest.problems import ManifestErrors, ManifestProblem
 
 
 def screen(*, terminal: bool = False, colour: bool = True) -> Screen:
@@ -99,9 +100,10 @@ def test_data_goes_to_stdout_and_everything_else_to_stderr() -> None:
     assert talk(made) == "talk\nhint: do this\nwarning: careful\n"
 
 
-def test_an_error_may_bring_several_errors_with_their_own_hints() -> None:
+def test_an_error_may_bring_several_findings_with_their_own_hints() -> None:
     made = screen()
-    made.error("a:1:2: bad\nhint: did you mean `x`?\nerror: b:3:4: no", hint="see --help")
+    first = ManifestProblem("a", 1, 2, "bad", "did you mean `x`?")
+    made.report(ManifestErrors([first, ManifestProblem("b", 3, 4, "no", "see --help")]))
     assert talk(made) == (
         "error: a:1:2: bad\nhint: did you mean `x`?\nerror: b:3:4: no\nhint: see --help\n"
     )

@@ -221,7 +221,8 @@ async def test_a_placement_that_nobody_serves_is_refused_at_once(tmp_path: Path)
         reply = await api.apply(JOB + "  placement: {provider: mars}\n")
         assert (reply["ok"], reply["code"]) == (False, 2)
         assert "`mars`" in reply["errors"][0]
-        assert "hint: there is `local`; `kind: Provider` with a `type`" in reply["errors"][0]
+        hint = reply["findings"][0]["hint"]
+        assert hint.startswith("there is `local`; `kind: Provider` with a `type`")
         assert api.fleet.names() == []
 
 

@@ -13,6 +13,7 @@ from fleetctl.common.finding import Finding
 from fleetctl.common.install import install_hint
 from fleetctl.controllers.wandb.assigned_runs import SweepLocation
 from fleetctl.engine.kinds.wandb.sweep_link import SweepLink, store_link
+from fleetctl.manifest.problems import ManifestProblem, format_problems
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.modal.modal_preflight import no_line
 from fleetctl.specs.blocks.template import Template
@@ -32,7 +33,7 @@ async def refused(api: Served, *texts: str, **fields: Any) -> str:
     reply = await api.apply(*texts, **fields)
     assert (reply["ok"], reply.get("code")) == (False, 2), reply
     assert api.fleet.names() == before
-    return "\n".join(reply["errors"])
+    return format_problems([ManifestProblem.of_document(it) for it in reply["findings"]])
 
 
 NEEDS = job("{script: x, secrets: [keys]}")
