@@ -50,6 +50,7 @@ from fleetctl.manifest.rendering.render import ManifestDraft, render_drafts
 from fleetctl.manifest.unread import until_unread, without_values
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, YamlDocument
 from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.values.namespaces import object_key
@@ -225,7 +226,12 @@ def load_manifests(
     if problems:
         if len(manifests) > DOCUMENTS_MAX:
             raise LoadErrors(problems, documents)  # a look at each takes too long
-        parts = [it.partial for it in checked if it.partial is not None]
+        parts = [
+            it.partial
+            for it in checked
+            # A provider with mistakes could be of any type, and no rule is about providers.
+            if it.partial is not None and not isinstance(it.partial.spec, ProviderSpec)
+        ]
         files = {it.file for it in rendered.problems}
         named = [*_names_of_wrong(rendered.drafts, checked)]
         named += (name for it in documents if it.path in files for name in _NAMES.findall(it.text))

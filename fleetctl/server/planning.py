@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.apply.local.change_diff import format_diff
 from fleetctl.apply.local.local_checks import check_manifests, plan_locally
 from fleetctl.apply.plan.document import render_plan
+from fleetctl.apply.policies.report import exit_code_of
 from fleetctl.apply.request.actor import (
     RequestActor,
     reads_for,
@@ -20,7 +21,6 @@ from fleetctl.apply.request.actor import (
 )
 from fleetctl.apply.request.fields import document_of
 from fleetctl.apply.request.options import namespace_of
-from fleetctl.common.finding import Severity
 from fleetctl.manifest import Document
 from fleetctl.manifest.loader import load_manifests
 from fleetctl.stores.read.read_only import open_readonly
@@ -53,8 +53,7 @@ def plan_in_process(
         doubts = check_manifests(home, stored, texts, order)[1] if strict else []
         found = plan_locally(home, stored, texts, order)
         refuse_changes_beyond(actor, found.changes)
-    severities = {it.severity for it in found.problems}
-    code = 0 if not severities else 3 if severities == {Severity.DENIED} else 2
+    code = exit_code_of(found.problems)
     return {
         "ok": code == 0,
         "code": code,

@@ -72,13 +72,22 @@ def refuse_problems(
 ) -> None:
     """Raises the error that all findings of an apply make together, by file and line."""
     found = in_order(problems, manifests)
-    severities = {it.severity for it in found}
-    if severities == {Severity.DENIED}:
+    code = exit_code_of(found)
+    if code == PolicyDenied.exit_code:
         raise PolicyDenied(found)
-    if severities == {Severity.CONFLICT} and len(found) == 1:
-        raise Conflict(str(found[0]), hint=found[0].hint)
+    if code == Conflict.exit_code:
+        raise Conflict("\nerror: ".join(map(str, found)), hint=found[-1].hint)
     if found:
         raise PredictedErrors(found)
+
+
+def exit_code_of(problems: Iterable[ManifestProblem]) -> int:
+    """Returns the exit code of a refusal by these findings; 0 without any."""
+    severities = {it.severity for it in problems}
+    if len(severities) > 1:
+        return PredictedErrors.exit_code
+    codes = {Severity.DENIED: PolicyDenied.exit_code, Severity.CONFLICT: Conflict.exit_code}
+    return next((codes.get(it, PredictedErrors.exit_code) for it in severities), 0)
 
 
 def raise_if_denied(changes: Sequence[Change], manifests: Sequence[Manifest] = ()) -> None:
