@@ -6,11 +6,16 @@ Three sorts (the user's, the world's, ours); ours are assertions and have no cla
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class FleetctlError(Exception):
-    """An error with a message written for users; `hint` is one line to copy, or empty."""
+    """An error with a message written for users; `hint` is one line to copy, or empty. problems:
+    findings that the message consists of, each with its own hint.
+    """
 
     exit_code = 1
+    problems: tuple[Any, ...] = ()  # ManifestProblem
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

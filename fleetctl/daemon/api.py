@@ -134,7 +134,7 @@ class ControllerApi:
             return {**refusal, "losses": list(error.losses)}
         except (ManifestErrors, PolicyDenied) as error:
             shown = list_shown(error.problems)
-            refusal = _build_refusal([str(it) for it in shown], error.exit_code)
+            refusal = _build_refusal([str(it) for it in shown], error.exit_code, error.hint)
             return {**refusal, "findings": [asdict(it) for it in shown]}
         except FleetctlError as error:
             return _build_refusal([str(error)], error.exit_code, error.hint)

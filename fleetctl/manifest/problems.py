@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 from fleetctl.common.errors import UsageError
@@ -70,8 +71,13 @@ class PredictedErrors(ManifestErrors):
 
 
 def list_shown(problems: Sequence[ManifestProblem]) -> list[ManifestProblem]:
-    """Returns the first problems, and the number of others as one more."""
+    """Returns the first problems, and the number of others as one more. A policy that denies many
+    objects is explained once, at the last of them.
+    """
     shown = [*problems[:PROBLEMS_SHOWN_MAX]]
+    for number, (it, after) in enumerate(pairwise(shown)):
+        if it.severity is after.severity is Severity.DENIED and it.hint == after.hint:
+            shown[number] = replace(it, hint="")
     if more := len(problems) - len(shown):
         shown.append(ManifestProblem("", 0, 0, f"and {more:,} more problems"))
     return shown

@@ -5,7 +5,6 @@ stored, and by screens that show the refusals of an apply.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import Change, PolicyVerdict
@@ -14,7 +13,6 @@ from fleetctl.common.finding import Severity
 from fleetctl.manifest.problems import (
     ManifestProblem,
     PredictedErrors,
-    format_problems,
     in_order,
     join_sentences,
 )
@@ -25,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class PolicyDenied(Refused):
-    """Raised before the store was written, for certain. problems: as of ManifestErrors."""
+    """Raised before the store was written, for certain."""
 
-    def __init__(self, problems: Sequence[ManifestProblem]) -> None:
-        super().__init__(format_problems(problems))
+    def __init__(self, problems: Sequence[ManifestProblem], *, hint: str) -> None:
+        super().__init__("\nerror: ".join(map(str, problems)), hint=hint)
         self.problems = tuple(problems)
 
 
@@ -47,24 +45,23 @@ def problems_of(
     """
     places = {it.key: (it.path, it.line) for it in manifests if it.line}
     found = []
-    last: dict[str, int] = {}  # each policy is explained once
     for change in changes:
         at = (*places.get(change.key, ("", 0)), 0)
         if (conflict := change.conflict) is not None:
             found.append(ManifestProblem(*at, conflict.what, conflict.fix, conflict.severity))
         for it in change.verdicts:
             if it.deny:
-                last[it.policy] = len(found)
                 text = f"{change.key} is denied by {_describe_verdict(it)}"
-                found.append(ManifestProblem(*at, text, it.fix, it.severity))
-    for policy, number in last.items():
-        hint = (
-            f"`fleetctl describe policy/{policy}` shows the rule; the annotation {EXEMPT} makes an"
-            " exception for a while"
-        )
-        no = found[number]
-        found[number] = replace(no, hint=join_sentences(no.hint, hint))
+                hint = it.fix or _explain_policy(it.policy)
+                found.append(ManifestProblem(*at, text, hint, it.severity))
     return found
+
+
+def _explain_policy(name: str) -> str:
+    return (
+        f"`fleetctl describe policy/{name}` shows the rule; the annotation {EXEMPT} makes an"
+        " exception for a while"
+    )
 
 
 def refuse_problems(
@@ -74,7 +71,7 @@ def refuse_problems(
     found = in_order(problems, manifests)
     code = exit_code_of(found)
     if code == PolicyDenied.exit_code:
-        raise PolicyDenied(found)
+        raise PolicyDenied(found, hint=found[-1].hint)
     if code == Conflict.exit_code:
         raise Conflict("\nerror: ".join(map(str, found)), hint=found[-1].hint)
     if found:

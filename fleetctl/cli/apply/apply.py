@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import collect_documents, collect_policies, order_of, send_apply
-from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
+from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_flags_in_errors
 from fleetctl.cli.apply.screens.outcomes import (
     CLIENT,
     NONE,
@@ -150,7 +150,7 @@ def run(args: Namespace, screen: Screen) -> int:
     _check_flags(args, saved)
     if args.watch:
         return _start_watch(args, screen)
-    with name_sweep_flags():
+    with name_flags_in_errors():
         return _apply_documents(args, saved, screen)
 
 

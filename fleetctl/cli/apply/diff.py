@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import collect_documents
-from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
+from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_flags_in_errors
 from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
@@ -62,7 +62,7 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     try:
-        with name_sweep_flags():
+        with name_flags_in_errors():
             lines, refused = _list_differences(args, screen)
     except FleetctlError as error:
         screen.report(error)

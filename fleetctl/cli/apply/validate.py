@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import collect_documents, collect_policies
-from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
+from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_flags_in_errors
 from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
@@ -70,7 +70,7 @@ def run(args: Namespace, screen: Screen) -> int:
     order: dict[str, object] = {"allowMissing": args.allow_missing, **request_namespace(args)}
     state_dir = find_state_dir()
     documents = collect_documents(args, screen)
-    with name_sweep_flags(), open_readonly(state_dir) as stored:
+    with name_flags_in_errors(), open_readonly(state_dir) as stored:
         manifests, doubts = check_manifests(
             state_dir,
             stored,

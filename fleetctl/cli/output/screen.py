@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, TextIO
 
-from fleetctl.common.text import cell_width, escape_lines, pad_cells
+from fleetctl.common.text import cell_width, escape_line, escape_lines, pad_cells
 
 if TYPE_CHECKING:
     from fleetctl.common.errors import FleetctlError
@@ -143,12 +143,14 @@ class Screen:
 
     def report(self, error: FleetctlError) -> None:
         """Prints an error with its hint, or each of its findings with its own."""
-        problems = getattr(error, "problems", ())
-        if problems:
+        if error.problems:
             from fleetctl.manifest.problems import list_shown
 
-            for it in list_shown(problems):
+            shown = list_shown(error.problems)
+            for it in shown:
                 self.error(str(it), hint=it.hint)
+            if error.hint not in ("", shown[-1].hint):
+                self.hint(escape_line(error.hint))
         else:
             self.error(str(error), hint=error.hint)
 

@@ -37,6 +37,4 @@ def warn_and_refuse(reply: Reply, screen: Screen) -> None:
     for warning in warnings if isinstance(warnings, list) else ():
         screen.warn(escape_line(str(warning)))
     if not reply.get("ok"):
-        findings = reply.get("findings")
-        found = [str(it["message"]) for it in findings] if isinstance(findings, list) else []
-        raise_refusal({**reply, "errors": found or reply.get("denied")})
+        raise_refusal(reply)

@@ -171,7 +171,7 @@ def test_what_cannot_be_told_is_denied_and_says_why(store: Store) -> None:
     ):
         with pytest.raises(PolicyDenied) as denied:
             apply(store, policy(rule, match={"kinds": ["BatchJob"]}), job())
-        assert why in str(denied.value)
+        assert why in f"{denied.value}; {denied.value.hint}"
 
 
 @pytest.mark.parametrize(

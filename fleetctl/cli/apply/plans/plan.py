@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import collect_documents, collect_policies
-from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_sweep_flags
+from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_flags_in_errors
 from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
@@ -113,7 +113,7 @@ def _add_comparison(parser: Parser) -> None:
 
 def run(args: Namespace, screen: Screen) -> int:
     try:
-        with name_sweep_flags():
+        with name_flags_in_errors():
             changes = _make_plan(args, screen)
     except FleetctlError as error:
         if not args.detailed_exitcode:

@@ -10,13 +10,17 @@ import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.values import parse_count, parse_money
 from fleetctl.cli.targets.sweep_files import COMMAND_LINE, SweepFields
 from fleetctl.common.errors import FleetctlError
 from fleetctl.manifest.plain_scalars import resolve_scalar
+
+if TYPE_CHECKING:
+    from fleetctl.manifest.problems import ManifestProblem
 
 # Flags, by the field that each gives. The deepest first: the first that fits is named.
 _FLAGS = {
@@ -153,30 +157,25 @@ def template_fields(
 
 @contextmanager
 def name_flags_in_errors() -> Iterator[None]:
-    """Renames fields to flags in errors about the manifest, which the user did not write."""
-    try:
-        yield
-    except FleetctlError as error:
-        error.args = (in_flags(str(error)),)
-        error.hint = in_flags(error.hint)
-        raise
-
-
-@contextmanager
-def name_sweep_flags() -> Iterator[None]:
-    """Renames fields to flags in the lines about a manifest that `--gpu` and its like describe,
-    which may stand beside files.
+    """Renames fields to flags in errors about the manifest that `--gpu` and its like describe; it
+    may stand beside files.
     """
     try:
         yield
     except FleetctlError as error:
-        lines = str(error).split("\n")
-        ours = [COMMAND_LINE in it for it in lines]
-        if any(ours):
-            named = [in_flags(it) if own else it for it, own in zip(lines, ours, strict=True)]
-            error.args = ("\n".join(named),)
-            error.hint = in_flags(error.hint) if all(ours) else error.hint
+        if error.problems:
+            error.problems = tuple(map(_name_flags, error.problems))
+        else:
+            error.args = (in_flags(str(error)),)
+        error.hint = in_flags(error.hint)
         raise
+
+
+def _name_flags(problem: ManifestProblem) -> ManifestProblem:
+    if problem.file != COMMAND_LINE:
+        return problem
+    message, hint = in_flags(problem.message), in_flags(problem.hint)
+    return replace(problem, file="", line=0, column=0, message=message, hint=hint)
 
 
 def in_flags(text: str) -> str:
