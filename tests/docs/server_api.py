@@ -19,8 +19,10 @@ INTRODUCTION = "\n\n".join((
     'Every refusal is `{"ok": false, "code": N, "errors": [...], "hint": "..."}`, where `code` is'
     " the [exit code](command-line.md) of the same verb: 2 is status 400, 3 is 409, 4 is 404, 5 is"
     " 409; a token that does not hold is 401, a role that does not suffice 403. Refused manifests"
-    " have `findings`: file, line, column, message, hint. An apply that needs variables of the"
-    " user's environment answers `needEnv`, their names; send it again with `env`.",
+    " have `findings`: file, line, column, message, hint, and severity: the work can `never` run as"
+    " it is written, is `denied` by a policy, is in `conflict` with the stored object, lacks what"
+    " may come `later`, or has no `capacity` now. An apply that needs variables of the user's"
+    " environment answers `needEnv`, their names; send it again with `env`.",
     "Streams (`watch`, `follow`) are server-sent events. Each has an `id`; a client that comes back"
     " with it in `Last-Event-ID` gets what it missed. `reset` means that this is not known any"
     " more: read the list again. A list's `metadata.revision` is a `since` for the watch that"

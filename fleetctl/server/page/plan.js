@@ -67,7 +67,7 @@ export async function showPlan({ main }) {
 // The report is in the words of `fleetctl plan`: `shown` has the cells of an object, and the sums.
 function planView(found) {
   const { objects = [], risks = [], shown } = found.plan ?? {};
-  const findings = (found.findings ?? []).map((one) => notice(one.message, one.hint, true));
+  const findings = (found.findings ?? []).map(findingView);
   const warnings = (found.warnings ?? []).map((one) => notice(String(one)));
   const dangers = risks.map((one) => notice(`${one.risk}: ${one.object} ${one.message}`));
   const rows = objects.map((one) =>
@@ -91,5 +91,11 @@ function planView(found) {
 }
 
 function errorView(error) {
-  return notice(error.message, error.hint, true);
+  const findings = error.body?.findings ?? [];
+  return findings.length ? findings.map(findingView) : notice(error.message, error.hint, true);
+}
+
+function findingView({ file, line, column, message, hint }) {
+  const place = [file, line, column].filter(Boolean).join(":");
+  return notice(place ? `${place}: ${message}` : message, hint, true);
 }
