@@ -111,7 +111,7 @@ def run(args: Namespace, screen: Screen) -> int:
     _check_args(args)
     state_dir = find_state_dir()
     back = None if args.file else BringBack.into(args.source or ".")
-    with nullcontext() if args.file else name_flags_in_errors():
+    with nullcontext() if args.file else name_flags_in_errors(beside_files=False):
         documents, key = _build_manifests(args, screen)
         if args.output != TEXT:
             return _print_manifests(documents, args, screen)

@@ -156,18 +156,16 @@ def template_fields(
 
 
 @contextmanager
-def name_flags_in_errors() -> Iterator[None]:
-    """Renames fields to flags in errors about the manifest that `--gpu` and its like describe; it
-    may stand beside files.
-    """
+def name_flags_in_errors(*, beside_files: bool = True) -> Iterator[None]:
+    """Renames fields to flags in errors about the manifest that `--gpu` and its like describe."""
     try:
         yield
     except FleetctlError as error:
         if error.problems:
             error.problems = tuple(map(_name_flags, error.problems))
-        else:
+        elif not beside_files or COMMAND_LINE in str(error):
             error.args = (in_flags(str(error)),)
-        error.hint = in_flags(error.hint)
+            error.hint = in_flags(error.hint)
         raise
 
 
