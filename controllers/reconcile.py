@@ -45,7 +45,7 @@ def reconcile_object(
     raise AssertionError("the last rule always decides")
 
 
-def _plan_deletion(desired: DesiredObject, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
+def _plan_deletion(desired: DesiredObject, history: History, now_s: float) -> Plan | None:
     if not desired.deleted:
         return None
     policy = desired.controller.policy
@@ -85,7 +85,7 @@ def _plan_finished(
     return over((FreeScratch(desired.uid, True, "ttlSecondsAfterFinished has passed"),))
 
 
-def _plan_suspension(desired: DesiredObject, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
+def _plan_suspension(desired: DesiredObject, history: History, now_s: float) -> Plan | None:
     policy = desired.controller.policy
     if not policy.suspend:
         return None

@@ -145,9 +145,7 @@ class FleetPlans(FleetBase):
 
         def make_plan() -> FleetPlan:
             with open_readonly(self.home) as stored:
-                proposal, report, changes, problems = plan_locally(
-                    self.home, stored, documents, order
-                )
+                proposal, report, _, problems = plan_locally(self.home, stored, documents, order)
             refuse_problems(problems, proposal.manifests)
             return FleetPlan(report)
 

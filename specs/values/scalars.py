@@ -56,7 +56,7 @@ class Spec(BaseModel):
     )
 
     @classmethod
-    def unfit_fields(cls, data: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:  # noqa: ARG003
+    def unfit_fields(cls, data: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
         """Returns the paths of fields that the values beside them rule out, so that no hint names
         them. data: the block as a manifest has it, which may be wrong.
         """

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def of_policy(
-    manifest: Manifest,  # noqa: ARG001
+    manifest: Manifest,
     spec: PolicySpec,
-    world: PlannedWorld,  # noqa: ARG001
+    world: PlannedWorld,
 ) -> Iterator[Finding]:
     return wrong_in(spec)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def of_source(
     manifest: Manifest,
-    spec: Spec,  # noqa: ARG001
+    spec: Spec,
     world: PlannedWorld,
 ) -> Iterator[Finding]:
     looked = world.looked.get(manifest.key, SourceState())

@@ -91,7 +91,7 @@ def _is_passing(no: Finding) -> bool:
 
 
 async def of_function(
-    manifest: Manifest,  # noqa: ARG001
+    manifest: Manifest,
     spec: FunctionSpec,
     world: PlannedWorld,
 ) -> AsyncIterator[Finding]:

@@ -119,7 +119,7 @@ def _table_writer(
     widths: list[int] = []
     limit = VisitLimit()
 
-    def write(documents: Iterable[Document], *, one: bool = False) -> None:  # noqa: ARG001
+    def write(documents: Iterable[Document], *, one: bool = False) -> None:
         nonlocal widths
         rows = (
             [_format_cell(column, document, limit) for column in columns] for document in documents
@@ -152,7 +152,7 @@ def _csv_writer(
     header: list[str] = [column.title for column in columns] if headers else []
     limit = VisitLimit()
 
-    def write(documents: Iterable[Document], *, one: bool = False) -> None:  # noqa: ARG001
+    def write(documents: Iterable[Document], *, one: bool = False) -> None:
         rows = (
             [_csv_value(find_values(column.path, document, limit)) for column in columns]
             for document in documents

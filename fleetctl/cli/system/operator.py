@@ -97,7 +97,7 @@ def parser(verb: str) -> Parser:
     return made
 
 
-def run(args: Namespace, screen: Screen) -> int:  # noqa: ARG001
+def run(args: Namespace, screen: Screen) -> int:
     from fleetctl.operator.operator_process import OperatorOptions, run_operator
 
     if args.lease_seconds < LEASE_S_MIN:

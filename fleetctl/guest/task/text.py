@@ -192,7 +192,7 @@ except (ImportError, AttributeError, TypeError):  # another interpreter: as the 
     quote = json.encoder.encode_basestring_ascii
 
     def _encoder_with(
-        seen: dict[int, Any],  # noqa: ARG001 - it keeps one of its own
+        seen: dict[int, Any],
         default: Callable[[Any], Any],
     ) -> Any:
         encoder = json.JSONEncoder(allow_nan=False, default=default)

@@ -55,11 +55,11 @@ def _check_stage_limits(spec: TrainingRunSpec) -> Iterator[Finding]:
     if limit := spec.backoff_limit_per_index:
         at = ("spec", "backoffLimitPerIndex")
         message = f" is `{limit}`, and the failures of a stage are limited by `maxRestarts`"
-        yield Finding(at, at, message, f"write `maxRestarts: {limit}`")
+        yield Finding(at, message, f"write `maxRestarts: {limit}`")
     if spec.max_failed_indexes is not None:
         at = ("spec", "maxFailedIndexes")
         message = " has no effect: the first stage that fails for good ends the run"
-        yield Finding(at, at, message, "leave it out; `backoffLimit` limits all failures together")
+        yield Finding(at, message, "leave it out; `backoffLimit` limits all failures together")
 
 
 def _check_sandbox(spec: WorkSpec) -> Iterator[Finding]:
@@ -68,13 +68,13 @@ def _check_sandbox(spec: WorkSpec) -> Iterator[Finding]:
     if nodes > 1 and spec.sandbox.reuse != 1:
         at = ("spec", "sandbox", "reuse")
         message = f" is `{spec.sandbox.reuse}`, and {nodes} nodes end together with each attempt"
-        yield Finding(at, at, message, "leave it out")
+        yield Finding(at, message, "leave it out")
     per_sandbox = spec.trials_per_worker if isinstance(spec, SweepSpec) else 1
     if spec.sandbox.max_lifetime_seconds is not None and spec.sandbox.reuse == per_sandbox == 1:
         at = ("spec", "sandbox", "maxLifetimeSeconds")
         message = " has no effect: each sandbox takes one task"
         hint = "write `reuse: all` beside it; `template.timeoutSeconds` limits a task"
-        yield Finding(at, at, message, hint)
+        yield Finding(at, message, hint)
 
 
 def _of_failure(spec: WorkSpec) -> Iterator[Finding]:

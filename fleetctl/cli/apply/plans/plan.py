@@ -160,7 +160,7 @@ def _make_plan(args: Namespace, screen: Screen) -> bool:
     }
     order = {name: value for name, value in order.items() if value} | request_namespace(args)
     with open_readonly(place) as stored:
-        proposal, found, changes, wrong = plan_locally(place, stored, documents, order, policies)
+        proposal, found, _, wrong = plan_locally(place, stored, documents, order, policies)
         if args.resolve:
             from fleetctl.cli.apply.plans.package_resolution import resolve_packages
 

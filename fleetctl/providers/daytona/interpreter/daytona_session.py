@@ -64,7 +64,7 @@ async def open_session(home: Path, request: SessionRequest) -> Session:
     return session
 
 
-async def end_session(home: Path, name: str, native: Mapping[str, str]) -> bool:  # noqa: ARG001
+async def end_session(home: Path, name: str, native: Mapping[str, str]) -> bool:
     """Ends a session, as contract/session.py describes."""
     shared = making.shared_by(home)
     shared.join()
