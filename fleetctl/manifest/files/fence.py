@@ -48,7 +48,10 @@ def fence_directory(root: Path) -> Iterator[None]:
 
 
 def is_inside(path: str | Path) -> bool:
-    root = _root_of(path)
+    return _lies_in(_root_of(path), path)
+
+
+def _lies_in(root: Path | None, path: str | Path) -> bool:
     return root is None or Path(os.path.realpath(path)).is_relative_to(root)
 
 
@@ -80,7 +83,9 @@ def open_regular(path: str | Path, *, follow: bool = True) -> BufferedReader:
     Raises OSError.
     """
     look_at(path)
-    check_inside(path)
+    root = _root_of(path)
+    if not _lies_in(root, path):
+        raise OutsideRepository
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     handle = os.open(path, flags)
     try:
@@ -89,20 +94,19 @@ def open_regular(path: str | Path, *, follow: bool = True) -> BufferedReader:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
             raise NotRegularFile(errno.EINVAL, "it is no regular file", str(path))
-        _check_opened(handle, path)
+        _check_opened(handle, path, root)
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
 
 
-def _check_opened(handle: int, path: str | Path) -> None:
+def _check_opened(handle: int, path: str | Path, root: Path | None) -> None:
     """Checks the opened file, as a link may have replaced the path. Raises Outside, NotRegular."""
     if sys.platform == "darwin":
         opened = fcntl.fcntl(handle, _F_GETPATH, bytes(_PATH_BYTES_MAX)).rstrip(b"\0").decode()
     else:
-        opened = str(Path(f"/proc/self/fd/{handle}").readlink())
-    root = _root_of(path)
+        opened = os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115 - of every file
     if root is not None and not Path(opened).is_relative_to(root):
         raise OutsideRepository
     if any(opened.startswith(f"{it}/") for it in KERNEL_DIRECTORIES[:2]):
@@ -114,9 +118,12 @@ def _root_of(path: str | Path) -> Path | None:
     root = _ROOT.get()
     if root is not None:
         return root
-    for directory in Path(path).parents:
-        if os.path.isfile(directory / CHECKOUT_MARK):  # of names of any length
-            return directory.resolve()
+    directory = os.fspath(path)
+    # Texts, not paths: of a source of many small files this is most of an apply's time.
+    while (above := os.path.dirname(directory)) != directory:
+        directory = above
+        if os.path.isfile(os.path.join(directory, CHECKOUT_MARK)):
+            return Path(directory).resolve()
     return None
 
 
