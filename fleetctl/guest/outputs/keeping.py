@@ -93,7 +93,7 @@ class OutputKeeper:
 
     def _add_all(self, writer: PackWriter) -> None:
         most = QUICK_ENTRIES_MAX if self._quick else ENTRIES_MAX
-        walk = FileWalk(self._top, self._enters, entries_max=most)
+        walk = FileWalk(self._top, self._enters, entries_max=most, since_ns=self._since_ns)
         try:
             for found in walk.files():
                 if not self._patterns.takes(found.path):
@@ -112,8 +112,6 @@ class OutputKeeper:
         return directory != PRIVATE and self._patterns.enters(directory)
 
     def _add(self, writer: PackWriter, found: WalkedFile) -> None:
-        if found.status.st_ctime_ns < self._since_ns and not found.is_link:
-            return
         handle = self._open(found)
         if handle is None:
             return
@@ -190,14 +188,14 @@ def count_left(top: str, since_ns: int) -> str:
     """Returns a sentence about the files that the attempt wrote and that nobody keeps, "" without
     any. Hidden files and caches do not count; a long look ends early.
     """
-    walk = FileWalk(top, _is_plain, entries_max=LEFT_ENTRIES_MAX)
+    walk = FileWalk(top, _is_plain, entries_max=LEFT_ENTRIES_MAX, since_ns=since_ns)
     names: list[str] = []
     count = 0
     size = 0
     more = ""
     try:
         for found in walk.files():
-            if found.is_link or found.path.startswith(".") or found.status.st_ctime_ns < since_ns:
+            if found.is_link or found.path.startswith("."):
                 continue
             count = count + 1
             size = size + found.status.st_size

@@ -48,8 +48,8 @@ class WalkedFile:
 
 
 class FileWalk:
-    """enters: decides by its path whether a directory is walked. unread: directories that could not
-    be.
+    """enters: decides by its path whether a directory is walked. since_ns: regular files whose
+    status changed before it are passed over. unread: directories that could not be walked.
     """
 
     def __init__(
@@ -58,9 +58,11 @@ class FileWalk:
         enters: Callable[[str], bool],
         *,
         entries_max: int = ENTRIES_MAX,
+        since_ns: int = 0,
     ) -> None:
         self._top = top
         self._enters = enters
+        self._since_ns = since_ns
         self._left = entries_max
         self._device = 0
         self.unread: list[str] = []
@@ -82,21 +84,27 @@ class FileWalk:
         prefix: str,
         depth: int,
     ) -> Iterator[WalkedFile]:
+        since_ns = self._since_ns
+        found: list[tuple[str, Optional[os.stat_result]]] = []
         with os.scandir(directory) as listing:
-            entries = []
-            for entry in listing:
+            for entry in listing:  # most files of a source are old: they cost a stat, and no more
                 self._left -= 1
                 if self._left < 0:
                     break
-                entries.append(entry)
-        for entry in sorted(entries, key=lambda it: it.name):
-            path = prefix + entry.name
-            if not entry.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=False):
+                    found.append((entry.name, None))
+                    continue
                 status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-                    yield WalkedFile(path, directory, status)
+                if stat.S_ISLNK(status.st_mode) or (
+                    status.st_ctime_ns >= since_ns and stat.S_ISREG(status.st_mode)
+                ):
+                    found.append((entry.name, status))
+        for name, about in sorted(found, key=lambda it: it[0]):
+            path = prefix + name
+            if about is not None:
+                yield WalkedFile(path, directory, about)
             elif self._enters(path):
-                yield from self._inside(directory, entry.name, path, depth + 1)
+                yield from self._inside(directory, name, path, depth + 1)
         if self._left < 0:
             raise WalkTooLong
 

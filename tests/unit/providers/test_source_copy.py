@@ -13,7 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.providers.local.supervisor.run.source_copy import lay_source, restore_source
+from fleetctl.providers.local.supervisor.run.source_copy import (
+    lay_source,
+    learn_source,
+    restore_source,
+)
 
 Edit = Callable[[Path], object]
 
@@ -85,10 +89,15 @@ EDITS: dict[str, Edit] = {
 }
 
 
+@pytest.mark.parametrize("learned", [True, False])
 @pytest.mark.parametrize("edit", EDITS, ids=lambda it: it.replace(" ", "-"))
-def test_a_copy_is_equal_again_whatever_a_task_did(tmp_path: Path, edit: str) -> None:
+def test_a_copy_is_equal_again_whatever_a_task_did(
+    tmp_path: Path, edit: str, learned: bool
+) -> None:
     origin, copy = tmp_path / "origin", tmp_path / "copy"
     make_origin(origin)
+    if learned:
+        learn_source(str(origin))
     lay_source(str(origin), str(copy))
     assert looks_of(copy) == looks_of(origin)
     given_ns = time.time_ns()
@@ -132,14 +141,16 @@ def test_a_link_in_place_of_the_whole_copy_is_not_followed(tmp_path: Path) -> No
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from(sorted(EDITS)), max_size=6), st.booleans())
-def test_edits_in_any_order_are_undone(edits: list[str], known: bool) -> None:
+@given(st.lists(st.sampled_from(sorted(EDITS)), max_size=6), st.booleans(), st.booleans())
+def test_edits_in_any_order_are_undone(edits: list[str], known: bool, learned: bool) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as name:
         origin, copy = Path(name) / "origin", Path(name) / "copy"
         make_origin(origin)
         wanted = looks_of(origin)
+        if learned:
+            learn_source(str(origin))
         lay_source(str(origin), str(copy))
         for edit in edits:
             given_ns = time.time_ns() if known else 0

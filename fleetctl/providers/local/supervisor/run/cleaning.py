@@ -18,7 +18,7 @@ from fleetctl.guest.task.inputs import DIRECTORY, remove_directory
 
 from .reports.record import PRIVATE, TEMPORARY
 from .sandbox import GivenWork
-from .source_copy import remove_entry, restore_source
+from .source_copy import learn_source, remove_entry, restore_source
 
 TIDY_S = 2.0  # until the files of a task are taken out of a directory that no other task has got
 SPARES_MAX = 32  # directories with a copy of the source that wait for a task
@@ -40,6 +40,8 @@ class Janitor:
         self._top = top
         self._prefix = prefix
         self._source = source
+        if source is not None:
+            learn_source(source["dir"])
         self._counter = itertools.count()
         self._spare: list[str] = []
         self._used_at_s: dict[str, float] = {}  # of spare ones that still have a task's files
