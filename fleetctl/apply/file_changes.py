@@ -88,6 +88,8 @@ def _content_of(found: Mapping[str, Any]) -> str:
     so that none of them is a renamed one.
     """
     known = found.get("sha256")
+    if known is None and found.get("digest"):
+        return f"{found['path']} {found['digest']}"
     if known is None:
         return f"{found['path']} {found['bytes']} {found.get('modified')}"
     return str(known)

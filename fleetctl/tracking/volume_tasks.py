@@ -1,8 +1,8 @@
 """Lists the volumes that `tasks.fromFiles` names, at every apply, plan and diff, and when a
 Schedule makes an object: the files that match become the tasks of the manifest.
 
-Called by manifest_sources.py. A provider that shows a volume to sandboxes alone is refused, as an
-apply must not cost a sandbox.
+Called by manifest_sources.py. One look a directory of a volume; where a volume is shown to
+sandboxes alone, the look has a small one. The content stands for a file where the look reads it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable, UsageError
 from fleetctl.manifest.files.task_files import FilesError
-from fleetctl.manifest.files.volume_globs import choose_files, split_volume_glob
+from fleetctl.manifest.files.volume_globs import choose_files, names_below, split_volume_glob
 from fleetctl.providers.contract.account import Account, account_of, built_in
 from fleetctl.providers.contract.volume_files import FileEntry
 from fleetctl.specs.blocks.file_tasks import FileTasks, FoundFile
@@ -26,15 +26,15 @@ from fleetctl.specs.kinds.volume import VolumeSpec
 from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.task_inputs import files_of
-from fleetctl.wiring.account_registry import shows_volumes, volume_files
+from fleetctl.wiring.account_registry import lists_volumes, volume_files
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
     from fleetctl.stores.base import ReadableStore
 
-SANDBOXES_ALONE = (
-    "list it once, by `fleetctl ls volume/{volume} -R -o name`, and give the paths as the rows of"
-    " a CSV by `tasks.fromFile`"
+UNLISTED_HINT = (
+    "list it on a machine that shows it, and give the paths as the rows of a CSV by"
+    " `tasks.fromFile`"
 )
 
 
@@ -68,7 +68,7 @@ class _VolumeListing:
         self._declared = {(it.kind, it.name, it.namespace): it.spec for it in manifests}
         self._stored = stored
         self._home = home
-        self._listed: dict[tuple[str, str, bool], Sequence[FileEntry]] = {}
+        self._listed: dict[tuple[str, str, bool, str], Sequence[FileEntry]] = {}
 
     async def read_into(self, manifest: Manifest) -> Manifest:
         """Returns the manifest with the files. Raises UsageError."""
@@ -102,16 +102,19 @@ class _VolumeListing:
         assert files.glob is not None and files.volume is not None
         volume = files.volume
         base, parts = split_volume_glob(files.glob)
-        key = (asset_name(volume, namespace), base, len(parts) > 1)
+        key = (asset_name(volume, namespace), base, len(parts) > 1, names_below(parts))
         if key not in self._listed:
             reader = volume_files(account, self._home, store_id=self._stored.store_id)
-            self._listed[key] = await reader.entries(key[0], base, recursive=key[2])
+            self._listed[key] = await reader.entries(
+                key[0], base, recursive=key[2], contents=key[3]
+            )
         entries = {it.path: it for it in self._listed[key] if not it.is_directory}
         return tuple(
             FoundFile(
                 path=path,
+                digest=entries[path].digest or None,
                 bytes=entries[path].size,
-                modified=entries[path].modified_at_s or None,
+                modified=None if entries[path].digest else entries[path].modified_at_s or None,
             )
             for path in choose_files(files.glob, entries, volume=volume)
         )
@@ -126,11 +129,11 @@ class _VolumeListing:
                 f" volume/{volume}:/`",
             )
         account = self._account_called(spec.provider)
-        if not shows_volumes(account.sort):
+        if not lists_volumes(account.sort):
             raise Refused(
-                f"volume `{volume}` is of provider `{account.name}`, which shows the files of a"
-                " volume to sandboxes alone",
-                hint=SANDBOXES_ALONE.format(volume=volume),
+                f"volume `{volume}` is of provider `{account.name}`, whose volumes cannot be listed"
+                " from here",
+                hint=UNLISTED_HINT,
             )
         return account
 

@@ -84,11 +84,9 @@ class AccountRegistry:
         return cast(Backend, built)
 
 
-def shows_volumes(sort: str) -> bool:
-    """Returns true for a provider that lists the files of a volume without a sandbox. Imports no
-    SDK.
-    """
-    return plugin_of(sort).lists_volumes
+def lists_volumes(sort: str) -> bool:
+    """Returns true for a provider whose volumes can be listed. Imports no SDK."""
+    return bool(plugin_of(sort).volume_files)
 
 
 def volume_files(

@@ -2,7 +2,8 @@
 when the manifest was applied. Pure.
 
 A task stands for the content of its file. The name is for users alone, unless the program sees it.
-A file of a volume is not read: its path, its size and its time of change stand for it.
+A task of a file in a volume sees its path, which stands for it with the content; or with size and
+time of change, where the content was not read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from fleetctl.specs.values.scalars import Name, NonEmptyText, PositiveCount, Spe
 
 FILE, FILES = "file", "files"  # the parameter of a task of one file, and of several
 NAME, CONTENT = "name", "sha256"  # fields of its value; the task gets a path in place of both
-VOLUME, PATH = "volume", "path"  # of the value of a file in a volume, which is not brought
+# Of the value of a file in a volume, which is not brought.
+VOLUME, PATH, DIGEST = "volume", "path", "digest"
 _SUFFIX = re.compile(r"(?:\.[A-Za-z0-9]{1,8})?\.[A-Za-z0-9]{1,8}")
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4")  # behind the suffix that programs go by
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -59,6 +61,9 @@ class FoundFile(Spec):
 
     path: NonEmptyText = Field(description="Its path below `base`.")
     sha256: Digest | None = Field(default=None, description="Its content; not of a volume's file.")
+    digest: Digest | None = Field(
+        default=None, description="Content of a volume's file, where it was read."
+    )
     bytes: int = Field(ge=0, description="Its size.")
     modified: float | None = Field(
         default=None, description="Time of its last change in a volume, in seconds since the epoch."
@@ -94,6 +99,8 @@ class FileTasks(Spec):
                 raise ValueError(
                     f"`{it.path}` needs `sha256` where there is no `volume`, and there alone"
                 )
+            if it.digest is not None and self.volume is None:
+                raise ValueError(f"`{it.path}` has `digest`, which is of a volume's file alone")
         return self
 
     def count(self) -> int | None:
@@ -126,8 +133,11 @@ class FileTasks(Spec):
         """Returns all that a task depends on of a file."""
         if self.volume is None:
             return {NAME: self._name_in_task(it, at), CONTENT: it.sha256}
-        known: dict[str, JsonValue] = {VOLUME: self.volume, PATH: it.path, "bytes": it.bytes}
-        return known | ({} if it.modified is None else {"modified": it.modified})
+        known: dict[str, JsonValue] = {VOLUME: self.volume, PATH: it.path}
+        if it.digest is not None:
+            return known | {DIGEST: it.digest}
+        modified: dict[str, JsonValue] = {} if it.modified is None else {"modified": it.modified}
+        return known | {"bytes": it.bytes} | modified
 
     def _name_in_task(self, it: FoundFile, at: int) -> str:
         if self.names:

@@ -63,6 +63,11 @@ class KubernetesWorld(SpoiltWorld):
         return machine_of(next(it for it in self.pods() if it["metadata"]["name"] == name))
 
     @property
+    def declared(self) -> Mapping[str, Any]:
+        account = {"kubeconfig": str(self.kubeconfig)}
+        return {"type": "kubernetes", "account": account, "kubernetes": self.settings}
+
+    @property
     def account(self) -> Account:
         declared = {"kubeconfig": str(self.kubeconfig)}
         return Account("kubernetes", "kubernetes", declared, settings=self.settings)

@@ -1,6 +1,6 @@
-"""The part of the provider suite about tasks that are files of a volume: a provider that shows a
-volume without a sandbox lists it, and each task finds its file where the volume is mounted; at the
-others it is refused before anything is made.
+"""The part of the provider suite about tasks that are files of a volume: one look lists them with
+their contents, and each task finds its file where the volume is mounted. A provider whose volumes
+cannot be listed is refused before anything is made.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
-from fleetctl.common.errors import UsageError
 from fleetctl.manifest import Document, Manifest, load_manifests
-from fleetctl.providers.contract.account import built_in
+from fleetctl.providers.contract.account import account_of, built_in
 from fleetctl.providers.contract.volume_files import FileCopy
 from fleetctl.providers.sources.input_files import InputFiles
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.stores.read.read_only import open_scratch
 from fleetctl.tracking.task_inputs import TaskInputs
 from fleetctl.tracking.volume_tasks import list_volumes
-from fleetctl.wiring.account_registry import shows_volumes, volume_files
+from fleetctl.wiring.account_registry import volume_files
 from tests.contracts.provider_worlds import World, script, story
 
 MOUNT = "/data-of-suite"
@@ -31,22 +28,17 @@ class ProviderVolumeTasks:
     """Mixed into ProviderSuite."""
 
     sort = ""  # the provider's
+    reads_contents = True  # size and time of change stand for a file where a look reads none
 
     @story
     async def test_a_file_of_a_volume_is_a_task_that_reads_it_there(self, world: World) -> None:
-        if not shows_volumes(self.sort):
-            with pytest.raises(UsageError, match="to sandboxes alone") as caught:
-                await _list_tasks(world, self.sort)
-            assert f"fleetctl ls volume/{world.volume} -R" in caught.value.hint
-            assert await world.provider.owned() == []
-            return
         await world.provider.ensure_volume(world.volume)
         await _put(world, self.sort, FILES)
         spec = await _list_tasks(world, self.sort)
         assert spec.tasks is not None and spec.tasks.files is not None
         found = [it.path for it in spec.tasks.files.found]
         assert found == ["in/a b.txt", "in/deep/it's $HOME.txt"]
-        volumes = [{"name": world.volume, "mountPath": f"{MOUNT}/", "readOnly": True}]
+        volumes = [{"name": world.volume, "mountPath": f"{MOUNT}/"}]
         for index, text in enumerate(("one", "two")):
             params = spec.params(index)
             template = script(
@@ -64,8 +56,6 @@ class ProviderVolumeTasks:
 
     @story
     async def test_a_chunk_of_a_volume_has_a_path_a_line(self, world: World) -> None:
-        if not shows_volumes(self.sort):
-            return
         await world.provider.ensure_volume(world.volume)
         await _put(world, self.sort, FILES)
         spec = await _list_tasks(world, self.sort, ", chunk: 2")
@@ -82,8 +72,6 @@ class ProviderVolumeTasks:
 
     @story
     async def test_only_a_changed_file_of_a_volume_is_another_task(self, world: World) -> None:
-        if not shows_volumes(self.sort):
-            return
         await world.provider.ensure_volume(world.volume)
         await _put(world, self.sort, FILES)
         before = await _list_tasks(world, self.sort)
@@ -91,10 +79,25 @@ class ProviderVolumeTasks:
         assert before == again
         await _put(world, self.sort, {"in/a b.txt": "longer than one\n", "in/c.txt": ""})
         after = await _list_tasks(world, self.sort)
-        known = [json.dumps(before.params(index)) for index in range(before.count() or 0)]
-        new = [json.dumps(after.params(index)) for index in range(after.count() or 0)]
-        assert [it in known for it in new] == [False, False, True]
+        known = _params_of(before)
+        assert [it in known for it in _params_of(after)] == [False, False, True]
         await world.provider.remove_volume(world.volume)
+
+    @story
+    async def test_the_content_of_a_file_in_a_volume_is_its_task(self, world: World) -> None:
+        await world.provider.ensure_volume(world.volume)
+        await _put(world, self.sort, FILES)
+        known = _params_of(await _list_tasks(world, self.sort))
+        assert all(("digest" in it) is self.reads_contents for it in known)
+        if self.reads_contents:
+            await _put(world, self.sort, {"in/a b.txt": "one\n", "in/deep/it's $HOME.txt": "too\n"})
+            new = _params_of(await _list_tasks(world, self.sort))
+            assert [it in known for it in new] == [True, False]
+        await world.provider.remove_volume(world.volume)
+
+
+def _params_of(spec: BatchJobSpec) -> list[str]:
+    return [json.dumps(spec.params(index)) for index in range(spec.count() or 0)]
 
 
 def _manifests(
@@ -104,6 +107,7 @@ def _manifests(
 ) -> list[Manifest]:
     name = world.volume
     text = (
+        f"kind: Provider\nname: {provider}\nspec: {json.dumps(world.declared)}\n---\n"
         f"kind: Volume\nname: {name}\nprovider: {provider}\n---\n"
         f"kind: BatchJob\nname: x\nscript: work\nplacement: {provider}\n"
         f"volumes: [{{name: {name}, mountPath: {MOUNT}}}]\n"
@@ -136,5 +140,6 @@ async def _put(
         local = Path(world.directory, f"brought-{at}")
         local.write_text(text)
         copies.append(FileCopy(local, path, len(text)))
-    reader = volume_files(built_in(provider), world.directory / "home", store_id=world.store_id)
+    account = account_of(provider, world.declared) if world.declared else built_in(provider)
+    reader = volume_files(account, world.directory / "home", store_id=world.store_id)
     await reader.put(world.volume, copies, tell=lambda _: None)

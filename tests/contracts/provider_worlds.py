@@ -35,6 +35,8 @@ class World:
     store_id = "store-a"
     # Of a template; `machine` returns the same of the machine that was got.
     resources: Mapping[str, Any] = {"cpu": 2, "memory": 2 * 1024**3}
+    # The spec of its Provider object, where the built-in provider is not the one of this world.
+    declared: Mapping[str, Any] = {}
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -27,6 +27,7 @@ class SshWorld(World):
         self.root = Path(os.path.realpath(directory)) / "machine"
         host = {**server.host, "directory": str(self.root), "slots": 8, **host}
         self.settings: dict[str, object] = {"hosts": [host], "config": str(server.config)}
+        self.declared = {"ssh": self.settings}
         super().__init__(directory)
 
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:

@@ -27,6 +27,7 @@ def emulator() -> Iterator[ModalEmulator]:
 
 class OnModal(ProviderSuite):
     sort = "modal"
+    reads_contents = False
     whole = False
 
     test_a_machine_has_room_for_its_services = None  # the emulator does not report it

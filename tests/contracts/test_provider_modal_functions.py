@@ -30,6 +30,7 @@ def emulator() -> Iterator[ModalEmulator]:
 
 class TestModalFunctions(ProviderSuite):
     sort = "modal"
+    reads_contents = False
     whole = False
 
     test_a_start_whose_first_answer_was_lost_makes_one_sandbox = None

@@ -37,6 +37,7 @@ class TestSlurm(ProviderSuite):
     test_a_file_of_a_volume_is_a_task_that_reads_it_there = None
     test_a_chunk_of_a_volume_has_a_path_a_line = None
     test_only_a_changed_file_of_a_volume_is_another_task = None
+    test_the_content_of_a_file_in_a_volume_is_its_task = None
 
     @pytest.fixture(autouse=True)
     def _cluster(self, cluster: SlurmCluster) -> None:

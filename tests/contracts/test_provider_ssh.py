@@ -23,12 +23,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 
 
 class TestSsh(ProviderSuite):
+    sort = "ssh"
     whole = False
     test_a_task_reaches_the_hosts_of_its_network_alone = None  # refused
-    # Their reader of volumes takes the built-in account, which has no hosts.
-    test_a_file_of_a_volume_is_a_task_that_reads_it_there = None
-    test_a_chunk_of_a_volume_has_a_path_a_line = None
-    test_only_a_changed_file_of_a_volume_is_another_task = None
 
     @pytest.fixture(autouse=True)
     def _server(self, server: SshServer) -> None:

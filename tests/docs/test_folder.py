@@ -160,6 +160,7 @@ def test_files_of_a_volume_are_tasks_and_new_and_changed_ones_run_when_applied_a
     ]
     assert "unchanged" in fleet.ok("apply", "-f", str(stored))
     bring(fleet, tmp_path, b="one two three", c="")
+    bring(fleet, tmp_path, a="one")  # the same content, at another time
     planned = " ".join(fleet.ok("plan", "-f", str(stored)).split())
     assert "tasks.files 1 added: in/c.txt; 1 edited: in/b.txt" in planned
     assert "1 kept, 2 new" in planned
@@ -173,7 +174,7 @@ def test_files_of_a_volume_are_tasks_and_new_and_changed_ones_run_when_applied_a
     assert "unchanged" in fleet.ok("apply", "-f", str(write_file(tmp_path / "got.yaml", dumped)))
 
 
-def test_a_volume_without_a_match_and_one_of_sandboxes_alone_are_refused_before_anything_is_stored(
+def test_a_volume_without_a_match_and_one_that_is_not_listed_are_refused_before_storing(
     fleet: Fleet, stored: Path, tmp_path: Path
 ) -> None:
     said = fleet.run("apply", "-f", str(stored))
@@ -183,14 +184,12 @@ def test_a_volume_without_a_match_and_one_of_sandboxes_alone_are_refused_before_
     other = stored.read_text().replace("*.txt", "*.md")
     said = fleet.run("apply", "-f", str(write_file(tmp_path / "other.yaml", other)))
     assert "is `in/**/*.md`; no file matches; 1 file of volume/texts was looked at" in said.talk
-    remote = stored.read_text().replace("name: texts\n", "name: texts\nprovider: daytona\n", 1)
+    remote = stored.read_text().replace("name: texts\n", "name: texts\nprovider: slurm\n", 1)
     remote = remote.replace("name: texts", "name: away").replace("volume: texts", "volume: away")
     said = fleet.run("plan", "-f", str(write_file(tmp_path / "away.yaml", remote)))
     assert said.code != 0
-    assert (
-        "volume `away` is of provider `daytona`, which shows the files of a volume to" in said.talk
-    )
-    assert "fleetctl ls volume/away -R -o name" in said.talk
+    assert "volume `away` is of provider `slurm`, whose volumes cannot be listed from" in said.talk
+    assert "give the paths as the rows of a CSV" in said.talk
     nowhere = stored.read_text().partition("---")[2].replace("texts", "missing")
     said = fleet.run("plan", "-f", str(write_file(tmp_path / "missing.yaml", nowhere)))
     assert "there is no volume `missing`" in said.talk

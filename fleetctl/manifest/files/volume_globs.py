@@ -45,6 +45,14 @@ def split_volume_glob(glob: str) -> tuple[str, list[str]]:
     return ("" if base == "." else base), parts
 
 
+def names_below(parts: Sequence[str]) -> str:
+    """Returns a pattern that the names of all matches have, in which `*` alone is special: a
+    provider reads the contents of files with such names.
+    """
+    literal, *rest = re.split(r"[\[\\]", parts[-1], maxsplit=1)
+    return literal.replace("?", "*") + "*" * len(rest)
+
+
 def choose_files(
     glob: str,
     listed: Iterable[str],

@@ -23,7 +23,7 @@ class Plugin(NamedTuple):
     backend: built with (home, store_id=, notify=), a Backend; and with account= unless the
     provider has a single account.
     volume_files: with (home, account, store_id=), VolumeFiles; used by `cp`, `ls` and `rm`
-    without a controller. lists_volumes: it shows files without a sandbox. orphans: with
+    without a controller, and for `tasks.fromFiles`. orphans: with
     (home, account), Orphans. exec: with (home, account), Entering, used by `exec`, `cp` and
     `port-forward`. check: a Check, for `doctor`.
     session: an OpenSession, and session_end: an EndSession, for interpreters. kept: called with
@@ -36,7 +36,6 @@ class Plugin(NamedTuple):
     orphans: str
     check: str
     volume_files: str = ""
-    lists_volumes: bool = False
     exec: str = ""
     session: str = ""
     session_end: str = ""

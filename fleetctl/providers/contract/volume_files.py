@@ -10,7 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
-from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.common.errors import NotFound, Refused, Unavailable, UsageError
+
+# What a look at contents reads at most: of larger files, size and time of change stand for them.
+CONTENT_BYTES_MAX = 64 * 1024**2
+CONTENTS_FILES_MAX = 100_000
+CONTENTS_BYTES_MAX = 64 * 1024**3
+CONTENTS_READ_S = 300
+CONTENT_LIMITS = {
+    "file_bytes": CONTENT_BYTES_MAX,
+    "files": CONTENTS_FILES_MAX,
+    "bytes": CONTENTS_BYTES_MAX,
+    "seconds": CONTENTS_READ_S,
+}
 
 
 class FileEntry(NamedTuple):
@@ -20,6 +32,7 @@ class FileEntry(NamedTuple):
     is_directory: bool
     size: int  # bytes; 0 for a directory
     modified_at_s: float  # 0.0 where it is not known
+    digest: str = ""  # SHA-256 of its content, 64 hex digits; "" where it was not read
 
 
 class FileCopy(NamedTuple):
@@ -87,6 +100,28 @@ def no_volume(service: str, volume: str) -> NotFound:
     )
 
 
+def contents_too_large(volume: str) -> Refused:
+    return Refused(
+        f"volume/{volume}: more than {CONTENTS_FILES_MAX:,} files or"
+        f" {CONTENTS_BYTES_MAX // 1024**3} GiB would have to be read to know their contents",
+        hint="name the directories more exactly, or split the work into several jobs",
+    )
+
+
+def contents_too_slow(volume: str) -> Unavailable:
+    return Unavailable(
+        f"volume/{volume}: its files could not be read within {CONTENTS_READ_S} s",
+        hint="name the directories more exactly, or split the work into several jobs",
+    )
+
+
+def contents_unread(volume: str) -> Unavailable:
+    return Unavailable(
+        f"volume/{volume}: a file of it cannot be read, or was removed meanwhile",
+        hint="try again",
+    )
+
+
 def is_a_directory(path: str) -> Refused:
     return Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
 
@@ -102,9 +137,11 @@ class VolumeFiles(Protocol):
         path: str,
         *,
         recursive: bool = False,
+        contents: str = "",
     ) -> Sequence[FileEntry]:
         """Returns the entries of a directory, or all entries below it, by path; for a file, its own
-        entry.
+        entry. contents: names of files whose digests are read, with `*` for any characters; where a
+        provider can, and of files up to CONTENT_BYTES_MAX.
         """
         ...
 

@@ -7,7 +7,6 @@ from fleetctl.providers.contract.plugin import Plugin
 PLUGIN = Plugin(
     backend="fleetctl.providers.local.local_provider:LocalProvider",
     volume_files="fleetctl.providers.local.assets.local_files:LocalFiles",
-    lists_volumes=True,
     orphans="fleetctl.providers.local.local_orphans:LocalOrphans",
     exec="fleetctl.providers.local.runs.local_exec:LocalEntering",
     check="fleetctl.providers.local.local_check:check_local",

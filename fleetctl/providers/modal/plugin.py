@@ -7,7 +7,6 @@ from fleetctl.providers.contract.plugin import Plugin, ProviderServer
 PLUGIN = Plugin(
     backend="fleetctl.providers.modal.modal_provider:ModalProvider",
     volume_files="fleetctl.providers.modal.assets.modal_files:ModalFiles",
-    lists_volumes=True,
     orphans="fleetctl.providers.modal.modal_orphans:ModalOrphans",
     exec="fleetctl.providers.modal.runs.modal_exec:ModalEntering",
     check="fleetctl.providers.modal.modal_check:check_modal",

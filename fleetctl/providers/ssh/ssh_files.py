@@ -14,11 +14,15 @@ from typing import Any
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.volume_files import (
+    CONTENT_LIMITS,
     FileCopy,
     FileEntry,
     Tell,
     VolumeFiles,
     clean_path,
+    contents_too_large,
+    contents_too_slow,
+    contents_unread,
     download_beside,
     is_a_directory,
     no_volume,
@@ -30,6 +34,8 @@ from fleetctl.providers.ssh.ssh_creator import volume_directory
 from fleetctl.providers.ssh.ssh_hosts import SshHosts, SshLine
 
 TRANSFER_S = 3600.0
+# As the agent names them.
+_FAULTS = {"much": contents_too_large, "slow": contents_too_slow, "unread": contents_unread}
 
 
 class SshFiles:
@@ -39,7 +45,7 @@ class SshFiles:
         self._account = account
 
     async def entries(
-        self, volume: str, path: str, *, recursive: bool = False
+        self, volume: str, path: str, *, recursive: bool = False, contents: str = ""
     ) -> Sequence[FileEntry]:
         wanted = clean_path(path)
         found: dict[str, FileEntry] = {}
@@ -47,7 +53,11 @@ class SshFiles:
         there = False
         async with self._lines() as lines:
             for line in lines:
-                reply = await _call_agent(line, "entries", volume, wanted, recursive=recursive)
+                reply = await _call_agent(
+                    line, "entries", volume, wanted, recursive=recursive, contents=contents
+                )
+                if reply.get("fault"):
+                    raise _FAULTS[reply["fault"]](volume)
                 known |= bool(reply.get("top", True))
                 if reply["entries"] is not None:
                     there = True
@@ -115,9 +125,17 @@ class SshFiles:
 
 
 async def _call_agent(
-    line: SshLine, op: str, volume: str, path: str, *, recursive: bool = False
+    line: SshLine,
+    op: str,
+    volume: str,
+    path: str,
+    *,
+    recursive: bool = False,
+    contents: str = "",
 ) -> dict[str, Any]:
     fields = {"top": volume_directory(line, volume), "path": path, "recursive": recursive}
+    if contents:
+        fields |= {"contents": contents, "limits": CONTENT_LIMITS}
     try:
         return await line.call(op, fields, deadline_s=TRANSFER_S)
     except AgentFault as error:

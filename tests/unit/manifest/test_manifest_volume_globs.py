@@ -4,6 +4,7 @@ the mistakes that are found before any provider is asked.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.manifest.files import volume_globs
 from fleetctl.manifest.files.task_files import FilesError, find_files, split_glob
-from fleetctl.manifest.files.volume_globs import choose_files
+from fleetctl.manifest.files.volume_globs import choose_files, names_below, split_volume_glob
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 
 MOUNTED = "volumes: [{name: texts, mountPath: /texts, readOnly: true}]"
@@ -53,6 +54,9 @@ def test_a_listing_is_matched_as_a_folder_with_the_same_files(paths: set[str], g
     except FilesError:
         chosen = []
     assert chosen == wanted
+    names = names_below(split_volume_glob(glob)[1])
+    assert "[" not in names and "?" not in names
+    assert all(fnmatchcase(it.rpartition("/")[2], names) for it in chosen)
 
 
 def test_a_volume_is_listed_later_and_its_tasks_are_not_counted_before() -> None:

@@ -17,6 +17,7 @@ from secrets import token_hex
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.volume_files import (
+    CONTENTS_READ_S,
     FileCopy,
     FileEntry,
     Tell,
@@ -35,6 +36,12 @@ from fleetctl.providers.daytona.connection.daytona_errors import retryable_call
 from fleetctl.providers.daytona.runs import single_create
 from fleetctl.providers.daytona.runs.daytona_endings import ENDS_LABEL
 from fleetctl.providers.daytona.runs.sandbox_deletes import end_sandbox
+from fleetctl.providers.remote.assets.volume_listing import (
+    list_command,
+    listing_error,
+    look_command,
+    parse_listing,
+)
 from fleetctl.providers.remote.sandboxes import sandbox_names
 
 MOUNT = "/volume"
@@ -45,10 +52,6 @@ LIFE_MINUTES = 180  # the helper ends then, whatever becomes of us
 END_S = 60.0
 BATCH_FILES_MAX = 50
 BATCH_BYTES_MAX = 256 * 1024**2
-NOTHING = 44  # exit code of a command below where the path does not exist
-_LOOK = f"cd {MOUNT} && [ -e {{path}} ] || exit {NOTHING}; "
-# `%P` names the entries of a directory; a file that is the path itself has only `%p`.
-_FIND = "find {path} {depth} \\( -type f -o -type d \\) -printf '%y %s %T@ %p\\0'"
 
 
 class DaytonaFiles:
@@ -73,10 +76,13 @@ class DaytonaFiles:
         path: str,
         *,
         recursive: bool = False,
+        contents: str = "",
     ) -> Sequence[FileEntry]:
         wanted = clean_path(path)
         async with self._helper(volume) as helper:
-            return await _list_entries(helper, volume, wanted, recursive=recursive)
+            return await _list_entries(
+                helper, volume, wanted, recursive=recursive, contents=contents
+            )
 
     async def put(
         self,
@@ -124,7 +130,7 @@ class DaytonaFiles:
                 raise is_a_directory(path)
             # The volume's top stays: it is a mount.
             command = f"rm -rf {quoted}" if wanted else "find . -mindepth 1 -delete"
-            await _run_helper(helper, _LOOK.format(path=quoted) + command, volume, path)
+            await _run_helper(helper, look_command(MOUNT, quoted) + command, volume, path)
 
     async def size(self, volume: str) -> int | None:
         del volume
@@ -176,21 +182,12 @@ async def _list_entries(
     path: str,
     *,
     recursive: bool,
+    contents: str = "",
 ) -> list[FileEntry]:
-    quoted = shlex.quote(f"./{path}" if path else ".")
-    depth = "" if recursive else "-maxdepth 1"
-    command = _LOOK.format(path=quoted) + _FIND.format(path=quoted, depth=depth)
-    reply = await _run_helper(helper, command, volume, path)
-    found = [_parse_entry(line) for line in reply.split("\0") if line]
-    # A directory that was asked for is not in itself.
-    return sorted(one for one in found if not (one.is_directory and one.path == path))
-
-
-def _parse_entry(line: str) -> FileEntry:
-    sort, size, modified, path = line.split(" ", 3)
-    is_directory = sort == "d"
-    shown = path.removeprefix(".").removeprefix("/")
-    return FileEntry(shown, is_directory, 0 if is_directory else int(size), float(modified))
+    command = list_command(MOUNT, path, recursive=recursive, contents=contents)
+    deadline_s = LIST_S + CONTENTS_READ_S if contents else LIST_S
+    reply = await _run_helper(helper, command, volume, path, deadline_s=deadline_s)
+    return parse_listing(reply, path)
 
 
 async def _run_helper(
@@ -198,11 +195,13 @@ async def _run_helper(
     command: str,
     volume: str,
     path: str = "",
+    *,
+    deadline_s: float = LIST_S,
 ) -> str:
-    async with retryable_call(f"volume/{volume} cannot be reached", deadline_s=LIST_S):
-        answer = await helper.process.exec(command, timeout=int(LIST_S))
-    if answer.exit_code == NOTHING:
-        raise path_missing(volume, path)
+    async with retryable_call(f"volume/{volume} cannot be reached", deadline_s=deadline_s):
+        answer = await helper.process.exec(command, timeout=int(deadline_s))
+    if error := listing_error(int(answer.exit_code), volume, path):
+        raise error
     if answer.exit_code:
         output = " ".join(answer.result.split())[-300:]
         raise Refused(f"volume/{volume}: {output}", hint=f"fleetctl ls volume/{volume}")

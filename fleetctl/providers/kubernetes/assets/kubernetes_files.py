@@ -28,7 +28,6 @@ from fleetctl.providers.contract.volume_files import (
     download_beside,
     is_a_directory,
     no_volume,
-    path_missing,
     split_batches,
 )
 from fleetctl.providers.kubernetes.assets import kubernetes_volumes
@@ -44,6 +43,12 @@ from fleetctl.providers.kubernetes.manifests.labels import MANAGED
 from fleetctl.providers.kubernetes.runs import pod_statuses
 from fleetctl.providers.paths import serves_cluster
 from fleetctl.providers.remote.assets.recipes import DEFAULT_PYTHON
+from fleetctl.providers.remote.assets.volume_listing import (
+    list_command,
+    listing_error,
+    look_command,
+    parse_listing,
+)
 
 MOUNT = "/volume"
 CALL_S = 30.0
@@ -54,9 +59,6 @@ LIFE_S = 3 * 3600  # the helper ends then, whatever becomes of us
 BATCH_FILES_MAX = 200
 BATCH_BYTES_MAX = 256 * 1024**2
 READ_BYTES = 512 * 1024
-NOTHING = 44  # exit code of a command below where the path does not exist
-_LOOK = f"cd {MOUNT} && [ -e {{path}} ] || exit {NOTHING}; "
-_FIND = "find {path} {depth} \\( -type f -o -type d \\) -printf '%y %s %T@ %p\\0'"
 
 
 class KubernetesFiles:
@@ -78,9 +80,10 @@ class KubernetesFiles:
         path: str,
         *,
         recursive: bool = False,
+        contents: str = "",
     ) -> Sequence[FileEntry]:
         async with self._helper(volume) as helper:
-            return await helper.entries(clean_path(path), recursive=recursive)
+            return await helper.entries(clean_path(path), recursive=recursive, contents=contents)
 
     async def put(
         self,
@@ -110,7 +113,7 @@ class KubernetesFiles:
                 quoted = shlex.quote(f"./{clean_path(one.remote)}")
                 with download_beside(one.local) as temporary, temporary.open("wb") as file:
                     await helper.run(
-                        _LOOK.format(path=quoted) + f"cat {quoted}", path=one.remote, taken=file
+                        look_command(MOUNT, quoted) + f"cat {quoted}", path=one.remote, taken=file
                     )
                 tell(one.size)
 
@@ -129,7 +132,7 @@ class KubernetesFiles:
                 raise is_a_directory(path)
             # The volume's top stays: it is a mount.
             command = f"rm -rf {quoted}" if wanted else "find . -mindepth 1 -delete"
-            await helper.run(_LOOK.format(path=quoted) + command, path=path)
+            await helper.run(look_command(MOUNT, quoted) + command, path=path)
 
     async def size(self, volume: str) -> int | None:
         del volume
@@ -202,14 +205,16 @@ class Helper:
                 if not is_not_found(error):
                     raise
 
-    async def entries(self, path: str, *, recursive: bool) -> list[FileEntry]:
-        quoted = shlex.quote(f"./{path}" if path else ".")
-        depth = "" if recursive else "-maxdepth 1"
-        command = _LOOK.format(path=quoted) + _FIND.format(path=quoted, depth=depth)
+    async def entries(
+        self,
+        path: str,
+        *,
+        recursive: bool,
+        contents: str = "",
+    ) -> list[FileEntry]:
+        command = list_command(MOUNT, path, recursive=recursive, contents=contents)
         reply = (await self.run(command, path=path)).decode("utf-8", "surrogateescape")
-        found = [_parse_entry(line) for line in reply.split("\0") if line]
-        # A directory that was asked for is not in itself.
-        return sorted(one for one in found if not (one.is_directory and one.path == path))
+        return parse_listing(reply, path)
 
     async def run(
         self,
@@ -250,8 +255,10 @@ class Helper:
                     await channel.close()
             except (ApiError, ConnectionError) as error:
                 raise Unavailable(f"{what}: {error}") from error
-        if channel.exit_code == NOTHING:
-            raise path_missing(volume, path)
+        if channel.exit_code is not None and (
+            error_of_ours := listing_error(channel.exit_code, volume, path)
+        ):
+            raise error_of_ours
         if channel.exit_code is None:
             raise Unavailable(f"{what}: {channel.failure or 'the line broke'}")
         if channel.exit_code:
@@ -313,13 +320,6 @@ def _helper_pod(
             ],
         },
     }
-
-
-def _parse_entry(line: str) -> FileEntry:
-    sort, size, modified, path = line.split(" ", 3)
-    is_directory = sort == "d"
-    shown = path.removeprefix(".").removeprefix("/")
-    return FileEntry(shown, is_directory, 0 if is_directory else int(size), float(modified))
 
 
 _: type[VolumeFiles] = KubernetesFiles

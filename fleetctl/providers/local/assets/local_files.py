@@ -15,16 +15,25 @@ from pathlib import Path
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.volume_files import (
+    CONTENT_LIMITS,
     FileCopy,
     FileEntry,
     Tell,
     VolumeFiles,
     clean_path,
+    contents_too_large,
+    contents_too_slow,
+    contents_unread,
     is_a_directory,
     path_missing,
 )
 from fleetctl.providers.local.assets.local_sizes import total_bytes
 from fleetctl.providers.local.local_layout import LocalLayout
+from fleetctl.providers.machines.shipped.file_digests import (
+    TooMuchContent,
+    TooSlowContent,
+    digests_of,
+)
 from fleetctl.providers.paths import make_private
 
 PIECE_BYTES = 1024**2
@@ -48,8 +57,13 @@ class LocalFiles:
         path: str,
         *,
         recursive: bool = False,
+        contents: str = "",
     ) -> Sequence[FileEntry]:
-        return await asyncio.to_thread(self._entries, volume, clean_path(path), recursive)
+        found = await asyncio.to_thread(self._entries, volume, clean_path(path), recursive)
+        if not contents:
+            return found
+        top = self._layout.volume(volume)
+        return await asyncio.to_thread(_read_contents, top, volume, found, contents)
 
     async def put(
         self,
@@ -142,6 +156,28 @@ def _list_below(
 def _file_entry(path: str, about: os.stat_result) -> FileEntry:
     is_directory = stat.S_ISDIR(about.st_mode)
     return FileEntry(path, is_directory, 0 if is_directory else about.st_size, about.st_mtime)
+
+
+def _read_contents(
+    top: Path,
+    volume: str,
+    found: Sequence[FileEntry],
+    names: str,
+) -> list[FileEntry]:
+    try:
+        digests = digests_of(
+            str(top),
+            [(it.path, it.size) for it in found if not it.is_directory],
+            names=names,
+            limits=CONTENT_LIMITS,
+        )
+    except TooMuchContent:
+        raise contents_too_large(volume) from None
+    except TooSlowContent:
+        raise contents_too_slow(volume) from None
+    except OSError as error:
+        raise contents_unread(volume) from error
+    return [it._replace(digest=digests.get(it.path, "")) for it in found]
 
 
 def _resolve_inside(top: Path, path: str) -> Path:

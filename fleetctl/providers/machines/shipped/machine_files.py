@@ -12,6 +12,11 @@ import sys
 from typing import Any, Callable, Dict
 
 from fleetctl.providers.machines.shipped.boxes import BoxError, remove_tree
+from fleetctl.providers.machines.shipped.file_digests import (
+    TooMuchContent,
+    TooSlowContent,
+    digests_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,13 +43,29 @@ def _resolve_path(request: Dict[str, Any]) -> str:
 
 
 def list_entries(_: Any, request: Dict[str, Any], __: bytes) -> int:
-    """Writes [path, is a directory, size, when it changed] of each entry; null without the path."""
+    """Writes [path, is a directory, size, when it changed, digest] of each entry; null without the
+    path. The digest is "" unless names are given in `contents`, and files above their limit.
+    """
     path = _resolve_path(request)
     top = os.path.realpath(request["top"])
     if not os.path.lexists(path):
         return _write_json({"entries": None, "top": os.path.isdir(top)})
     found = [path] if not os.path.isdir(path) else list(_walk_entries(path, request["recursive"]))
-    return _write_json({"entries": [_describe_entry(it, top) for it in sorted(found)]})
+    if not request.get("contents"):
+        return _write_json({"entries": [_describe_entry(it, top) for it in sorted(found)]})
+    # A link is no file with a content: it may lead anywhere.
+    described = [_describe_entry(it, top) for it in sorted(found) if not os.path.islink(it)]
+    files = [(it[0], it[2]) for it in described if not it[1]]
+    names, limits = request["contents"], request["limits"]
+    try:
+        digests = digests_of(top, files, names=names, limits=limits)
+    except TooMuchContent:
+        return _write_json({"entries": [], "fault": "much"})
+    except TooSlowContent:
+        return _write_json({"entries": [], "fault": "slow"})
+    except OSError:
+        return _write_json({"entries": [], "fault": "unread"})
+    return _write_json({"entries": [[*it, digests.get(it[0], "")] for it in described]})
 
 
 def _walk_entries(path: str, recursive: bool) -> Iterator[str]:

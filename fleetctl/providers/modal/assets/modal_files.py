@@ -60,7 +60,9 @@ class ModalFiles:
         path: str,
         *,
         recursive: bool = False,
+        contents: str = "",
     ) -> Sequence[FileEntry]:
+        del contents  # a listing has none, and reading them would be a call a file
         found = await self._volume(volume)
         wanted = clean_path(path)
         from modal import exception as sdk
