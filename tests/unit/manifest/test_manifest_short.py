@@ -5,8 +5,10 @@ author wrote.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -170,6 +172,59 @@ def test_a_secret_named_by_a_variable_is_made_once() -> None:
 def test_a_message_stands_at_the_line_that_was_written(text: str, problem: str) -> None:
     found = problems(f"kind: BatchJob\nname: x\n{text}\n")
     assert any(it.startswith(problem) for it in found), found
+
+
+def test_a_message_about_any_field_of_an_example_stands_at_its_line() -> None:
+    known: set[object] = set()
+    refused = 0
+    for path in EXAMPLES:
+        for value in manifests_in(path):
+            for leaf in leaves_of(value):
+                field = (value["kind"], *(it for it in leaf if isinstance(it, str)))
+                if field in known or leaf[0] in ("apiVersion", "kind"):
+                    continue
+                known.add(field)
+                wrong = with_leaf(value, leaf, WRONG)
+                if not is_found_at_its_line(to_yaml(wrong), path):
+                    continue  # any text is right there
+                refused += 1
+                short = to_yaml(shorten_manifest(deepcopy(wrong)))
+                assert is_found_at_its_line(short, path), short
+    assert refused > 150
+
+
+WRONG = "zz wrong"  # in place of a value
+
+
+def is_found_at_its_line(text: str, path: Path) -> bool:
+    """Returns whether a message about the wrong value stands at its line."""
+    try:
+        loaded(text, (ROOT / path).parent)
+    except ManifestErrors as error:
+        lines = text.splitlines()
+        return any(it.line and WRONG in lines[it.line - 1] for it in error.problems)
+    return False
+
+
+def leaves_of(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yields the paths of all values that are neither mappings nor lists."""
+    if isinstance(value, dict):
+        for key, it in value.items():
+            yield from leaves_of(it, (*path, key))
+    elif isinstance(value, list):
+        for number, it in enumerate(value):
+            yield from leaves_of(it, (*path, number))
+    else:
+        yield path
+
+
+def with_leaf(value: dict[str, object], path: tuple[str | int, ...], leaf: str) -> dict[str, Any]:
+    changed: Any = deepcopy(value)
+    at = changed
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = leaf
+    return cast(dict[str, Any], changed)
 
 
 def test_a_field_that_could_be_two_is_refused_with_both() -> None:
