@@ -120,6 +120,24 @@ class ProviderKeptFiles:
         assert _contents(world, "run-1") == {"model": b"m"}
 
     @story
+    async def test_outputs_that_were_written_under_another_controller_are_kept(
+        self, world: World
+    ) -> None:
+        text = (
+            "import time\nopen('my model', 'wb').write(b'm' * 300_000)\n"
+            "print('written', flush=True)\ntime.sleep(1)"
+        )
+        order = world.order(python(text, outputs=["my *"]))
+        ref = await world.begin(order)
+        await world.log_holds(ref, b"written")
+        await world.provider.close()
+        world.provider = world.again()
+        assert await world.begin(order) == ref
+        seen = await world.ended(ref)
+        assert seen.ok, seen
+        assert _contents(world) == {"my model": b"m" * 300_000}
+
+    @story
     async def test_objects_share_a_content_until_the_last_of_them_goes(self, world: World) -> None:
         text = "open('model.pt', 'wb').write(b'm' * 300_000)"
         first = await world.ended(await world.start(python(text, outputs=["*.pt"])))
