@@ -54,6 +54,14 @@ def test_lines_of_another_file_are_tasks(project: Path) -> None:
     assert made["template"] == {"script": 'exec ocr "${TASK_LINE}"'}
 
 
+def test_lines_of_stdin_are_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = io.TextIOWrapper(io.BytesIO(b"a b.pdf\nc.pdf\n"))
+    monkeypatch.setattr("sys.stdin", listed)
+    made = spec("--each", "-", "--", "pdftotext", "{}")
+    assert made["tasks"] == {"items": [{"line": "a b.pdf"}, {"line": "c.pdf"}]}
+    assert made["template"] == {"script": 'exec pdftotext "${TASK_LINE}"'}
+
+
 @pytest.mark.parametrize("value", ["$(touch bad)", "a b", "'", '"; touch bad; "', "`x`", "\\", "é"])
 def test_no_value_and_no_word_is_read_by_the_shell(project: Path, value: str) -> None:
     script = script_of(["printf", "%s|", "{word}", f"[{{word}}]{value}"], ["word"])
