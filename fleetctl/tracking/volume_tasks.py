@@ -26,16 +26,11 @@ from fleetctl.specs.kinds.volume import VolumeSpec
 from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.task_inputs import files_of
-from fleetctl.wiring.account_registry import lists_volumes, volume_files
+from fleetctl.wiring.account_registry import volume_files
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
     from fleetctl.stores.base import ReadableStore
-
-UNLISTED_HINT = (
-    "list it on a machine that shows it, and give the paths as the rows of a CSV by"
-    " `tasks.fromFile`"
-)
 
 
 async def list_volumes(
@@ -120,7 +115,7 @@ class _VolumeListing:
         )
 
     def _account(self, volume: str, namespace: str) -> Account:
-        """Returns the account that has a volume. Raises Refused where it cannot be listed."""
+        """Returns the account that has a volume. Raises Refused where none is known."""
         spec = self._spec("Volume", volume, namespace)
         if not isinstance(spec, VolumeSpec):
             raise Refused(
@@ -128,14 +123,7 @@ class _VolumeListing:
                 hint=f"declare it as `kind: Volume`, and fill it: `fleetctl cp -r DIR"
                 f" volume/{volume}:/`",
             )
-        account = self._account_called(spec.provider)
-        if not lists_volumes(account.sort):
-            raise Refused(
-                f"volume `{volume}` is of provider `{account.name}`, whose volumes cannot be listed"
-                " from here",
-                hint=UNLISTED_HINT,
-            )
-        return account
+        return self._account_called(spec.provider)
 
     def _account_called(self, name: str) -> Account:
         spec = self._spec("Provider", name, None)

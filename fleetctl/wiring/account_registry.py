@@ -84,11 +84,6 @@ class AccountRegistry:
         return cast(Backend, built)
 
 
-def lists_volumes(sort: str) -> bool:
-    """Returns true for a provider whose volumes can be listed. Imports no SDK."""
-    return bool(plugin_of(sort).volume_files)
-
-
 def volume_files(
     account: Account,
     home: Path,

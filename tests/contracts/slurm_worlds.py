@@ -25,6 +25,7 @@ class SlurmWorld(World):
         self.cluster = cluster
         self.root = Path(os.path.realpath(directory)) / "shared"
         self.settings: dict[str, object] = {"sharedDir": str(self.root)}
+        self.declared = {"slurm": self.settings}
         super().__init__(directory)
 
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:

@@ -30,14 +30,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 
 class TestSlurm(ProviderSuite):
+    sort = "slurm"
     whole = False
     test_a_task_reaches_the_hosts_of_its_network_alone = None  # refused
     test_a_task_calls_the_gateway_of_its_endpoints = None  # refused
-    # No reader of its volumes' files yet.
-    test_a_file_of_a_volume_is_a_task_that_reads_it_there = None
-    test_a_chunk_of_a_volume_has_a_path_a_line = None
-    test_only_a_changed_file_of_a_volume_is_another_task = None
-    test_the_content_of_a_file_in_a_volume_is_its_task = None
 
     @pytest.fixture(autouse=True)
     def _cluster(self, cluster: SlurmCluster) -> None:

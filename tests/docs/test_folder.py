@@ -174,7 +174,7 @@ def test_files_of_a_volume_are_tasks_and_new_and_changed_ones_run_when_applied_a
     assert "unchanged" in fleet.ok("apply", "-f", str(write_file(tmp_path / "got.yaml", dumped)))
 
 
-def test_a_volume_without_a_match_and_one_that_is_not_listed_are_refused_before_storing(
+def test_a_volume_without_a_match_and_one_out_of_reach_are_refused_before_storing(
     fleet: Fleet, stored: Path, tmp_path: Path
 ) -> None:
     said = fleet.run("apply", "-f", str(stored))
@@ -188,8 +188,7 @@ def test_a_volume_without_a_match_and_one_that_is_not_listed_are_refused_before_
     remote = remote.replace("name: texts", "name: away").replace("volume: texts", "volume: away")
     said = fleet.run("plan", "-f", str(write_file(tmp_path / "away.yaml", remote)))
     assert said.code != 0
-    assert "volume `away` is of provider `slurm`, whose volumes cannot be listed from" in said.talk
-    assert "give the paths as the rows of a CSV" in said.talk
+    assert "tasks.fromFiles: provider `slurm` has no cluster" in said.talk
     nowhere = stored.read_text().partition("---")[2].replace("texts", "missing")
     said = fleet.run("plan", "-f", str(write_file(tmp_path / "missing.yaml", nowhere)))
     assert "there is no volume `missing`" in said.talk

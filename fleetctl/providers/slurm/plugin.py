@@ -6,6 +6,7 @@ from fleetctl.providers.contract.plugin import Plugin
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.slurm.slurm_provider:SlurmProvider",
+    volume_files="fleetctl.providers.slurm.slurm_files:SlurmFiles",
     orphans="fleetctl.providers.slurm.slurm_orphans:SlurmOrphans",
     exec="fleetctl.providers.slurm.slurm_exec:SlurmEntering",
     check="fleetctl.providers.slurm.slurm_check:check_slurm",

@@ -1,118 +1,27 @@
-"""Files in the volumes of provider `ssh`, for `cp`, `ls` and `rm`: directories of the hosts.
-
-A volume that hosts do not share is on each of them: writes go to all, and reads take the first host
-that has the file. Used without a controller, over lines of its own.
-"""
+"""Files in the volumes of provider `ssh`: directories of its hosts; see machine_volumes.py."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.volume_files import (
-    CONTENT_LIMITS,
-    FileCopy,
-    FileEntry,
-    Tell,
-    VolumeFiles,
-    clean_path,
-    contents_too_large,
-    contents_too_slow,
-    contents_unread,
-    download_beside,
-    is_a_directory,
-    no_volume,
-    path_missing,
-)
-from fleetctl.providers.machines.agent_link import AgentFault
-from fleetctl.providers.machines.machine_source import send_file
+from fleetctl.providers.contract.volume_files import VolumeFiles
+from fleetctl.providers.machines.machine_volumes import MachineVolumes
 from fleetctl.providers.ssh.ssh_creator import volume_directory
 from fleetctl.providers.ssh.ssh_hosts import SshHosts, SshLine
 
-TRANSFER_S = 3600.0
-# As the agent names them.
-_FAULTS = {"much": contents_too_large, "slow": contents_too_slow, "unread": contents_unread}
 
-
-class SshFiles:
+class SshFiles(MachineVolumes[SshLine]):
     def __init__(self, home: Path, account: Account, *, store_id: str = "") -> None:
         del store_id  # no sandbox is needed for a look
+        super().__init__(self._open_lines, volume_directory)
         self._home = home
         self._account = account
 
-    async def entries(
-        self, volume: str, path: str, *, recursive: bool = False, contents: str = ""
-    ) -> Sequence[FileEntry]:
-        wanted = clean_path(path)
-        found: dict[str, FileEntry] = {}
-        known = False
-        there = False
-        async with self._lines() as lines:
-            for line in lines:
-                reply = await _call_agent(
-                    line, "entries", volume, wanted, recursive=recursive, contents=contents
-                )
-                if reply.get("fault"):
-                    raise _FAULTS[reply["fault"]](volume)
-                known |= bool(reply.get("top", True))
-                if reply["entries"] is not None:
-                    there = True
-                    for entry in reply["entries"]:
-                        found.setdefault(entry[0], FileEntry(*entry))
-        if not known and not there:
-            raise no_volume("no host", volume)
-        if wanted and not there:
-            raise path_missing(volume, path)
-        return sorted(found.values())
-
-    async def put(self, volume: str, files: Sequence[FileCopy], *, tell: Tell) -> None:
-        async with self._lines() as lines:
-            for number, line in enumerate(lines):
-                for one in files:
-                    top = volume_directory(line, volume)
-                    place = {"top": top, "path": clean_path(one.remote)}
-                    try:
-                        await send_file(line, one.local, place)
-                    except AgentFault as error:
-                        raise _path_refusal(error) from error
-                    if number == 0:
-                        tell(one.size)
-
-    async def get(self, volume: str, files: Sequence[FileCopy], *, tell: Tell) -> None:
-        async with self._lines() as lines:
-            for one in files:
-                with download_beside(one.local) as temporary:
-                    for line in lines:
-                        if await _download_file(line, volume, one, temporary):
-                            break
-                    else:
-                        raise path_missing(volume, one.remote)
-                tell(one.size)
-
-    async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
-        wanted = clean_path(path)
-        removed = False
-        async with self._lines() as lines:
-            for line in lines:
-                reply = await _call_agent(line, "remove", volume, wanted, recursive=recursive)
-                if reply.get("directory"):
-                    raise is_a_directory(path)
-                removed |= bool(reply["removed"])
-        if not removed:
-            raise path_missing(volume, path)
-
-    async def size(self, volume: str) -> int | None:
-        """Returns the bytes on the host with most of them."""
-        async with self._lines() as lines:
-            sizes = [(await _call_agent(line, "measure", volume, ""))["bytes"] for line in lines]
-        return max((it for it in sizes if it is not None), default=None)
-
     @asynccontextmanager
-    async def _lines(self) -> AsyncIterator[list[SshLine]]:
+    async def _open_lines(self) -> AsyncIterator[list[SshLine]]:
         """Yields lines to all hosts. Raises Unavailable where one cannot be reached."""
         hosts = SshHosts(self._home, lambda: self._account)
         try:
@@ -122,41 +31,6 @@ class SshFiles:
             yield lines
         finally:
             await hosts.close()
-
-
-async def _call_agent(
-    line: SshLine,
-    op: str,
-    volume: str,
-    path: str,
-    *,
-    recursive: bool = False,
-    contents: str = "",
-) -> dict[str, Any]:
-    fields = {"top": volume_directory(line, volume), "path": path, "recursive": recursive}
-    if contents:
-        fields |= {"contents": contents, "limits": CONTENT_LIMITS}
-    try:
-        return await line.call(op, fields, deadline_s=TRANSFER_S)
-    except AgentFault as error:
-        raise _path_refusal(error) from error
-
-
-async def _download_file(line: SshLine, volume: str, one: FileCopy, target: Path) -> bool:
-    """Returns whether this host has the file."""
-    place = {"top": volume_directory(line, volume), "path": clean_path(one.remote)}
-    async with line.asked(deadline_s=TRANSFER_S):
-        stream = (await line.link()).stream("send", place)
-        with target.open("wb") as file:
-            async for data in stream.pieces():
-                file.write(data)
-        if stream.code not in (0, 1):
-            raise Unavailable(f"`{one.remote}` cannot be read on host `{line.name}`")
-    return stream.code == 0
-
-
-def _path_refusal(error: AgentFault) -> Refused:
-    return Refused(str(error), hint="name another path")
 
 
 _: type[VolumeFiles] = SshFiles

@@ -84,7 +84,9 @@ def restore_source(
                 odd.append((entry, theirs))
     for mate, theirs in odd:
         known = mate.name in looks.entries
-        if not known or not _restore_entry(os.path.join(origin, mate.name), mate.path, theirs, since_ns):
+        if not known or not _restore_entry(
+            os.path.join(origin, mate.name), mate.path, theirs, since_ns
+        ):
             remove_entry(mate)
             if known:
                 lacking[mate.name] = looks.entries[mate.name]
