@@ -75,7 +75,7 @@ OTHERS = {
     *(("Source", "followLinks"), ("SweepSpec", "searchFrom"), ("Tasks", "fromFile")),
     *(("Tasks", "fromFiles"), ("Tasks", "files"), ("Template", "outputs")),
     *(("FileTasks", it) for it in ("base", "found", "chunk", "names", "volume")),
-    *(("FoundFile", "path"), ("FoundFile", "sha256")),
+    *(("FoundFile", "path"), ("FoundFile", "sha256"), ("FoundFile", "digest")),
     *(("SignatureCheck", "ssh"), ("KeptHere", "mountPath"), ("ExitCodes", "values")),
     # Of the machines that this user reaches: directories there, and this user's own ssh.
     *(("SshHost", it) for it in ("directory", "identityFile", "shared")),
