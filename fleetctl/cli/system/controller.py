@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -150,6 +149,8 @@ def _run_page_server(listen: str, screen: Screen) -> Iterator[None]:
     """Runs `fleetctl serve` until the controller ends. Raises FleetctlError where it does not come
     up; its own error is above.
     """
+    import subprocess
+
     words = [sys.executable, "-P", "-m", "fleetctl", "serve", "--listen", listen]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
