@@ -10,7 +10,6 @@ import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.cli.command.flags import Parser
@@ -172,6 +171,8 @@ def name_flags_in_errors(*, beside_files: bool = True) -> Iterator[None]:
 def _name_flags(problem: ManifestProblem) -> ManifestProblem:
     if problem.file != COMMAND_LINE:
         return problem
+    from dataclasses import replace
+
     message, hint = in_flags(problem.message), in_flags(problem.hint)
     return replace(problem, file="", line=0, column=0, message=message, hint=hint)
 
