@@ -21,6 +21,7 @@ from pydantic.alias_generators import to_camel
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import Refused
+from fleetctl.common.program import tree_of
 from fleetctl.controllers.kinds.trainingrun import TrainingRunController
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.specs import content
@@ -287,7 +288,7 @@ def _text_of(file: Path, name: str) -> str:
     text = file.read_text(encoding="utf-8")
     if name not in text:
         return ""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             return ast.get_source_segment(text, node) or ""
     return ""

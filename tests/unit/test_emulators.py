@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.common.program import tree_of
 from tests.emulators import stamp
 
 PACKAGES = sorted(it.parent for it in stamp.HERE.glob("*/__init__.py") if it.parent != stamp.SUITE)
@@ -55,7 +56,7 @@ BOTH, PRODUCT = "3 passed", "1 passed"
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree_of(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:

@@ -38,6 +38,7 @@ from fleetctl.common.errors import (
     UsageError,
 )
 from fleetctl.common.finding import Severity
+from fleetctl.common.program import tree_of
 from fleetctl.controllers.model import Resource
 from fleetctl.daemon.client import spawn
 from fleetctl.daemon.client.socket_client import RequestRefused, raise_refusal, send_request
@@ -352,7 +353,7 @@ def made_errors() -> tuple[tuple[str, str, ast.Call], ...]:
 
 def _made_errors(names: set[str]) -> Iterator[tuple[str, str, ast.Call]]:
     for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and node.args:
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                 if name in names:

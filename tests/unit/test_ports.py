@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import fleetctl
+from fleetctl.common.program import tree_of
 from fleetctl.guest.supervision import fleetctl_server
 from fleetctl.operator.health import answer_probes, ready_page
 from tests.emulators.llm.server import Model
@@ -54,7 +55,7 @@ def test_each_place_that_listens_is_known() -> None:
         text = file.read_text(encoding="utf-8")
         if not any(f".{name}(" in text for name in LISTENING):
             continue  # to parse all files takes seconds
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree_of(text)):
             name = (
                 node.func.attr
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)

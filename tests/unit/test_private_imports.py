@@ -9,6 +9,7 @@ import ast
 import sys
 from collections.abc import Iterator
 
+from fleetctl.common.program import tree_of
 from tests.style.measures import ROOT, list_modules
 
 MODAL = "fleetctl/providers/modal"
@@ -48,7 +49,7 @@ def _private_imports() -> Iterator[tuple[str, str]]:
         text = path.read_text(encoding="utf-8")
         if "._" not in text and "import _" not in text:
             continue
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree_of(text)):
             names = []
             if isinstance(node, ast.Import):
                 names = [it.name for it in node.names]
@@ -66,7 +67,7 @@ def _private_attributes() -> Iterator[tuple[str, str]]:
         shown = str(path.relative_to(ROOT))
         if not shown.startswith(tuple(f"fleetctl/providers/{it}/" for it in SDKS)):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Attribute) or not _is_private(node.attr):
                 continue
             if ast.unparse(node.value) not in OURS:

@@ -11,6 +11,7 @@ import pytest
 
 import fleetctl.providers.daytona as ours
 from fleetctl.common.errors import Refused
+from fleetctl.common.program import tree_of
 from fleetctl.providers.daytona.assets import daytona_layers
 from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.daytona_connection import import_sdk
@@ -26,7 +27,7 @@ GENERATED = ("daytona_api_client", "daytona_toolbox_api_client", "daytona_analyt
 
 def trees() -> list[tuple[str, ast.Module]]:
     return [
-        (str(path.relative_to(HOME)), ast.parse(path.read_text()))
+        (str(path.relative_to(HOME)), tree_of(path.read_text()))
         for path in sorted(HOME.rglob("*.py"))
     ]
 
@@ -54,7 +55,7 @@ def test_nothing_is_imported_but_what_the_sdk_exports() -> None:
 
 def test_types_that_it_does_not_export_are_imported_for_checkers_alone() -> None:
     for name, module in TYPES_ALONE:
-        tree = ast.parse((HOME / name).read_text())
+        tree = tree_of((HOME / name).read_text())
         guarded = [
             node
             for node in ast.walk(tree)

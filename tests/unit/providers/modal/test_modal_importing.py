@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from fleetctl.common.program import tree_of
 from fleetctl.providers import modal as provider
 
 # A thread has begun with the package when the main thread comes to need our reader of answers.
@@ -53,7 +54,7 @@ def test_whoever_imports_a_part_of_the_sdk_asks_for_the_package_first() -> None:
     found = [
         f"{path.name}:{line}"
         for path in sorted(Path(provider.__file__).parent.rglob("*.py"))
-        for line in _unsafe(ast.parse(path.read_text()))
+        for line in _unsafe(tree_of(path.read_text()))
     ]
     assert found == []
 
