@@ -100,9 +100,10 @@ def _find_free_port() -> int:
 
 def _is_up(client: httpx.Client) -> bool:
     try:
-        return bool(_query(client, 'up{job="fleetctl"} == 1'))
+        ready = client.get("/query", params={"query": "1"}).status_code == 200
     except httpx.TransportError:
         return False
+    return ready and bool(_query(client, 'up{job="fleetctl"} == 1'))
 
 
 def _query(client: httpx.Client, expression: str) -> list[dict[str, Any]]:

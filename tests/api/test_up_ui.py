@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.served import WAIT_S, job
+from tests.api.served import WAIT_S, job, until
 from tests.docs.fleet import Fleet
 
 
@@ -22,6 +22,7 @@ def test_the_page_is_served_beside_the_controller_and_ends_with_it(tmp_path: Pat
             assert controller.stdout is not None
             address = controller.stdout.readline().decode().strip()
             assert address.startswith("http://127.0.0.1:")
+            until(lambda: fleet.json("status")["pid"] == controller.pid, "the controller")
             fleet.ok("apply", "-f", "-", "--wait", stdin=job("shown"))
             with httpx.Client(base_url=address, timeout=WAIT_S, trust_env=False) as client:
                 assert "fleetctl" in client.get("/").text

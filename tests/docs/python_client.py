@@ -38,6 +38,7 @@ NO_METHOD = {
     "exec": "a terminal in a running task",
     "port-forward": "holds a port open until Ctrl-C",
     "top": "a screen; `query` reads the same: `select * from attempts where state = 'Running'`",
+    "report": "a page for readers; `cost`, `list` and `plot` have its parts",
     "graph": "a drawing; `list` has `spec['dependsOn']` and the phase of each object",
     "render": "prints the files of an overlay; `plan` and `apply` take them as they are",
     "ls": "files of volumes; kept outputs of tasks are `artifacts`",

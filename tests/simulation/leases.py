@@ -133,8 +133,8 @@ def live(seed: int, *, checks: bool = True) -> Life:
                 times=times_of(),
                 clock=clock,
             )
-            await elector.win()
-            keeping = asyncio.ensure_future(elector.keep())
+            await elector.acquire()
+            keeping = asyncio.ensure_future(elector.renew())
             ends_s = timeline.now_s + rng.uniform(20, 400)
             while elector.leads() and timeline.now_s < ends_s:
                 life.acts.append((timeline.now_s, me))

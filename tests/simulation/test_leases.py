@@ -36,7 +36,7 @@ def a_leader_that_lost_the_network_goes_on() -> Iterator[None]:
     with (
         swapped(lease, "is_leader", endless),
         swapped(elector, "is_leader", endless),
-        swapped(elector.Elector, "_left_s", unbounded),
+        swapped(elector.Elector, "_remaining_s", unbounded),
     ):
         yield
 

@@ -27,6 +27,7 @@ mail it, or to publish it from a job; `fleetctl serve` shows the same as it chan
 examples:
   fleetctl report -o fleet.html
   fleetctl report -A -o team.html
+  fleetctl report -n nightly -o nightly.html
 
 exit codes:
   0 ok, 2 wrong usage, or a file that cannot be written

@@ -28,6 +28,7 @@ QUICK_BYTES_MAX = 256 * 1024
 LEFT_ENTRIES_MAX = 2_000  # that a look at what is not kept may meet
 SHOWN_MAX = 3  # names in a sentence
 KEEP_HINT = "`template.outputs` keeps files, and so does a volume"
+EVERYTHING = "**"
 PRIVATE = ".fleetctl"  # ours, in the work directory
 # Why we end a run that may still have written what it was for.
 KEPT_ENDINGS = frozenset({"", "Timeout", "OOMKilled", "Stalled", "TooManyProcesses"})
@@ -161,7 +162,9 @@ class OutputKeeper:
 
     def _remarks(self) -> list[str]:
         said = [
-            f"no file of this attempt matches `{it}` of `outputs`" for it in self._patterns.unmet
+            f"no file of this attempt matches `{it}` of `outputs`"
+            for it in self._patterns.unmet
+            if it != EVERYTHING  # an attempt need not write a file
         ]
         if self._links:
             said.append(f"links that lead out of its directory are not kept: {self._links}")
