@@ -13,7 +13,7 @@ from fleetctl.server.route_table import ApiCall
 from fleetctl.views.plotting.charts import Chart, EmptyChart
 from fleetctl.views.plotting.gather import ChartRequest, gather_charts
 from fleetctl.views.plotting.writers.svg import chart_file
-from fleetctl.views.spending import open_asking, query_spent
+from fleetctl.views.spending import open_asking, query_live, query_spent
 from fleetctl.views.store_reading import StoreReading
 from fleetctl.views.tasks import with_queued
 
@@ -33,10 +33,6 @@ LETTERS = {
     "Outdated": "o",
 }
 NOT_BEGUN = "q"
-LIVE = """
-SELECT coalesce(sum(usd_per_h), 0.0), count(*) - count(usd_per_h) FROM attempts
-WHERE state IN ('Starting', 'Running', 'Stopping') AND (?1 IS NULL OR namespace = ?1)
-"""
 
 
 async def list_namespaces(call: ApiCall) -> Mapping[str, object]:
@@ -100,10 +96,10 @@ def _query_cost(call: ApiCall, namespace: str | None) -> Mapping[str, object]:
     now_s = time.time()
     with open_asking(call.parts.home) as asking:
         groups = query_spent(asking, "kind", since_s=now_s - now_s % DAY_S, namespace=namespace)
-        ((hourly, unpriced),) = asking.ask(LIVE, (namespace,)).rows
+        live = query_live(asking, namespace)
     return {
         "today": sum(it.usd or 0.0 for it in groups),
-        "perHour": hourly,
-        "unpriced": unpriced,
+        "perHour": live.usd_per_h,
+        "unpriced": live.unpriced,
         "kinds": {it.key: it.usd for it in groups},
     }

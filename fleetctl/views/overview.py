@@ -16,7 +16,7 @@ from fleetctl.stores.read.query import SqlQuery
 from fleetctl.views.columns import choose_columns, drop_empty_columns
 from fleetctl.views.objects import View, explain_status, suggest_fix
 from fleetctl.views.plotting.writers.page import wrap_page
-from fleetctl.views.spending import BY, query_spent
+from fleetctl.views.spending import BY, query_live, query_spent
 from fleetctl.views.store_reading import StoreReading
 
 ROWS_MAX = 500  # of a kind, the newest; a browser shows no more of them at once
@@ -26,10 +26,6 @@ PHASES = (
     Phase.FAILED, Phase.PENDING, Phase.RUNNING, Phase.SUSPENDED, Phase.DELETING, Phase.SKIPPED,
     Phase.READY, Phase.SUCCEEDED,
 )  # fmt: skip
-LIVE = """
-SELECT coalesce(sum(usd_per_h), 0.0), count(*) FROM attempts
-WHERE state IN ('Starting', 'Running', 'Stopping') AND (?1 IS NULL OR namespace = ?1)
-"""
 
 
 class OverviewTable(NamedTuple):
@@ -51,10 +47,10 @@ def render_overview(
     """Returns the page, of one namespace or (None) of all."""
     views = reading.views(namespace=namespace)
     where = "all namespaces" if namespace is None else f"namespace {namespace}"
-    ((hourly_usd, live),) = asking.ask(LIVE, (namespace,)).rows
+    live = query_live(asking, namespace)
     summary = (
-        f"{where}, {format_timestamp(now_s)}: {_count_phases(views)}; {live} attempts run now,"
-        f" for {format_money(hourly_usd)} an hour"
+        f"{where}, {format_timestamp(now_s)}: {_count_phases(views)}; {live.attempts} attempts run"
+        f" now, for {format_money(live.usd_per_h)} an hour"
     )
     tables = (
         _list_problems(views),

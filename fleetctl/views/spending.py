@@ -81,6 +81,21 @@ GROUP BY 1 HAVING sum(saved_usd) > 0
 """
 
 
+# The price of live attempts an hour, as far as known; those without a price; and how many live.
+LIVE = """
+SELECT coalesce(sum(usd_per_h), 0.0), count(*) - count(usd_per_h), count(*) FROM attempts
+WHERE state IN ('Starting', 'Running', 'Stopping') AND (?1 IS NULL OR namespace = ?1)
+"""
+
+
+class LiveSpend(NamedTuple):
+    """The spend of live attempts. usd_per_h: of those with a known price."""
+
+    usd_per_h: float
+    unpriced: int
+    attempts: int
+
+
 class GroupEstimate(NamedTuple):
     """One group in USD: the estimates of all, those of finished objects, and the cost of the
     latter."""
@@ -149,6 +164,11 @@ def query_spent(
     label = by.removeprefix(LABEL) if by.startswith(LABEL) else None
     sql = ATTEMPTS.format(key=BY.get(by, "label"), joined=_choose_join(by))
     return [GroupCost(*row) for row in asking.ask(sql, (since_s, label, namespace)).rows]
+
+
+def query_live(asking: SqlQuery, namespace: str | None) -> LiveSpend:
+    """Returns the spend of a namespace's live attempts; None: of all namespaces."""
+    return LiveSpend(*next(asking.ask(LIVE, (namespace,)).rows))
 
 
 def query_saved(

@@ -182,7 +182,7 @@ def _apply_policies(
     subject = Subject(_build_variables(change, costs))
     for policy in policies:
         if policy.spec is None:
-            yield _judge(policy.name, "this version of fleetctl cannot read it")
+            yield _give_verdict(policy.name, "this version of fleetctl cannot read it")
             continue
         found = [
             it
@@ -190,7 +190,7 @@ def _apply_policies(
             if (it := _apply_rule(policy.name, rule, subject, costs))
         ]
         if any(it.deny for it in found) and unreadable:
-            found.append(_judge(policy.name, f"annotation {EXEMPT}: {unreadable}"))
+            found.append(_give_verdict(policy.name, f"annotation {EXEMPT}: {unreadable}"))
         yield from _apply_exemption(exemptions.get(policy.name), policy.spec, found, now_s)
 
 
@@ -239,20 +239,20 @@ def _apply_rule(
         if isinstance(holds.value, bool):
             if holds.value:
                 return None
-            return _judge(policy, _build_message(rule, subject), deny=deny)
+            return _give_verdict(policy, _build_message(rule, subject), deny=deny)
         raise ExpressionError(f"it gives {holds.type}, and must give true or false")
     except ExpressionError as error:
-        return _judge(
+        return _give_verdict(
             policy,
             f"`{rule.expression}` cannot be evaluated: {error}",
             error.hint,
             deny=deny,
         )
     except Refused as error:
-        return _judge(policy, str(error), error.hint, deny=deny)
+        return _give_verdict(policy, str(error), error.hint, deny=deny)
 
 
-def _judge(
+def _give_verdict(
     policy: str,
     what: str,
     fix: str = "",

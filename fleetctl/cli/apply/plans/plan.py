@@ -131,7 +131,7 @@ def _make_plan(args: Namespace, screen: Screen) -> bool:
     from fleetctl.apply.plan.conditions import conditions_of, list_met_conditions
 
     conditions = conditions_of(args.fail_on)
-    if _compares(args):
+    if _wants_comparison(args):
         found = _compare_revisions(args)
         held = list_met_conditions(conditions, found)
         denied = _show_report(found, held, args, screen)
@@ -239,7 +239,7 @@ def _show_report(
     return denied
 
 
-def _compares(args: Namespace) -> bool:
+def _wants_comparison(args: Namespace) -> bool:
     """Returns true with --diff-from. Raises UsageError for flags that do not go together."""
     if not args.diff_from:
         if args.diff_to or args.live:

@@ -82,7 +82,7 @@ def _format_risks(found: PlanReport) -> Iterator[str]:
     if found.risks:
         yield "**Risks**"
         lines = [f"- {_format_risk(it)}" for it in group_risks(found)]
-        yield "\n".join(_cut(lines, RISKS_MAX, "- and {} more"))
+        yield "\n".join(_limit_lines(lines, RISKS_MAX, "- and {} more"))
     elif found.changes:
         yield "No risks: no data and no work is lost, and nothing runs again."
 
@@ -137,7 +137,7 @@ def _format_notes(found: PlanReport) -> Iterator[str]:
             " a plain `apply` leaves it."
         )
     warnings = [f"Warning: {escape_cell(text)}" for text in found.warnings]
-    yield from _cut(warnings, WARNINGS_MAX, "and {} more warnings")
+    yield from _limit_lines(warnings, WARNINGS_MAX, "and {} more warnings")
 
 
 def _format_revisions(both: RevisionComparison) -> str:
@@ -191,7 +191,7 @@ def _format_field(field: FieldChange) -> Iterator[str]:
         yield f"+ {escape_line(field.path)}: {escape_line(new)}"
 
 
-def _cut(lines: list[str], most: int, more: str) -> list[str]:
+def _limit_lines(lines: list[str], most: int, more: str) -> list[str]:
     """Returns the first lines, with one on the others. more: has `{}` for their number."""
     if len(lines) <= most:
         return lines
