@@ -24,6 +24,7 @@ from fleetctl.daemon.client.timeouts import ControllerHung, ControllerUnanswered
 from fleetctl.views.store_reading import open_reading
 
 UI_LISTEN = "127.0.0.1:8123"
+SERVER_START_S = 120.0  # it takes a second, and longer on a busy machine
 SERVER_END_S = 15.0  # longer than it waits for answers under way
 _STATE_UNREADY = "does not listen: it starts or stops, or creates a lost socket again"
 
@@ -149,13 +150,15 @@ def _run_page_server(listen: str, screen: Screen) -> Iterator[None]:
     """Runs `fleetctl serve` until the controller ends. Raises FleetctlError where it does not come
     up; its own error is above.
     """
+    import select
     import subprocess
 
     words = [sys.executable, "-P", "-m", "fleetctl", "serve", "--listen", listen]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         try:
-            address = server.stdout.readline().decode().strip()
+            replies, _, _ = select.select([server.stdout], [], [], SERVER_START_S)
+            address = server.stdout.readline().decode().strip() if replies else ""
             if not address:
                 raise FleetctlError(
                     f"the server did not come up at `{listen}`",
