@@ -40,17 +40,26 @@ def stop_at_unread() -> Iterator[None]:
     """Leaves the block where it comes to a value that could not be read."""
     try:
         yield
-    except UnreadError:
-        return
-    except TypeError as error:
-        if UnreadValue.__name__ not in str(error):  # as functions in C refuse it
+    except (UnreadError, TypeError) as error:
+        if not _came_to_unread(error):
             raise
 
 
 def until_unread(found: Iterable[T]) -> Iterator[T]:
-    """Yields the findings of a check until it comes to a value that could not be read."""
-    with stop_at_unread():
+    """Yields the findings of a check until it comes to a value that could not be read.
+
+    Without `stop_at_unread`, which costs more than most checks of a valid object.
+    """
+    try:
         yield from found
+    except (UnreadError, TypeError) as error:
+        if not _came_to_unread(error):
+            raise
+
+
+def _came_to_unread(error: Exception) -> bool:
+    """Whether a check ended at such a value; functions in C refuse it by a TypeError."""
+    return isinstance(error, UnreadError) or UnreadValue.__name__ in str(error)
 
 
 def without_values(model: M, paths: Iterable[Path]) -> M:
