@@ -34,7 +34,7 @@ help:
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make mutants   faults of the product, each against the test that must fail; minutes"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller, then of a training and of operators"
-	@echo "make sdk-bounds  each cloud's tests with the oldest and the newest SDK that its extra allows"
+	@echo "make sdk-bounds  the tests of each extra with the oldest and the newest packages that it allows"
 	@echo "make test-frameworks  real Hugging Face, Lightning, Orbax, Ray, dspy; needs a registry, minutes"
 	@echo "make image     wheels for deploy/Containerfile, and the command that builds it"
 	@echo "make oracle    records again what W&B's own search library draws; needs a registry, and minutes"
@@ -164,9 +164,9 @@ soak: setup
 mutants: setup
 	$(BIN)/python -m tests.mutants
 
-# SDK=modal: of that one alone. Needs a registry, and minutes.
+# EXTRA=modal: of that one alone. Needs a registry, and minutes.
 sdk-bounds: setup
-	$(BIN)/python -m tests.bounds $(SDK)
+	$(BIN)/python -m tests.bounds $(EXTRA)
 
 live-modal: setup
 	$(BIN)/python -m tests.live modal
