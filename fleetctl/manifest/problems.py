@@ -163,6 +163,28 @@ def _is_plainly_a_text(value: str) -> bool:
         return False
 
 
+def yaml_text(text: str) -> str:
+    """Returns the text on one line, such that a value of YAML is this text: quoted where it cannot
+    stand plainly.
+    """
+    import yaml
+
+    text = shorten_text(text)
+    try:
+        plain = yaml.safe_load(f"[{text}]") == [text] and yaml.safe_load(f"key: {text}")
+    except yaml.YAMLError:
+        plain = False
+    return text if plain else quoted_text(text)
+
+
+def quoted_text(text: str) -> str:
+    """Returns the text as a quoted value of YAML, in the quotes that need fewer escapes."""
+    text = shorten_text(text)
+    if '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return "'" + text.replace("'", "''") + "'"
+
+
 def shorten_text(text: str) -> str:
     text = escape_text(text)
     if len(text) <= VALUE_CHARS_MAX:

@@ -10,7 +10,7 @@ from fleetctl.common.finding import Finding, Path
 from fleetctl.controllers.trials.command import MACROS
 from fleetctl.guest.task.parameters import variable
 from fleetctl.manifest.checks import spec_parts
-from fleetctl.manifest.problems import shorten_text
+from fleetctl.manifest.problems import shorten_text, yaml_text
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
@@ -88,20 +88,22 @@ def _of_a_shell(
     words: Words,
 ) -> Iterator[Finding]:
     """One finding a command: the way out is the same for all of its words."""
-    text = shorten_text(" ".join(command))
+    text = " ".join(command)
+    script = f"write `script: {yaml_text(text)}`"
     for number, word in words:
         if word in _OPERATORS:
             at = (*path, number)
             message = f" is `{word}`, which only a shell would read, and no shell reads a command"
-            yield Finding(at, message, f"write `script: {text}`")
+            yield Finding(at, message, script)
             return
     program = command[0]
     if any(it.isspace() for it in program.strip()) and not program.startswith(("/", "./", "../")):
         at = (*path, 0)
         message = f" is `{shorten_text(program)}`, which would be the name of one program"
         shell = any(it in program for it in "|&;<>$`\"'")
-        listed = f"[{', '.join(text.split())}]"
-        yield Finding(at, message, f"write `script: {text}`" if shell else f"write `{listed}`")
+        # A whole number in a command is its text.
+        listed = ", ".join(it if it.isdigit() else yaml_text(it) for it in text.split())
+        yield Finding(at, message, script if shell else f"write `[{listed}]`")
 
 
 def _check_macros(

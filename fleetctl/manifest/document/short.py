@@ -19,7 +19,7 @@ from typing import Any
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.hints.synonyms import guess_name
 from fleetctl.manifest.hints.two_readings import read_twice
-from fleetctl.manifest.problems import value_text
+from fleetctl.manifest.problems import quoted_text, value_text
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 
 SCHEDULE = "Schedule"
@@ -247,7 +247,7 @@ def _no_schedule(value: Any) -> Finding:
     times = value.get("cron") if isinstance(value, dict) else None
     text = times if isinstance(times, str) else "0 3 * * *"
     problem = f" is {value_text(value)}; it must be a text of five fields"
-    return Finding(("schedule",), problem, f'write `schedule: "{text}"`')
+    return Finding(("schedule",), problem, f"write `schedule: {quoted_text(text)}`")
 
 
 def _given_twice(key: str, other: str) -> Finding:

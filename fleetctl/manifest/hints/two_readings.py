@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from fleetctl.manifest.problems import shorten_text
+from fleetctl.manifest.problems import quoted_text, shorten_text
 
 
 class Readings(NamedTuple):
@@ -37,7 +37,7 @@ def read_twice(field: str, text: str) -> Readings | None:
 
 
 def _of_source(text: str) -> Readings | None:
-    shown = shorten_text(text)
+    shown, quoted = shorten_text(text), quoted_text(text)
     if _HOST.match(text):
         return Readings(
             "a directory or a repository",
@@ -46,24 +46,24 @@ def _of_source(text: str) -> Readings | None:
     if _REMOTE.match(text):
         return Readings(
             "a directory or a repository",
-            f'write `{{path: "{shown}"}}` or `{{git: {{url: "{shown}"}}}}`',
+            f"write `{{path: {quoted}}}` or `{{git: {{url: {quoted}}}}}`",
         )
     return None
 
 
 def _of_image(text: str) -> Readings | None:
-    shown = shorten_text(text)
+    shown, quoted = shorten_text(text), quoted_text(text)
     if _PYTHON.match(text):
         return Readings(
             "a version of Python or an image of a registry",
-            f'write `{{python: "{shown}"}}` or `{{registry: "{shown}"}}`',
+            f"write `{{python: {quoted}}}` or `{{registry: {quoted}}}`",
         )
     if _FILE.search(text):
         field = "requirements" if text.endswith(".txt") else "run"
         way = f"`{{{field}: {shown}}}`" if field == "requirements" else "`{apt: [...], run: [...]}`"
         return Readings(
             "a file of what to install or an image of a registry",
-            f'write {way} or `{{registry: "{shown}"}}`',
+            f"write {way} or `{{registry: {quoted}}}`",
         )
     return None
 

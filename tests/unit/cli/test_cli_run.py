@@ -280,6 +280,8 @@ def test_names_are_new_and_after_the_program(home: Path) -> None:
         (["a.yaml", "b.yaml", "--", "ls"], "unexpected argument `b.yaml`"),
         (["--volume", "data", "--", "ls"], "`data` is not NAME:/PATH"),
         (["--name", "A_b", "--dry-run", "--", "ls"], "--name is `A_b`"),
+        (["--", "echo hi; exit 3"], "hint: write `sh -c 'echo hi; exit 3'`"),
+        (["--", "echo", "a: b", "|", "cat"], "hint: write `sh -c 'echo a: b | cat'`"),
         (["--name", "a/b", "--dry-run", "--", "ls"], "--name is `a/b`"),
     ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ _FIELD = re.compile("|".join(rf"{re.escape(it)}(?:\[\d+\]|\.\w+)*(?!\w)" for it 
 _PLACE = re.compile(rf"\b{COMMAND_LINE}(?::\d+:\d+)?: ")
 _VARIABLE = re.compile(r"(?=.*[A-Z_])[A-Za-z_][A-Za-z0-9_]*")  # not the name of an object
 _PLACEMENT = re.compile(r"`placement: \{provider: (?P<name>[\w-]+)\}`")
+_SCRIPT = re.compile(r"write `script: (?P<text>.*)`$")
 
 
 NAMES = ("name", "gpu", "cpu", "memory", "on", "pip", "python", "image", "env", "secret", "volume",
@@ -181,7 +183,15 @@ def in_flags(text: str) -> str:
     """Returns `--gpu: needs ...` for `command line:9:12: spec.template.resources.gpu: needs
     ...`."""
     text = _PLACEMENT.sub(r"`--on \g<name>`", _PLACE.sub("", text))
+    text = _SCRIPT.sub(lambda found: f"write `{_call_shell(found['text'])}`", text)
     return _FIELD.sub(lambda found: _flag_of(found[0]), text)
+
+
+def _call_shell(text: str) -> str:
+    """Returns a COMMAND in which a shell reads the script of a hint, which is a value of YAML."""
+    import yaml
+
+    return f"sh -c {shlex.quote(str(yaml.safe_load(text)))}"
 
 
 def _flag_of(field: str) -> str:
