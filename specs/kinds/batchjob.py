@@ -81,7 +81,8 @@ class Tasks(Spec):
     )
     from_file: FromFile | None = Field(default=None, description="A task for every row of a file.")
     from_files: FromFiles | None = Field(
-        default=None, description="A task for every file that matches; it gets that file alone."
+        default=None,
+        description="A task for every file that matches; it gets that file alone, as `$TASK_FILE`.",
     )
     files: FileTasks | None = Field(
         default=None, description="Files that `fromFiles` has found, in an object that is stored."

@@ -95,7 +95,9 @@ def parser(verb: str) -> Parser:
         action="store_true",
         help="do not wait for providers that do not answer; says what may be left behind there",
     )
-    made.add_argument(
+    waits = made.add_mutually_exclusive_group()
+    waits.add_argument("--wait", action="store_true", help="return when all is gone (default)")
+    waits.add_argument(
         "--no-wait", action="store_true", help="return as soon as the deletion is stored"
     )
     add_override(made)
