@@ -269,13 +269,15 @@ class Passes:
         warning = str(plan.extra.get("warning") or "")
         if warning and not before.get("warning"):
             word, _, text = warning.partition(": ")
-            self._state.say(track.resource.uid, word, text, kind="Warning")
+            hint = str(plan.extra.get("hint") or "")
+            self._state.say(track.resource.uid, word, text, hint=hint, kind="Warning")
         if before.get("phase") == plan.phase.value:
             return
         kind = "Warning" if plan.phase.value == "Failed" else "Normal"
         text = plan.message or f"{track.resource.key} is {plan.phase.value}"
         reason = plan.reason if plan.phase in TERMINAL_PHASES else plan.phase.value
-        self._state.say(track.resource.uid, reason, text, kind=kind)
+        hint = plan.hint if plan.message else ""
+        self._state.say(track.resource.uid, reason, text, hint=hint, kind=kind)
 
     def failed(
         self,

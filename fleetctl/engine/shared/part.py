@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from fleetctl.controllers.planning.plan import Plan
 from fleetctl.controllers.schedule.desired import DesiredObject
 from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.specs.values.hints import HintedText
 from fleetctl.tracking.track import ResourceWork, Track
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class EnginePart:
         """Removes a deleted object; returns its status, None once nothing is left of it."""
         return None
 
-    def find_lack(self, _track: Track) -> tuple[str, str] | None:
+    def find_lack(self, _track: Track) -> tuple[str, HintedText] | None:
         """Returns reason and sentence of what an asset lacks, such as a server."""
         return None
 
