@@ -240,7 +240,7 @@ class Intents:
 
     def drop(self, track: Track) -> None:
         uid = track.resource.uid
-        for part in self._parts:
+        for part in self._parts.that("dropped"):
             part.dropped(track)
         self._state.store.cache.forget(uid)
         self._state.store.calls.forget(uid)

@@ -45,6 +45,8 @@ class WandbAgents(EnginePart):
     agent.
     """
 
+    works_for = frozenset({"Sweep"})
+
     def __init__(
         self,
         state: EngineState,
