@@ -53,7 +53,6 @@ CONTRACT = Contract(
     visibility_bound_s=10.0,  # of lists: the vendor's own tests wait 5 s for their index
     list_shows_finished=False,
     strong_get=True,
-    name_scope="live",
     max_lifetime_s=None,  # no limit but the TTL that we ask for
     usual_lifetime_s=daytona_settings.DaytonaSettings().lifetime_s,
     billing_quantum_s=1.0,  # priced by the second

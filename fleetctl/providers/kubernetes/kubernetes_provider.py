@@ -59,7 +59,6 @@ CONTRACT = Contract(
     visibility_bound_s=3.0,  # of the watches' news; a look by name is never stale
     list_shows_finished=False,  # an ended Job is deleted once its end is on our disk
     strong_get=True,
-    name_scope="live",  # within a namespace, as long as the Job is there
     max_lifetime_s=None,
     usual_lifetime_s=kubernetes_settings.KubernetesSettings().lifetime_s,
     billing_quantum_s=1.0,

@@ -67,7 +67,6 @@ CONTRACT = Contract(
     visibility_bound_s=5.0,  # a guess: no figure is published
     list_shows_finished=False,
     strong_get=True,
-    name_scope="live",
     max_lifetime_s=86_400.0,
     billing_quantum_s=1.0,
     calls_per_s=500.0,  # most are answered here; creates have a bucket of their own

@@ -42,7 +42,6 @@ CONTRACT = Contract(
     visibility_bound_s=2.0,  # of one `squeue`, which all that ask share
     list_shows_finished=False,
     strong_get=False,
-    name_scope="store",
     max_lifetime_s=None,
     usual_lifetime_s=LEASE_S,
     billing_quantum_s=0.0,

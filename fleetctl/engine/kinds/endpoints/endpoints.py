@@ -197,9 +197,7 @@ class Endpoints(EnginePart):
                 reason=MISSING,
                 hint=f"apply a manifest of kind Endpoint with the name `{name}`",
             )
-        spec = parse_spec(KIND, resource.spec)
-        assert isinstance(spec, EndpointSpec)
-        return spec
+        return EndpointSpec.model_validate_json(resource.spec)
 
     def _must_be_ready(
         self,
