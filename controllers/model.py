@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 
 
@@ -103,6 +104,7 @@ class Run:
     worth_usd: float | None = None
     # Its usage of its queue, see controllers/queues/queue_usage.py; empty without a queue.
     queued: str = ""
+    hint: str = ""  # what its user can do about the message
 
     @property
     def cost_usd(self) -> float | None:
@@ -275,8 +277,8 @@ class Alive:
     journal_offset: int
     metrics: tuple[Metric, ...] = ()
     note: str = ""  # how it runs, for users, such as `namespaces+landlock`
-    # a sentence why its end is not yet known, though its work has finished; or empty
-    held: str = ""
+    # why its end is not yet known, though its work has finished; or empty
+    held: HintedText = NO_TEXT
     gpus: tuple[str, ...] = ()  # its GPUs, as their driver names them; empty: not reported
     remarks: tuple[str, ...] = ()  # remarks for its user, as they happened
     nodes: tuple[Node, ...] = ()  # where it has several, and one changed
@@ -308,6 +310,7 @@ class Ended:
     remarks: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
     checkpoints: CheckpointReport = NO_CHECKPOINTS
+    hint: str = ""  # what its user can do about the message
 
 
 @dataclass(frozen=True, slots=True)

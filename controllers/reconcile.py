@@ -55,8 +55,10 @@ def _plan_deletion(desired: DesiredObject, history: History, now_s: float) -> Pl
             actions = (FreeScratch(desired.uid, False, "deleted"),)
         elif not desired.before_removal:
             actions = (Drop(desired.uid, "deleted, and nothing of it is left"),)
-    waiting = (*stopping_because(history, desired), *filter(None, (desired.before_removal,)))
-    return Plan(actions, Phase.DELETING, "Deleted", waiting_on=waiting)
+    stopping = stopping_because(history, desired)
+    waiting = (*(it.text for it in stopping), *filter(None, (desired.before_removal,)))
+    hint = next((it.hint for it in stopping if it.hint), "")
+    return Plan(actions, Phase.DELETING, "Deleted", waiting_on=waiting, hint=hint)
 
 
 def _plan_finished(
@@ -98,6 +100,7 @@ def _plan_suspension(desired: DesiredObject, history: History, now_s: float) -> 
         "spec.suspend is true",
         waiting_on=(*(() if awaited is None else (awaited.message,)), *describe_stopping(history)),
         extra=desired.controller.summary(history),
+        hint="" if awaited is None else awaited.hint,
     )
 
 

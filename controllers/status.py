@@ -21,7 +21,6 @@ from fleetctl.controllers.schedule.stuck import explain_stuck
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST
 from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER, Status
-from fleetctl.specs.values.hints import message_of, split_hint
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
 STATUS_INTERVALS_MAX = 1000
@@ -97,9 +96,7 @@ def status_of(
     _add_what_some_have(status, desired, history, before)
     if desired.turn is not None:
         status["queued"] = _queue_status(plan, desired.turn.me)
-    status.update(cast(Status, plan.extra))
-    if "warning" in status:
-        status["warning"] = message_of(status["warning"])
+    status.update(cast(Status, {**plan.extra, "hint": status["hint"]}))
     if (lack := explain_stuck(plan, desired, history, now_s)) is not None:
         status["stuck"] = lack
     return status
@@ -160,6 +157,8 @@ def _describe_failure(run: Run) -> dict[str, object]:
         told["exitCode"] = run.exit_code
     if lines := run.message.strip().splitlines()[-LAST_LINES_MAX:]:
         told["lastLines"] = "\n".join(lines)[-LAST_CHARACTERS_MAX:]
+    if run.hint:
+        told["hint"] = run.hint
     return told
 
 
@@ -179,18 +178,15 @@ def _usage_status(samples: Sequence[GpuUsage]) -> dict[str, object]:
 
 
 def plan_status(plan: Plan) -> Status:
-    """Returns the status common to every kind: phase and reason, with the hint apart from its
-    message.
+    """Returns the status common to every kind. The plan's own hint counts more than the hint of a
+    warning.
     """
-    message, hint = split_hint(plan.message)
-    waits = [split_hint(line) for line in plan.waiting_on]
-    others = (*(hint for _, hint in waits), split_hint(str(plan.extra.get("warning") or ""))[1])
     return {
         "phase": plan.phase.value,
         "reason": plan.reason,
-        "message": message,
-        "hint": hint or next(filter(None, others), ""),
-        "waitingOn": [line for line, _ in waits],
+        "message": plan.message,
+        "hint": plan.hint or str(plan.extra.get("hint") or ""),
+        "waitingOn": list(plan.waiting_on),
     }
 
 
@@ -278,7 +274,7 @@ def _build_conditions(
     out = _build_phase_conditions(plan, old, now_s)
     if over is not None:
         out.append(_build_condition("BudgetOK", not any(over), over, old, now_s))
-    warning = message_of(str(plan.extra.get("warning") or ""))
+    warning = str(plan.extra.get("warning") or "")
     if warning or "Warning" in old:
         reason, _, message = warning.partition(": ")
         out.append(_build_condition("Warning", bool(warning), (reason, message), old, now_s))
@@ -297,7 +293,7 @@ def _build_phase_conditions(
     for name, phase in _PHASE_CONDITIONS:
         holds = plan.phase is phase
         if holds or name in old:
-            cause = (plan.reason, message_of(plan.message)) if holds else ("", "")
+            cause = (plan.reason, plan.message) if holds else ("", "")
             out.append(_build_condition(name, holds, cause, old, now_s))
     return out
 
@@ -325,7 +321,7 @@ def _find_over_budget(plan: Plan, desired: DesiredObject) -> tuple[str, str]:
     denied = plan.denied
     # While a run lives, a start that waits for its reservation lacks no money.
     if denied is not None and (denied.for_good or not plan.active):
-        return denied.reason, message_of(denied.message)
+        return denied.reason, denied.message
     if desired.prior.over_budget and desired.prior.generation == desired.generation:
         return "BudgetExceeded", desired.prior.over_budget
     return next(

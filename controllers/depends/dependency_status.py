@@ -17,7 +17,6 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase
 from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.specs.blocks.depends import Dependency
-from fleetctl.specs.values.hints import message_of, with_hint
 from fleetctl.specs.values.namespaces import object_key
 
 # Reasons for an object that waits for others, or that ended because of another.
@@ -98,7 +97,7 @@ def get_dependency_status(
         )
     if phase == Phase.SKIPPED:
         return DependencyStatus(key, condition, DependencyState.SKIPPED, "was skipped")
-    text = message_of(str(status.get("message") or ""))
+    text = str(status.get("message") or "")
     ended = "failed" if phase == Phase.FAILED else "succeeded"
     return DependencyStatus(
         key, condition, DependencyState.FAILED, f"{ended}: {text}" if text else ended
@@ -132,9 +131,9 @@ def find_blocker(found: Sequence[DependencyStatus], on_failed: str | None) -> Mi
     more = len(open_) - TOLD_MAX
     text = f"waits for {text}" + (f"; and {more} more" if more > 0 else "")
     if missing is not None:
-        return MissingInput(with_hint(text, f"apply {missing.key}"), reason=MISSING)
+        return MissingInput(text, reason=MISSING, hint=f"apply {missing.key}")
     hint = f"it goes on by itself then; `fleetctl describe {open_[0].key}` shows how far that is"
-    return MissingInput(with_hint(text, hint), reason=AWAITS)
+    return MissingInput(text, reason=AWAITS, hint=hint)
 
 
 def _for_good(ended: DependencyStatus, on_failed: str | None) -> MissingInput:
@@ -149,17 +148,19 @@ def _for_good(ended: DependencyStatus, on_failed: str | None) -> MissingInput:
     hint = f"fix {ended.key} and apply it; then apply this again"
     if ended.state is DependencyState.SKIPPED:
         return MissingInput(
-            with_hint(text, hint),
+            text,
             for_good=True,
             reason=SKIPPED,
             skips=True,
+            hint=hint,
         )
     skips = on_failed == "Skip"
     return MissingInput(
-        with_hint(text, hint),
+        text,
         for_good=True,
         reason=FAILED,
         skips=skips,
+        hint=hint,
     )
 
 

@@ -13,7 +13,6 @@ from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.guest.task.parameters import one_variable, variable
 from fleetctl.specs.blocks.from_results import FromResults, parameter_name
 from fleetctl.specs.values.hashing import canonical_json
-from fleetctl.specs.values.hints import with_hint
 from fleetctl.specs.values.scalars import COUNT_MAX
 
 UNFIT = "ResultsUnfit"  # reason of an object that ended for want of usable results
@@ -93,15 +92,13 @@ def check_results(
                 f"`fleetctl results {key}` shows them; choose with `tasks.fromResults.where`, or"
                 " fix what made them, and apply this again"
             )
-            return MissingInput(
-                with_hint(f"the result of task {index} of {key} {wrong}", hint), True, UNFIT
-            )
+            text = f"the result of task {index} of {key} {wrong}"
+            return MissingInput(text, for_good=True, reason=UNFIT, hint=hint)
         rows[index] = value
         if len(rows) > COUNT_MAX:
             text = f"{key} has more than {COUNT_MAX:,} results"
-            return MissingInput(
-                with_hint(text, "choose with `tasks.fromResults.where`"), True, UNFIT
-            )
+            hint = "choose with `tasks.fromResults.where`"
+            return MissingInput(text, for_good=True, reason=UNFIT, hint=hint)
     return rows
 
 

@@ -15,6 +15,7 @@ from fleetctl.controllers.model import (
     Run,
     RunState,
 )
+from fleetctl.specs.values.hints import HintedText
 
 # A run that was stopped for one of these speaks of a spec that is no longer there, or is not the
 # whole of its work; its result is fenced off (I8).
@@ -63,28 +64,31 @@ def _update_live(run: Run, seen: Alive) -> Run | None:
 def _conclude_ended(run: Run, seen: Ended) -> Run:
     stopping = run.state is RunState.STOPPING
     if seen.ok and not (stopping and run.reason in FENCED):
-        state, reason, message = RunState.SUCCEEDED, seen.reason, seen.message
+        state = RunState.SUCCEEDED
+        reason = seen.reason
+        message = HintedText(seen.message, seen.hint)
     elif stopping:
         state = RunState.STOPPED
         reason = run.reason
-        message = run.message
+        message = HintedText(run.message, run.hint)
     elif run.wandb and seen.exit_code == INTERRUPTED:
         state = RunState.STOPPED
         reason = "StoppedByWandb"
-        message = _INTERRUPTED_TEXT
+        message = HintedText(_INTERRUPTED_TEXT)
     elif seen.infrastructure:
         state = RunState.LOST
         reason = seen.reason
-        message = seen.message
+        message = HintedText(seen.message, seen.hint)
     else:
         state = RunState.FAILED
         reason = seen.reason
-        message = seen.message
+        message = HintedText(seen.message, seen.hint)
     return replace(
         run,
         state=state,
         reason=reason,
-        message=_cut_message(message),
+        message=_cut_message(message.text),
+        hint=message.hint,
         handle=seen.handle or run.handle,
         started_at_s=run.started_at_s if seen.started_at_s is None else seen.started_at_s,
         ended_at_s=seen.ended_at_s,

@@ -13,6 +13,7 @@ from fleetctl.controllers.planning.plan import (
     RemoveFunction,
     RemoveVolume,
 )
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
 
 # Kinds that are ready as soon as they are stored: no provider has to create anything.
 SAID_KINDS = frozenset({"Notifier", "Policy", "Provider", "Secret", "Settings"})
@@ -36,8 +37,8 @@ class DesiredAsset:
     heir: bool = False  # one of the same name was applied after this one was deleted
     removing: bool = False  # a call that removes it, or its forerunner, is under way
     # reason and sentence about an asset that no provider here can create
-    lacking: tuple[str, str] | None = None
-    problem: str = ""  # the provider's words when it could not be made or removed
+    lacking: tuple[str, HintedText] | None = None
+    problem: HintedText = NO_TEXT  # the provider's words when it could not be made or removed
 
 
 def reconcile_asset(desired: DesiredAsset) -> Plan:
@@ -48,13 +49,14 @@ def reconcile_asset(desired: DesiredAsset) -> Plan:
     if desired.kind == "Endpoint":
         if desired.lacking is None:
             return Plan((), Phase.READY, "Ready")
-        reason, text = desired.lacking
+        reason, lack = desired.lacking
         return Plan(
             (),
             Phase.PENDING,
             reason,
-            text,
-            (text,),
+            lack.text,
+            (lack.text,),
+            hint=lack.hint,
         )
     if desired.removing:
         text = f"the deleted {desired.kind.lower()} of this name is still being removed"
@@ -67,13 +69,14 @@ def reconcile_asset(desired: DesiredAsset) -> Plan:
         )
     ensure = EnsureFunction if desired.kind == "Function" else EnsureVolume
     make = ensure(desired.name, desired.provider, "it does not exist yet")
-    waiting = (desired.problem,) if desired.problem else ()
+    problem = desired.problem
     return Plan(
         (make,),
         Phase.PENDING,
         "Creating",
-        desired.problem,
-        waiting,
+        problem.text,
+        (problem.text,) if problem else (),
+        hint=problem.hint,
     )
 
 
@@ -111,13 +114,14 @@ def _plan_deletion(desired: DesiredAsset) -> Plan:
             waiting[0],
             waiting,
         )
-    why = (desired.problem,) if desired.problem else ()
+    problem = desired.problem
     return Plan(
         (_build_removal(desired),),
         Phase.DELETING,
         "Deleted",
-        desired.problem,
-        why,
+        problem.text,
+        (problem.text,) if problem else (),
+        hint=problem.hint,
     )
 
 

@@ -55,6 +55,7 @@ from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.wandb.assigned_runs import STOPPED_BY_WANDB, AssignedRuns, search_of
 from fleetctl.controllers.wandb.program_params import (
     PARAMETERS_UNREAD,
+    READ_THEM,
     describe_unread,
     stopped_by_unread,
     wandb_trial,
@@ -305,7 +306,9 @@ class SweepController(KindController):
             )
         failed_for_all = history.failed_job
         if failed_for_all is not None and failed_for_all.reason == PARAMETERS_UNREAD:
-            return ObjectVerdict(False, PARAMETERS_UNREAD, describe_unread(failed_for_all))
+            return ObjectVerdict(
+                False, PARAMETERS_UNREAD, describe_unread(failed_for_all), hint=READ_THEM
+            )
         early = early_verdict(self.spec, history, units="trials")
         if early is not None:
             return early
@@ -353,7 +356,7 @@ class SweepController(KindController):
         # Values that W&B's own programs log go to W&B, and are followed here as far as possible.
         names = self._metric_names if self.handed is None else []
         if names and (warning := warning_of(history, names, self._way)):
-            out["warning"] = warning
+            out |= {"warning": warning.text, "hint": warning.hint}
         if self._goals:
             out |= front_status(history.front, self._goals)
         if self._lost(history):
@@ -402,9 +405,8 @@ class SweepController(KindController):
         done = len(history.succeeded)
         failed = len(history.failed)
         if self._metric_names and not history.scores and self.handed is None:
-            return ObjectVerdict(
-                False, METRIC_MISSING, describe_missing(self._metric_names, self._way)
-            )
+            text = describe_missing(self._metric_names)
+            return ObjectVerdict(False, METRIC_MISSING, text, hint=self._way)
         text = f"{done} of {self.total} trials succeeded"
         text += f", {len(history.pruned)} were stopped early" if history.pruned else ""
         text += f", {failed} failed" if failed else ""

@@ -43,7 +43,6 @@ from fleetctl.specs.content import (
 )
 from fleetctl.specs.kinds.trainingrun import STAGE
 from fleetctl.specs.values.hashing import params_hash
-from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
     from fleetctl.specs.blocks.checkpoint import Checkpoint
@@ -304,13 +303,13 @@ class TrainingRunController(KindController):
     def verdict(self, history: History) -> ObjectVerdict | None:
         if removed := self._removed(history):
             text = f"{self.called(self._present(history) or 0)} cannot begin: {removed}"
-            return ObjectVerdict(False, "StageFailed", with_hint(text, _WITHOUT_CHECKPOINT))
+            return ObjectVerdict(False, "StageFailed", text, hint=_WITHOUT_CHECKPOINT)
         if history.failed:
             index = next(iter(history.failed))
             run = history.last_failure
             if run is not None and run.index == index and run.reason == NO_CHECKPOINT:
                 text = f"{self.called(index)} cannot begin: {run.message}"
-                return ObjectVerdict(False, "StageFailed", with_hint(text, _WITHOUT_CHECKPOINT))
+                return ObjectVerdict(False, "StageFailed", text, hint=_WITHOUT_CHECKPOINT)
             why = f" with {run.reason}" if run is not None and run.index == index else ""
             lost = run is not None and run.index == index and run.state is RunState.LOST
             ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")

@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from fleetctl.controllers.model import Run
-from fleetctl.specs.values.hints import with_hint
 
 DAY_S = 86_400
 # Sums of floats: an amount below a millionth of a cent is rounding.
@@ -118,6 +117,7 @@ class BudgetDenial:
     until_s: float | None = None
     for_good: bool = False
     cancel: bool = False
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,14 +359,14 @@ def _build_denial(
 ) -> BudgetDenial:
     cap = account.cap
     cancel = for_good and cap.on_exceeded is OnExceeded.CANCEL
-    message = with_hint(text, fix)
     return BudgetDenial(
         reason,
-        message,
+        text,
         cap.owner,
         cap.until_s,
         for_good,
         cancel,
+        hint=fix,
     )
 
 

@@ -85,6 +85,7 @@ class ObjectVerdict:
     message: str
     waits_for_live: bool = False
     skipped: bool = False
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

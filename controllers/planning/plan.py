@@ -148,7 +148,8 @@ class Shortage:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """actions: in the order to carry out; wake_at_s: when the pass must be made again at the
-    latest. final: the object has finished, and its status stays as it was written then.
+    latest. final: the object has finished, and its status stays as it was written then. hint: what
+    users can do about the message, or about the first thing that it waits for.
     """
 
     actions: tuple[Action, ...]
@@ -167,3 +168,4 @@ class Plan:
     extra: Mapping[str, object] = field(
         default_factory=dict
     )  # kind-specific status, such as a best trial
+    hint: str = ""

@@ -19,7 +19,6 @@ from fleetctl.controllers.queues.queue_state import (
     most_of,
 )
 from fleetctl.controllers.queues.queue_usage import USD_PER_HOUR, Quota
-from fleetctl.specs.values.hints import with_hint
 
 FULL = "QueueFull"
 TURN = "QueueTurn"
@@ -28,6 +27,7 @@ TOO_SMALL = "QueueTooSmall"
 SUSPENDED = "QueueSuspended"
 UNPRICED = "PriceUnknown"
 UNKNOWN = "FunctionMissing"
+LOWER_OR_RAISE = "raise its quota in the Queue, ask for less, or name another queue"
 # Reasons for which an object waits in line; the others are those of a queue that does not serve.
 IN_LINE = frozenset({FULL, TURN})
 
@@ -38,6 +38,7 @@ class QueueRefusal:
 
     reason: str
     message: str
+    hint: str = ""
 
 
 class QueueAdmission:
@@ -64,12 +65,12 @@ class QueueAdmission:
         line = self._lines.lines.get(self.me.queue)
         if line is None:
             hint = f"apply a `kind: Queue` with the name `{self.me.queue}`"
-            text = with_hint(f"there is no queue/{self.me.queue}, which it waits in", hint)
-            return QueueRefusal(MISSING, text)
+            text = f"there is no queue/{self.me.queue}, which it waits in"
+            return QueueRefusal(MISSING, text, hint)
         name = f"queue/{line.rules.name}"
         if line.rules.suspend:
             hint = f"fleetctl set {name} suspend=false"
-            return QueueRefusal(SUSPENDED, with_hint(f"{name} is suspended", hint))
+            return QueueRefusal(SUSPENDED, f"{name} is suspended", hint)
         if ask.takes is None:
             return QueueRefusal(
                 UNKNOWN, "it is not known what one run takes: its Function is not there"
@@ -78,10 +79,10 @@ class QueueAdmission:
         if vector is None:
             text = f"{name} limits {USD_PER_HOUR}, and no price of it on `{ask.provider}` is known"
             hint = "give the provider a price, or ask for resources that have one"
-            return QueueRefusal(UNPRICED, with_hint(text, hint))
+            return QueueRefusal(UNPRICED, text, hint)
         never = self._lines.never(line, vector)
         if never is not None:
-            return QueueRefusal(TOO_SMALL, _too_small(line, never, vector))
+            return QueueRefusal(TOO_SMALL, _too_small(line, never, vector), LOWER_OR_RAISE)
         lacking = self._lines.lacks(line, vector)
         if lacking is not None:
             return QueueRefusal(FULL, _explain_full(line, lacking, vector))
@@ -260,8 +261,7 @@ def _too_small(
     most = most_of(quota, line.rules.cohort)
     has = f"has {format_amount(quota.nominal)}"
     has += " and cannot borrow so much" if most > quota.nominal else ""
-    text = f"one run takes {format_amount(vector[at])} {quota.name}, and {name} {has}"
-    return with_hint(text, "raise its quota in the Queue, ask for less, or name another queue")
+    return f"one run takes {format_amount(vector[at])} {quota.name}, and {name} {has}"
 
 
 def _describe_waiter(waiter: QueuedObject, me: QueuedObject) -> str:

@@ -22,7 +22,6 @@ from fleetctl.controllers.schedule.capacity import PassSlots, plan_spills
 from fleetctl.controllers.schedule.desired import DesiredObject
 from fleetctl.controllers.schedule.progress import under_way, wakes_at_s
 from fleetctl.controllers.schedule.starts import StartSupply, plan_starts, sort_sandboxes
-from fleetctl.specs.values.hints import with_hint
 
 SCALED_DOWN = "ScaledDown"
 PREEMPTED = "Preempted"
@@ -37,10 +36,9 @@ def plan_advance(
     places = _list_providers(desired)
     if not places:
         wanted = " or ".join(f"`{name}`" for name in desired.controller.candidates)
-        text = with_hint(
-            f"there is no provider {wanted} yet", "`kind: Provider` with that name declares one"
-        )
-        return Plan((), Phase.PENDING, "NoProvider", text)
+        text = f"there is no provider {wanted} yet"
+        hint = "`kind: Provider` with that name declares one"
+        return Plan((), Phase.PENDING, "NoProvider", text, hint=hint)
     parallelism = desired.controller.policy.parallelism
     if parallelism is None:
         parallelism = sum(desired.providers[name] for name in places)

@@ -17,7 +17,6 @@ from fleetctl.controllers.schedule.capacity import PassSlots
 from fleetctl.controllers.schedule.desired import DesiredObject
 from fleetctl.controllers.schedule.stops import end_all
 from fleetctl.controllers.trials.winner import MissingInput
-from fleetctl.specs.values.hints import message_of
 
 
 def at_capacity_by(
@@ -57,7 +56,7 @@ def queued_by(
     when it is its turn, or when a full provider has capacity.
     """
     assert desired.turn is not None, "what is in no queue is not refused by one"
-    text = message_of(queued.refusal.message)
+    text = queued.refusal.message
     still = not plan.active and plan.reason in ("InProgress", "Waiting")
     times = (plan.wake_at_s, *(slots.until_s(it.provider) for it in queued.full))
     started = any(isinstance(action, Start) for action in plan.actions)
@@ -65,7 +64,8 @@ def queued_by(
     return replace(
         plan,
         reason=queued.refusal.reason if still else plan.reason,
-        message=queued.refusal.message if still else plan.message,
+        message=text if still else plan.message,
+        hint=(queued.refusal.hint if still else "") or plan.hint,
         waiting_on=(text, *plan.waiting_on),
         wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
         at_capacity=tuple(it.provider for it in queued.full if slots.shared(it.provider)),
@@ -79,14 +79,14 @@ def add_awaited(plan: Plan, lacking: MissingInput) -> Plan:
     """Returns the same plan with what another object has yet to provide. The engine wakes it
     then.
     """
-    text = message_of(lacking.message)
+    waiting_on = (lacking.message, *plan.waiting_on)
     if plan.active:
-        return replace(plan, waiting_on=(text, *plan.waiting_on))
-    waiting_on = (text, *plan.waiting_on)
+        return replace(plan, waiting_on=waiting_on)
     return replace(
         plan,
         reason=lacking.reason,
         message=lacking.message,
+        hint=lacking.hint or plan.hint,
         waiting_on=waiting_on,
     )
 
@@ -100,13 +100,14 @@ def denied_by(
     """Returns the same plan with the money that the rest waits for; or the end of the object, where
     its budget requires it. The engine wakes it when money comes free.
     """
-    text = message_of(denied.message)
+    text = denied.message
     if denied.cancel:
         # The next pass finds it finished (end.py) and ends it; this one starts no more units.
         return replace(
             plan,
             actions=end_all(history, "BudgetExceeded", desired.controller.policy),
             message=text,
+            hint="",
             wake_at_s=0.0,
             extra={**plan.extra, "overBudget": text},
             denied=denied,
@@ -116,7 +117,8 @@ def denied_by(
     return replace(
         plan,
         reason=denied.reason if still else plan.reason,
-        message=denied.message if still else plan.message,
+        message=text if still else plan.message,
+        hint=(denied.hint if still else "") or plan.hint,
         waiting_on=(text, *plan.waiting_on),
         wake_at_s=min(wakes, default=None),
         denied=denied,

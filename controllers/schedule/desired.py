@@ -16,6 +16,7 @@ from fleetctl.controllers.planning.placement import ProviderCapacity, ProviderOf
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase, Shortage
 from fleetctl.controllers.queues.queue_admission import QueueAdmission
 from fleetctl.controllers.trials.winner import MissingInput
+from fleetctl.specs.values.hints import HintedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class StartWait:
     short_since_s: float | None = None
     asking: bool = False
     account: bool = False
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class ProviderTrouble:
 
     reason: str
     message: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class DesiredObject:
     waits: Mapping[str, StartWait] = field(
         default_factory=dict
     )  # run name -> why it has not started
-    held: Mapping[str, str] = field(default_factory=dict)  # run name -> why it is not over yet
+    held: Mapping[str, HintedText] = field(default_factory=dict)  # run -> why it is not over yet
     counting: str = ""  # why what its calls cost is not known yet; it is not over before
     counts_later: str = ""  # the same, once it is no longer awaited
     batched: str = ""  # in which batches of a server its rows are, as a sentence; or empty

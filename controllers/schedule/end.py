@@ -44,6 +44,7 @@ def plan_end(
             waiting,
             wake_at_s,
             extra=summary,
+            hint=verdict.hint,
         )
     if desired.counting:
         text = f"{verdict.message}; {desired.counting}"
@@ -53,6 +54,7 @@ def plan_end(
             "Finishing",
             text,
             extra=summary,
+            hint=verdict.hint,
         )
     if desired.counts_later:
         verdict = replace(verdict, message=f"{verdict.message}; {desired.counts_later}")
@@ -65,6 +67,7 @@ def plan_end(
         verdict.message,
         wake_at_s=wake_at_s,
         extra=summary,
+        hint=verdict.hint,
     )
 
 
@@ -74,7 +77,8 @@ def _find_verdict(
     now_s: float,
 ) -> ObjectVerdict | None:
     if history.refused is not None:
-        return ObjectVerdict(False, "Refused", history.refused.message)
+        refused = history.refused
+        return ObjectVerdict(False, "Refused", refused.message, hint=refused.hint)
     policy = desired.controller.policy
     deadline_s = ends_at_s(desired, now_s)
     late = deadline_s is not None and now_s >= deadline_s
@@ -84,7 +88,9 @@ def _find_verdict(
         return ObjectVerdict(False, "BudgetExceeded", desired.prior.over_budget)
     if verdict is None and desired.lacking is not None and desired.lacking.for_good:
         lacking = desired.lacking
-        return ObjectVerdict(False, lacking.reason, lacking.message, skipped=lacking.skips)
+        return ObjectVerdict(
+            False, lacking.reason, lacking.message, skipped=lacking.skips, hint=lacking.hint
+        )
     if verdict is None and late:
         text = f"activeDeadlineSeconds {policy.active_deadline_s:g} has passed"
         return ObjectVerdict(False, "DeadlineExceeded", text)

@@ -17,7 +17,7 @@ from fleetctl.controllers.planning.plan import Action, Phase, Plan, Start
 from fleetctl.controllers.schedule.capacity import spills_at_s
 from fleetctl.controllers.schedule.desired import DesiredObject, ends_at_s
 from fleetctl.controllers.schedule.stops import describe_stopping
-from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.hints import HintedText
 
 WAITING_SHOWN_MAX = 5
 
@@ -30,7 +30,10 @@ def under_way(
     now_s: float,
 ) -> Plan:
     """Returns a plan of these actions, with the status of the object meanwhile."""
-    waiting = tuple(_describe_waits(desired, history, now_s))
+    waits = list(_describe_waits(desired, history, now_s))
+    waiting = tuple(it.text for it in waits)
+    summary = desired.controller.summary(history)
+    hint = next((it.hint for it in waits if it.hint), "")
     stuck = desired.waits.keys() | desired.held.keys()
     moving = any(name not in stuck for name in history.live)
     moving = moving or any(isinstance(action, Start) for action in actions)
@@ -40,10 +43,12 @@ def under_way(
     if first is not None and not moving:
         reason = first.reason
         message = first.message
+        hint = first.hint or hint
     elif trouble is not None:
         # Running work goes on; the status shows a reader that the provider serves no more.
         reason = trouble.reason
         message = trouble.message
+        hint = trouble.hint or hint
     elif waiting and not moving:
         reason = "Waiting"
         message = waiting[0]
@@ -57,9 +62,8 @@ def under_way(
     ever = begun or desired.prior.phase is Phase.RUNNING
     # Between one task and the next that is on its way, it runs as well.
     phase = Phase.RUNNING if runs or (ever and moving) else Phase.PENDING
-    summary = desired.controller.summary(history)
     if moving and "warning" not in summary and (warning := _too_old(desired, history)):
-        summary = {**summary, "warning": warning}
+        summary = {**summary, "warning": warning, "hint": MAKE_IT_FIT}
     return Plan(
         actions,
         phase,
@@ -69,6 +73,7 @@ def under_way(
         wake_at_s,
         active=bool(moving),
         extra=summary,
+        hint=hint,
     )
 
 
@@ -100,7 +105,7 @@ def _too_old(desired: DesiredObject, history: History) -> str:
             idle = unit.idle_lives
             most = history.limits.max_infra_retries + 1
             text = f"{desired.controller.called(index)}: {idle} of at most {most} sandboxes"
-            return with_hint(f"{text} grew too old without a new step", MAKE_IT_FIT)
+            return f"{text} grew too old without a new step"
     return ""
 
 
@@ -108,19 +113,24 @@ def _describe_waits(
     desired: DesiredObject,
     history: History,
     now_s: float,
-) -> Iterator[str]:
+) -> Iterator[HintedText]:
     """Yields a few sentences on the causes of waiting; never one a task."""
-    parts = [(name, wait.message) for name, wait in desired.waits.items()] + [*desired.held.items()]
-    parts = [(name, text) for name, text in parts if name in history.live]
+    waits = {name: HintedText(it.message, it.hint) for name, it in desired.waits.items()}
+    parts = [
+        (name, text)
+        for name, text in (*waits.items(), *desired.held.items())
+        if name in history.live
+    ]
     for name, text in parts[:WAITING_SHOWN_MAX]:
-        yield f"{desired.controller.called(history.live[name].index)}: {text}"
+        called = desired.controller.called(history.live[name].index)
+        yield text.prefixed(f"{called}: ")
     for due_s, index in history.waiting.backing_off(now_s):
         unit = history.unfinished.get(index)
         why = unit.last.reason if unit and unit.last else "a failure"
         if unit and unit.last and rolls_over(unit.last) and unit.idle_lives >= ROLL_OVERS_IDLE_MAX:
             why = f"{unit.idle_lives} sandboxes in a row that grew too old without a new step"
         called = desired.controller.called(index)
-        yield f"{called}: backing off for {due_s - now_s:.0f} s after {why}"
+        yield HintedText(f"{called}: backing off for {due_s - now_s:.0f} s after {why}")
     if desired.controller.policy.parallelism == 0:
-        yield "spec.parallelism is 0"
-    yield from describe_stopping(history)[:1]
+        yield HintedText("spec.parallelism is 0")
+    yield from map(HintedText, describe_stopping(history)[:1])

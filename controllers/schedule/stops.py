@@ -9,6 +9,7 @@ from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.kind_controller import RunPolicy
 from fleetctl.controllers.planning.plan import Action, CloseSandbox, Stop
 from fleetctl.controllers.schedule.desired import DesiredObject
+from fleetctl.specs.values.hints import HintedText
 
 
 def end_all(
@@ -45,13 +46,13 @@ def describe_stopping(history: History) -> tuple[str, ...]:
     return ()
 
 
-def stopping_because(history: History, desired: DesiredObject) -> tuple[str, ...]:
+def stopping_because(history: History, desired: DesiredObject) -> tuple[HintedText, ...]:
     """Returns the same, and why they are not yet confirmed gone."""
-    rules = describe_stopping(history)
+    rules = tuple(map(HintedText, describe_stopping(history)))
     if not rules and not history.sandboxes:
         return ()
-    why = [trouble.message for trouble in desired.troubles.values()]
+    why = [HintedText(it.message, it.hint) for it in desired.troubles.values()]
     why += [text for name, text in desired.held.items() if name in history.live]
     if rules and why:
-        return (f"{rules[0]}: {why[0]}", *why[1:])
+        return (why[0].prefixed(f"{rules[0]}: "), *why[1:])
     return (*why, *rules)

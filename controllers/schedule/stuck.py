@@ -7,11 +7,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.money.budget import TOO_SMALL
+from fleetctl.controllers.money.budget import TOO_SMALL, BudgetDenial
 from fleetctl.controllers.planning.plan import Phase, Plan
 from fleetctl.controllers.schedule.capacity import spills_at_s
-from fleetctl.controllers.schedule.desired import DesiredObject
-from fleetctl.specs.values.hints import split_hint
+from fleetctl.controllers.schedule.desired import DesiredObject, StartWait
 
 
 class StuckCause(StrEnum):
@@ -69,23 +68,18 @@ def explain_stuck(
         first = waits[0]
         if first is None or any(it is None or it.reason not in _OF_WAITS for it in waits):
             return None
-        return _build_lack(_OF_WAITS[first.reason], first.reason, first.message)
+        return _build_lack(_OF_WAITS[first.reason], first)
     denied = plan.denied
     if denied is not None:
         # Money that other objects hold is freed when they end.
         ended = denied.for_good or denied.reason in _OF_MONEY
         if ended:
-            return _build_lack(StuckCause.MONEY, denied.reason, denied.message)
+            return _build_lack(StuckCause.MONEY, denied)
         return None
     if plan.reason not in _OF_WAITS:
         return None
-    return _build_lack(_OF_WAITS[plan.reason], plan.reason, plan.message)
+    return _build_lack(_OF_WAITS[plan.reason], plan)
 
 
-def _build_lack(
-    lack: StuckCause,
-    reason: str,
-    text: str,
-) -> dict[str, str]:
-    message, hint = split_hint(text)
-    return {"lack": lack.value, "reason": reason, "message": message, "hint": hint}
+def _build_lack(lack: StuckCause, why: StartWait | BudgetDenial | Plan) -> dict[str, str]:
+    return {"lack": lack.value, "reason": why.reason, "message": why.message, "hint": why.hint}

@@ -21,7 +21,6 @@ from fleetctl.controllers.trials.bayes_points import ended_value
 from fleetctl.controllers.trials.winner import MissingInput, read_ended_status, unfit_search
 from fleetctl.specs.search.config import Search, SearchMetric
 from fleetctl.specs.values.hashing import canonical_json
-from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
     from fleetctl.controllers.trials.points import Names
@@ -124,7 +123,7 @@ def describe_circle(names: Sequence[str]) -> str:
 def waits_in_a_circle(names: Sequence[str]) -> MissingInput:
     hint = f"take `priorTrials` out of one of them, such as sweep/{names[0]}"
     text = f"sweep/{names[0]} {describe_circle(names)}, so none of them begins"
-    return MissingInput(with_hint(text, hint), reason=AWAITS_PRIOR)
+    return MissingInput(text, reason=AWAITS_PRIOR, hint=hint)
 
 
 def choose_warm_trials(

@@ -10,7 +10,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.metrics.front import ParetoFront
 from fleetctl.controllers.trials.scores import sign_value
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
 from fleetctl.specs.values.metrics import Metrics
 
 METRIC_MISSING = "MetricMissing"
@@ -41,40 +41,40 @@ def warning_of(
     history: History,
     metrics: Sequence[str],
     way: str,
-) -> str:
-    """Returns a reason and a sentence with a hint, or "". metrics: the name of one metric, or
-    several that go together. way: as returned by `way_of`.
+) -> HintedText:
+    """Returns a reason and a sentence with a hint, or an empty text. metrics: the name of one
+    metric, or several that go together. way: as returned by `way_of`.
     """
     if history.succeeded and not history.scores:
         return _describe_unreported(metrics, len(history.succeeded), way)
     if _is_same(history):
         score = next(iter(history.scores.values()))
-        return with_hint(
+        return HintedText(
             f"{SAME_METRIC}: all {len(history.scores)} trials so far have the same {metrics[0]},"
             f" {score:g}, whatever their parameters",
             "see that the program trains with the parameters that it reads, such as"
             " wandb.config.lr, and not with defaults of its own",
         )
-    return ""
+    return NO_TEXT
 
 
 def _describe_unreported(
     metrics: Sequence[str],
     done: int,
     way: str,
-) -> str:
+) -> HintedText:
     trials = "the first trial has" if done == 1 else f"{done} trials have"
     where = "search.metric.name" if len(metrics) == 1 else "metrics"
-    return with_hint(
+    return HintedText(
         f"{METRIC_MISSING}: {trials} succeeded and none reported {_name_metrics(metrics)}",
         f"{way}, or fix `{where}`",
     )
 
 
-def describe_missing(metrics: Sequence[str], way: str) -> str:
+def describe_missing(metrics: Sequence[str]) -> str:
     """Explains why a search has no result although all its trials succeeded."""
     number = "a finite number" if len(metrics) == 1 else "finite numbers"
-    return with_hint(f"no trial reported {number} as {_name_metrics(metrics)}", way)
+    return f"no trial reported {number} as {_name_metrics(metrics)}"
 
 
 def _name_metrics(metrics: Sequence[str]) -> str:

@@ -23,7 +23,6 @@ from fleetctl.controllers.wandb.assigned_runs import (
     names_of,
 )
 from fleetctl.controllers.wandb.program_params import wandb_trial
-from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +47,8 @@ def ended_there(handed: AssignedRuns, history: History) -> ObjectVerdict | None:
     if report.state == CANCELED:
         return ObjectVerdict(False, CANCELED_BY_WANDB, "the sweep was cancelled at W&B")
     if report.gone:
-        return ObjectVerdict(False, SWEEP_GONE, report.gone, waits_for_live=True)
+        gone = report.gone
+        return ObjectVerdict(False, SWEEP_GONE, gone.text, waits_for_live=True, hint=gone.hint)
     if handed.over and not history.taken and next(handed.next(history), None) is None:
         return ObjectVerdict(True, "Completed", "W&B handed out no run")
     return None
@@ -67,12 +67,12 @@ def lacking_of(handed: AssignedRuns) -> MissingInput | None:
     report = handed.report
     if report.trouble is not None:
         reason, message = report.trouble
-        return MissingInput(message, reason=reason)
+        return MissingInput(message.text, reason=reason, hint=message.hint)
     if report.home is None:
         return MissingInput("W&B is being asked for the sweep", reason=AWAITS_WANDB)
     if report.state == PAUSED:
-        text = with_hint("the sweep is paused at W&B", f"resume it on its page, {report.home.url}")
-        return MissingInput(text, reason=PAUSED_BY_WANDB)
+        hint = f"resume it on its page, {report.home.url}"
+        return MissingInput("the sweep is paused at W&B", reason=PAUSED_BY_WANDB, hint=hint)
     return None
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND, command_line
-from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
     from fleetctl.specs.blocks.common import ParamsFrom
@@ -33,13 +32,15 @@ WORK_FIELDS = ("python", "command", "script", "function")
 class MissingInput:
     """A reason why the best trial is not known. for_good: the trial stays unknown until the sweep
     changes. reason: one CamelCase word, for the status of an object that waits for the trial or
-    ends without it. skips: an object that ends without it is skipped, not failed.
+    ends without it. skips: an object that ends without it is skipped, not failed. hint: what users
+    can do about it.
     """
 
     message: str
     for_good: bool = False
     reason: str = AWAITS_BEST
     skips: bool = False
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ def winner_of(
     command = command_of(spec) if needs_command else ()
     if sweep is not None and needs_command and not command:
         hint = "write what to run in `template`: `python`, `command` or `script`"
-        text = with_hint(f"{key} has no `program` or `command` in its search", hint)
-        return MissingInput(text, for_good=True, reason=NO_BEST)
+        text = f"{key} has no `program` or `command` in its search"
+        return MissingInput(text, for_good=True, reason=NO_BEST, hint=hint)
     status = read_ended_status(sweep, name, "whose best trial it takes", AWAITS_BEST)
     if isinstance(status, MissingInput):
         return status
@@ -77,8 +78,8 @@ def winner_of(
     if best is None:
         why = status.get("message") or "no trial reported its metric"
         hint = f"fix and apply {key}, then apply this again"
-        text = with_hint(f"{key} ended without a best trial: {why}", hint)
-        return MissingInput(text, for_good=True, reason=NO_BEST)
+        text = f"{key} ended without a best trial: {why}"
+        return MissingInput(text, for_good=True, reason=NO_BEST, hint=hint)
     return SweepWinner(best["params"], command)
 
 
@@ -130,15 +131,15 @@ def read_ended_status(
     key = f"sweep/{name}"
     if sweep is None or sweep.deleted_at_s is not None:
         hint = f"apply a `kind: Sweep` with the name `{name}`"
-        return MissingInput(with_hint(f"there is no {key}, {whose}", hint), reason=reason)
+        return MissingInput(f"there is no {key}, {whose}", reason=reason, hint=hint)
     status: dict[str, Any] = json.loads(sweep.status or "{}")
     look = f"it goes on by itself then; `fleetctl describe {key}` shows how far that is"
     if status.get("observedGeneration") != sweep.generation:
-        return MissingInput(with_hint(f"{key} has not begun, {whose}", look), reason=reason)
+        return MissingInput(f"{key} has not begun, {whose}", reason=reason, hint=look)
     if status.get("phase") not in TERMINAL_PHASES:
         text = f"{key} has not ended, {whose}: {_describe_progress(status)}"
         hint = f"fleetctl resume {key}" if status.get("phase") == "Suspended" else look
-        return MissingInput(with_hint(text, hint), reason=reason)
+        return MissingInput(text, reason=reason, hint=hint)
     return status
 
 

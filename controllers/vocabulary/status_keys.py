@@ -82,7 +82,7 @@ class Status(TypedDict, total=False):
     failures: Annotated[
         Sequence[Block],
         "the first three attempts that failed: index, attempt, reason, exitCode,"
-        " lastLines (the end of what it wrote, or of its traceback)",
+        " lastLines (the end of what it wrote, or of its traceback), hint",
     ]
     stuck: Annotated[Mapping[str, str], "where nothing on its way helps: lack, reason, message"]
     overBudget: Annotated[str, "the budget that ended it"]

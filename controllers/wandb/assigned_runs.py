@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run
 from fleetctl.specs.search.config import Search, SearchMetric
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
 
 if TYPE_CHECKING:
     from fleetctl.specs.kinds.sweep import SweepSpec
@@ -73,8 +74,8 @@ class SweepReport:
     handed: Mapping[str, Params] = field(default_factory=dict)
     stopped: frozenset[str] = frozenset()
     exits: int = 0
-    gone: str = ""
-    trouble: tuple[str, str] | None = None
+    gone: HintedText = NO_TEXT
+    trouble: tuple[str, HintedText] | None = None
     sure: bool = False
 
 

@@ -18,7 +18,6 @@ from fleetctl.controllers.history.retries.retry_limits import (
     RetryLimits,
 )
 from fleetctl.controllers.model import Run, WandbTrial
-from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
     from fleetctl.specs.blocks.common import ParamsFrom
@@ -26,6 +25,10 @@ if TYPE_CHECKING:
     from fleetctl.specs.search.config import Search
 
 PARAMETERS_UNREAD = "ParametersUnread"
+READ_THEM = (
+    "read the parameters from `wandb.config`, or hand them over with `${args}` in `search.command`;"
+    " a program that reads $TASK_NAME or $FLEETCTL_PARAMS by itself goes into `template.command`"
+)
 # Matches a command that passes parameters on: all parameters, or the variables and the file of a
 # trial.
 HANDS_OVER = re.compile(r"\$\{args(_\w+)?\}|TASK_|FLEETCTL_PARAMS")
@@ -90,9 +93,4 @@ def stopped_by_unread(limits: RetryLimits) -> RetryLimits:
 
 def describe_unread(run: Run) -> str:
     """Returns the message of a sweep that ends because no program read a trial's parameters."""
-    return with_hint(
-        f"trial {run.index}: {run.message}",
-        "read the parameters from `wandb.config`, or hand them over with `${args}` in"
-        " `search.command`; a program that reads $TASK_NAME or $FLEETCTL_PARAMS by itself goes"
-        " into `template.command`",
-    )
+    return f"trial {run.index}: {run.message}"

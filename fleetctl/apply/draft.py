@@ -182,8 +182,7 @@ def stored_function_content(
     row = stored.resources.get("Function", name, namespace)
     if row is None:
         return ""
-    spec = parse_spec("Function", row.spec)
-    assert isinstance(spec, FunctionSpec)
+    spec = FunctionSpec.model_validate_json(row.spec)
     return content_of_function(spec, row.annotations.get(REVISION, ""))
 
 
@@ -342,8 +341,7 @@ def refuse_another_sweep(
 ) -> None:
     """Raises Refused for changes that W&B cannot make to a sweep: its runs are drawn from the sweep
     as created."""
-    before = parse_spec(known.kind, known.spec)
-    assert isinstance(before, SweepSpec)
+    before = SweepSpec.model_validate_json(known.spec)
     if "wandb" not in (before.backend, spec.backend):
         return
     made = json.loads(known.annotations.get(WANDB, "{}")).get("home") is not None

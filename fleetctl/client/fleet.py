@@ -346,7 +346,10 @@ class _Outcomes:
             result = json.loads(task.result or "{}")
             future.set_result(result.get("value"))
         else:
-            future.set_exception(error_of(task.run.reason, task.run.message))
+            error = error_of(task.run.reason, task.run.message)
+            if task.run.hint:
+                error.add_note(f"hint: {task.run.hint}")
+            future.set_exception(error)
 
     def _fail_all(self, error: FleetctlError) -> None:
         for future in self._left.values():

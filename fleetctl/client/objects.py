@@ -105,6 +105,7 @@ class FleetEvent:
     object: str
     message: str
     count: int
+    hint: str = ""
 
 
 class AppliedObjects(RowTable[AppliedObject]):
@@ -223,6 +224,7 @@ def event_of(read: Read) -> FleetEvent:
         read.key,
         line.message,
         line.count,
+        line.hint or "",
     )
 
 

@@ -28,12 +28,15 @@ _LASTING = ("delete", "condition")  # goals that objects without work may meet
 
 @dataclass(frozen=True, slots=True)
 class UnitFailure:
-    """A unit that failed for good. message: the end of its output, such as a traceback."""
+    """A unit that failed for good. message: the end of its output, such as a traceback; hint: what
+    its user can do.
+    """
 
     index: int
     attempt: int
     reason: str
     message: str
+    hint: str = ""
 
     def __repr__(self) -> str:
         return f"<unit {self.index}: {last_line(self.message) or self.reason}>"
@@ -227,5 +230,6 @@ def _build_missed(
 
 def _list_failures(tasks: Iterable[Task]) -> list[UnitFailure]:
     return [
-        UnitFailure(it.run.index, it.run.attempt, it.run.reason, it.run.message) for it in tasks
+        UnitFailure(run.index, run.attempt, run.reason, run.message, run.hint)
+        for run in (it.run for it in tasks)
     ]

@@ -25,6 +25,11 @@ def escape_line(text: str) -> str:
     return "".join(c if c.isprintable() or c in _HARMLESS else _escape_char(c) for c in text)
 
 
+def format_hinted(message: str, hint: str | None) -> str:
+    """Returns a message in one line with its hint."""
+    return f"{message}; hint: {hint}" if hint else message
+
+
 def escape_lines(text: str) -> list[str]:
     """Returns the lines of `text`, each made safe; tabs become spaces, a CR before an LF is
     dropped.

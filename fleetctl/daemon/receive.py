@@ -60,7 +60,6 @@ from fleetctl.manifest.problems import ManifestErrors
 from fleetctl.specs.blocks.common import work_in
 from fleetctl.specs.blocks.notify import secrets_in
 from fleetctl.specs.kinds.provider import ProviderSpec
-from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.source_state import SourceState
@@ -358,8 +357,7 @@ class ManifestReceiver:
             for name in (*(template.secrets if template is not None else ()), *told):
                 stored = self._state.store.resources.get("Secret", name, manifest.namespace)
                 if stored is not None:
-                    spec = parse_spec("Secret", stored.spec)
-                    assert isinstance(spec, SecretSpec)
+                    spec = SecretSpec.model_validate_json(stored.spec)
                     yield from self._secrets.missing(spec.from_env)
 
 

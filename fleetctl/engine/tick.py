@@ -88,7 +88,7 @@ class Ticks:
                 for uid in done:
                     self._state.queue.discard(uid)
                     self._pass(uid, now_s)
-                for part in self._parts:
+                for part in self._parts.that("end_tick"):
                     for uid in part.end_tick():
                         self._pass(uid, now_s)
                 self._records.write()
@@ -137,7 +137,7 @@ class Ticks:
             self._state.queue.add(uid)
             if not track.dormant:
                 self._read(track)
-        for part in self._parts:
+        for part in self._parts.that("load"):
             part.load()
 
     def _read(self, track: Track) -> None:
@@ -154,9 +154,9 @@ class Ticks:
         for row in self._reading.fresh(self._parts.at_once):
             self._parts.at_once[row.kind].take(row.uid)
         looked = list(uids)
-        for part in self._parts:
+        for part in self._parts.that("begin_tick"):
             looked += part.begin_tick(now_s)
-        for part in self._parts:
+        for part in self._parts.that("order"):
             looked = part.order(looked, self._state.changed_rows)
         return looked
 
@@ -221,7 +221,7 @@ class Ticks:
         for row in rows:
             self._state.changed_rows[row.uid] = row
             self._state.queue.add(row.uid)
-            for part in self._parts:
+            for part in self._parts.that("row_written"):
                 part.row_written(row)
 
     def _start_over(self, now_s: float) -> None:
@@ -234,7 +234,7 @@ class Ticks:
         self._state.started_at_s = now_s
         self._state.events.clear()
         self._records.forget()
-        for part in self._parts:
+        for part in self._parts.that("forget"):
             part.forget()
         self.load()
         for uid in self._state.tracks:

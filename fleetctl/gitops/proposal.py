@@ -137,32 +137,6 @@ def order_of(claim: SourceClaim, neighbours: Sequence[Neighbour] = ()) -> ApplyO
     )
 
 
-def propose_commit(
-    stored: ReadableStore,
-    manifests: Sequence[Manifest],
-    claim: SourceClaim,
-    options: ApplyOptions,
-    now_s: float,
-    neighbours: Sequence[Neighbour] = (),
-) -> tuple[CommitProposal, list[Change]]:
-    """Returns the changes as `changes_by`, and the rows to be stored."""
-    changes = changes_by(
-        stored,
-        manifests,
-        claim,
-        options,
-        now_s,
-        neighbours,
-    )
-    return proposal_of(
-        stored,
-        manifests,
-        claim,
-        changes,
-        now_s,
-    ), changes
-
-
 def changes_by(
     stored: ReadableStore,
     manifests: Sequence[Manifest],

@@ -43,7 +43,6 @@ Query = Mapping[str, str | int | bool]
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
 
 CALL_S = 15.0  # per try; a busy API server answers within seconds or refuses
 TRIES = 4

@@ -1,7 +1,7 @@
 """All objects of a sort, as the API server has them: one list, then a watch, for ever.
 
 Called by the provider `kubernetes` for its Jobs and pods and by the operator for custom resources.
-Its content is as old as `heard_at_s`: that an object is missing here is no proof that it is gone,
+Its content may be old: that an object is missing here is no proof that it is gone,
 unless a list begun after the question shows the same.
 """
 
@@ -56,7 +56,6 @@ class Informer:
         self.path = path
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()
-        self.heard_at_s = 0.0  # of the loop's clock: when the server last confirmed its position
         self.trouble: FleetctlError | None = None  # why no events arrive now
         self._connection = connection
         self._changed = changed
@@ -162,7 +161,6 @@ class Informer:
             self._changed("MODIFIED" if known else "ADDED", found, known)
 
     def _note_reply(self) -> None:
-        self.heard_at_s = asyncio.get_running_loop().time()
         self.trouble = None
 
     def of(self, namespace: str) -> Iterator[Object]:

@@ -99,13 +99,16 @@ def _report_unknown(
     unfit = _unfit_below(model, data, path[:-1])
     known = [it for it in _field_names(here) if (it,) not in unfit]
     parent = next((it for it in reversed(full[:-1]) if isinstance(it, str)), "")
-    hint = HINTS_BELOW.get((parent, word)) or HINTS.get(word, "")
-    hint = hint or (_hint_deeper(here, word, unfit) if here is not None else "")
+    hint = HINTS_BELOW.get((parent, word), "")
+    if not hint and issubclass(model, WorkSpec):
+        hint = HINTS.get(word, "")  # work has no such field; another kind may
+    # The very name in another block counts more than a similar one in this block.
+    if not hint and guess_name(word, known, similar=False) is None:
+        hint = _hint_deeper(here, word, unfit) if here is not None else ""
+        hint = hint or _further_out(model, path, prefix)
     if not hint and len(path) == 1:
         hint = _of_other_kinds(model, word)
-    if not hint and guess_name(word, known) is None:
-        hint = _further_out(model, path, prefix)
-    hint = hint or suggest_name(word, known)
+    hint = hint or HINTS.get(word, "") or suggest_name(word, known)
     return Finding(full, " is an unknown field", hint, at_key=True)
 
 
@@ -127,7 +130,7 @@ def _hint_deeper(
     unfit: Collection[Path] = (),
 ) -> str:
     """A hint for a field that belongs one level further in, such as `gpu` beside `resources`."""
-    if guess_name(word, _field_names(model)) is not None:
+    if guess_name(word, _field_names(model), similar=False) is not None:
         return ""
     for name, info in model.model_fields.items():
         inner = _model_in(info.annotation)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.common.finding import Finding, Path
-from fleetctl.manifest.checks import doubtful_in, wrong_in
 from fleetctl.manifest.checks.clusters import find_old_words
 from fleetctl.manifest.document.envelope import check_envelope, no_manifest
 from fleetctl.manifest.document.inner_manifest import (
@@ -30,9 +29,7 @@ from fleetctl.manifest.document.namespaces import (
     NamespaceChoice,
     apply_namespace,
     check_namespace,
-    too_long,
 )
-from fleetctl.manifest.document.unsupported import not_yet
 from fleetctl.manifest.files.documents import VALUES, Document, is_address
 from fleetctl.manifest.files.includes import IncludedFiles, include_files
 from fleetctl.manifest.findings import list_findings
@@ -47,6 +44,7 @@ from fleetctl.manifest.problems import (
 )
 from fleetctl.manifest.rendering.overlays import file_of
 from fleetctl.manifest.rendering.render import ManifestDraft, render_drafts
+from fleetctl.manifest.rules import check_text, split_doubts
 from fleetctl.manifest.unread import until_unread, without_values
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, YamlDocument
 from fleetctl.specs.blocks.common import Metadata
@@ -320,6 +318,7 @@ def _check_draft(
         read = partial(_validate_model, Metadata, prefix=("metadata",))
         about = read_on({"metadata": own}, ("metadata",), found, read)
         metadata = about.model
+    doubts: list[Finding] = []
     if reading.model is not None:
         kind = KINDS[data["kind"]]
         named = []
@@ -327,10 +326,12 @@ def _check_draft(
             named = [*check_namespace(metadata, kind, namespace)]
             metadata = apply_namespace(metadata, kind, namespace)
         if spec is not None:
-            reading.known += (*named, *_check_whole(metadata, spec))
+            wrong, doubts = split_doubts(_check_whole(metadata, spec))
+            reading.known += (*named, *wrong)
         else:
             read_values = without_values(reading.model, (path[1:] for path in reading.unread))
-            reading.add((*named, *_check_whole(metadata, read_values)), data)
+            wrong, doubts = split_doubts(_check_whole(metadata, read_values))
+            reading.add((*named, *wrong), data)
     written = replace(draft.written, moved=included.moved) if included.moved else draft.written
     found = [it for it in reading.known if not _is_noise(it, root)]
     checked = _CheckedDocument(written, included, found)
@@ -350,25 +351,20 @@ def _check_draft(
         source=written,
     )
     if reading.known or root.broken:
-        wrong = (it.where for it in reading.known if not it.at_key)
-        unread = (*reading.unread, *wrong, *root.broken)
+        at = (it.where for it in reading.known if not it.at_key)
+        unread = (*reading.unread, *at, *root.broken)
         checked.partial = replace(made, unread=unread, moved=tuple(reading.moved))
         return checked
     checked.manifest = made
-    checked.doubts = [*find_old_words(root.old_words), *doubtful_in(made.spec)]
-    if inner is not None and inner.spec is not None:
-        checked.doubts += moved_in([*doubtful_in(inner.spec), *included.doubts])
-    else:
-        checked.doubts += included.doubts
+    moved = inner is not None and inner.spec is not None
+    brought = moved_in(included.doubts) if moved else included.doubts
+    checked.doubts = [*find_old_words(root.old_words), *doubts, *brought]
     return checked
 
 
 def _check_whole(metadata: Metadata | None, spec: Spec) -> Iterator[Finding]:
-    """Yields the findings of all rules on a spec, and on the spec of the object that it makes."""
-    if metadata is not None:
-        yield from until_unread(too_long(metadata, spec))
-        yield from until_unread(not_yet(metadata, spec))
-    yield from wrong_in(spec)
+    """Yields the findings on a spec, and on the spec of the object that it makes."""
+    yield from check_text(spec, metadata)
     if isinstance(spec, ScheduleSpec):
         about = None if metadata is None else metadata_for(metadata)
         made = until_unread(it.makes for it in (spec,))
@@ -422,7 +418,7 @@ def _read_on(data: dict[str, Any], known: list[Finding]) -> BlockReading[Spec]:
 
     made = read_on(data, prefix, known, read)
     if made.model is None and inner is not None and inner.spec is not None:
-        made.add(moved_in(wrong_in(inner.spec)), data)
+        made.add(moved_in(split_doubts(check_text(inner.spec))[0]), data)
     return made
 
 

@@ -28,8 +28,8 @@ CACHE_BYTES_MAX = 256 << 20  # results are at most 256 KiB each, and most are fa
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One sentence about an object, for users. Equal (uid, reason, message) within a minute are
-    counted, not repeated.
+    """One sentence about an object, for users, and what they can do about it. Equal (uid, reason,
+    message, hint) within a minute are counted, not repeated.
     """
 
     uid: str
@@ -38,6 +38,7 @@ class EventRow:
     reason: str
     message: str
     count: int = 1
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

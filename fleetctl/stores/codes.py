@@ -5,7 +5,7 @@ module.
 from __future__ import annotations
 
 APPLICATION_ID = 0x666C6374  # "flct", in the header of both files
-SCHEMA_VERSION = 10  # user_version of both files; rises with every change of a schema file
+SCHEMA_VERSION = 11  # user_version of both files; rises with every change of a schema file
 
 # A run's state is stored as its position here. Append only: the order is on users' disks.
 STATES = (

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from fleetctl.common.errors import Refused, Unavailable, UsageError
-from fleetctl.manifest.checks import wrong_in
 from fleetctl.manifest.files.requirements import RequirementsError, read_requirements
 from fleetctl.manifest.problems import path_text
+from fleetctl.manifest.rules import check_text, split_doubts
 from fleetctl.providers.sources import git, text_checkout
 from fleetctl.specs.blocks.template import GitSource, Image, PipIndex
 from fleetctl.specs.values.packages import LOCAL, split_options, with_options
@@ -69,7 +69,7 @@ class FileRequirements:
         changed = holder.model_copy(update={"image": whole})
         if holder is not manifest.spec:
             changed = manifest.spec.model_copy(update={"template": changed})
-        for finding in wrong_in(changed):
+        for finding in split_doubts(check_text(changed))[0]:
             problem = path_text(finding.subject) + finding.what
             raise UsageError(f"{where}: {problem}", hint=finding.fix)
         return replace(manifest, spec=changed)

@@ -29,7 +29,6 @@ from fleetctl.controllers.reuse.content_keys import (
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
-from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.stores.base import CachedSuccess, ReadableStore, ReuseScope
 from fleetctl.tracking.annotations import MODELS, REVISION, rerun_at_s
@@ -223,6 +222,5 @@ def _resolve_template(
     row = store.resources.get("Function", own.function, namespace)
     if row is None:
         return None, ""
-    spec = parse_spec("Function", row.spec)
-    assert isinstance(spec, FunctionSpec)
+    spec = FunctionSpec.model_validate_json(row.spec)
     return spec.applied_to(own), row.annotations.get(REVISION, "")

@@ -17,7 +17,6 @@ from fleetctl.controllers.depends.results import (
 from fleetctl.controllers.model import CACHED, LIVE_STATES, Resource, Run, RunState
 from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.specs.blocks.from_results import FromResults
-from fleetctl.specs.values.hints import with_hint
 from fleetctl.stores.base import RunStore
 from fleetctl.stores.read.row_filter import SUCCEEDED, choose_rows
 from fleetctl.tracking.load import work_of
@@ -47,8 +46,8 @@ def collect_result_rows(
     try:
         indexes = choose_rows(table, given.where or SUCCEEDED)
     except UsageError as error:
-        text = with_hint(f"tasks.fromResults.where: {error}", error.hint)
-        return MissingInput(text, for_good=True, reason=UNFIT)
+        text = f"tasks.fromResults.where: {error}"
+        return MissingInput(text, for_good=True, reason=UNFIT, hint=error.hint or "")
     found = check_results(given, giver.key, _list_results(newest, indexes))
     if isinstance(found, MissingInput):
         return found

@@ -20,6 +20,7 @@ from fleetctl.controllers.reuse.content_keys import ReuseKey, WorkContent
 from fleetctl.controllers.schedule.desired import PriorStatus, StartWait
 from fleetctl.controllers.status import prior_of
 from fleetctl.providers.contract.endpoint_access import ServerAddress
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
 from fleetctl.specs.values.scalars import Spec
 
 
@@ -36,7 +37,8 @@ class Track:
     spec: Spec | None = None
     work: ResourceWork | None = None
     waits: dict[str, StartWait] = field(default_factory=dict)  # run name -> why it has not started
-    held: dict[str, str] = field(default_factory=dict)  # run name -> why it has not ended yet
+    # run name -> why it has not ended yet
+    held: dict[str, HintedText] = field(default_factory=dict)
     calls: dict[str, RunCalls] = field(
         default_factory=dict
     )  # run or sandbox name -> its provider calls
@@ -173,7 +175,7 @@ class Asset:
     removed: bool = False
     freed: bool = False  # scratch without logs
     swept: bool = False  # logs too
-    problem: str = ""
+    problem: HintedText = NO_TEXT
     tries: int = 0
     retry_at_s: float = 0.0
     # For a Function with a server: the server's address, and the containers seen last; None = not

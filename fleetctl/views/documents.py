@@ -19,7 +19,8 @@ def task_document(
     """Returns a task, or an attempt, as an object of its own."""
     run = one.run
     status: dict[str, object] = {
-        "phase": one.state, "reason": one.reason, "message": run.message, "attempts": one.attempts,
+        "phase": one.state, "reason": one.reason, "message": run.message, "hint": run.hint,
+        "attempts": one.attempts,
         "exitCode": run.exit_code, "provider": run.provider, "sandbox": run.sandbox,
         "whyThere": run.placed,
     }  # fmt: skip
@@ -61,6 +62,7 @@ def event_document(event: EventView) -> dict[str, object]:
         "object": event.key,
         "uid": row.uid,
         "message": row.message,
+        "hint": row.hint or "",
         "count": row.count,
         "lastTimestamp": format_timestamp(row.at_s),
         "deletedAt": None if gone_at_s is None else format_timestamp(gone_at_s),

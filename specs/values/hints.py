@@ -1,32 +1,36 @@
-"""Joins an error and its hint in one text: a run, a wait and an event keep one text each.
-
-Joined where an error becomes such a text, parted where it is shown.
-"""
+"""A sentence for users and what they can do about it, as two fields: stored apart, shown apart."""
 
 from __future__ import annotations
 
-_BETWEEN = "; hint: "
+from dataclasses import dataclass
 
 
-def with_hint(message: str, hint: str) -> str:
-    if hint:
-        return f"{message}{_BETWEEN}{hint}"
-    return message
+@dataclass(frozen=True, slots=True)
+class HintedText:
+    """A sentence, with a command or a change that would help as `hint`, or "". False where it says
+    nothing.
+    """
+
+    text: str = ""
+    hint: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def prefixed(self, before: str) -> HintedText:
+        """Returns the same behind another beginning of the sentence."""
+        return HintedText(f"{before}{self.text}", self.hint)
 
 
-def words_of(error: Exception) -> str:
+NO_TEXT = HintedText()
+
+
+def hinted_error(error: Exception) -> HintedText:
     """Returns an error's message, with its hint if it has one; its type if the message is empty."""
-    return with_hint(str(error) or type(error).__name__, getattr(error, "hint", ""))
-
-
-def split_hint(text: str) -> tuple[str, str]:
-    """Returns (message, hint); the hint is empty if the text was not joined."""
-    message, _, hint = text.partition(_BETWEEN)
-    return message, hint
-
-
-def message_of(text: str) -> str:
-    return split_hint(text)[0]
+    return HintedText(str(error) or type(error).__name__, getattr(error, "hint", "") or "")
 
 
 class WrongValueError(ValueError):

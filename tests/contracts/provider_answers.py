@@ -173,7 +173,7 @@ class ProviderAnswers:
             ref, lambda seen: isinstance(seen, Alive) and bool(seen.held), "said why it is there"
         )
         assert isinstance(seen, Alive)
-        assert "key" in seen.held or "token" in seen.held
+        assert "key" in seen.held.text or "token" in seen.held.text
         assert isinstance(world.provider, Resolving)
         assert world.provider.unresolved()
         world.mend()

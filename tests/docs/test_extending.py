@@ -258,6 +258,31 @@ KINDS_PAGE = (
     "from tests.docs.reference import HOME, render_kinds; "
     "print(render_kinds((HOME / 'kinds.md').read_text()))"
 )
+RULE = {
+    "fleetctl/manifest/checks/shouting.py": """
+        from fleetctl.common.finding import Finding, Severity
+
+
+        def find_doubts(spec):
+            for name in spec.from_env:
+                if name.islower():
+                    message = f" names `{name}`, and variables are shouted here"
+                    at = ("spec", "fromEnv")
+                    yield Finding(at, message, f"write `{name.upper()}`", Severity.DOUBT)
+    """,
+}
+RULE_ROWS = {
+    "fleetctl/manifest/rules.py": (
+        "RULES: tuple[Rule, ...] = (",
+        '    Rule(_TEXT, SecretSpec, "manifest.checks.shouting:find_doubts"),',
+    )
+}
+WHISPERED = """
+apiVersion: fleetctl.dev/v1alpha1
+kind: Secret
+metadata: {name: hub}
+spec: {fromEnv: [token]}
+"""
 PROVIDER_ROWS = {"specs/builtin.py": ("SORTS = {", ' "toy": BuiltInProvider(),')}
 
 DICE = """
@@ -313,10 +338,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     for name in ("fleetctl", "specs", "controllers"):
         # With what is compiled, which stays good as the times of the files do.
         shutil.copytree(ROOT / name, place / name, symlinks=True)
-    for path, text in (KIND | BEHAVIOR | PROVIDER | VERB).items():
+    for path, text in (KIND | BEHAVIOR | PROVIDER | RULE | VERB).items():
         (place / path).parent.mkdir(exist_ok=True)
         (place / path).write_text(dedent(text))
-    rows = [(path, *it) for path, it in (KIND_ROWS | PROVIDER_ROWS | FIELD_ROWS).items()]
+    rows = [
+        (path, *it) for path, it in (KIND_ROWS | PROVIDER_ROWS | RULE_ROWS | FIELD_ROWS).items()
+    ]
     rows += [("fleetctl/cli/command/verbs.py", *it) for it in VERB_ROWS]
     for path, line, row in rows:
         text = (place / path).read_text()
@@ -483,6 +510,15 @@ def test_a_field_of_the_template_is_known_to_all_and_changes_the_work(
     assert "1 task" in fleet.run("plan", "-f", str(path)).out
     wrong = fleet.run("validate", "-f", "-", stdin=SAYS.replace("motto", "mottoe"))
     assert (wrong.code, "did you mean `motto`" in wrong.talk) == (2, True), wrong
+
+
+def test_a_rule_is_a_function_and_a_row(fleet: Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "secret.yaml"
+    path.write_text(WHISPERED)
+    found = fleet.run("validate", "-f", str(path), "--allow-missing")
+    assert found.code == 0, found
+    assert f"{path}:5:" in found.talk and "variables are shouted here" in found.talk
+    assert "write `TOKEN`" in found.talk
 
 
 def test_a_verb_is_a_module_and_a_row(fleet: Fleet) -> None:

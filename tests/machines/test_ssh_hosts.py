@@ -181,7 +181,7 @@ def test_work_goes_on_when_its_host_is_cut_off_and_comes_back(
         async def held() -> bool:
             seen = await world.see(ref)
             assert seen is None or isinstance(seen, Alive), seen
-            return isinstance(seen, Alive) and "cannot be reached" in seen.held
+            return isinstance(seen, Alive) and "cannot be reached" in seen.held.text
 
         await eventually(held, "it is told that the host is away")
         server.start()

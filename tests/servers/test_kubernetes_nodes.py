@@ -227,8 +227,8 @@ def test_a_node_whose_machine_is_not_heard_of_holds_all(
         ]
         emulator.lose_node(away)
         held = "node 1: it does not report"
-        seen = await world.until(ref, lambda it: held in getattr(it, "held", ""), "was held")
-        assert isinstance(seen, Alive) and f"node `{away}` does not report" in seen.held
+        seen = await world.until(ref, lambda it: held in str(getattr(it, "held", "")), "was held")
+        assert isinstance(seen, Alive) and f"node `{away}` does not report" in seen.held.text
         emulator.find_node(away)
         lost = await world.lost(ref)
         assert isinstance(lost, Ended) and lost.infrastructure, lost

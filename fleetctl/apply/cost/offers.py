@@ -63,8 +63,7 @@ class OfferBook:
         function = self.objects.get(("Function", template.function, namespace))
         if function is None:
             return None
-        spec = parse_spec("Function", function.spec)
-        assert isinstance(spec, FunctionSpec)
+        spec = FunctionSpec.model_validate_json(function.spec)
         return spec.applied_to(template)
 
     def offers(

@@ -13,7 +13,6 @@ from fleetctl.common.text import count_noun, format_duration
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
-from fleetctl.specs.kinds.registry import parse_spec
 
 KIND = "Function"
 
@@ -51,8 +50,7 @@ def warm_cost(desired: Resource, market: OfferBook) -> WarmCost | None:
     """Returns the cost, or None for a Function that keeps no container warm, or for free ones."""
     if desired.kind != KIND:
         return None
-    spec = parse_spec(KIND, desired.spec)
-    assert isinstance(spec, FunctionSpec)
+    spec = FunctionSpec.model_validate_json(desired.spec)
     sleeps = spec.port is not None and not spec.min_containers
     count = (spec.max_containers or 1) if sleeps else spec.min_containers
     if not count or spec.provider not in market.providers:

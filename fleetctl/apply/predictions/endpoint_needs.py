@@ -19,7 +19,6 @@ from fleetctl.gateway.client.gateway_process import EXTRA
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.kinds.endpoint import EndpointSpec
-from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
 
 WITHOUT_BATCHES = "leave `mode` out: then each row is a call"
@@ -52,8 +51,7 @@ def of_work(
             resource = world.found(KIND, name, manifest.namespace)
             if resource is None:
                 continue
-            found = parse_spec(KIND, resource.spec)
-            assert isinstance(found, EndpointSpec)
+            found = EndpointSpec.model_validate_json(resource.spec)
             reaches.setdefault(found.reach, name)
             if len(reaches) > 1:
                 others = " and ".join(f"`{it}` has `{reach}`" for reach, it in reaches.items())
@@ -148,8 +146,7 @@ def of_endpoint(
     resource = world.found("Secret", name, manifest.namespace)
     if resource is None:
         return
-    secret = parse_spec("Secret", resource.spec)
-    assert isinstance(secret, SecretSpec)
+    secret = SecretSpec.model_validate_json(resource.spec)
     given = (*secret.from_env, *secret.from_file)
     if variable in given:
         return

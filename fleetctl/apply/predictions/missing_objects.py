@@ -369,8 +369,7 @@ def _check_secrets(
         resource = world.found("Secret", name, manifest.namespace)
         if resource is None:
             continue
-        spec = parse_spec("Secret", resource.spec)
-        assert isinstance(spec, SecretSpec)
+        spec = SecretSpec.model_validate_json(resource.spec)
         if spec.from_provider is not None and all(map(world.keeps_no_secrets, places)):
             here = " and ".join(f"`{place}`" for place in places)
             message = f" is `{name}`, whose value its provider keeps, and {here} gives work none"
@@ -394,8 +393,7 @@ def _index_login(
     resource = world.found("Secret", name, manifest.namespace)
     if resource is None:
         return
-    spec = parse_spec("Secret", resource.spec)
-    assert isinstance(spec, SecretSpec)
+    spec = SecretSpec.model_validate_json(resource.spec)
     kept = spec.from_provider is not None
     ways = {it: world.providers[it].contract for it in places if it in world.providers}
     if not ways or any(it.keeps_index_login == kept for it in ways.values()):

@@ -4,33 +4,22 @@ that a missing object comes later.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CONFIGURED, CREATED, Change
-from fleetctl.apply.predictions import (
-    agreement,
-    dependencies,
-    endpoint_needs,
-    missing_objects,
-    policies,
-    sources,
-    targets,
-)
+from fleetctl.apply.predictions import dependencies, missing_objects
 from fleetctl.apply.predictions.world import PlannedWorld, Prediction, will_start
-from fleetctl.common.finding import Finding, Severity
+from fleetctl.common.finding import Severity
 from fleetctl.controllers.depends.edges import edges_of
 from fleetctl.manifest.problems import ManifestProblem, in_order, join_sentences
+from fleetctl.manifest.rules import Check, RuleLevel, checks_for
 from fleetctl.manifest.unread import stop_at_unread
 from fleetctl.specs.blocks.common import WorkPart, WorkSpec
 from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.blocks.notify import secrets_in
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
-from fleetctl.specs.kinds.endpoint import EndpointSpec
-from fleetctl.specs.kinds.function import FunctionSpec
-from fleetctl.specs.kinds.policy import PolicySpec
-from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.source_state import SourceState
@@ -76,30 +65,8 @@ def _worth_a_look(part: WorkPart) -> bool:
     )
 
 
-Rule = Callable[[Any, Any, PlannedWorld], Iterable[Finding] | AsyncIterable[Finding]]
-
-# Each rule with the specs that it is about; it gets the manifest, its spec and the planned world.
-_OF_WORK: tuple[Rule, ...] = (
-    missing_objects.of_work,
-    endpoint_needs.of_work,
-    agreement.of_work,
-    targets.of_work,
-)
-_RULES: tuple[tuple[type[Spec], Rule], ...] = (
-    (Spec, missing_objects.of_notices),
-    (Spec, sources.of_source),
-    (WorkSpec, dependencies.of_work),
-    (WorkSpec, dependencies.of_results),
-    *((WorkSpec, rule) for rule in _OF_WORK),
-    (FunctionSpec, missing_objects.of_function),
-    (FunctionSpec, agreement.of_function),
-    (FunctionSpec, targets.of_function),
-    (EndpointSpec, endpoint_needs.of_endpoint),
-    (SecretSpec, missing_objects.of_secret),
-    (PolicySpec, policies.of_policy),
-)
-# Of an object that is made later: whether there is room for it now does not show if there is then.
-_OF_MADE: tuple[Rule, ...] = (missing_objects.of_notices, *_OF_WORK)
+# The rules that need more than the text of a manifest.
+_LEVELS = (RuleLevel.STORE, RuleLevel.PROVIDER, RuleLevel.POLICY)
 
 
 async def make_predictions(
@@ -117,25 +84,26 @@ async def make_predictions(
     for manifest in manifests:
         if manifest.key not in starting:
             continue
-        for kind, rule in _RULES:
-            if isinstance(manifest.spec, kind):
-                found += await _apply_rule(rule, manifest, world)
+        for check in checks_for(manifest.spec, *_LEVELS):
+            found += await _apply_check(check, manifest, world)
         with stop_at_unread():
             if (made := manifest.made()) is not None:
-                later = [it for rule in _OF_MADE for it in await _apply_rule(rule, made, world)]
-                found += (it for it in later if it.severity is not Severity.CAPACITY)
+                # Capacity for it now does not show if there is any when it is made.
+                for check in checks_for(made.spec, *_LEVELS, made=True):
+                    later = await _apply_check(check, made, world)
+                    found += (it for it in later if it.severity is not Severity.CAPACITY)
     return found
 
 
-async def _apply_rule(
-    rule: Rule,
+async def _apply_check(
+    check: Check,
     manifest: Manifest,
     world: PlannedWorld,
 ) -> list[Prediction]:
-    """Returns the findings of a rule, until it comes to a value that could not be read."""
+    """Returns the findings of a check, until it comes to a value that could not be read."""
     made: list[Prediction] = []
     with stop_at_unread():
-        found = rule(manifest, manifest.spec, world)
+        found = check(manifest, manifest.spec, world)
         if isinstance(found, AsyncIterable):
             async for it in found:
                 made.append(Prediction(manifest, it))

@@ -25,7 +25,6 @@ from fleetctl.specs.blocks.common import BESIDE_TEMPLATE, WorkPart, WorkSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.kinds.function import FunctionSpec
-from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.tracking.task_inputs import files_of
 
 if TYPE_CHECKING:
@@ -161,8 +160,7 @@ def _resolve_template(
     resource = world.found("Function", template.function, manifest.namespace)
     if resource is None:
         return None
-    function = parse_spec("Function", resource.spec)
-    assert isinstance(function, FunctionSpec)
+    function = FunctionSpec.model_validate_json(resource.spec)
     return function.applied_to(template)
 
 

@@ -16,7 +16,6 @@ from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.gitops.checkout import check_out, find_tip
 from fleetctl.gitops.child import read_commit
 from fleetctl.gitops.proposal import claim_of
-from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.source import SourceSpec
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ def changes_of(
     source = stored.resources.get("Source", wanted.name, wanted.namespace)
     if source is None:
         raise NotFound(f"{wanted.key} is not there", hint="fleetctl get sources")
-    spec = parse_spec("Source", source.spec)
-    assert isinstance(spec, SourceSpec)
+    spec = SourceSpec.model_validate_json(source.spec)
     # For a Secret's values the rows of a store are enough.
     secrets = SecretValues(cast("Store", stored), os.environ)
     names = (spec.git.secret,) if spec.git.secret is not None else ()

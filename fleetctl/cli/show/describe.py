@@ -17,6 +17,7 @@ from fleetctl.common.text import (
     escape_line,
     escape_lines,
     format_age,
+    format_hinted,
     format_timestamp,
 )
 from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
@@ -248,7 +249,7 @@ def _describe_traceback(task: Task, seen: View) -> Iterator[str]:
     name = _format_unit_name(task, seen)
     if task.run.message.strip():
         yield f"Last failure, {seen.kind.unit} {name} attempt {task.run.attempt}:"
-        shown = escape_lines(task.run.message)
+        shown = escape_lines(format_hinted(task.run.message.rstrip(), task.run.hint))
         if len(shown) > TRACEBACK_LINES_MAX:
             yield "  ..."
         for line in shown[-TRACEBACK_LINES_MAX:]:
@@ -298,4 +299,5 @@ def _describe_events(
         times = f" (x{row.count})" if row.count > 1 else ""
         ago = format_age(now_s - row.at_s)
         reason = escape_line(row.reason)
-        yield f"  {ago:<5}  {reason:<{reason_cells}}  {escape_line(row.message)}{times}"
+        text = escape_line(format_hinted(row.message, row.hint))
+        yield f"  {ago:<5}  {reason:<{reason_cells}}  {text}{times}"

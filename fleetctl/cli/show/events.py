@@ -12,7 +12,7 @@ from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.state_paths import find_state_dir
-from fleetctl.common.text import escape_line, format_age
+from fleetctl.common.text import escape_line, format_age, format_hinted
 from fleetctl.views.documents import event_document
 from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View
@@ -135,14 +135,14 @@ def _watch_events(
 ) -> int:
     """Prints the existing events, then each that is new or happened again, until the object is
     gone."""
-    fields: dict[tuple[str, str, str], float] = {}
+    fields: dict[tuple[str, str, str, str | None], float] = {}
     widths: list[int] = []
     while True:
         gone = seen is not None and reading.by_uid(seen.resource.uid) is None
         fresh = []
         for event in _find_events(seen, reading, since_s, args):
             row = event.line
-            if fields.get(mark := (row.uid, row.reason, row.message)) != row.at_s:
+            if fields.get(mark := (row.uid, row.reason, row.message, row.hint)) != row.at_s:
                 fields[mark] = row.at_s
                 fresh.append(event)
         if args.output == "json":
@@ -169,5 +169,5 @@ def _build_cells(event: EventView, now_s: float) -> list[str]:
         escape_line(row.kind),
         escape_line(row.reason),
         escape_line(event.key),
-        escape_line(row.message) + times,
+        escape_line(format_hinted(row.message, row.hint)) + times,
     ]

@@ -10,6 +10,7 @@ from fleetctl.common.text import (
     escape_line,
     format_assignments,
     format_duration,
+    format_hinted,
     format_scalar,
     shorten_text,
 )
@@ -110,7 +111,8 @@ def front_lines(seen: View) -> list[str]:
 def failed_line(task: Task, seen: View) -> str:
     """Returns `task 3: ExitCode:2 after 1 attempt: ` and the last line of its output."""
     attempts = f" after {count_noun(task.attempts, 'attempt')}"
-    message = escape_line(shorten_text(last_line(task.run.message), MESSAGE_CHARS_MAX))
+    last = format_hinted(last_line(task.run.message), task.run.hint)
+    message = escape_line(shorten_text(last, MESSAGE_CHARS_MAX))
     text = f": {message}" if message else ""
     unit = escape_line(unit_called(seen.kind.name, task.run.index, task.run.params))
     if FileNames.of(seen) is not None:

@@ -17,6 +17,7 @@ from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import asset_provider, list_users
 from fleetctl.specs.content import asked_in
+from fleetctl.specs.values.hints import HintedText
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def asset_plan(
     state: EngineState,
     market: PriceBook,
     track: Track,
-    lacking: tuple[str, str] | None = None,
+    lacking: tuple[str, HintedText] | None = None,
 ) -> Plan:
     """Plans which asset to make or remove. lacking: reason and sentence of a missing requirement,
     such as a server.

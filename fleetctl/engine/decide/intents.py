@@ -25,6 +25,7 @@ from fleetctl.controllers.planning.plan import (
 from fleetctl.engine.decide.assets import ASSET_KINDS, USED_KINDS
 from fleetctl.engine.execute.leftovers import make_leftover
 from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.specs.values.hints import HintedText
 from fleetctl.tracking.load import last_values, score_of
 from fleetctl.tracking.result_cache import contents_of, is_fixed, take_over
 from fleetctl.tracking.run_names import run_name
@@ -202,7 +203,7 @@ class Intents:
                 work,
                 run,
                 stop.reason,
-                stop.message,
+                HintedText(stop.message),
                 now_s=now_s,
             )
             self._state.queue.add(track.resource.uid)
@@ -213,6 +214,7 @@ class Intents:
             state=RunState.STOPPING,
             reason=stop.reason,
             message=stop.message,
+            hint="",
         )
         work.history.changed(stopping)
         track.waits.pop(run.name, None)
@@ -238,7 +240,7 @@ class Intents:
 
     def drop(self, track: Track) -> None:
         uid = track.resource.uid
-        for part in self._parts:
+        for part in self._parts.that("dropped"):
             part.dropped(track)
         self._state.store.cache.forget(uid)
         self._state.store.calls.forget(uid)

@@ -135,7 +135,7 @@ class Passes:
             self._state.queue.add(track.resource.uid)  # the next pass drops it
             return
         work, lacking = self._reading.settle(work)
-        for part in self._parts:
+        for part in self._parts.that("begin_work", track.resource.kind):
             part.begin_work(work)
         if work.controller.handed is not None:
             lacking = lacking_of(work.controller.handed)
@@ -149,7 +149,7 @@ class Passes:
         self._intents.record(work, plan, now_s)
         track.shortages.update(plan.shortages)
         decision = WorkDecision(work, desired, plan, now_s)
-        for part in self._parts:
+        for part in self._parts.that("take_decision", track.resource.kind):
             part.take_decision(decision)
         if plan.wake_at_s is not None:
             self._state.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
@@ -250,10 +250,10 @@ class Passes:
         before, track.status = track.status, dict(status)
         moved = any(before.get(key) != status.get(key) for key in _WAITED_FOR)
         self._state.changed(resource.uid)
-        for part in self._parts:
+        for part in self._parts.that("status_written"):
             part.status_written(track, before, status)
-            if moved:
-                part.object_moved(track)
+        for part in self._parts.that("object_moved") if moved else ():
+            part.object_moved(track)
         if track.dormant:
             self._intents.wake_assets()
         if moved and KINDS[resource.kind].runs:
@@ -269,13 +269,15 @@ class Passes:
         warning = str(plan.extra.get("warning") or "")
         if warning and not before.get("warning"):
             word, _, text = warning.partition(": ")
-            self._state.say(track.resource.uid, word, text, kind="Warning")
+            hint = str(plan.extra.get("hint") or "")
+            self._state.say(track.resource.uid, word, text, hint=hint, kind="Warning")
         if before.get("phase") == plan.phase.value:
             return
         kind = "Warning" if plan.phase.value == "Failed" else "Normal"
         text = plan.message or f"{track.resource.key} is {plan.phase.value}"
         reason = plan.reason if plan.phase in TERMINAL_PHASES else plan.phase.value
-        self._state.say(track.resource.uid, reason, text, kind=kind)
+        hint = plan.hint if plan.message else ""
+        self._state.say(track.resource.uid, reason, text, hint=hint, kind=kind)
 
     def failed(
         self,
@@ -294,7 +296,7 @@ class Passes:
             state.settings.pass_retry_max_s,
         )
         state.queue.add(uid, now_s + wait_s)
-        for part in self._parts:
+        for part in self._parts.that("pass_failed"):
             part.pass_failed(uid)
         # Its state in memory may be half changed; the next pass reads the rows back.
         track.outdate()

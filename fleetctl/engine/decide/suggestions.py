@@ -26,6 +26,8 @@ FAILED = "SuggestionFailed"
 class Suggestions(EnginePart):
     """aside: runs a search elsewhere, such as in a thread."""
 
+    works_for = frozenset({"Sweep"})
+
     def __init__(self, state: EngineState, *, aside: Aside) -> None:
         self._state = state
         self._aside = aside

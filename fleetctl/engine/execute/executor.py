@@ -47,7 +47,7 @@ from fleetctl.providers.contract.terms import BRING_HINT
 from fleetctl.providers.sources.pinning import commit_variables
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import combined_hash
-from fleetctl.specs.values.hints import words_of
+from fleetctl.specs.values.hints import NO_TEXT, HintedText, hinted_error
 from fleetctl.tracking.track import ResourceWork, RunCalls, Track
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class PlanExecutor:
     ) -> None:
         call.busy = "stop"
         stopping = self._stop(run.provider, ref_of(run), work.controller.policy.grace_s)
-        self._spawn(run.name, stopping, StopReplied(run.name, "cancelled"))
+        self._spawn(run.name, stopping, StopReplied(run.name, HintedText("cancelled")))
 
     def _later(
         self,
@@ -258,16 +258,19 @@ class PlanExecutor:
                 two_phase = self._state.providers[run.provider].contract.two_phase
                 tell(StartReplied(run.name, handle, begun=not two_phase or bool(order.handle)))
         except Refused as error:
-            tell(StartRefused(run.name, words_of(error)))
+            why = hinted_error(error)
+            tell(StartRefused(run.name, why.text, why.hint))
         except Unavailable as error:
+            why = hinted_error(error)
             tell(
                 StartWaits(
                     run.name,
                     error.reason,
-                    words_of(error),
+                    why.text,
                     error.retry_after_s,
                     account=error.account,
                     perhaps_made=error.perhaps_made,
+                    hint=why.hint,
                 )
             )
 
@@ -299,14 +302,14 @@ class PlanExecutor:
         grace_s: float,
     ) -> None:
         stop = partial(self._state.providers[provider].stop, ref, grace_s=grace_s)
-        message = ""
+        message = NO_TEXT
         try:
             reply = await guard_call(
                 self._rate_limiters[provider].ask(stop), what="stop", key=ref.run
             )
-            message = reply.why if isinstance(reply, NoAnswer) else ""
+            message = HintedText(reply.why if isinstance(reply, NoAnswer) else "")
         except (Refused, Unavailable) as error:
-            message = words_of(error)
+            message = hinted_error(error)
         self._state.inbox.tell(StopReplied(ref.run, message))
 
     def _order(self, work: ResourceWork, run: Run) -> RunRequest:
@@ -394,7 +397,8 @@ class PlanExecutor:
         if track.asset.busy or self._later(track, track.asset.retry_at_s, now_s):
             return
         track.asset.busy = True
-        cancelled = AssetReplied(track.resource.uid, _WORDS[type(action)], "cancelled")
+        why = HintedText("cancelled")
+        cancelled = AssetReplied(track.resource.uid, _WORDS[type(action)], why)
         self._spawn(track.resource.uid, self._asset(track, action), cancelled)
 
     async def _asset(self, track: Track, action: AssetAction) -> None:
@@ -403,7 +407,7 @@ class PlanExecutor:
         what = _WORDS[type(action)]
         if isinstance(action, FreeScratch) and not action.keep_logs:
             what = "swept"
-        message = ""
+        message = NO_TEXT
         address = None
         try:
             reply = await guard_call(
@@ -418,11 +422,11 @@ class PlanExecutor:
                 key=uid,
             )
             if isinstance(reply, NoAnswer):
-                message = reply.why
+                message = HintedText(reply.why)
             else:
                 address = reply
         except (Refused, Unavailable) as error:
-            message = words_of(error)
+            message = hinted_error(error)
         self._state.inbox.tell(
             AssetReplied(
                 uid,

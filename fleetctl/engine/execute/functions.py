@@ -13,7 +13,6 @@ from fleetctl.providers.contract.base import FunctionRequest
 from fleetctl.providers.contract.endpoint_access import ServerOrder
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import SCALEDOWN_S, FunctionSpec
-from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name, object_key
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ def resolve_template(
             return template, None
         return template, FunctionRequest("", 0, None, SCALEDOWN_S)
     resource = _find_function(state, template.function, namespace)
-    spec = parse_spec("Function", resource.spec)
-    assert isinstance(spec, FunctionSpec)
+    spec = FunctionSpec.model_validate_json(resource.spec)
     if spec.port is not None:
         raise Unavailable(
             f"{resource.key} has a `port`: it serves requests, and runs no task",

@@ -16,7 +16,6 @@ from fleetctl.manifest.files import fence
 from fleetctl.manifest.files.patience import read_briefly
 from fleetctl.providers.pip_index import login_of
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import Store
@@ -167,8 +166,7 @@ class SecretValues:
                     reason=REASON_MISSING,
                     hint=f"apply a manifest of kind Secret with the name `{name}`",
                 )
-            spec = parse_spec("Secret", resource.spec)
-            assert isinstance(spec, SecretSpec)
+            spec = SecretSpec.model_validate_json(resource.spec)
             values.update(self._from_env(name, spec, namespace))
             for variable, path in spec.from_file.items():
                 values[variable] = _read_file(name, path)

@@ -24,7 +24,6 @@ from fleetctl.controllers.money.budget import (
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
-from fleetctl.specs.values.hints import split_hint, with_hint
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.price_book import PriceBook
@@ -176,9 +175,9 @@ class WarmFunctionCosts:
             denied = Allowance(accounts, None, unit).denial(unit_price, spec.provider)
             if denied is None:
                 return None
-            message, hint = split_hint(denied.message)  # no task's limit of time bounds it
-            hint = hint.removeprefix("lower template.timeoutSeconds, or ")
-            return replace(denied, message=with_hint(message, hint))
+            # No task's limit of time bounds it.
+            hint = denied.hint.removeprefix("lower template.timeoutSeconds, or ")
+            return replace(denied, hint=hint)
         for account in accounts:
             cap = account.cap
             over = account.committed_usd > cap.max_usd + TINY_USD

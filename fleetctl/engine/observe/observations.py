@@ -14,6 +14,7 @@ from fleetctl.controllers.model import LIVE_STATES, Alive, Ended, Gone, Observat
 from fleetctl.engine.execute.leftovers import make_leftover
 from fleetctl.engine.observe.gpu_price import priced_as_got
 from fleetctl.engine.shared.messages import Observed
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
 from fleetctl.tracking.track import ResourceWork, Track
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Observations:
         bound_s = self._state.providers[observed.provider].contract.visibility_bound_s
         settled = not begins and observed.asked_at_s >= appeared_at_s + bound_s
 
-        held = seen.held if isinstance(seen, Alive) else ""
+        held = seen.held if isinstance(seen, Alive) else NO_TEXT
         held_anew = self._take_held(work, run, held)
         if not isinstance(seen, Gone):
             track.missing.pop(run.name, None)
@@ -186,15 +187,15 @@ class Observations:
         self,
         work: ResourceWork,
         run: Run,
-        held: str,
+        held: HintedText,
     ) -> bool:
         """Returns true if users should see another message than before."""
-        before = work.track.held.pop(run.name, "")
+        before = work.track.held.pop(run.name, NO_TEXT)
         if held:
             work.track.held[run.name] = held
             if held != before:
-                text = f"{run.name}: {held}"
-                self._state.say(work.resource.uid, "EndHeld", text, kind="Warning")
+                text = f"{run.name}: {held.text}"
+                self._state.say(work.resource.uid, "EndHeld", text, hint=held.hint, kind="Warning")
         return held != before
 
     def _sandbox_seen(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.controllers.schedule.desired import ProviderTrouble
 from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
-from fleetctl.specs.values.hints import words_of
+from fleetctl.specs.values.hints import hinted_error
 
 if TYPE_CHECKING:
     from fleetctl.engine.shared.engine_state import EngineState
@@ -61,17 +61,14 @@ class ProviderHealth(EnginePart):
     def start_waits(
         self,
         provider: str,
-        reason: str,
-        message: str,
+        trouble: ProviderTrouble,
         retry_at_s: float,
     ) -> None:
         """Records a start's reply that concerns the account."""
-        if reason in _OF_STARTS_ALONE:
+        if trouble.reason in _OF_STARTS_ALONE:
             return
         until_s = max(retry_at_s, self._clock.now_s()) + TOLD_FOR_S
-        self._store_report(
-            self._of_starts, provider, _HealthReport(ProviderTrouble(reason, message), until_s)
-        )
+        self._store_report(self._of_starts, provider, _HealthReport(trouble, until_s))
 
     def start_served(self, provider: str) -> None:
         """Records that a start was accepted."""
@@ -81,11 +78,9 @@ class ProviderHealth(EnginePart):
     def record_silence(self, provider: str, error: FleetctlError) -> None:
         """Records that the service does not reply, or not to us."""
         reason = error.reason if isinstance(error, Unavailable) else type(error).__name__
-        self._store_report(
-            self._of_service,
-            provider,
-            _HealthReport(ProviderTrouble(reason, words_of(error)), None),
-        )
+        why = hinted_error(error)
+        trouble = ProviderTrouble(reason, why.text, why.hint)
+        self._store_report(self._of_service, provider, _HealthReport(trouble, None))
 
     def record_reply(self, provider: str) -> None:
         """Records that the service replied to a request."""

@@ -16,6 +16,7 @@ from fleetctl.controllers.planning.kind_controller import is_outdated, is_supers
 from fleetctl.engine.observe.cached_success import build_cached_success
 from fleetctl.engine.start_nudges import nudge_freed
 from fleetctl.specs.kinds.registry import KINDS, unit_called
+from fleetctl.specs.values.hints import HintedText
 from fleetctl.stores.base import CachedSuccess
 from fleetctl.tracking.load import last_values, score_of
 from fleetctl.tracking.track import ResourceWork
@@ -79,17 +80,18 @@ class Records:
         work: ResourceWork,
         run: Run,
         reason: str,
-        message: str | None = None,
+        message: HintedText | None = None,
         *,
         now_s: float,
     ) -> None:
         """Records that a live run is gone from its provider, and does not count as a failure."""
-        message = run.message if message is None else message
+        message = HintedText(run.message, run.hint) if message is None else message
         ended = replace(
             run,
             state=RunState.STOPPED,
             reason=reason,
-            message=message,
+            message=message.text,
+            hint=message.hint,
             ended_at_s=now_s,
         )
         self.end(work, ended, None)

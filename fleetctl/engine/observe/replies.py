@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.placement import judge_candidates, spill_reason
 from fleetctl.controllers.schedule.capacity import grow_shortage
-from fleetctl.controllers.schedule.desired import StartWait
+from fleetctl.controllers.schedule.desired import ProviderTrouble, StartWait
 from fleetctl.engine.shared.messages import (
     AssetReplied,
     StartRefused,
@@ -23,7 +23,7 @@ from fleetctl.engine.shared.messages import (
     StopReplied,
 )
 from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
-from fleetctl.specs.values.hints import message_of
+from fleetctl.specs.values.hints import HintedText
 from fleetctl.tracking.track import ResourceWork, RunCalls, Track
 
 if TYPE_CHECKING:
@@ -102,22 +102,28 @@ class ReplyHandler:
                         return waited  # no decision is needed
             case StartRefused():
                 if run is not None:
-                    self._refused(work, run, call, reply.message, now_s)
+                    self._refused(work, run, call, HintedText(reply.message, reply.hint), now_s)
             case StartWaits() if reply.reason == SANDBOX_CLOSED and run is not None:
                 # No run began there and none can: the unit goes to another sandbox.
                 self._records.stopped(work, run, reply.reason, now_s=now_s)
                 self._records.closed(work, run.sandbox)
             case StartWaits() if reply.reason == BEGUN_AS_ANOTHER and run is not None:
                 # Under its name no run can begin any more: the unit has another attempt.
-                self._records.stopped(work, run, reply.reason, reply.message, now_s=now_s)
+                why = HintedText(reply.message, reply.hint)
+                self._records.stopped(work, run, reply.reason, why, now_s=now_s)
             case StartWaits():
                 again_at_s = self._again(call, now_s, reply.retry_after_s)
-                wait = StartWait(reply.reason, reply.message, again_at_s, account=reply.account)
+                wait = StartWait(
+                    reply.reason,
+                    reply.message,
+                    again_at_s,
+                    account=reply.account,
+                    hint=reply.hint,
+                )
                 self._wait(track, reply.run, _mark_short(wait, call, now_s))
                 if reply.account and run is not None:
-                    self._troubles.start_waits(
-                        run.provider, reply.reason, reply.message, again_at_s
-                    )
+                    trouble = ProviderTrouble(reply.reason, reply.message, reply.hint)
+                    self._troubles.start_waits(run.provider, trouble, again_at_s)
             case StartUnknown():
                 self._again(call, now_s)
                 wait = StartWait("StartUnknown", reply.message, call.retry_at_s)
@@ -169,7 +175,8 @@ class ReplyHandler:
             asset.tries += 1
             asset.retry_at_s = now_s + self._state.backoff_s(asset.tries)
             self._state.queue.add(fact.uid, asset.retry_at_s)
-            self._state.say(fact.uid, "AssetFailed", fact.message, kind="Warning")
+            text, hint = fact.message.text, fact.message.hint
+            self._state.say(fact.uid, "AssetFailed", text, hint=hint, kind="Warning")
             return True
         asset.tries = 0
         asset.retry_at_s = 0.0
@@ -196,7 +203,7 @@ class ReplyHandler:
         uid = track.resource.uid
         track.waits[run] = wait
         self._state.queue.add(uid, wait.retry_at_s)
-        self._state.say(uid, wait.reason, wait.message, kind="Warning")
+        self._state.say(uid, wait.reason, wait.message, hint=wait.hint, kind="Warning")
 
     def _started(
         self,
@@ -231,35 +238,38 @@ class ReplyHandler:
         work: ResourceWork,
         run: Run,
         call: RunCalls,
-        message: str,
+        why: HintedText,
         now_s: float,
     ) -> None:
+        uid = work.resource.uid
         if run.state is RunState.STOPPING:
             ended = replace(run, state=RunState.STOPPED, ended_at_s=now_s)
         elif (again_at_s := self._doubted(work.track, run, call, now_s)) is not None:
             call.retry_at_s = again_at_s
-            self._wait(work.track, run.name, StartWait(REFUSED_ONCE, message, again_at_s))
+            wait = StartWait(REFUSED_ONCE, why.text, again_at_s, hint=why.hint)
+            self._wait(work.track, run.name, wait)
             return
-        elif self._has_another_place(work, run, message):
+        elif self._has_another_place(work, run, why.text):
             self._records.stopped(
                 work,
                 run,
                 "RefusedHere",
-                message,
+                why,
                 now_s=now_s,
             )
-            text = f"provider `{run.provider}` does not take it: {message}"
-            self._state.say(work.resource.uid, "RefusedHere", text, kind="Warning")
+            text = f"provider `{run.provider}` does not take it: {why.text}"
+            self._state.say(uid, "RefusedHere", text, hint=why.hint, kind="Warning")
             return
         else:
             ended = replace(
                 run,
                 state=RunState.REFUSED,
                 reason="Refused",
-                message=message,
+                message=why.text,
+                hint=why.hint,
                 ended_at_s=now_s,
             )
-            self._state.say(work.resource.uid, "Refused", message, kind="Warning")
+            self._state.say(uid, "Refused", why.text, hint=why.hint, kind="Warning")
         self._records.end(work, ended, None)
 
     def _doubted(
@@ -289,7 +299,7 @@ class ReplyHandler:
         placement = work.controller.placement(run.template_hash)
         if len(placement.candidates) < 2:
             return False
-        work.track.refusals[run.template_hash, run.provider] = message_of(message)
+        work.track.refusals[run.template_hash, run.provider] = message
         offers = self._market.offers(work).get(run.template_hash, {})
         return any(it.fits for it in judge_candidates(placement, offers))
 
@@ -304,9 +314,10 @@ class ReplyHandler:
         work.track.held.pop(fact.run, None)
         if fact.message:
             call.retry_at_s = now_s + self._state.backoff_s(call.tries)
-            work.track.held[fact.run] = f"its stop failed: {fact.message}"
-            text = f"stop of {fact.run} failed: {fact.message}"
-            self._state.say(work.resource.uid, "StopFailed", text, kind="Warning")
+            work.track.held[fact.run] = fact.message.prefixed("its stop failed: ")
+            text = f"stop of {fact.run} failed: {fact.message.text}"
+            hint = fact.message.hint
+            self._state.say(work.resource.uid, "StopFailed", text, hint=hint, kind="Warning")
         else:
             wait_s = work.controller.policy.grace_s + self._state.settings.stop_again_s
             call.retry_at_s = now_s + wait_s * min(call.tries, 8)

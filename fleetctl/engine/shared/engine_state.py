@@ -95,6 +95,7 @@ class EngineState:
         reason: str,
         message: str,
         *,
+        hint: str = "",
         kind: str = "Normal",
     ) -> None:
         """Adds an event for users; written after the tick's transaction."""
@@ -105,6 +106,7 @@ class EngineState:
                 kind,
                 reason,
                 message,
+                hint=hint,
             )
         )
 

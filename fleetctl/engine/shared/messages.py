@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fleetctl.controllers.model import Alive, Observation
 from fleetctl.providers.contract.endpoint_access import ServerAddress
+from fleetctl.specs.values.hints import HintedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class StartRefused:
 
     run: str
     message: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class StartWaits:
     retry_after_s: float
     account: bool = False  # it concerns the account, for any request
     perhaps_made: bool = False  # a sandbox may be there all the same
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class StopReplied:
     """
 
     run: str
-    message: str
+    message: HintedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class AssetReplied:
 
     uid: str
     what: str  # ensured | removed | freed | swept
-    message: str
+    message: HintedText
     address: ServerAddress | None = None
     generation: int | None = None  # of the ensured spec; None: no spec was ensured
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from fleetctl.controllers.planning.plan import Plan
 from fleetctl.controllers.schedule.desired import DesiredObject
 from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.specs.values.hints import HintedText
 from fleetctl.tracking.track import ResourceWork, Track
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class EnginePart:
     kind: ClassVar[str] = ""  # whose objects it carries out
     # Its objects apply from the tick in which they are written, whichever pass comes first.
     applies_at_once: ClassVar[bool] = False
+    # The kinds of work that its hooks of work are about; empty: all.
+    works_for: ClassVar[frozenset[str]] = frozenset()
     # `run_pass` and `remove` decide for its objects; False: they are assets, to which it may add.
     makes_passes: ClassVar[bool] = False
 
@@ -108,7 +111,7 @@ class EnginePart:
         """Removes a deleted object; returns its status, None once nothing is left of it."""
         return None
 
-    def find_lack(self, _track: Track) -> tuple[str, str] | None:
+    def find_lack(self, _track: Track) -> tuple[str, HintedText] | None:
         """Returns reason and sentence of what an asset lacks, such as a server."""
         return None
 
@@ -176,6 +179,7 @@ class EngineParts:
     def __init__(self, parts: Iterable[EnginePart] = ()) -> None:
         self._parts: list[EnginePart] = []
         self._by_kind: dict[str, EnginePart] = {}
+        self._that: dict[tuple[str, str], tuple[EnginePart, ...]] = {}
         self.at_once: dict[str, EnginePart] = {}  # those that apply at once, by kind
         for part in parts:
             self.add(part)
@@ -185,6 +189,7 @@ class EngineParts:
 
     def add(self, part: EnginePart) -> None:
         self._parts.append(part)
+        self._that.clear()
         if part.kind:
             self._by_kind[part.kind] = part
         if part.applies_at_once:
@@ -201,10 +206,22 @@ class EngineParts:
                 return part
         raise LookupError(f"no part is a {sort.__name__}")
 
+    def that(self, hook: str, kind: str = "") -> tuple[EnginePart, ...]:
+        """Returns the parts that have this hook, in order: a part without it is never entered.
+        kind: of the work that it is called for.
+        """
+        found = self._that.get((hook, kind))
+        if found is None:
+            bare = getattr(EnginePart, hook)
+            about = (it for it in self._parts if not (it.works_for and kind not in it.works_for))
+            found = tuple(it for it in about if getattr(type(it), hook) is not bare)
+            self._that[hook, kind] = found
+        return found
+
     def list_inputs(self, work: ResourceWork, now_s: float) -> dict[str, Any]:
         """Returns the fields of DesiredObject that parts add."""
         found: dict[str, Any] = {}
-        for part in self._parts:
+        for part in self.that("list_inputs", work.resource.kind):
             found |= part.list_inputs(work, now_s)
         return found
 

@@ -13,7 +13,6 @@ from fleetctl.specs.blocks.checkpoint import Checkpoint
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Image, Template
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
-from fleetctl.specs.values.scalars import Spec
 
 _PATH = ("spec", "checkpoint", "path")
 _ARGUMENTS = ("spec", "checkpoint", "resumeArgs")
@@ -37,13 +36,12 @@ _PACKAGES = {
 _IN_A_SCRIPT = "in a script: `${FLEETCTL_RESUME_FROM:+--resume=$FLEETCTL_RESUME_FROM}`"
 
 
-def find_problems(spec: Spec) -> Iterator[Finding]:
-    if isinstance(spec, TrainingRunSpec):
-        yield from _check_is_saved(spec)
-        yield from _check_resume_args(spec)
-        yield from _check_mirror(spec)
-        yield from _check_function_fields(spec)
-        yield from _check_format_none(spec)
+def find_problems(spec: TrainingRunSpec) -> Iterator[Finding]:
+    yield from _check_is_saved(spec)
+    yield from _check_resume_args(spec)
+    yield from _check_mirror(spec)
+    yield from _check_function_fields(spec)
+    yield from _check_format_none(spec)
 
 
 def _check_is_saved(spec: TrainingRunSpec) -> Iterator[Finding]:

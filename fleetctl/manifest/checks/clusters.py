@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fleetctl.common.finding import Finding, Path
+from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.blocks.common import WorkSpec
@@ -26,7 +26,7 @@ _NAMED = frozenset(("matrix", "parameters", "env", "labels", "annotations", "mat
 _LISTED = "items"
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
+def find_problems(spec: Spec) -> Iterator[Finding]:
     """Yields parameters whose names are kubectl's reading of `y` and `on`."""
     for path, name in spec_parts.list_parameters(spec):
         if name in TRUTHS:
@@ -56,13 +56,13 @@ def find_old_words(paths: Iterable[Path]) -> Iterator[Finding]:
         yield Finding(path, text, hint, at_key=True, about=path[:-1])
 
 
-def doubtful(spec: Spec) -> Iterator[Finding]:
+def find_doubts(spec: Spec) -> Iterator[Finding]:
     """Yields uses of the old name `on` for `when`, which clusters read as true without quotes."""
     for path, block in _when_blocks(spec):
         if getattr(block, "on", None) is not None:
             hint = "call it `when`"
             text = " is the old name of `when`; kubectl reads it as `true`"
-            yield Finding((*path, "on"), text, hint, at_key=True)
+            yield Finding((*path, "on"), text, hint, Severity.DOUBT, at_key=True)
 
 
 def _when_blocks(spec: Spec) -> Iterator[tuple[Path, WhenSpec]]:

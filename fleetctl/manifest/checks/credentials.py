@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.common.finding import Finding
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.common.redaction import CREDENTIAL_NAME, has_credential_field
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.specs.blocks.notify import GITHUB_TOKEN, GITLAB_TOKEN, WEBHOOK_URL
@@ -20,7 +20,7 @@ _TOKEN_HINT = (
 )
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
+def find_problems(spec: Spec) -> Iterator[Finding]:
     """Yields a finding for each sink with a credential in the query of its URL; no finding contains
     the value.
     """
@@ -35,7 +35,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
                 yield Finding(path, message, hint)
 
 
-def find_warnings(spec: Spec) -> Iterator[Finding]:
+def find_doubts(spec: Spec) -> Iterator[Finding]:
     """Yields a finding for each variable with a credential; no finding contains the value."""
     of_services = (((*at, "env"), service.env) for at, service in spec_parts.list_services(spec))
     for at, variables in (*spec_parts.list_environments(spec), *of_services):
@@ -48,4 +48,4 @@ def find_warnings(spec: Spec) -> Iterator[Finding]:
                 path = (*at, name)
                 message = " holds what looks like a credential"
                 hint = "put it into a Secret and name that in `secrets`"
-                yield Finding(path, message, hint, at_key=True)
+                yield Finding(path, message, hint, Severity.DOUBT, at_key=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fleetctl.common.finding import Finding, Path
+from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.problems import shorten_text
@@ -80,14 +80,15 @@ def _check_repository_url(path: Path, url: str) -> Iterator[Finding]:
         yield Finding(path, message, f"write `{shorten_text(''.join(url.split()))}`")
 
 
-def find_warnings(spec: Spec) -> Iterator[Finding]:
+def find_doubts(spec: Spec) -> Iterator[Finding]:
     for at, image in spec_parts.list_images(spec):
         for number, text in enumerate(image.pip):
             name = re.split(r"[\s\[<>=!~;@]", text, maxsplit=1)[0]
             if name in _OTHERWISE:
                 path: Path = (*at, "pip", number)
                 message = f" is `{name}`, which is what programs import"
-                yield Finding(path, message, f"`{_OTHERWISE[name]}` is what installs it")
+                hint = f"`{_OTHERWISE[name]}` is what installs it"
+                yield Finding(path, message, hint, Severity.DOUBT)
 
 
 def _check_requirement(path: Path, text: str) -> Iterator[Finding]:

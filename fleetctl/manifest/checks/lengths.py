@@ -21,7 +21,7 @@ IN_A_FILE = "have it in a file of the source, and name that"
 _ARGUMENTS = re.compile(r"\$\{args(?!_json_file)\w*\}")
 
 
-def wrong(spec: Spec) -> Iterator[Finding]:
+def find_problems(spec: Spec) -> Iterator[Finding]:
     for at, text in (*spec_parts.values_of(spec, "script"), *_scripts_of_services(spec)):
         yield from _too_long(at, text, "a shell takes", "have it in a file of the source")
     for at, words in spec_parts.list_commands(spec):

@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fleetctl.common.finding import Finding, Path
+from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.metrics import NAME, STEP
-from fleetctl.specs.values.scalars import Spec
 
 PATH: Path = ("spec", "template", "metrics", "regex")
 
 
-def find_warnings(spec: Spec) -> Iterator[Finding]:
+def find_doubts(spec: SweepSpec) -> Iterator[Finding]:
     """Yields warnings: the metric may be reported otherwise, so this is not a mistake
     for certain.
     """
-    if not isinstance(spec, SweepSpec) or spec.template is None or spec.search.metric is None:
+    if spec.template is None or spec.search.metric is None:
         return
     asked = spec.template.metrics
     wanted = spec.search.metric.name
@@ -34,4 +33,4 @@ def find_warnings(spec: Spec) -> Iterator[Finding]:
         if wanted.isidentifier()
         else "find its name too: `(?P<name>[\\w/.]+)=(?P<value>[-+.\\w]+)`"
     )
-    yield Finding(PATH, message, f"{hint}, or fix `search.metric.name`")
+    yield Finding(PATH, message, f"{hint}, or fix `search.metric.name`", Severity.DOUBT)

@@ -30,12 +30,12 @@ def find_problems(spec: Spec) -> Iterator[Finding]:
     for at, source in spec_parts.list_sources(spec):
         if source.mount_path is not None:
             yield from _check_hides_system((*at, "mountPath"), source.mount_path)
-    if isinstance(spec, BatchJobSpec) and spec.tasks is not None and spec.tasks.files is not None:
-        yield from _check_has_volume(spec, spec.tasks.files.volume)
 
 
-def _check_has_volume(spec: BatchJobSpec, volume: str | None) -> Iterator[Finding]:
+def find_missing_volume(spec: BatchJobSpec) -> Iterator[Finding]:
     """Yields a finding where tasks are files of a volume that their sandboxes do not have."""
+    files = spec.tasks.files if spec.tasks is not None else None
+    volume = files.volume if files is not None else None
     mounts = spec.template.volumes
     if volume is None or spec.template.function is not None:  # a Function has volumes of its own
         return

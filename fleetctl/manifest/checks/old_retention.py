@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fleetctl.common.finding import Finding
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.kinds.retention.limits import limits_of
 from fleetctl.manifest.hints.synonyms import join_names
 from fleetctl.specs.kinds.settings import (
@@ -16,7 +16,6 @@ from fleetctl.specs.kinds.settings import (
     RetentionSettings,
     SettingsSpec,
 )
-from fleetctl.specs.values.scalars import Spec
 
 _AT = ("spec", "retention")
 _DAY_S = 86_400
@@ -27,10 +26,8 @@ _NO_FIELDS = (
 )
 
 
-def find_old_form(spec: Spec) -> Iterator[Finding]:
+def find_doubts(spec: SettingsSpec) -> Iterator[Finding]:
     """Yields one warning for all sorts that have limits of their own."""
-    if not isinstance(spec, SettingsSpec):
-        return
     given = spec.retention
     old = [it for it in ("objects", *FINISHED_WORK, *CACHES) if it in given.model_fields_set]
     if given.events.keep_last is not None:
@@ -40,7 +37,7 @@ def find_old_form(spec: Spec) -> Iterator[Finding]:
         path = (*_AT, alias)
         more = f", as {_count(len(old) - 1)}" if len(old) > 1 else ""
         text = f" is the old form{more}: limits are now those of three groups"
-        yield Finding(path, text, _suggest(given), at_key=True)
+        yield Finding(path, text, _suggest(given), Severity.DOUBT, at_key=True)
 
 
 def _count(others: int) -> str:

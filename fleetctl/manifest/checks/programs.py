@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
-from fleetctl.common.finding import Finding, Path
+from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.common.program import tree_of
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.problems import shorten_text
@@ -35,23 +35,18 @@ def find_problems(spec: Spec) -> Iterator[Finding]:
                 f"write `command: [python, {', '.join(name.split())}]`, and `source` for the file"
             )
             yield Finding(path, message, hint)
-    if _may_be_newer(spec):
-        return
-    for path, fault, line in _find_syntax_errors(spec):
-        yield _make_finding(path, fault, hint=f"the line is `{shorten_text(line.strip())}`")
-
-
-def find_warnings(spec: Spec) -> Iterator[Finding]:
-    if not _may_be_newer(spec):
-        return
+    newer = _may_be_newer(spec)
     ours = ".".join(map(str, OURS))
-    for path, fault, _ in _find_syntax_errors(spec):
-        yield _make_finding(
-            path, fault, hint=f"every attempt would fail, unless its Python is newer than {ours}"
-        )
+    for path, fault, line in _find_syntax_errors(spec):
+        row = fault.lineno or 1
+        message = f" is not valid Python: line {row}: {fault.msg}"
+        hint = f"the line is `{shorten_text(line.strip())}`"
+        if newer:
+            hint = f"every attempt would fail, unless its Python is newer than {ours}"
+        yield Finding(path, message, hint, Severity.DOUBT if newer else Severity.NEVER, row=row)
 
 
-def never_run(spec: Spec) -> Iterator[Finding]:
+def find_unreachable_code(spec: Spec) -> Iterator[Finding]:
     """Yields a finding for code behind a SUBMIT: it ends the task, though its name suggests
     otherwise.
     """
@@ -62,7 +57,8 @@ def never_run(spec: Spec) -> Iterator[Finding]:
         for submit, after in _behind_submits(tree):
             message = f": line {after.lineno} is never run: the SUBMIT of line {submit.lineno}"
             hint = "submit everything with one SUBMIT, as the last statement"
-            yield Finding(path, f"{message} ends the task", hint, row=after.lineno)
+            message += " ends the task"
+            yield Finding(path, message, hint, Severity.DOUBT, row=after.lineno)
             break  # the first one is enough
 
 
@@ -118,16 +114,6 @@ def _find_syntax_errors(spec: Spec) -> Iterator[tuple[Path, SyntaxError, str]]:
         if isinstance(found, SyntaxError):
             lines = code.splitlines() or [""]
             yield path, found, lines[min(found.lineno or 1, len(lines)) - 1]
-
-
-def _make_finding(
-    path: Path,
-    fault: SyntaxError,
-    *,
-    hint: str,
-) -> Finding:
-    row = fault.lineno or 1
-    return Finding(path, f" is not valid Python: line {row}: {fault.msg}", hint, row=row)
 
 
 def _may_be_newer(spec: Spec) -> bool:

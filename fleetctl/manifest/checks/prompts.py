@@ -15,14 +15,11 @@ from fleetctl.specs.blocks.prompt import Prompt, names_in
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
-from fleetctl.specs.values.scalars import Spec
 
 AT: Path = (*spec_parts.TEMPLATE, "prompt")
 
 
-def find_problems(spec: Spec) -> Iterator[Finding]:
-    if not isinstance(spec, WorkSpec):
-        return
+def find_problems(spec: WorkSpec) -> Iterator[Finding]:
     template = spec_parts.template_of(spec)
     prompt = template.prompt if template is not None else None
     if prompt is None:

@@ -19,11 +19,10 @@ from fleetctl.specs.values.quantities import parse_indexes
 from fleetctl.specs.values.scalars import Spec
 
 
-def find_problems(spec: Spec) -> Iterator[Finding]:
-    if isinstance(spec, WorkSpec):
-        yield from _of_success(spec)
-        yield from _of_failure(spec)
-        yield from _check_sandbox(spec)
+def find_problems(spec: WorkSpec) -> Iterator[Finding]:
+    yield from _of_success(spec)
+    yield from _of_failure(spec)
+    yield from _check_sandbox(spec)
     if isinstance(spec, TrainingRunSpec):
         yield from _check_stage_limits(spec)
 

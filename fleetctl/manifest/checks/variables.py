@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fleetctl.common.finding import Finding, Path
+from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.guest.task.parameters import long_variables, parameter_texts, variable
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.specs.blocks.common import WorkSpec
@@ -53,7 +53,7 @@ def find_problems(spec: Spec) -> Iterator[Finding]:
                 yield Finding(path, message, "leave it out, or name it otherwise", at_key=True)
 
 
-def find_warnings(spec: Spec) -> Iterator[Finding]:
+def find_doubts(spec: Spec) -> Iterator[Finding]:
     """Parameters that come as files, the first row of each name."""
     if not any(list(spec_parts.values_of(spec, name)) for name in ("command", "script")):
         return
@@ -69,7 +69,7 @@ def find_warnings(spec: Spec) -> Iterator[Finding]:
                 size = len(texts[of_it].encode("utf-8", "surrogatepass"))
                 message = f" has {size:,} bytes, too long for an environment variable"
                 hint = f"the program finds it in the file that `${of_it}_FILE` names"
-                yield Finding(path, message, hint, at_key=True)
+                yield Finding(path, message, hint, Severity.DOUBT, at_key=True)
 
 
 def _one_variable(spec: Spec) -> Iterator[Finding]:

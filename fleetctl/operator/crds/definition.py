@@ -16,7 +16,7 @@ from fleetctl.manifest.schemas import schema_of
 from fleetctl.operator.crds.columns import CELLS, printer_columns
 from fleetctl.operator.crds.structural import OPEN, Schema, build_structural_schema
 from fleetctl.specs.blocks.common import WorkSpec
-from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
+from fleetctl.specs.kinds.registry import API_VERSION, Kind
 from fleetctl.specs.values.cluster_rules import KEY as RULES
 from fleetctl.views.objects import TIME_KEYS
 
@@ -153,7 +153,3 @@ _CONDITIONS: Schema = {
         },
     },
 }
-
-
-def list_definitions() -> list[dict[str, Any]]:
-    return [definition_of(kind) for kind in KINDS.values()]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from fleetctl.common.errors import Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.account import Account
 
 
@@ -23,20 +23,11 @@ class CheckResult(NamedTuple):
     away: bool = False  # the fault is that a service does not answer
 
 
-def report_unreachable(
-    topic: str,
-    error: Unavailable,
-    fix: str,
-) -> CheckResult:
-    """Returns the check of an unreachable server. error: names the server and its answer."""
-    return CheckResult(
-        topic,
-        "access",
-        False,
-        f"unreachable: {error}",
-        fix,
-        away=True,
-    )
+def explain_no_access(topic: str, error: Refused | Unavailable, fix: str) -> CheckResult:
+    """Returns the check of a server that refuses, or that cannot be reached; then `fix` helps."""
+    if isinstance(error, Unavailable) and not error.account:
+        return CheckResult(topic, "access", False, f"unreachable: {error}", fix, away=True)
+    return CheckResult(topic, "access", False, str(error), error.hint)
 
 
 # called with the state directory and the account that is looked at

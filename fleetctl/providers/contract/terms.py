@@ -19,7 +19,6 @@ class Contract:
     visibility_bound_s: float  # a start is visible by id and in a list at the latest after this
     list_shows_finished: bool
     strong_get: bool  # a look-up by id is never stale
-    name_scope: str  # within what a run's name is unique: "store", "live", "account"
     max_lifetime_s: float | None
     billing_quantum_s: float
     calls_per_s: float  # token bucket of our own

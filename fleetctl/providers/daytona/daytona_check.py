@@ -10,7 +10,7 @@ from pathlib import Path
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.diagnostics import CheckResult, report_unreachable
+from fleetctl.providers.contract.diagnostics import CheckResult, explain_no_access
 from fleetctl.providers.daytona.connection import daytona_credentials, sdk
 from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
 from fleetctl.providers.daytona.connection.daytona_credentials import server_url
@@ -34,13 +34,7 @@ async def check_daytona(home: Path, account: Account) -> list[CheckResult]:
         message = str(error) if account.declared else "there is none"
         return [
             *found,
-            CheckResult(
-                name,
-                "key",
-                False,
-                message,
-                error.hint,
-            ),
+            CheckResult(name, "key", False, message, error.hint),
         ]
     # A second, for who has a key to use it with.
     if problem := await asyncio.to_thread(sdk.find_problem):
@@ -51,13 +45,7 @@ async def check_daytona(home: Path, account: Account) -> list[CheckResult]:
         message = f"only in {known.source}, which the controller does not read"
         return [
             *found,
-            CheckResult(
-                name,
-                "key",
-                False,
-                message,
-                EXPORT,
-            ),
+            CheckResult(name, "key", False, message, EXPORT),
             await _check_access(account),
         ]
     found.append(CheckResult(name, "key", True, f"from {known.source}"))
@@ -65,13 +53,7 @@ async def check_daytona(home: Path, account: Account) -> list[CheckResult]:
 
 
 def _sdk_unusable(name: str, problem: str) -> CheckResult:
-    return CheckResult(
-        name,
-        "package",
-        False,
-        f"`daytona` {problem}",
-        install_hint(EXTRA),
-    )
+    return CheckResult(name, "package", False, f"`daytona` {problem}", install_hint(EXTRA))
 
 
 async def _check_access(account: Account) -> CheckResult:
@@ -79,24 +61,8 @@ async def _check_access(account: Account) -> CheckResult:
     connection = DaytonaConnection(account=lambda: account)
     try:
         await connection.client()
-    except Refused as error:
-        return CheckResult(
-            account.name,
-            "access",
-            False,
-            str(error),
-            error.hint,
-        )
-    except Unavailable as error:
-        if error.account:  # it answers, but not well
-            return CheckResult(
-                account.name,
-                "access",
-                False,
-                str(error),
-                error.hint,
-            )
-        return report_unreachable(account.name, error, f"curl -sS {server_url(account)}")
+    except (Refused, Unavailable) as error:
+        return explain_no_access(account.name, error, f"curl -sS {server_url(account)}")
     finally:
         await connection.close()
     return CheckResult(

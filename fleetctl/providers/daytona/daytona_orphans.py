@@ -107,7 +107,7 @@ class DaytonaOrphans:
                 await sandbox.set_labels(
                     sandbox_names.claim_tags(dict(sandbox.labels), store_id, uid)
                 )
-        except Exception as error:  # an answer, which the SDK raises by many classes
+        except sdk.DaytonaNotFoundError as error:
             if is_not_found(error):
                 raise Refused(
                     f"sandbox `{orphan.handle}` at Daytona is gone by now", hint=GONE_HINT

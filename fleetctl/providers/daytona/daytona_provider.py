@@ -6,22 +6,17 @@ labels, and the runs' output is mirrored below $FLEETCTL_HOME/daytona.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
-from pathlib import Path
 
 from fleetctl.common.errors import Refused
 from fleetctl.common.finding import Finding
-from fleetctl.controllers.model import Observation
 from fleetctl.guest.ship.assemble import posix_source, remote_source
-from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
-    FunctionAsset,
-    Notify,
     Owned,
     Relaying,
-    RunRef,
     RunRequest,
 )
 from fleetctl.providers.contract.terms import Contract
@@ -41,7 +36,6 @@ from fleetctl.providers.prices import price_table as prices
 from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
 from fleetctl.providers.remote.runs import job_cleanup
-from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext
 from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.sources.pinning import pin_commit
@@ -59,7 +53,6 @@ CONTRACT = Contract(
     visibility_bound_s=10.0,  # of lists: the vendor's own tests wait 5 s for their index
     list_shows_finished=False,
     strong_get=True,
-    name_scope="live",
     max_lifetime_s=None,  # no limit but the TTL that we ask for
     usual_lifetime_s=daytona_settings.DaytonaSettings().lifetime_s,
     billing_quantum_s=1.0,  # priced by the second
@@ -80,40 +73,15 @@ CONTRACT = Contract(
 
 class DaytonaProvider(RemoteProvider):
     contract = CONTRACT
+    sort = "daytona"
+    no_functions = "Daytona has no functions"
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        store_id: str,
-        notify: Notify,
-        account: AccountNow = lambda: built_in("daytona"),
-        pace: FollowPace | None = None,
-    ) -> None:
-        super().__init__(
-            home,
-            store_id=store_id,
-            notify=notify,
-            account=account,
-            pace=pace,
-        )
-        self._connection = DaytonaConnection(account=account)
+    def _open(self) -> None:
+        self._connection = DaytonaConnection(account=self._account)
         self._images = DaytonaImages(
-            provider_dir(home, self._name), store=store_id, account=self._name
+            provider_dir(self._home, self._name), store=self._store_id, account=self._name
         )
         self._volumes = DaytonaVolumes()
-
-    async def start(self, request: RunRequest) -> str:
-        return await self._start(request)
-
-    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        # The state of a sandbox that is being made is not known, even where a look-up by name
-        # answers.
-        return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
-
-    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
-        await self._creating.makings.give_up(ref.run)
-        await self._stop(ref, grace_s=grace_s)
 
     async def owned(self) -> Sequence[Owned]:
         # Without an account, or without runs at Daytona, the sweep must cost no call. After a
@@ -132,16 +100,6 @@ class DaytonaProvider(RemoteProvider):
         await self._volumes.remove(await self._connection.client(), name)
         volumes_used.forget_used(provider_dir(self._home, self._name), name)
 
-    async def ensure_function(self, asset: FunctionAsset) -> None:
-        raise Refused(
-            f"function `{asset.order.name}` cannot be on provider `{self._name}`:"
-            " Daytona has no functions",
-            hint="use `runtime: sandbox`, or place it on `modal` or `local`",
-        )
-
-    async def remove_function(self, name: str) -> None:
-        """Does no work: no function was ever made."""
-
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         self._images.forget(self._job(uid))
         await self._remove_files(uid, keep_logs=keep_logs)
@@ -149,9 +107,8 @@ class DaytonaProvider(RemoteProvider):
     def usd_per_s(self, template: Template) -> float | None:
         return _usd_per_s(template.sandbox_resources)
 
-    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
-        for it in daytona_preflight.find_obstacles(template, account):
-            yield it
+    def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
+        return daytona_preflight.find_obstacles(template, account)
 
     def lacks(self, template: Template) -> str:
         if template.is_function:

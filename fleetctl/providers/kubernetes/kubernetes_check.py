@@ -11,7 +11,7 @@ from pathlib import Path
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.diagnostics import CheckResult, report_unreachable
+from fleetctl.providers.contract.diagnostics import CheckResult, explain_no_access
 from fleetctl.providers.kubernetes.connection.kubernetes_connection import KubernetesConnection
 from fleetctl.providers.kubernetes.connection.kubernetes_errors import cluster_call
 from fleetctl.providers.kubernetes.connection.namespaces import used_namespaces
@@ -29,11 +29,7 @@ async def check_kubernetes(home: Path, account: Account) -> list[CheckResult]:
     if importlib.util.find_spec("kubernetes") is None:
         return [
             CheckResult(
-                name,
-                "package",
-                False,
-                "`kubernetes` is not installed",
-                install_hint(EXTRA),
+                name, "package", False, "`kubernetes` is not installed", install_hint(EXTRA)
             )
         ]
     version = importlib.metadata.version("kubernetes")
@@ -41,13 +37,7 @@ async def check_kubernetes(home: Path, account: Account) -> list[CheckResult]:
     if not account.declared and not is_there():
         return [
             *found,
-            CheckResult(
-                name,
-                "cluster",
-                False,
-                "there is none",
-                NO_CLUSTER_HINT,
-            ),
+            CheckResult(name, "cluster", False, "there is none", NO_CLUSTER_HINT),
         ]
     return [*found, await _check_access(home, account)]
 
@@ -62,24 +52,8 @@ async def _check_access(home: Path, account: Account) -> CheckResult:
         where = f"namespace `{link.namespace}`"
         async with cluster_call(f"the jobs of {where}", deadline_s=ASK_S):
             await link.api.request("GET", link.path("jobs"), query={"limit": 1}, tries=1)
-    except Refused as error:
-        return CheckResult(
-            account.name,
-            "access",
-            False,
-            str(error),
-            error.hint,
-        )
-    except Unavailable as error:
-        if error.account:
-            return CheckResult(
-                account.name,
-                "access",
-                False,
-                str(error),
-                error.hint,
-            )
-        return report_unreachable(account.name, error, "kubectl cluster-info")
+    except (Refused, Unavailable) as error:
+        return explain_no_access(account.name, error, "kubectl cluster-info")
     finally:
         await connection.close()
     return CheckResult(account.name, "access", True, f"{where} answers, and lets us list its Jobs")

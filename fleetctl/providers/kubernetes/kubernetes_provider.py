@@ -6,19 +6,16 @@ marks, and the runs' output is mirrored below $FLEETCTL_HOME/kubernetes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Observation
 from fleetctl.guest.nodes.names import whole_name
-from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
-    FunctionAsset,
-    Notify,
     Owned,
     Relaying,
     RunRef,
@@ -44,7 +41,6 @@ from fleetctl.providers.paths import provider_dir, serves_cluster
 from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
 from fleetctl.providers.remote.runs import job_cleanup
-from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext, guest_order
 from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.sources.pinning import pin_commit
@@ -63,7 +59,6 @@ CONTRACT = Contract(
     visibility_bound_s=3.0,  # of the watches' news; a look by name is never stale
     list_shows_finished=False,  # an ended Job is deleted once its end is on our disk
     strong_get=True,
-    name_scope="live",  # within a namespace, as long as the Job is there
     max_lifetime_s=None,
     usual_lifetime_s=kubernetes_settings.KubernetesSettings().lifetime_s,
     billing_quantum_s=1.0,
@@ -87,25 +82,15 @@ CONTRACT = Contract(
 
 class KubernetesProvider(RemoteProvider):
     contract = CONTRACT
+    sort = SORT
+    no_functions = kubernetes_preflight.NO_FUNCTIONS
+    function_hint = kubernetes_preflight.FUNCTION_HINT
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        store_id: str,
-        notify: Notify,
-        account: AccountNow = lambda: built_in(SORT),
-        pace: FollowPace | None = None,
-    ) -> None:
-        super().__init__(
-            home,
-            store_id=store_id,
-            notify=notify,
-            account=account,
-            pace=pace,
+    def _open(self) -> None:
+        self._place = provider_dir(self._home, self._name)
+        self._connection = KubernetesConnection(
+            account=self._account, tenants=serves_cluster(self._home)
         )
-        self._place = provider_dir(home, self._name)
-        self._connection = KubernetesConnection(account=account, tenants=serves_cluster(home))
         self._volumes = KubernetesVolumes(self._place)
 
     async def start(self, request: RunRequest) -> str:
@@ -147,19 +132,6 @@ class KubernetesProvider(RemoteProvider):
         await self._volumes.remove(await link_of(self._connection, name), name)
         volumes_used.forget_used(self._place, name)
 
-    async def ensure_function(self, asset: FunctionAsset) -> None:
-        raise Refused(
-            f"function `{asset.order.name}` cannot be on provider `{self._name}`:"
-            f" {kubernetes_preflight.NO_FUNCTIONS}",
-            hint=kubernetes_preflight.FUNCTION_HINT,
-        )
-
-    async def remove_function(self, name: str) -> None:
-        """Does no work: no function was ever made."""
-
-    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
-        await self._remove_files(uid, keep_logs=keep_logs)
-
     def usd_per_s(self, template: Template) -> float | None:
         """Returns None: a cluster has no price but that of its Provider object, which is read
         before this.
@@ -167,9 +139,8 @@ class KubernetesProvider(RemoteProvider):
         del template
         return None
 
-    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
-        for it in kubernetes_preflight.find_obstacles(template, account):
-            yield it
+    def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
+        return kubernetes_preflight.find_obstacles(template, account)
 
     def lacks(self, template: Template) -> str:
         settings = kubernetes_settings.of_account(self._account())

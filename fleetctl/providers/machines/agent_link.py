@@ -18,7 +18,6 @@ from fleetctl.providers.machines.agent_bundle import MARK, bundle
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 1 << 22
 PIECES_AHEAD = 64  # of a stream that comes faster than it is taken
-INPUT_BYTES = 1 << 18
 ERROR_BYTES_MAX = 16_384
 NOISE_LINES_MAX = 200  # that a shell's own files may print before our program begins
 END_S = 2.0

@@ -6,7 +6,6 @@ asks and never takes an unknown key. All commands to a machine share one connect
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shlex
@@ -247,13 +246,3 @@ async def _offered_key(target: SshTarget) -> tuple[str, str]:
             return "", ""
     words = shown.out.decode("ascii", "replace").split()
     return lines[0] if lines else "", words[1] if len(words) > 1 else ""
-
-
-async def close_connection(target: SshTarget, *, sockets: Path) -> None:
-    """Ends the shared connection, where there is one."""
-    argv = ssh_command(target, [], sockets=sockets)
-    at = argv.index("--")
-    try:
-        await run_program([*argv[:at], "-O", "exit", "--", target.host], deadline_s=CONNECT_S)
-    except (OSError, TimeoutError, asyncio.CancelledError):
-        return

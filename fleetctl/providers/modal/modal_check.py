@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.diagnostics import CheckResult, report_unreachable
+from fleetctl.providers.contract.diagnostics import CheckResult, explain_no_access
 from fleetctl.providers.modal.connection import modal_credentials
 from fleetctl.providers.modal.connection.modal_connection import (
     VERSIONS,
@@ -82,15 +82,7 @@ async def _check_access(home: Path, account: Account) -> CheckResult:
     try:
         await connection.app_if_any()
     except Unavailable as error:
-        if error.account:  # it was reached, and refuses
-            return CheckResult(
-                account.name,
-                "access",
-                False,
-                str(error),
-                error.hint,
-            )
-        return report_unreachable(account.name, error, f"curl -sS {server}")
+        return explain_no_access(account.name, error, f"curl -sS {server}")
     finally:
         await connection.close()
     return CheckResult(account.name, "access", True, f"`{server}` answers and knows the token")

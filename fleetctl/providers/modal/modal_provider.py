@@ -7,16 +7,15 @@ tags, and the runs' output is mirrored below $FLEETCTL_HOME/modal.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
-from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Gone, Observation
-from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     SANDBOX_CLOSED,
     Backend,
@@ -24,7 +23,6 @@ from fleetctl.providers.contract.base import (
     FunctionRequest,
     LivePrices,
     LogChunk,
-    Notify,
     Owned,
     Relaying,
     RunRef,
@@ -56,7 +54,6 @@ from fleetctl.providers.paths import provider_dir
 from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
 from fleetctl.providers.remote.runs import job_cleanup, resumption
-from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext
 from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.sources.pinning import pin_commit
@@ -70,7 +67,6 @@ CONTRACT = Contract(
     visibility_bound_s=5.0,  # a guess: no figure is published
     list_shows_finished=False,
     strong_get=True,
-    name_scope="live",
     max_lifetime_s=86_400.0,
     billing_quantum_s=1.0,
     calls_per_s=500.0,  # most are answered here; creates have a bucket of their own
@@ -90,25 +86,13 @@ CONTRACT = Contract(
 
 class ModalProvider(RemoteProvider):
     contract = CONTRACT
+    sort = "modal"
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        store_id: str,
-        notify: Notify,
-        account: AccountNow = lambda: built_in("modal"),
-        pace: FollowPace | None = None,
-    ) -> None:
-        super().__init__(
-            home,
-            store_id=store_id,
-            notify=notify,
-            account=account,
-            pace=pace,
+    def _open(self) -> None:
+        own = provider_dir(self._home, self._name)
+        self._connection = ModalConnection(
+            self._store_id, account=self._account, memory=WorkspaceMemory(own)
         )
-        own = provider_dir(home, self._name)
-        self._connection = ModalConnection(store_id, account=account, memory=WorkspaceMemory(own))
         self._images = ModalImages(own)
         self._volumes = ModalVolumes()
         self._secrets = Secrets()
@@ -213,9 +197,8 @@ class ModalProvider(RemoteProvider):
         if modal_credentials.may_be_there(self._account()):
             await self._rates.refresh()
 
-    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
-        for it in modal_preflight.find_obstacles(template, account):
-            yield it
+    def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
+        return modal_preflight.find_obstacles(template, account)
 
     def lacks(self, template: Template) -> str:
         try:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.contract.account import AccountNow
-from fleetctl.providers.contract.base import LogChunk, Notify, RunRef, RunRequest
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.common.finding import Finding
+from fleetctl.controllers.model import Observation
+from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.base import FunctionAsset, LogChunk, Notify, RunRef, RunRequest
+from fleetctl.providers.contract.endpoint_access import EndpointAccess, ServerAddress
 from fleetctl.providers.paths import checked_name, jobs_dir, make_private
 from fleetctl.providers.remote.relay.relays import RelayLines, Relays
 from fleetctl.providers.remote.runs import job_cleanup
@@ -50,7 +52,13 @@ class CreateVerbs(Protocol):
 class RemoteProvider(ABC):
     """Base of the remote providers. Parts are made when first needed, so that a wrong setting is
     reported to callers that need it, and not to callers that only look.
+
+    sort: its type, as in a Provider object. no_functions: why it has none, as a sentence.
     """
+
+    sort: ClassVar[str]
+    no_functions: ClassVar[str] = ""
+    function_hint: ClassVar[str] = "use `runtime: sandbox`, or place it on `modal` or `local`"
 
     def __init__(
         self,
@@ -58,16 +66,25 @@ class RemoteProvider(ABC):
         *,
         store_id: str,
         notify: Notify,
-        account: AccountNow,
-        pace: FollowPace | None,
+        account: AccountNow | None = None,
+        pace: FollowPace | None = None,
     ) -> None:
         self._home = home
-        self._account = account
-        self._name = account().name
+        self._account: AccountNow = account or partial(built_in, self.sort)
+        self._name = self._account().name
         self._jobs = jobs_dir(home, self._name)
         self._store_id = store_id
         self._notify = notify
         self._pace = pace or FollowPace()
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Makes its connection and what belongs to it. Calls nobody yet."""
+
+    @abstractmethod
+    def _obstacles(self, template: Template, account: Account) -> Iterable[Finding]:
+        """Yields as `foresee` does."""
 
     @property
     @abstractmethod
@@ -94,6 +111,35 @@ class RemoteProvider(ABC):
     @cached_property
     def _relays(self) -> Relays:
         return Relays(self._sandboxes, lives=self._runs.lives, pace=self._pace)
+
+    async def start(self, request: RunRequest) -> str:
+        return await self._start(request)
+
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        # The state of a sandbox that is being made is not known, even where a look-up by name
+        # answers.
+        return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        await self._creating.makings.give_up(ref.run)
+        await self._stop(ref, grace_s=grace_s)
+
+    async def ensure_function(self, asset: FunctionAsset) -> ServerAddress | None:
+        name = asset.order.name
+        raise Refused(
+            f"function `{name}` cannot be on provider `{self._name}`: {self.no_functions}",
+            hint=self.function_hint,
+        )
+
+    async def remove_function(self, name: str) -> None:
+        del name  # no function was ever made
+
+    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
+        await self._remove_files(uid, keep_logs=keep_logs)
+
+    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
+        for it in self._obstacles(template, account):
+            yield it
 
     async def _start(self, request: RunRequest) -> str:
         """Starts a run in two phases: the sandbox's id first, and once that is durable the work."""

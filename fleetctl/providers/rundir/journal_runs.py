@@ -16,7 +16,7 @@ from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.paths import RUNS, checked_name, jobs_dir, journal_path
 from fleetctl.providers.rundir.journal_pieces import is_short, read_beginning, read_end, read_piece
 from fleetctl.providers.rundir.kept_outputs import has_outputs
-from fleetctl.providers.rundir.module_hints import with_module_hint
+from fleetctl.providers.rundir.module_hints import hint_at_module
 from fleetctl.providers.rundir.run_journal import RunEnding, RunJournal
 from fleetctl.providers.rundir.run_log_reader import RunLogReader
 
@@ -181,7 +181,9 @@ def with_last_words(
     reason = "TooManyFallbacks" if raised else seen.reason
     if node:
         message = f"node {node}: {message or seen.reason}"
-    return replace(seen, reason=reason, message=with_module_hint(message))
+    hint = hint_at_module(message)
+    message = message.rstrip() if hint else message
+    return replace(seen, reason=reason, message=message, hint=hint)
 
 
 def _observe_ended(

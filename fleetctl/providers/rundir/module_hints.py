@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 import sys
 
-from fleetctl.specs.values.hints import with_hint
-
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(?P<top>\w+)[\w.]*'\s*\Z")
 # Modules that many tasks import, and whose package has another name.
 _PACKAGES = {
@@ -25,11 +23,10 @@ _PACKAGES = {
 }
 
 
-def with_module_hint(message: str) -> str:
-    """`message`, and where it ends with a module that is not there, how the task gets it."""
+def hint_at_module(message: str) -> str:
+    """Returns how the task gets the missing module that its message ends with; "" without one."""
     found = _MISSING.search(message)
     if found is None or found["top"] in sys.stdlib_module_names:
-        return message
+        return ""
     package = _PACKAGES.get(found["top"], found["top"])
-    hint = f"add `image: {{pip: [{package}]}}`, or `source` where the module is yours"
-    return with_hint(message.rstrip(), hint)
+    return f"add `image: {{pip: [{package}]}}`, or `source` where the module is yours"

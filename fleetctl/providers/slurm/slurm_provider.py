@@ -6,18 +6,14 @@ carry their names and tags, and the scheduler has their jobs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 
 from fleetctl.common.errors import Refused
 from fleetctl.common.finding import Finding, Severity
-from fleetctl.controllers.model import Observation
-from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
-    FunctionAsset,
-    Notify,
     Owned,
     Reachable,
     RunRef,
@@ -29,7 +25,6 @@ from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.machines import machine_source
 from fleetctl.providers.remote.remote_provider import RemoteProvider
 from fleetctl.providers.remote.runs import job_cleanup
-from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.providers.remote.runs.guest_order import (
     INPUTS_BYTES_MAX,
     SandboxContext,
@@ -47,7 +42,6 @@ CONTRACT = Contract(
     visibility_bound_s=2.0,  # of one `squeue`, which all that ask share
     list_shows_finished=False,
     strong_get=False,
-    name_scope="store",
     max_lifetime_s=None,
     usual_lifetime_s=LEASE_S,
     billing_quantum_s=0.0,
@@ -63,18 +57,11 @@ CONTRACT = Contract(
 
 class SlurmProvider(RemoteProvider):
     contract = CONTRACT
+    sort = "slurm"
+    no_functions = "Slurm has no functions"
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        store_id: str,
-        notify: Notify,
-        account: AccountNow = lambda: built_in("slurm"),
-        pace: FollowPace | None = None,
-    ) -> None:
-        super().__init__(home, store_id=store_id, notify=notify, account=account, pace=pace)
-        self._login = SlurmLogin(home, account)
+    def _open(self) -> None:
+        self._login = SlurmLogin(self._home, self._account)
 
     async def start(self, request: RunRequest) -> str:
         machine_source.check_image(request.template.image, "slurm")
@@ -84,9 +71,6 @@ class SlurmProvider(RemoteProvider):
                 hint="place it on another provider, or use `reach: Direct` in the Endpoint",
             )
         return await self._start(request)
-
-    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._creating.makings.give_up(ref.run)
@@ -110,25 +94,11 @@ class SlurmProvider(RemoteProvider):
         place = {"top": self._volume(name), "path": "", "recursive": True, "whole": True}
         await self._login.line.call("remove", place)
 
-    async def ensure_function(self, asset: FunctionAsset) -> None:
-        raise Refused(
-            f"function `{asset.order.name}` cannot be on provider `{self._name}`:"
-            " Slurm has no functions",
-            hint="use `runtime: sandbox`, or place it on `modal` or `local`",
-        )
-
-    async def remove_function(self, name: str) -> None:
-        """Does no work: no function was ever made."""
-
-    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
-        await self._remove_files(uid, keep_logs=keep_logs)
-
     def usd_per_s(self, template: Template) -> float | None:
         return 0.0  # a cluster of one's own sends no bill
 
-    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
-        for it in find_obstacles(template, account):
-            yield it
+    def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
+        return find_obstacles(template, account)
 
     def lacks(self, template: Template) -> str:
         found = find_obstacles(template, self._account())

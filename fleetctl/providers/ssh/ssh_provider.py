@@ -7,29 +7,23 @@ names and tags, and the runs' output is mirrored below the account's directory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 
-from fleetctl.common.errors import FleetctlError, Refused
+from fleetctl.common.errors import FleetctlError
 from fleetctl.common.finding import Finding, Severity
-from fleetctl.controllers.model import Observation
-from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
-    FunctionAsset,
-    Notify,
     Owned,
     Reachable,
     Relaying,
-    RunRef,
     RunRequest,
 )
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.machines import machine_source
 from fleetctl.providers.remote.remote_provider import RemoteProvider
 from fleetctl.providers.remote.runs import job_cleanup
-from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.providers.remote.runs.guest_order import (
     INPUTS_BYTES_MAX,
     SandboxContext,
@@ -50,7 +44,6 @@ CONTRACT = Contract(
     visibility_bound_s=0.0,
     list_shows_finished=False,
     strong_get=True,
-    name_scope="store",
     max_lifetime_s=None,
     billing_quantum_s=0.0,
     calls_per_s=2000.0,
@@ -67,29 +60,15 @@ CONTRACT = Contract(
 
 class SshProvider(RemoteProvider):
     contract = CONTRACT
+    sort = "ssh"
+    no_functions = "hosts of one's own have no functions"
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        store_id: str,
-        notify: Notify,
-        account: AccountNow = lambda: built_in("ssh"),
-        pace: FollowPace | None = None,
-    ) -> None:
-        super().__init__(home, store_id=store_id, notify=notify, account=account, pace=pace)
-        self._hosts = SshHosts(home, account, fleet=tag_of(store_id))
+    def _open(self) -> None:
+        self._hosts = SshHosts(self._home, self._account, fleet=tag_of(self._store_id))
 
     async def start(self, request: RunRequest) -> str:
         machine_source.check_image(request.template.image, "ssh")
         return await self._start(request)
-
-    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
-
-    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
-        await self._creating.makings.give_up(ref.run)
-        await self._stop(ref, grace_s=grace_s)
 
     async def owned(self) -> Sequence[Owned]:
         # Without hosts, or without runs on any, the sweep must cost no connection.
@@ -118,25 +97,11 @@ class SshProvider(RemoteProvider):
         if failed:
             raise failed[0]
 
-    async def ensure_function(self, asset: FunctionAsset) -> None:
-        raise Refused(
-            f"function `{asset.order.name}` cannot be on provider `{self._name}`:"
-            " hosts of one's own have no functions",
-            hint="use `runtime: sandbox`, or place it on `modal` or `local`",
-        )
-
-    async def remove_function(self, name: str) -> None:
-        """Does no work: no function was ever made."""
-
-    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
-        await self._remove_files(uid, keep_logs=keep_logs)
-
     def usd_per_s(self, template: Template) -> float | None:
         return 0.0  # a machine of one's own sends no bill
 
-    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
-        for it in ssh_preflight.find_obstacles(template, account):
-            yield it
+    def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
+        return ssh_preflight.find_obstacles(template, account)
 
     def lacks(self, template: Template) -> str:
         found = ssh_preflight.find_obstacles(template, self._account())

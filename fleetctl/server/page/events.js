@@ -7,6 +7,10 @@ import { age } from "./format.js";
 import { namespace } from "./navigation.js";
 import { refresher } from "./refreshing.js";
 
+function sentence(one) {
+  const text = [one.message, one.hint].filter(Boolean).join("; hint: ");
+  return one.count > 1 ? `${text} (${one.count} times)` : text;
+}
 
 export function eventRows(items) {
   return items.toReversed().map((one) =>
@@ -17,7 +21,7 @@ export function eventRows(items) {
       make("td", { class: one.type === "Warning" ? "bad" : "" }, one.type),
       make("td", {}, one.reason),
       make("td", {}, one.object),
-      make("td", { class: "wide" }, plain(one.count > 1 ? `${one.message} (${one.count} times)` : one.message)),
+      make("td", { class: "wide" }, plain(sentence(one))),
     ),
   );
 }

@@ -126,7 +126,7 @@ export async function showTasks({ body, path, namespace, signal, query, object, 
         make("td", {}, status.exitCode === null ? "" : String(status.exitCode ?? "")),
         make("td", {}, span(status.durationSeconds)),
         make("td", {}, usd(status.cost?.actual)),
-        make("td", { class: "wide" }, plain([status.reason, status.message].filter(Boolean).join(": "))),
+        make("td", { class: "wide" }, plain([status.reason, [status.message, status.hint].filter(Boolean).join("; hint: ")].filter(Boolean).join(": "))),
       ),
     );
     const titles = ["Log", "Status", "Provider", "Exit code", "Duration", "Cost", "Message"];

@@ -393,9 +393,9 @@ def _parse_texts(stored: str) -> dict[str, str]:
 
 
 def _build_run(row: tuple[Any, ...]) -> RunRow:
-    *columns, usd, params, placed, content, wandb = row
+    *columns, usd, params, placed, content, wandb, hint = row
     index, attempt, state, name, provider, sandbox, *rest, sandbox_open = columns
     sandbox = name if sandbox is None else sandbox
     begun = (index, attempt, STATES[state], name, provider, sandbox)
-    texts = (placed or "", content or "", wandb or "")
+    texts = (placed or "", content or "", wandb or "", hint or "")
     return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, *texts))

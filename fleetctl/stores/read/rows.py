@@ -42,6 +42,7 @@ class RunRow(NamedTuple):
     placed: str = ""  # why it is at this provider; empty where there was no choice
     content: str = ""  # the content of its unit when it began; empty: not known
     wandb: str = ""  # the run at W&B that it is an attempt of; empty without W&B
+    hint: str = ""  # what its user can do about the message
 
 
 RUN_COLUMNS = len(RunRow._fields)
@@ -121,3 +122,4 @@ class EventLine(NamedTuple):
     reason: str
     message: str
     count: int  # type: ignore[assignment]  # hides tuple.count
+    hint: str | None = None

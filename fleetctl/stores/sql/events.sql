@@ -4,7 +4,7 @@
 SELECT max(seq) FROM events WHERE uid = ?;
 
 -- name: last_same
-SELECT seq, at_s, reason, message FROM events WHERE uid = ? AND digest = ?
+SELECT seq, at_s, reason, message, hint FROM events WHERE uid = ? AND digest = ?
 ORDER BY seq DESC LIMIT 1;
 
 -- name: repeat
@@ -12,8 +12,8 @@ ORDER BY seq DESC LIMIT 1;
 UPDATE events SET seq = ?, at_s = ?, count = count + ?, kind = ? WHERE uid = ? AND seq = ?;
 
 -- name: insert
-INSERT INTO events (uid, seq, at_s, count, digest, kind, reason, message)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO events (uid, seq, at_s, count, digest, kind, reason, message, hint)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: trim
 -- A range at the start of the primary key: nothing or one row, however long the ring.

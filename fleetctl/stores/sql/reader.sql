@@ -65,7 +65,7 @@ FROM resources JOIN specs USING (rid) WHERE uid = ?;
 -- Parameters: uid, index or NULL, a bit for every state that is wanted, the first index.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word, stood_for.word, wandb
+    why.word, stood_for.word, wandb, hint
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
@@ -77,7 +77,7 @@ ORDER BY idx, attempt;
 -- As `runs`, with the result.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word, stood_for.word, wandb, result
+    why.word, stood_for.word, wandb, hint, result
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
@@ -89,7 +89,7 @@ ORDER BY idx, attempt;
 -- name: run
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word, stood_for.word, wandb
+    why.word, stood_for.word, wandb, hint
 FROM runs JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
     LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
@@ -145,11 +145,11 @@ FROM runs WHERE rid = (SELECT rid FROM resources WHERE uid = ?1) AND state <= 2
     AND started_at_s IS NOT NULL;
 
 -- name: events_of
-SELECT uid, at_s, kind, reason, message, count FROM events WHERE uid = ?1 AND at_s >= ?2
+SELECT uid, at_s, kind, reason, message, count, hint FROM events WHERE uid = ?1 AND at_s >= ?2
 ORDER BY seq DESC LIMIT ?3;
 
 -- name: events
-SELECT uid, at_s, kind, reason, message, count FROM events WHERE at_s >= ?1
+SELECT uid, at_s, kind, reason, message, count, hint FROM events WHERE at_s >= ?1
 ORDER BY at_s DESC, seq DESC LIMIT ?2;
 
 -- name: notices

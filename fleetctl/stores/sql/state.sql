@@ -188,8 +188,8 @@ INSERT OR IGNORE INTO words (word) VALUES (?);
 INSERT INTO runs (rid, idx, attempt, name, created_at_s, state, provider, template_hash,
     sandbox_open, exit_code, journal_offset, started_at_s, ended_at_s, sandbox, handle, reason,
     message, usd_per_s, placed, usd, put_aside, content, resumed_step, saved_step, queued,
-    worth_s, worth_usd, params_hash, wandb, params)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    worth_s, worth_usd, params_hash, wandb, hint, params)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: advance_run
 -- Compare-and-swap: the last parameter has a bit set for every state that the run may be in now.
@@ -198,7 +198,7 @@ UPDATE runs SET state = ?, provider = ?, template_hash = ?, sandbox_open = ?, ex
     journal_offset = ?, started_at_s = ?, ended_at_s = ?, sandbox = ?, handle = ?, reason = ?,
     message = ?, usd_per_s = ?, placed = ?, usd = ?, put_aside = put_aside OR ?,
     content = ?, resumed_step = ?, saved_step = ?, queued = ?, worth_s = ?, worth_usd = ?,
-    params_hash = ?, wandb = ?, params = ?
+    params_hash = ?, wandb = ?, hint = ?, params = ?
 WHERE name = ? AND (1 << state) & ?
     AND EXISTS (SELECT 1 FROM resources WHERE resources.rid = runs.rid);
 
@@ -226,7 +226,7 @@ FROM runs CROSS JOIN checkpoints USING (run_id) WHERE rid = ? ORDER BY at_s, ste
 SELECT runs.name, idx, attempt, state, provider.word, sandbox, template.word, params, params_hash,
     created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
     sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, wandb, resumed_step,
-    saved_step, takes.word, worth_s, worth_usd, result
+    saved_step, takes.word, worth_s, worth_usd, hint, result
 FROM runs
     JOIN words AS provider ON provider.word_id = runs.provider
     JOIN words AS template ON template.word_id = runs.template_hash

@@ -95,6 +95,7 @@ CREATE TABLE runs (
     worth_usd REAL,                -- and had cost; NULL = not known
     params_hash TEXT NOT NULL,
     wandb TEXT,                    -- the run at W&B that this is an attempt of; NULL = none
+    hint TEXT,                     -- what its user can do about the message; NULL = nothing known
     params TEXT NOT NULL           -- last: the one that can be long
 );
 CREATE UNIQUE INDEX runs_attempt ON runs (rid, idx, attempt);

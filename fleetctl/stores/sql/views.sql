@@ -12,7 +12,7 @@
 -- Every run beside its object, there or gone.
 SELECT runs.run_id, runs.rid, runs.idx, runs.attempt, runs.state, runs.provider, runs.exit_code,
     runs.created_at_s, runs.started_at_s, runs.ended_at_s, runs.name AS run, runs.reason,
-    runs.message, runs.usd_per_s, runs.params, stood_for.word AS content,
+    runs.message, runs.hint, runs.usd_per_s, runs.params, stood_for.word AS content,
     coalesce(resources.kind, gone.kind) AS kind, coalesce(resources.name, gone.shown) AS name,
     coalesce(resources.namespace, gone.namespace) AS namespace,
     coalesce(resources.uid, gone.uid) AS uid,
@@ -75,7 +75,7 @@ SELECT kind, name, lower(kind) || '/' || name
         ELSE usd_per_s * max(0.0, coalesce(ended_at_s, now_s()) - started_at_s)
         END AS usd,
     usd_per_s * 3600 AS usd_per_h,
-    run, message, uid, namespace, deleted_at
+    run, message, hint, uid, namespace, deleted_at
 FROM temp.owned_runs JOIN state.words AS provider ON provider.word_id = owned_runs.provider;
 
 -- name: tasks
@@ -102,7 +102,7 @@ SELECT kind, name, lower(kind) || '/' || name
         FROM state.runs AS every WHERE every.rid = newest.rid AND every.idx = newest.idx) AS usd,
     result, content,
     CASE WHEN state = 3 THEN coalesce(content <> wished_content(rid, idx), 0) END AS outdated,
-    run, message, uid, namespace, deleted_at
+    run, message, hint, uid, namespace, deleted_at
 FROM temp.owned_runs AS newest
     JOIN state.words AS provider ON provider.word_id = newest.provider
     LEFT JOIN state.results USING (run_id)
@@ -130,13 +130,13 @@ FROM temp.owned_runs JOIN state.metrics USING (run_id);
 -- What happened.
 SELECT owner.kind, owner.name, lower(owner.kind) || '/' || owner.name
         || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
-    at, type, reason, message, count, namespace, deleted_at
+    at, type, reason, message, hint, count, namespace, deleted_at
 FROM (
     SELECT coalesce(resources.kind, gone.kind) AS kind,
         coalesce(resources.name, gone.shown) AS name,
         coalesce(resources.namespace, gone.namespace) AS namespace,
         strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at, events.kind AS type,
-        events.reason, message, count,
+        events.reason, message, hint, count,
         strftime('%Y-%m-%dT%H:%M:%SZ', gone.gone_at_s, 'unixepoch') AS deleted_at
     FROM log.events LEFT JOIN state.resources USING (uid) LEFT JOIN state.gone USING (uid)
 ) AS owner;

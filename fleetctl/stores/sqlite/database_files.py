@@ -169,7 +169,7 @@ def connect_writer(path: Path, *, synchronous: str) -> sqlite3.Connection:
         # Some builds overwrite freed pages with zeros, which doubles the writes; no secret is ever
         # stored.
         database.execute("PRAGMA secure_delete = OFF")
-    except sqlite3.Error as error:
+    except READ_FAILURES as error:
         database.close()
         raise explain_error(error, path) from error
     return database
@@ -271,6 +271,8 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN worth_s REAL",
         "ALTER TABLE runs ADD COLUMN worth_usd REAL",
     ),
+    # Messages from before have their hint in their text, and are shown as they are.
+    10: ("ALTER TABLE runs ADD COLUMN hint TEXT",),
 }
 _NEW_TABLES = {
     1: ("cache", "creates"),
@@ -316,7 +318,7 @@ def _list_creations(tables: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def upgrade_events(events: sqlite3.Connection) -> None:
-    _upgrade_schema(events, {})
+    _upgrade_schema(events, {10: ("ALTER TABLE events ADD COLUMN hint TEXT",)})
 
 
 def find_missing_parts(database: sqlite3.Connection, *, events: bool) -> str:

@@ -74,6 +74,7 @@ def _record_event(events: sqlite3.Connection, row: EventRow) -> None:
             row.kind,
             row.reason,
             row.message,
+            row.hint or None,
         )
         events.execute(sql["insert"], inserted)
 
@@ -85,12 +86,15 @@ def _is_repeat(
     at_s: float,
     reason: str,
     message: str,
+    hint: str | None,
 ) -> bool:
-    return abs(row.at_s - at_s) <= EVENT_REPEAT_S and (row.reason, row.message) == (reason, message)
+    same = (row.reason, row.message, row.hint) == (reason, message, hint or "")
+    return same and abs(row.at_s - at_s) <= EVENT_REPEAT_S
 
 
 def _digest_event(row: EventRow) -> int:
-    text = f"{row.reason}\0{row.message}".encode("utf-8", "surrogatepass")
+    parts = (row.reason, row.message, row.hint) if row.hint else (row.reason, row.message)
+    text = "\0".join(parts).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
 

@@ -119,7 +119,8 @@ class SqliteRuns:
             run.usd_per_s, self._word(run.placed) if run.placed else None, run.usd,
             run.put_aside, self._word(run.content) if run.content else None,
             run.resumed_step, run.saved_step, self._word(run.queued) if run.queued else None,
-            run.worth_s, run.worth_usd, run.params_hash, run.wandb or None, run.params,
+            run.worth_s, run.worth_usd, run.params_hash, run.wandb or None, run.hint or None,
+            run.params,
         )  # fmt: skip
 
     def _rid(self, uid: str) -> int:
@@ -151,14 +152,14 @@ def _to_run(uid: str, row: Row) -> Run:
         name, index, attempt, state, provider, sandbox, template_hash, params, params_hash,
         created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
         sandbox_open, usd_per_s, placed, usd, put_aside, content, wandb, resumed_step,
-        saved_step, queued, worth_s, worth_usd, _result,
+        saved_step, queued, worth_s, worth_usd, hint, _result,
     ) = row  # fmt: skip
     return Run(
         name, uid, index, attempt, _STATES[state], provider, name if sandbox is None else sandbox,
         template_hash, params, params_hash, created_at_s, handle, started_at_s, ended_at_s,
         exit_code, reason, message, journal_offset, bool(sandbox_open), usd_per_s,
         placed or "", usd, bool(put_aside), content or "", wandb or "", resumed_step, saved_step,
-        worth_s, worth_usd, queued or "",
+        worth_s, worth_usd, queued or "", hint or "",
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from fleetctl.stores.sqlite.store_session import (
     StoreSession,
     superseded_error,
 )
-from fleetctl.stores.sqlite_errors import DiskFull, explain_error
+from fleetctl.stores.sqlite_errors import READ_FAILURES, DiskFull, explain_error
 
 
 class SqliteStore:
@@ -159,7 +159,7 @@ def _open_state(
     try:
         opening.upgrade_state(state)
         return state, opening.take_epoch(state, at_least=at_least)
-    except sqlite3.Error as error:
+    except READ_FAILURES as error:
         state.close()
         raise explain_error(error, path) from error
 
@@ -174,7 +174,7 @@ def _open_events(path: Path, state: sqlite3.Connection) -> sqlite3.Connection:
         opening.upgrade_events(events)
         known = (queries.read_queries("state.sql")[query] for query in ("list_uids", "gone_uids"))
         drop_orphans(events, {uid for query in known for (uid,) in state.execute(query)})
-    except sqlite3.Error as error:
+    except READ_FAILURES as error:
         events.close()
         raise explain_error(error, path) from error
     return events

@@ -13,6 +13,7 @@ from fleetctl.controllers.planning.plan import (
     RemoveFunction,
     RemoveVolume,
 )
+from fleetctl.specs.values.hints import HintedText
 
 VOLUME = DesiredAsset(
     uid="u",
@@ -34,7 +35,7 @@ def test_a_new_volume_is_made_and_waits_until_it_is_there() -> None:
 
 
 def test_a_volume_that_cannot_be_made_says_why_in_its_first_line() -> None:
-    plan = reconcile_asset(replace(VOLUME, problem="the disk is full"))
+    plan = reconcile_asset(replace(VOLUME, problem=HintedText("the disk is full")))
     assert plan.message == "the disk is full"
     assert plan.waiting_on == ("the disk is full",)
 

@@ -64,10 +64,8 @@ def test_a_start_must_fit_into_every_budget_and_takes_from_none_otherwise() -> N
 
 def test_a_denial_names_both_numbers_and_a_command_that_mends_it() -> None:
     said = denied(take(account(10.0, charged_usd=8.0)))
-    assert said.message == (
-        "the next task may cost $3.00, budget/team has $2.00 of $10.00 left"
-        "; hint: fleetctl set budget/team maxCost=11"
-    )
+    assert said.message == "the next task may cost $3.00, budget/team has $2.00 of $10.00 left"
+    assert said.hint == "fleetctl set budget/team maxCost=11"
     assert said.for_good
 
 

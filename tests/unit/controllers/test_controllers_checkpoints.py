@@ -149,7 +149,7 @@ def test_a_step_that_is_not_there_ends_the_run_at_once_and_says_so() -> None:
     plan = play.turn()
     assert (plan.phase, plan.reason, play.active) == (Phase.FAILED, "StageFailed", [])
     assert "stage main cannot begin: " in plan.message
-    assert "`checkpoint.resume`, or `Latest`" in plan.message
+    assert "`checkpoint.resume`, or `Latest`" in plan.hint
 
 
 def test_arguments_are_for_commands_alone() -> None:

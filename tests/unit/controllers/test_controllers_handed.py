@@ -16,6 +16,7 @@ from fleetctl.controllers.trials.wandb_backend import lacking_of
 from fleetctl.controllers.wandb.assigned_runs import SweepLocation, SweepReport
 from fleetctl.specs.content import Pins
 from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.values.hints import HintedText
 
 HOME = SweepLocation(
     "abc", "key", "acme", "digits", "https://wandb.ai/acme/digits/sweeps/abc", made=True
@@ -96,9 +97,9 @@ def test_no_more_trials_than_asked_for_begin_or_are_asked_for() -> None:
         (replace(RUNNING, state="PAUSED"), 0),
         (replace(RUNNING, state="FINISHED"), 1),  # it was handed out before
         (replace(RUNNING, state="CANCELED"), 0),
-        (replace(RUNNING, gone="it was deleted"), 0),
+        (replace(RUNNING, gone=HintedText("it was deleted")), 0),
         (replace(RUNNING, stopped=frozenset({"a"})), 0),
-        (replace(RUNNING, trouble=("Unreachable", "W&B is away")), 1),
+        (replace(RUNNING, trouble=("Unreachable", HintedText("W&B is away"))), 1),
     ],
 )
 def test_what_w_and_b_says_decides_what_begins(said: SweepReport, begin: int) -> None:
@@ -167,7 +168,7 @@ def test_an_agent_that_is_sent_away_asks_again_when_nothing_runs() -> None:
     ("said", "reason", "waits"),
     [
         (replace(RUNNING, state="CANCELED"), "CanceledByWandb", False),
-        (replace(RUNNING, gone="it was deleted"), "WandbSweepGone", True),
+        (replace(RUNNING, gone=HintedText("it was deleted")), "WandbSweepGone", True),
     ],
 )
 def test_what_is_cancelled_or_deleted_there_has_failed(
@@ -183,7 +184,7 @@ def test_what_is_cancelled_or_deleted_there_has_failed(
 def test_why_nothing_begins_is_said() -> None:
     for said, reason in (
         (SweepReport(), "AwaitsWandb"),
-        (replace(RUNNING, trouble=("KeyRefused", "no")), "KeyRefused"),
+        (replace(RUNNING, trouble=("KeyRefused", HintedText("no"))), "KeyRefused"),
         (replace(RUNNING, state="PAUSED"), "PausedByWandb"),
     ):
         lacking = lacking_of(World().hears(said=said).handed)

@@ -70,7 +70,8 @@ def test_the_first_trial_that_read_no_parameters_ends_the_sweep() -> None:
     for _ in range(2):  # also after a restart, from the rows alone
         plan = play.look()
         assert plan.reason == "Finishing"
-        assert plan.message.startswith("trial 1: it read nothing")
+        assert plan.message == "trial 1: it read nothing; stopping what still runs"
+        assert plan.hint.endswith("goes into `template.command`")
         play.restart()
     plan = play.settle()
     assert (plan.phase, play.status["reason"]) == (Phase.FAILED, UNREAD)

@@ -19,9 +19,10 @@ from fleetctl.gitops.neighbours import neighbours_of
 from fleetctl.gitops.proposal import (
     CommitProposal,
     SourceClaim,
+    changes_by,
     claim_of,
     order_of,
-    propose_commit,
+    proposal_of,
     values_of,
 )
 from fleetctl.manifest import Document, Manifest, load_manifests
@@ -99,8 +100,8 @@ class RemoteKeeper:
         beside = neighbours_of(self._store, claim, manifests_of)
         options: ApplyOptions = replace(order_of(claim, beside), parallelism={"local": 4})
         now_s = self._store_now_s(source)
-        found, _ = propose_commit(self._store, manifests, claim, options, now_s, beside)
-        return found
+        changes = changes_by(self._store, manifests, claim, options, now_s, beside)
+        return proposal_of(self._store, manifests, claim, changes, now_s)
 
     def _store_now_s(self, source: Resource) -> float:
         return source.created_at_s

@@ -386,7 +386,7 @@ async def test_running_over_is_told_once_for_each_place_that_it_runs_over_to(
         monkeypatch.setattr(
             world.engine.state,
             "say",
-            lambda uid, reason, text, kind="": parts.append((reason, text)),
+            lambda uid, reason, text, hint="", kind="": parts.append((reason, text)),
         )
         for name in ("daytona", "modal"):
             await limit(world, name, limits={"maxConcurrent": 1})

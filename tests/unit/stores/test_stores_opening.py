@@ -389,8 +389,17 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 # Upgrades
 
 
+def before_hints(state: Path) -> None:
+    """As a store was before version 11."""
+    alter(state, "ALTER TABLE runs DROP COLUMN hint")
+    events = state.with_name(Path(places.EVENTS_DB).name)
+    alter(events, "ALTER TABLE events DROP COLUMN hint")
+    alter(events, "PRAGMA user_version = 10")
+
+
 def before_owners(state: Path) -> None:
     """As a store was before version 10."""
+    before_hints(state)
     for column in ("worth_s", "worth_usd"):
         alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
     for index in ("cache_keys", "cache_owners"):
@@ -544,6 +553,34 @@ def test_an_older_store_knows_whose_results_it_has(home: Path) -> None:
     known = next(run for run, _ in store.runs.of("u1") if run.name == name)
     assert (known.worth_s, known.worth_usd) == (7.0, 0.5)
     store.close()
+
+
+def test_a_message_of_an_older_store_is_read_as_it_was_written(home: Path) -> None:
+    """Before version 11 a hint was the end of its message."""
+    store = open_store(home, FixedClock())
+    (first, *_) = (run for run, _ in store.runs.of("u1"))
+    joined = "no such module; hint: add it"
+    with store.transaction():
+        failed = replace(first, state=RunState.FAILED, message=joined)
+        store.runs.advance(failed, from_states=frozenset({RunState.RUNNING}))
+        store.events.record([EventRow("u1", 2.0, "Warning", "Failed", joined)])
+    store.close()
+    before_hints(home / places.STATE_DB)
+    alter(home / places.STATE_DB, "PRAGMA user_version = 10")
+
+    store = open_store(home, FixedClock())
+    with store.transaction():
+        event = EventRow("u1", 3.0, "Warning", "Failed", "no such module", hint="add it")
+        store.events.record([event, event])
+        told = replace(failed, message="no such module", hint="add it", reason="Error")
+        store.runs.advance(told, from_states=frozenset({RunState.FAILED}))
+    assert next(run for run, _ in store.runs.of("u1") if run.name == first.name) == told
+    store.close()
+    with Reader(home) as reader:
+        events = [(it.message, it.hint or "", it.count) for it in reader.events("u1")]
+        assert events[1:] == [(joined, "", 1), ("no such module", "add it", 2)]
+        row = reader.run(first.name)
+        assert row is not None and (row.message, row.hint) == ("no such module", "add it")
 
 
 def test_a_file_in_place_of_the_state_directory_is_no_empty_store(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from fleetctl.common.text import (
     format_age,
     format_assignments,
     format_duration,
+    format_hinted,
     format_money,
     shorten_text,
 )
@@ -97,7 +98,8 @@ def task_row(
         row.append(NONE if run.exit_code is None else str(run.exit_code))
         row.append(escape_line(run.name) or NONE)
         row.append(escape_line(format_assignments(parse_document(run.params))) or NONE)
-        row.append(escape_line(shorten_text(last_line(run.message), WHY_CHARS_MAX)) or NONE)
+        why = format_hinted(last_line(run.message), run.hint)
+        row.append(escape_line(shorten_text(why, WHY_CHARS_MAX)) or NONE)
         row.append(escape_line(run.placed) or NONE)
     if at_wandb:
         row.append(escape_line(run.wandb) or NONE)

@@ -33,7 +33,7 @@ from fleetctl.providers.contract.base import Relaying, RunRequest, ref_of
 from fleetctl.providers.contract.endpoint_access import EndpointAccess
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.registry import parse_spec
-from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.hints import HintedText
 from fleetctl.specs.values.model_urls import V1, url_of
 from fleetctl.specs.values.namespaces import object_key
 
@@ -197,9 +197,7 @@ class Endpoints(EnginePart):
                 reason=MISSING,
                 hint=f"apply a manifest of kind Endpoint with the name `{name}`",
             )
-        spec = parse_spec(KIND, resource.spec)
-        assert isinstance(spec, EndpointSpec)
-        return spec
+        return EndpointSpec.model_validate_json(resource.spec)
 
     def _must_be_ready(
         self,
@@ -286,13 +284,13 @@ class Endpoints(EnginePart):
 
     # -- status ------------------------------------------------------------------------------------
 
-    def find_lack(self, track: Track) -> tuple[str, str] | None:
+    def find_lack(self, track: Track) -> tuple[str, HintedText] | None:
         """Returns reason and sentence of an endpoint that is not reachable now."""
         assert isinstance(track.spec, EndpointSpec)
         row = track.resource
         found = self._lacking(row.name, row.namespace, track.spec)
         if found is not None:
-            return (found[0], with_hint(found[1], found[2]))
+            return found[0], HintedText(found[1], found[2])
         return None
 
     def add_status(

@@ -151,7 +151,8 @@ def _explain_undeployed(key: str, track: Track) -> ServerLack:
     """
     soon = "url" in track.status
     if track.asset.problem:
-        return ServerLack(NOT_READY, f"{key} cannot be deployed: {track.asset.problem}", soon=soon)
+        problem = track.asset.problem.prefixed(f"{key} cannot be deployed: ")
+        return ServerLack(NOT_READY, problem.text, problem.hint, soon=soon)
     waits = str(track.status.get("message") or "")
     if waits and track.status.get("phase") == "Pending":
         return ServerLack(NOT_READY, f"{key} is not deployed: {waits}", soon=soon)

@@ -41,7 +41,7 @@ from fleetctl.engine.kinds.wandb.sweep_opening import (
     path_of,
 )
 from fleetctl.specs.kinds.sweep import SweepSpec
-from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.hints import HintedText
 from fleetctl.wandb import calls
 from fleetctl.wandb.graphql import GraphqlCall
 
@@ -202,12 +202,11 @@ class WandbAgent:
         self._odd += 1
         if self._odd < BELIEVED:
             raise Unavailable(text, reason=SWEEP_GONE, hint=hint)
-        gone = with_hint(text, hint)
         self._store_report(
             replace(
                 self.report,
                 home=self._ties().home,
-                gone=gone,
+                gone=HintedText(text, hint),
                 trouble=None,
             )
         )

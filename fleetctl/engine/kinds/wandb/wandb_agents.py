@@ -22,7 +22,7 @@ from fleetctl.engine.kinds.wandb.wandb_agent import AgentGoal, WandbAgent
 from fleetctl.engine.shared.boundary import NoAnswer, guard_call
 from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
 from fleetctl.specs.kinds.sweep import SweepSpec
-from fleetctl.specs.values.hints import words_of
+from fleetctl.specs.values.hints import hinted_error
 from fleetctl.wandb.graphql import GraphqlCall, WandbConnect
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class WandbAgents(EnginePart):
     """connect: None = this engine does not connect to W&B. beat_s: between two heartbeats of an
     agent.
     """
+
+    works_for = frozenset({"Sweep"})
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class WandbAgents(EnginePart):
         if ties_of(work.resource).is_nothing or (talk is not None and talk.closed):
             return ""
         trouble = talk.report.trouble if talk is not None else None
-        return "its sweep is being ended at W&B" + (f": {trouble[1]}" if trouble else "")
+        return "its sweep is being ended at W&B" + (f": {trouble[1].text}" if trouble else "")
 
     async def close(self) -> None:
         await cancel_tasks(self._tasks.values())
@@ -164,7 +166,7 @@ class WandbAgents(EnginePart):
             trouble = error
         news = None
         if trouble is not None:
-            news = getattr(trouble, "reason", "Refused"), words_of(trouble)
+            news = getattr(trouble, "reason", "Refused"), hinted_error(trouble)
         if news != talk.report.trouble:
             talk.report = replace(talk.report, trouble=news)
             self._state.poke(uid)

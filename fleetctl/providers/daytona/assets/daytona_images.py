@@ -26,8 +26,8 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     error_words,
     is_conflict,
     is_not_found,
-    is_of_the_sdk,
     retryable_call,
+    sdk_errors,
 )
 from fleetctl.providers.daytona.runs.daytona_machines import DaytonaMachine, choose_machine
 from fleetctl.providers.remote.assets import recipes
@@ -247,7 +247,7 @@ async def _is_ready(client: sdk.AsyncDaytona, name: str) -> bool:
                             f"snapshot `{name}` is broken: {found.error_reason}",
                             hint="create it again at app.daytona.io/dashboard/snapshots",
                         )
-            except Exception as error:  # an answer, which the SDK raises by many classes
+            except sdk.DaytonaError as error:
                 if is_not_found(error):
                     return False
                 if not is_conflict(error):
@@ -279,11 +279,9 @@ async def _build_snapshot(
             await client.snapshot.create(params, on_logs=hearing.take)
     except TimeoutError as error:
         raise Unavailable("the image was not built within an hour") from error
-    except Exception as error:  # the SDK's errors share no class
+    except sdk_errors() as error:
         if is_conflict(error) and await _is_ready(client, name):
             return  # somebody else was first
-        if not is_of_the_sdk(error):
-            raise
         await hearing.make_up(client, name)
         raise await _explain_failure(client, name, error, log) from error
     await hearing.make_up(client, name)
@@ -326,7 +324,7 @@ async def _explain_failure(
             if str(getattr(found.state, "value", found.state)) not in _FAILED:
                 return again
             await client.snapshot.delete(found)
-    except Exception as gone:  # an answer, which the SDK raises by many classes
+    except sdk.DaytonaError as gone:
         if not (is_not_found(gone) or is_conflict(gone)):
             raise
         return again

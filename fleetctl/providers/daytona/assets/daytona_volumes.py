@@ -61,7 +61,7 @@ class DaytonaVolumes:
             try:
                 async with retryable_call(what, deadline_s=ASK_S):
                     await client.volume.delete(volume)
-            except Exception as error:  # an answer, which the SDK raises by many classes
+            except sdk.DaytonaError as error:
                 if is_conflict(error):
                     raise Unavailable(
                         f"{what}: a sandbox still mounts it",

@@ -169,11 +169,17 @@ def is_rate_limit(error: BaseException) -> bool:
     return by_status or isinstance(error, sdk.DaytonaRateLimitError)
 
 
-def is_of_the_sdk(error: Exception) -> bool:
-    """Raised by the SDK, or leaked by what it is made of; all else is a bug of ours."""
+def sdk_errors() -> tuple[type[Exception], ...]:
+    """Returns the classes of errors that the SDK raises, or that leak from what it is made of; all
+    else is a bug of ours. For an `except`: they are loaded by the first error.
+    """
     import aiohttp
 
-    return isinstance(error, sdk.DaytonaError | aiohttp.ClientError | OSError)
+    return (sdk.DaytonaError, aiohttp.ClientError, OSError)
+
+
+def is_of_the_sdk(error: Exception) -> bool:
+    return isinstance(error, sdk_errors())
 
 
 def error_words(error: Exception) -> str:

@@ -149,7 +149,7 @@ class DaytonaSession(RemoteSession):
                 found = await client.get(self._sandbox.id)
         except FleetctlError:
             return False  # still unknown; the next stream shows it
-        except Exception as missing:  # an answer, which the SDK raises by many classes
+        except sdk.DaytonaNotFoundError as missing:
             if not is_not_found(missing):
                 raise
             return True

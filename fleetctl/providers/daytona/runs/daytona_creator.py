@@ -24,7 +24,7 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     classify_error,
     error_words,
     is_conflict,
-    is_of_the_sdk,
+    sdk_errors,
 )
 from fleetctl.providers.daytona.connection.daytona_settings import DaytonaSettings
 from fleetctl.providers.daytona.connection.throttles import RATE_LIMITED
@@ -134,11 +134,7 @@ class DaytonaCreator:
         what = f"the sandbox of run `{order.run}` cannot be made"
         try:
             return await self._watched(order, request)
-        except FleetctlError:
-            raise
-        except Exception as error:  # the SDK's errors share no class
-            if not is_of_the_sdk(error):
-                raise
+        except sdk_errors() as error:
             translated = None if is_conflict(error) else self._creation_error(order, error, what)
             if translated is not None:
                 raise translated from error

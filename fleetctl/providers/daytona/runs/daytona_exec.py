@@ -18,8 +18,8 @@ from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
 from fleetctl.providers.daytona.connection.daytona_errors import (
     is_not_found,
-    is_of_the_sdk,
     retryable_call,
+    sdk_errors,
 )
 from fleetctl.providers.daytona.runs import daytona_endings, terminals
 from fleetctl.providers.daytona.runs.daytona_endings import state_of
@@ -159,14 +159,11 @@ async def _end_session(
     """Ends the session with its processes; a session that is gone with its sandbox needs no
     cleanup.
     """
-    try:
+    with suppress(FleetctlError, *sdk_errors()):
         async with retryable_call("a session cannot be ended", deadline_s=CALL_S):
             await sandbox.process.delete_session(session)
             if source.startswith(STATE_DIR):
                 await sandbox.fs.delete_file(source)
-    except Exception as error:  # the SDK's errors share no class
-        if not is_of_the_sdk(error) and not isinstance(error, FleetctlError):
-            raise
 
 
 _: type[Entering] = DaytonaEntering

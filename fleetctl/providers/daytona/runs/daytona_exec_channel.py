@@ -14,8 +14,8 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     error_words,
     is_conflict,
     is_not_found,
-    is_of_the_sdk,
     retryable_call,
+    sdk_errors,
 )
 from fleetctl.providers.daytona.runs.daytona_streams import Put, read_ahead
 from fleetctl.providers.remote.sandboxes import exec_channel
@@ -75,7 +75,7 @@ class DaytonaExecChannel:
                     )
         except FleetctlError as error:
             raise Unavailable(str(error)) from error
-        except Exception as error:  # an answer, which the SDK raises by many classes
+        except sdk.DaytonaError as error:
             if is_not_found(error) or is_conflict(error):
                 raise Unavailable(f"{what}: it has ended") from error
             raise
@@ -101,9 +101,7 @@ class DaytonaExecChannel:
             try:
                 async for piece in fresh:
                     yield piece
-            except Exception as error:  # the SDK's errors share no class
-                if not is_of_the_sdk(error):
-                    raise
+            except sdk_errors() as error:
                 raise ConnectionError(error_words(error)) from error
 
     async def close(self) -> None:
@@ -114,7 +112,7 @@ class DaytonaExecChannel:
                 await self._process.delete_session(self._session)
         except FleetctlError as error:
             raise Unavailable(str(error)) from error
-        except Exception as error:  # an answer, which the SDK raises by many classes
+        except sdk.DaytonaNotFoundError as error:
             if not is_not_found(error):
                 raise
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from fleetctl.guest.ship.order_text import order_argument, order_input
 from fleetctl.providers.daytona.connection import sdk
-from fleetctl.providers.daytona.connection.daytona_errors import is_conflict, is_not_found
+from fleetctl.providers.daytona.connection.daytona_errors import is_not_found
 from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.runs.follower import GuestEnded
 from fleetctl.providers.remote.sandboxes.sandbox_names import sandbox_name
@@ -167,9 +167,7 @@ async def open_session(
     session = used or sandbox_name(run)
     try:
         await sandbox.process.create_session(session)
-    except Exception as error:  # an answer, which the SDK raises by many classes
-        if not is_conflict(error):
-            raise
+    except sdk.DaytonaConflictError:
         session = f"{session}.{token_hex(4)}"  # somebody before us follows there
         await sandbox.process.create_session(session)
     return session

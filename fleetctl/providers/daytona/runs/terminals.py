@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,10 @@ from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.common.tasks import cancel_tasks
 from fleetctl.providers.contract.exec import ExecStreams
 from fleetctl.providers.daytona.connection import sdk
-from fleetctl.providers.daytona.connection.daytona_errors import is_of_the_sdk, retryable_call
+from fleetctl.providers.daytona.connection.daytona_errors import (
+    retryable_call,
+    sdk_errors,
+)
 from fleetctl.providers.daytona.runs.daytona_streams import STATE_DIR
 
 if TYPE_CHECKING:
@@ -138,9 +142,6 @@ async def _end_terminal(
     await terminal.disconnect()
     if not still_runs:
         return
-    try:
+    with suppress(FleetctlError, *sdk_errors()):
         async with retryable_call("a terminal cannot be ended", deadline_s=CALL_S):
             await sandbox.process.kill_pty_session(name)
-    except Exception as error:  # the SDK's errors share no class
-        if not is_of_the_sdk(error) and not isinstance(error, FleetctlError):
-            raise

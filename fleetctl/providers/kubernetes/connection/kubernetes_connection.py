@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.common.errors import FleetctlError
 from fleetctl.kubernetes import connection as api
 from fleetctl.kubernetes.connection import Object, Query
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
@@ -163,15 +163,3 @@ class KubernetesConnection:
         )
         self._linked_as = account
         return made
-
-
-def cluster_unreachable(error: Unavailable, what: str) -> Unavailable:
-    """Returns the error of a call that only checks whether a server answers."""
-    if error.account or error.reason != "Unavailable":
-        return error
-    return Unavailable(
-        f"{what}: {error}",
-        reason="Unreachable",
-        retry_after_s=error.retry_after_s,
-        hint=error.hint,
-    )

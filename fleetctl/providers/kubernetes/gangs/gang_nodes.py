@@ -121,7 +121,7 @@ class GangNodes:
             return seen
         for rank in range(1, parse_handle(ref.handle).nodes):
             if why := self._runs.silence(node_name(ref.run, rank)):
-                return replace(seen, held=f"node {rank}: {why}")
+                return replace(seen, held=why.prefixed(f"node {rank}: "))
         return seen
 
     def _told_by(self, uid: str, run: str) -> Callable[[int], bytes]:

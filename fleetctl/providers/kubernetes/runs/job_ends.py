@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 
 from fleetctl.common.errors import Unavailable
+from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.kubernetes.connection.kubernetes_connection import ClusterLink
 from fleetctl.providers.kubernetes.connection.kubernetes_errors import (
@@ -118,7 +119,7 @@ class JobEnds:
             options["preconditions"] = {"uid": uid}
         try:
             await link.delete("jobs", job, options)
-        except Exception as error:  # an answer, which the SDK raises by many classes
+        except ApiError as error:
             if is_not_found(error):
                 return
             if is_conflict(error):

@@ -24,7 +24,7 @@ from fleetctl.providers.modal.assets import modal_layers, modal_source
 from fleetctl.providers.modal.assets.modal_layers import LocalDirectory
 from fleetctl.providers.modal.connection.modal_errors import (
     error_words,
-    is_not_found,
+    not_found_error,
     retryable_call,
 )
 from fleetctl.providers.paths import make_private
@@ -126,9 +126,7 @@ class ModalImages:
         base = self._once(client, recipe.key, partial(_build_image, app, recipe, log))
         try:
             return await _add_directories(client, app, await asyncio.shield(base), places)
-        except Exception as error:  # an answer, which the SDK raises by many classes
-            if not is_not_found(error):
-                raise
+        except not_found_error() as error:
             self.doubt(client)
             raise Unavailable(
                 f"the image is gone at Modal and is made again: {error_words(error)}",

@@ -21,7 +21,7 @@ from fleetctl.providers.modal.connection import modal_credentials, modal_setting
 from fleetctl.providers.modal.connection.modal_errors import (
     TOKEN_HINT,
     account_trouble,
-    is_not_found,
+    not_found_error,
     retryable_call,
 )
 from fleetctl.providers.modal.connection.workspace import Workspace, WorkspaceMemory
@@ -216,10 +216,8 @@ class ModalConnection:
             if isinstance(error, Unavailable) and error.account:
                 self.doubt(client)
             raise
-        except Exception as error:  # an answer, which the SDK raises by many classes
-            if is_not_found(error):
-                return None
-            raise
+        except not_found_error():
+            return None
         if create:
             self._note()
         return app

@@ -146,20 +146,31 @@ def is_of_a_gateway(error: Exception) -> bool:
     return any(word in str(error) for word in _OF_A_GATEWAY)
 
 
-def is_not_found(error: Exception) -> bool:
+def not_found_error() -> type[Exception]:
+    """Returns the SDK's class for an `except`: it is loaded by the first error."""
     from modal import exception as sdk
 
-    return isinstance(error, sdk.NotFoundError)
+    return sdk.NotFoundError
 
 
-def is_of_the_sdk(error: Exception) -> bool:
-    """Raised by the SDK, or leaked by what it is made of; all else is a bug of ours."""
+def sdk_errors() -> tuple[type[Exception], ...]:
+    """Returns the classes of errors that the SDK raises, or that leak from what it is made of; all
+    else is a bug of ours. For an `except`, as above.
+    """
     import aiohttp
     import grpclib.exceptions
     from modal import exception as sdk
 
     stream = grpclib.exceptions.StreamTerminatedError
-    return isinstance(error, sdk.Error | grpclib.GRPCError | stream | aiohttp.ClientError | OSError)
+    return (sdk.Error, grpclib.GRPCError, stream, aiohttp.ClientError, OSError)
+
+
+def is_not_found(error: Exception) -> bool:
+    return isinstance(error, not_found_error())
+
+
+def is_of_the_sdk(error: Exception) -> bool:
+    return isinstance(error, sdk_errors())
 
 
 def error_words(error: Exception) -> str:

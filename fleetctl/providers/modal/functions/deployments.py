@@ -26,6 +26,7 @@ from fleetctl.providers.modal.connection.modal_connection import ModalConnection
 from fleetctl.providers.modal.connection.modal_errors import (
     error_words,
     is_not_found,
+    not_found_error,
     retryable_call,
 )
 from fleetctl.providers.modal.functions import web_functions
@@ -254,9 +255,7 @@ class Deployments:
         try:
             async with retryable_call(what, deadline_s=DEPLOY_S):
                 await app.deploy.aio(client=client)
-        except Exception as error:  # an answer, which the SDK raises by many classes
-            if not is_not_found(error):
-                raise
+        except not_found_error() as error:
             self._stale(wanted.template)
             raise Unavailable(f"{what}: {error_words(error)}", retry_after_s=1.0) from error
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.modal.connection.modal_connection import ModalConnection
 from fleetctl.providers.modal.connection.modal_errors import (
-    is_not_found,
-    is_of_the_sdk,
+    not_found_error,
     retryable_call,
+    sdk_errors,
 )
 from fleetctl.providers.modal.functions.call_nodes import CallNodes
 from fleetctl.providers.modal.functions.call_records import CallHandle, parse_handle
@@ -192,12 +192,10 @@ class FunctionCalls:
         try:
             async with asyncio.timeout(wait_s + CALL_S):
                 polled = await plain_pickle.poll_output.aio(client, call, wait_s)
-        except Exception as error:  # the SDK's errors share no class
-            if is_not_found(error):
-                raise SandboxOver(call) from error
-            if is_of_the_sdk(error) or isinstance(error, TimeoutError):
-                raise ConnectionError(f"call {call} cannot be looked at") from error
-            raise
+        except not_found_error() as error:
+            raise SandboxOver(call) from error
+        except sdk_errors() as error:
+            raise ConnectionError(f"call {call} cannot be looked at") from error
         if polled.expired:
             raise SandboxOver(call)
         output: CallOutput | None = polled.output
@@ -221,9 +219,8 @@ class FunctionCalls:
             return
         except ConnectionError as error:
             raise Unavailable(f"call `{call}` cannot be looked at", retry_after_s=1.0) from error
-        except Exception as error:  # an answer, which the SDK raises by many classes
-            if not is_not_found(error):
-                raise
+        except not_found_error():
+            return  # Modal knows it no more
 
     def _note_over(self, handle: str) -> None:
         self._over[handle] = None

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Observation
 from fleetctl.guest.nodes.names import is_node_name
 from fleetctl.providers.contract.base import FunctionAsset, LogChunk, Notify, RunRef, RunRequest
@@ -27,7 +27,7 @@ from fleetctl.providers.modal.connection.modal_errors import (
     classify_error,
     error_words,
     is_not_found,
-    is_of_the_sdk,
+    sdk_errors,
 )
 from fleetctl.providers.modal.connection.modal_settings import ModalSettings
 from fleetctl.providers.modal.functions.call_nodes import CallNodes
@@ -303,20 +303,16 @@ class FunctionRuns:
         try:
             async with asyncio.timeout(2 * self._settings.call_s):
                 call: modal.FunctionCall[bytes] = await function.spawn.aio(text)
-        except FleetctlError:
-            raise
-        except Exception as error:  # the SDK's errors share no class
+        except sdk_errors() as error:
             if is_not_found(error):
                 self._deployments.forget(app)
-            certain_error = classify_error(error, what) if is_of_the_sdk(error) else None
+            certain_error = classify_error(error, what)
             if certain_error is not None:
                 raise certain_error from error
-            if is_of_the_sdk(error):
-                log.info(
-                    "spawn without answer", extra={"run": request.run, "error": error_words(error)}
-                )
-                raise TimeoutError(what) from error
-            raise
+            log.info(
+                "spawn without answer", extra={"run": request.run, "error": error_words(error)}
+            )
+            raise TimeoutError(what) from error
         self._records.write(request.uid, request.run, call.object_id)
         return CallHandle(
             "fc",

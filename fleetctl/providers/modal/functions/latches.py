@@ -10,7 +10,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from fleetctl.providers.modal.connection.modal_connection import ModalConnection
-from fleetctl.providers.modal.connection.modal_errors import is_not_found, retryable_call
+from fleetctl.providers.modal.connection.modal_errors import (
+    is_not_found,
+    not_found_error,
+    retryable_call,
+)
 from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 
 if TYPE_CHECKING:
@@ -91,9 +95,7 @@ class Latches:
                     client, table.object_id, _serialization.serialize(key)
                 )
                 return value
-        except Exception as error:  # an answer, which the SDK raises by many classes
-            if not is_not_found(error):
-                raise
+        except not_found_error():
             self._known.pop(uid, None)
             return None
 
@@ -131,8 +133,8 @@ class Latches:
             try:
                 async with retryable_call(f"the latch `{key}` cannot be set", deadline_s=ASK_S):
                     await table.put.aio(key, value, skip_if_exists=skip_if_exists)
-            except Exception as error:  # an answer, which the SDK raises by many classes
-                if last or not is_not_found(error):
+            except not_found_error():
+                if last:
                     raise
                 self._known.pop(uid, None)  # somebody deleted it since
             else:

@@ -23,7 +23,7 @@ from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.modal.connection.modal_errors import (
     classify_error,
     error_words,
-    is_of_the_sdk,
+    sdk_errors,
     unknown_error,
 )
 from fleetctl.providers.modal.connection.modal_settings import ModalSettings
@@ -136,11 +136,7 @@ class ModalCreator:
                 sandbox = await self._request(request, parts, carried)
         except sdk.AlreadyExistsError as error:
             return await self._adopt(request, error, what)
-        except FleetctlError:
-            raise
-        except Exception as error:  # the SDK's errors share no class
-            if not is_of_the_sdk(error):
-                raise
+        except sdk_errors() as error:
             if isinstance(error, sdk.NotFoundError):
                 self._stale(request)
             return await self._resolved(request, parts.client, error, what)
@@ -244,9 +240,9 @@ class ModalCreator:
         async with asyncio.timeout(QUEUED_S):
             try:
                 await self._sandboxes.scheduled(handle)
-            except Exception as error:  # the SDK's errors share no class
-                if not is_of_the_sdk(error) or isinstance(error, TimeoutError):
-                    raise
+            except TimeoutError:
+                raise
+            except sdk_errors() as error:
                 certain_error = classify_error(error, what)
                 if not isinstance(certain_error, Unavailable):
                     certain_error = unknown_error(error, what)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.providers.modal.connection.modal_errors import (
     error_words,
-    is_of_the_sdk,
     sandbox_call,
+    sdk_errors,
 )
 from fleetctl.providers.remote.sandboxes import exec_channel
 from fleetctl.providers.remote.sandboxes.exec_channel import WRITE_CHARACTERS
@@ -37,9 +37,7 @@ class ModalExecChannel:
         try:
             async for piece in self._process.stdout:
                 yield piece
-        except Exception as error:  # the SDK's errors share no class
-            if not is_of_the_sdk(error):
-                raise
+        except sdk_errors() as error:
             raise ConnectionError(error_words(error)) from error
 
     async def close(self) -> None:

@@ -21,8 +21,8 @@ from fleetctl.providers.modal.connection.modal_connection import ModalConnection
 from fleetctl.providers.modal.connection.modal_errors import (
     error_words,
     is_not_found,
-    is_of_the_sdk,
     retryable_call,
+    sdk_errors,
 )
 from fleetctl.providers.modal.connection.modal_settings import ModalSettings
 from fleetctl.providers.modal.runs import modal_endings, modal_streams
@@ -91,12 +91,8 @@ class ModalSandboxes:
                 raise GuestEnded(code)
         except GuestEnded:
             raise
-        except Exception as error:  # the SDK's errors share no class
-            if is_of_the_sdk(error):
-                raise ConnectionError(
-                    f"the stream of {handle} broke: {error_words(error)}"
-                ) from error
-            raise
+        except sdk_errors() as error:
+            raise ConnectionError(f"the stream of {handle} broke: {error_words(error)}") from error
         finally:
             if line.ended and line.takes_more and handle in self._live:
                 self._lines[handle] = line
@@ -315,12 +311,10 @@ class ModalSandboxes:
         try:
             async with asyncio.timeout(self._settings.call_s):
                 return line if await modal_streams.hand_run(line, run, work) else None
-        except Exception as error:  # the SDK's errors share no class
+        except sdk_errors() as error:
             if _says_over(error):
                 return None  # not taken: a line that was cut off begins no work
-            if is_of_the_sdk(error):
-                raise ConnectionError(f"run `{run}` may have been handed to {handle}") from error
-            raise
+            raise ConnectionError(f"run `{run}` may have been handed to {handle}") from error
 
     async def _attached(
         self,
@@ -355,12 +349,10 @@ class ModalSandboxes:
         try:
             async with asyncio.timeout(self._settings.call_s):
                 yield
-        except Exception as error:  # the SDK's errors share no class
+        except sdk_errors() as error:
             if _says_over(error):
                 raise SandboxOver(handle) from error
-            if is_of_the_sdk(error):
-                raise ConnectionError(what) from error
-            raise
+            raise ConnectionError(what) from error
 
     async def _get(self, handle: str) -> modal.Sandbox | None:
         """Returns the sandbox; None when Modal does not know the id."""

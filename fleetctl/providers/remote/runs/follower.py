@@ -17,7 +17,7 @@ from random import random
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.remote.runs import run_mirror
 from fleetctl.providers.remote.runs.run_mirror import FedFrames, GarbledFrames, RunMirror
-from fleetctl.specs.values.hints import words_of
+from fleetctl.specs.values.hints import NO_TEXT, HintedText, hinted_error
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -89,7 +89,7 @@ class Follower:
         *,
         over: Callable[[], Awaitable[bool]],
         changed: Callable[[], None],
-        silent: Callable[[str], None] = lambda _: None,
+        silent: Callable[[HintedText], None] = lambda _: None,
         ordered: Callable[[], bool] = lambda: False,
         pace: FollowPace = FollowPace(),
     ) -> None:
@@ -103,7 +103,7 @@ class Follower:
         self._tell_silence = silent
         self._ordered = ordered
         self._silent_since_s: float | None = None
-        self._why = ""
+        self._why = NO_TEXT
         self._pace = pace
         self.began = asyncio.Event()
         self.message = ""
@@ -147,7 +147,7 @@ class Follower:
                     patience.reschedule(loop.time() + self._pace.silence_s)
                     end = self._take(self._mirror.feed(data))
                     if end is FollowEnd.UNBEGUN and self._ordered():
-                        self._why = "its guest says that it has no order"
+                        self._why = HintedText("its guest says that it has no order")
                         return None
                     self._end_silence()
                     if end is not None:
@@ -155,7 +155,7 @@ class Follower:
         except (Refused, Unavailable, GarbledFrames, OSError, TimeoutError) as error:
             log.info("stream dropped", extra={"error": type(error).__name__, "why": str(error)})
             self._held_s = _throttled_s(error)
-            self._why = words_of(error)
+            self._why = hinted_error(error)
             if isinstance(error, GuestEnded) and not self.began.is_set():
                 self._tell_silence(self._why)  # it began no run, and may never
         return None
@@ -175,7 +175,7 @@ class Follower:
             return await self._over()
         except (Refused, Unavailable, OSError, TimeoutError) as error:
             self._held_s = _throttled_s(error)
-            self._why = words_of(error)
+            self._why = hinted_error(error)
             return False  # still unknown; the next stream or the next call shows it
 
     def _note_silence(self) -> None:
@@ -189,8 +189,8 @@ class Follower:
     def _end_silence(self) -> None:
         if self._silent_since_s is not None:
             self._silent_since_s = None
-            self._why = ""
-            self._tell_silence("")
+            self._why = NO_TEXT
+            self._tell_silence(NO_TEXT)
 
     def _delay_s(self, tries: int) -> float:
         longest = min(

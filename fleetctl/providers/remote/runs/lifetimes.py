@@ -13,7 +13,6 @@ from pathlib import Path
 from fleetctl.controllers.history.retries.retry_limits import MAKE_IT_FIT, MAX_LIFETIME
 from fleetctl.controllers.model import Ended, Observation
 from fleetctl.providers.paths import journal_path
-from fleetctl.specs.values.hints import with_hint
 
 TASK_S_MIN = 1.0
 END_S = 60.0  # after its grace, to commit, to report and to be released
@@ -45,7 +44,8 @@ def mark_expired(seen: Observation, runs: Path) -> Observation:
         seen,
         infrastructure=True,
         reason=MAX_LIFETIME,
-        message=with_hint("its sandbox was as old as it may be", MAKE_IT_FIT),
+        message="its sandbox was as old as it may be",
+        hint=MAKE_IT_FIT,
     )
 
 

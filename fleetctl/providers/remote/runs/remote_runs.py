@@ -38,6 +38,7 @@ from fleetctl.providers.rundir.journal_runs import (
 )
 from fleetctl.providers.rundir.run_journal import RunJournal, parse_complete
 from fleetctl.providers.rundir.run_log_reader import RunLogReader
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -132,12 +133,12 @@ class RemoteRuns:
             return None
         return tracked.phase is TrackedPhase.FOLLOWING
 
-    def silence(self, run: str) -> str:
-        """Returns why a run that may still work is silent; "" when all is well."""
+    def silence(self, run: str) -> HintedText:
+        """Returns why a run that may still work is silent; empty when all is well."""
         tracked = self._tracked.get(run)
         if tracked is not None and tracked.phase is TrackedPhase.FOLLOWING:
             return tracked.silence
-        return ""
+        return NO_TEXT
 
     def is_over(self, run: str) -> bool:
         """Returns whether the run is followed and no more news can come."""
@@ -288,7 +289,7 @@ class RemoteRuns:
             observation = describe_run(ref, seen, tracked.handle, sandbox_open=fate is None)
             return with_last_words(mark_expired(observation, runs), runs, node=node)
         if seen is not None and seen.more:
-            return _observe_alive(ref, tracked, seen, held="")
+            return _observe_alive(ref, tracked, seen)
         if tracked.missing and phase is TrackedPhase.FOLLOWING:
             return _observe_gone(ref, tracked, seen)
         if phase in (TrackedPhase.OVER, TrackedPhase.UNBEGUN):
@@ -297,13 +298,15 @@ class RemoteRuns:
             return without_record(known, seen, why, time.time())
         return _observe_alive(ref, tracked, seen, held=self._why_held(tracked))
 
-    def _why_held(self, tracked: TrackedRun) -> str:
-        """Returns why there is no more news of the run now, for messages; "" when all is well."""
+    def _why_held(self, tracked: TrackedRun) -> HintedText:
+        """Returns why there is no more news of the run now, for messages; empty when all is
+        well.
+        """
         problem = self.closings.problem(tracked.handle)
         if not problem:
-            return tracked.held or tracked.silence
+            return HintedText(tracked.held) if tracked.held else tracked.silence
         waited = f"the end of sandbox `{tracked.handle}` is not confirmed"
-        return f"{tracked.held or waited}: {problem}"
+        return problem.prefixed(f"{tracked.held or waited}: ")
 
     def _notify_all_in(self, handle: str) -> None:
         for run in sorted(self._in_sandbox.get(handle, ())):
@@ -435,7 +438,7 @@ def _observe_gone(
     """
     if seen is None or not seen.tells:
         return Gone(ref.run, time.time())
-    return _observe_alive(ref, tracked, replace(seen, more=True), held="")
+    return _observe_alive(ref, tracked, replace(seen, more=True))
 
 
 def _is_complete(phase: TrackedPhase, fate: Fate | None) -> bool:
@@ -448,7 +451,7 @@ def _observe_alive(
     tracked: TrackedRun,
     seen: RunJournal | None,
     *,
-    held: str,
+    held: HintedText = NO_TEXT,
 ) -> Alive:
     handle = ref.handle or tracked.handle
     if seen is None:

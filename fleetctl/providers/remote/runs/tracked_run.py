@@ -20,6 +20,7 @@ from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
 from fleetctl.providers.remote.sandboxes.terminations import Terminations
 from fleetctl.providers.rundir.run_journal import RunJournal
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -59,7 +60,7 @@ class TrackedRun:
         # Since when its provider reports it alive, while the ordered work is silent.
         self._mute_since_s: float | None = None
         self.held = ""  # why its end cannot be reported yet, if that takes long
-        self.silence = ""  # why it is silent, if that lasts
+        self.silence = NO_TEXT  # why it is silent, if that lasts
         # Its provider reported at the last call that it knows no such sandbox. The next look asks
         # again; the caller decides when that is believed.
         self.missing = False
@@ -198,9 +199,9 @@ class TrackedRun:
             self._changed(self.run)
         return self.missing
 
-    def _fell_silent(self, why: str) -> None:
+    def _fell_silent(self, why: HintedText) -> None:
         before = self.silence
-        self.silence = f"it does not report: {why}" if why else ""
+        self.silence = why.prefixed("it does not report: ") if why else why
         if self.silence != before:
             self._changed(self.run)
 

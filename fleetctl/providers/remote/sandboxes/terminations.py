@@ -15,7 +15,7 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.tasks import cancel_tasks
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import Sandboxes
-from fleetctl.specs.values.hints import words_of
+from fleetctl.specs.values.hints import NO_TEXT, HintedText, hinted_error
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -34,7 +34,7 @@ class Terminations:
     ) -> None:
         self._sandboxes = sandboxes
         self._troubled = troubled
-        self._problems: dict[str, str] = {}
+        self._problems: dict[str, HintedText] = {}
         self._fates: OrderedDict[str, Fate] = OrderedDict()
         self._closing: dict[str, asyncio.Task[None]] = {}
 
@@ -42,9 +42,9 @@ class Terminations:
         """Returns the known fate of the sandbox; None while its end is unknown."""
         return self._fates.get(handle)
 
-    def problem(self, handle: str) -> str:
-        """Returns why it cannot be ended at the moment; "" without a known obstacle."""
-        return self._problems.get(handle, "")
+    def problem(self, handle: str) -> HintedText:
+        """Returns why it cannot be ended at the moment; empty without a known obstacle."""
+        return self._problems.get(handle, NO_TEXT)
 
     @property
     def busy(self) -> bool:
@@ -94,7 +94,7 @@ class Terminations:
                 return
 
     def _hindered(self, handle: str, error: Exception) -> None:
-        message = words_of(error)
+        message = hinted_error(error)
         if self._problems.get(handle) != message:
             self._problems[handle] = message
             self._troubled(handle)

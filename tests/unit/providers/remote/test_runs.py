@@ -420,7 +420,7 @@ def test_an_end_that_is_not_confirmed_for_long_says_what_it_waits_for(
         scene.script.refusals["end"] = MUTE
         ref = await scene.begin()
         wanted = "the end of sandbox `sb-1`"
-        while not isinstance(seen := await scene.see(ref), Alive) or wanted not in seen.held:
+        while not isinstance(seen := await scene.see(ref), Alive) or wanted not in seen.held.text:
             await asyncio.sleep(0.005)
         assert scene.told[-1] == "run-0"
         scene.script.refusals["end"] = 0

@@ -1,0 +1,182 @@
+"""All rules by which a manifest is refused, or doubted, before it is stored: one row each.
+
+Text rules are applied by loader.py when a file is read, the others by apply/predictions before a
+plan and an apply. A check returns findings, and their severity decides. It is imported when an
+object of its kind first needs it, so that a rule may stand in any package. A new rule is a
+function and a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+from typing import TypeGuard, cast
+
+from pydantic import BaseModel
+
+from fleetctl.common.finding import Finding, Severity
+from fleetctl.manifest.unread import until_unread
+from fleetctl.specs.blocks.common import Metadata, WorkSpec
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
+from fleetctl.specs.kinds.endpoint import EndpointSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.policy import PolicySpec
+from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.secret import SecretSpec
+from fleetctl.specs.kinds.settings import SettingsSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
+from fleetctl.specs.values.scalars import Spec
+
+Check = Callable[..., Iterable[Finding] | AsyncIterable[Finding]]
+
+
+class RuleLevel(StrEnum):
+    """The thing that a rule needs beside the manifest, and so when it is applied."""
+
+    TEXT = "text"  # nothing: the check gets (spec)
+    NAME = "name"  # the name of the object: (metadata, spec), also when a file is read
+    STORE = "store"  # the other objects, as an apply would leave them: (manifest, spec, world)
+    PROVIDER = "provider"  # the providers where it could run: (manifest, spec, world)
+    POLICY = "policy"  # the library of policies: (manifest, spec, world)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule about specs of these types. check: `module:function`, below `fleetctl`. fields: it is
+    about these alone, of the spec, its template or a stage; empty: about all. made: it applies to
+    an object that a Schedule makes later, too.
+    """
+
+    level: RuleLevel
+    specs: type[Spec] | tuple[type[Spec], ...]
+    check: str
+    fields: tuple[str, ...] = ()
+    made: bool = False
+
+    def load(self) -> Check:
+        return _import_check(self.check)
+
+
+@cache
+def _import_check(where: str) -> Check:
+    module, _, name = where.partition(":")
+    return cast(Check, getattr(import_module(f"fleetctl.{module}"), name))
+
+
+_TEXT, _NAME, _STORE = RuleLevel.TEXT, RuleLevel.NAME, RuleLevel.STORE
+_PROVIDER, _POLICY = RuleLevel.PROVIDER, RuleLevel.POLICY
+_SANDBOXED = (WorkSpec, FunctionSpec)
+_VARIABLES = ("env", "image", "services")
+_WHENS = ("notify", "retry", "placement")
+_TEXTS = ("script", "command", "search", *_VARIABLES)
+_LIMITS = (
+    *("success_policy", "failure_policy", "backoff_limit_per_index", "max_failed_indexes"),
+    *("sandbox", "trials_per_worker"),
+)
+
+RULES: tuple[Rule, ...] = (
+    Rule(_NAME, Spec, "manifest.document.namespaces:too_long"),
+    Rule(_NAME, (SweepSpec, ProviderSpec, SettingsSpec), "manifest.document.unsupported:not_yet"),
+    Rule(_TEXT, WorkSpec, "manifest.checks.programs:find_problems", ("python",)),
+    Rule(_TEXT, WorkSpec, "manifest.checks.parameters:find_problems", ("python",)),
+    Rule(_TEXT, WorkSpec, "manifest.checks.commands:find_problems", ("command", "services")),
+    Rule(_TEXT, (*_SANDBOXED, SecretSpec), "manifest.checks.variables:find_problems"),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.lengths:find_problems", _TEXTS),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.mounts:find_problems", ("volumes", "source")),
+    Rule(_TEXT, BatchJobSpec, "manifest.checks.mounts:find_missing_volume", ("tasks.files",)),
+    Rule(_TEXT, TrainingRunSpec, "manifest.checks.checkpoints:find_problems"),
+    Rule(_TEXT, WorkSpec, "manifest.checks.rules:find_problems", _LIMITS),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.image_packages:find_problems", ("image", "source")),
+    Rule(_TEXT, WorkSpec, "manifest.checks.bare_images:find_problems", ("image",)),
+    Rule(_TEXT, WorkSpec, "manifest.checks.prompts:find_problems"),
+    Rule(_TEXT, Spec, "manifest.checks.credentials:find_problems", ("notify",)),
+    Rule(_TEXT, WorkSpec, "manifest.checks.clusters:find_problems"),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.credentials:find_doubts", _VARIABLES),
+    Rule(_TEXT, WorkSpec, "manifest.checks.programs:find_unreachable_code", ("python",)),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.image_packages:find_doubts", ("image",)),
+    Rule(_TEXT, SweepSpec, "manifest.checks.metrics:find_doubts", ("metrics",)),
+    Rule(_TEXT, WorkSpec, "manifest.checks.variables:find_doubts", ("command", "script")),
+    Rule(_TEXT, Spec, "manifest.checks.clusters:find_doubts", _WHENS),
+    Rule(_TEXT, SettingsSpec, "manifest.checks.old_retention:find_doubts"),
+    Rule(_STORE, Spec, "apply.predictions.missing_objects:of_notices", made=True),
+    Rule(_STORE, Spec, "apply.predictions.sources:of_source"),
+    Rule(_STORE, WorkSpec, "apply.predictions.dependencies:of_work"),
+    Rule(_STORE, WorkSpec, "apply.predictions.dependencies:of_results"),
+    Rule(_STORE, WorkSpec, "apply.predictions.missing_objects:of_work", made=True),
+    Rule(_STORE, WorkSpec, "apply.predictions.endpoint_needs:of_work", made=True),
+    Rule(_STORE, WorkSpec, "apply.predictions.agreement:of_work", made=True),
+    Rule(_PROVIDER, WorkSpec, "apply.predictions.targets:of_work", made=True),
+    Rule(_STORE, FunctionSpec, "apply.predictions.missing_objects:of_function"),
+    Rule(_STORE, FunctionSpec, "apply.predictions.agreement:of_function"),
+    Rule(_PROVIDER, FunctionSpec, "apply.predictions.targets:of_function"),
+    Rule(_STORE, EndpointSpec, "apply.predictions.endpoint_needs:of_endpoint"),
+    Rule(_STORE, SecretSpec, "apply.predictions.missing_objects:of_secret"),
+    Rule(_POLICY, PolicySpec, "apply.predictions.policies:of_policy"),
+)
+
+
+def checks_for(spec: Spec, *levels: RuleLevel, made: bool = False) -> Iterator[Check]:
+    """Yields the checks of these levels for a spec, in the order of the table. made: those alone
+    that apply to an object that is made later.
+    """
+    blocks = _list_blocks(spec)
+    for rule in _rules_for(type(spec), levels):
+        if (rule.made or not made) and (not rule.fields or _gives_one(blocks, rule.fields)):
+            yield rule.load()
+
+
+@cache
+def _rules_for(spec: type[Spec], levels: tuple[RuleLevel, ...]) -> Sequence[Rule]:
+    return tuple(it for it in RULES if it.level in levels and issubclass(spec, it.specs))
+
+
+def _list_blocks(spec: Spec) -> list[BaseModel]:
+    """Returns the spec, with its template and its stages, as far as they were read."""
+    blocks = [spec, getattr(spec, "template", None)]
+    stages = getattr(spec, "stages", ())
+    if type(stages) is tuple:
+        blocks += stages
+    return [it for it in blocks if _is_read(it)]
+
+
+def _is_read(value: object) -> TypeGuard[BaseModel]:
+    """Returns whether it is a block: one that could not be read refuses `isinstance`, too."""
+    return issubclass(type(value), BaseModel)
+
+
+def _gives_one(blocks: Sequence[BaseModel], fields: Sequence[str]) -> bool:
+    """Returns whether a block has a value for one of these fields; `outer.inner` of a block in
+    it.
+    """
+    for field in fields:
+        outer, _, inner = field.partition(".")
+        for block in blocks:
+            if outer in block.model_fields_set:
+                held = getattr(block, outer)
+                if not inner or (_is_read(held) and inner in held.model_fields_set):
+                    return True
+    return False
+
+
+def check_text(spec: Spec, metadata: Metadata | None = None) -> Iterator[Finding]:
+    """Yields the findings of all text rules, each until it comes to a value that could not be read.
+    metadata: as far as it could be read.
+    """
+    named = checks_for(spec, RuleLevel.NAME) if metadata is not None else ()
+    for check in named:
+        yield from until_unread(cast(Iterable[Finding], check(metadata, spec)))
+    for check in checks_for(spec, RuleLevel.TEXT):
+        yield from until_unread(cast(Iterable[Finding], check(spec)))
+
+
+def split_doubts(found: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Returns the findings that refuse, and those that do not."""
+    wrong: list[Finding] = []
+    doubts: list[Finding] = []
+    for it in found:
+        (doubts if it.severity is Severity.DOUBT else wrong).append(it)
+    return wrong, doubts
