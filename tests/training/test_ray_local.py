@@ -83,6 +83,7 @@ class TestRay:
         lacking = await world.run(none, run="run-1", template_hash="h1")
         missing = "has no program `ray`" in lacking.message
         assert (lacking.reason, missing) == ("CommandNotFound", True)
+        assert lacking.hint == "add it: `image: {pip: [ray]}`"
         other = await world.run(ray_job("true", PYTHONPATH=""), run="run-2", template_hash="h2")
         assert other.reason == "RayFailed"
         assert "python3` has no package `ray`" in other.message

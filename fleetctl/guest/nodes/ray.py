@@ -28,6 +28,7 @@ SEEN_S = 5.0  # to notice the end of a leader, on a machine with too much to do
 PAUSE_S = 0.1
 SAID_BYTES_MAX = 2000
 FAILED = "RayFailed"
+NO_RAY = "the image has no program `ray`"  # a hint follows it in providers/rundir
 NO_PACKAGE = 77  # an exit code of the program below
 # Counts the nodes that Ray reports alive; exits when all have joined.
 _COUNT = f"""
@@ -131,8 +132,7 @@ class _Cluster:
                     start_new_session=True,
                 )
             except FileNotFoundError:
-                hint = "add it: `image: {pip: [ray]}`"
-                raise _Missing(f"the image has no program `ray`; hint: {hint}") from None
+                raise _Missing(NO_RAY) from None
 
     def lead(self, work: Callable[[], NoReturn]) -> int:
         """Leads from node 0: waits for all nodes, does the work, and returns its exit code. Raises

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import sys
 
+from fleetctl.guest.nodes.ray import NO_RAY
+
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(?P<top>\w+)[\w.]*'\s*\Z")
 # Modules that many tasks import, and whose package has another name.
 _PACKAGES = {
@@ -24,7 +26,11 @@ _PACKAGES = {
 
 
 def hint_at_module(message: str) -> str:
-    """Returns how the task gets the missing module that its message ends with; "" without one."""
+    """Returns how the task gets the missing module that its message ends with, or Ray; "" without
+    one.
+    """
+    if NO_RAY in message:
+        return "add it: `image: {pip: [ray]}`"
     found = _MISSING.search(message)
     if found is None or found["top"] in sys.stdlib_module_names:
         return ""
