@@ -71,7 +71,9 @@ EXTRAS = (
         beside=("ollama", "openai", "anthropic"),
         package="aiohttp",
     ),
-    ExtraBounds("server", ("tests/api/test_api_*.py",), beside=("httpx", "trustme"), package="starlette"),
+    ExtraBounds(
+        "server", ("tests/api/test_api_*.py",), beside=("httpx", "trustme"), package="starlette"
+    ),
     ExtraBounds("parquet", ("tests/unit/cli/test_cli_parquet*.py",), package="pyarrow"),
     ExtraBounds(
         "bayes",
