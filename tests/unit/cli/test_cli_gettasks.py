@@ -13,6 +13,7 @@ import pytest
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.stores.base import EventRow
 from fleetctl.stores.sqlite.store import open_store
 
 
@@ -94,3 +95,26 @@ def test_a_task_tells_for_how_long_it_ran_and_can_be_sorted_by_it(place: Path) -
     world(place, "BatchJob", {"total": 2}, [0])
     found = tasks("job/x", "--queued", "--sort-by", "duration")
     assert [it["status"].get("durationSeconds") for it in found] == [None, 2.5]
+
+
+def test_the_hint_of_a_failed_task_and_of_an_event_is_a_field_and_is_shown(place: Path) -> None:
+    world(place, "BatchJob", {"total": 1, "phase": "Failed", "failed": 1, "failedIndexes": "0"}, [])
+    said, hint = "ModuleNotFoundError: No module named 'numpy'", "add `image: {pip: [numpy]}`"
+    store = open_store(place, FixedClock())
+    with store.transaction():
+        run = Run("r-0", "u", 0, 1, RunState.STARTING, "local", "r-0", "t", "{}", "p", 6.0)
+        store.runs.begin([run])
+        failed = replace(run, state=RunState.FAILED, ended_at_s=8.5, message=said, hint=hint)
+        store.runs.advance(failed)
+        store.events.record([EventRow("u", 9.0, "Warning", "Refused", "no disk", hint="free some")])
+    store.close()
+    (task,) = tasks("job/x")
+    assert (task["status"]["message"], task["status"]["hint"]) == (said, hint)
+    out = io.StringIO()
+    assert run_guarded(["describe", "job/x"], Screen(out, io.StringIO())) == 0
+    assert f"{said}; hint: {hint}" in out.getvalue()
+    assert "no disk; hint: free some" in out.getvalue()
+    out = io.StringIO()
+    asked = ["query", "SELECT message, hint FROM attempts", "-o", "json"]
+    assert run_guarded(asked, Screen(out, io.StringIO())) == 0
+    assert json.loads(out.getvalue()) == [{"message": said, "hint": hint}]
