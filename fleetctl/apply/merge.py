@@ -108,9 +108,8 @@ def _parse_merged(
     }
     try:
         metadata = Metadata.model_validate(about, by_alias=True, by_name=False)
-        spec = KINDS[manifest.kind].spec.model_validate(
-            document["spec"], by_alias=True, by_name=False
-        )
+        model = KINDS[manifest.kind].spec.model_of(document["spec"])
+        spec = model.model_validate(document["spec"], by_alias=True, by_name=False)
     except ValidationError:
         return None
     return metadata, spec

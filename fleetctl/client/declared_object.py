@@ -58,7 +58,7 @@ class DeclaredObject:
             "annotations": dict(annotations or {}),
         }
         self.metadata = self._checked(Metadata, about, "metadata")
-        self.spec = self._checked(KINDS[self.kind].spec, spec, "spec")
+        self.spec = self._checked(KINDS[self.kind].spec.model_of(spec), spec, "spec")
 
     def __repr__(self) -> str:
         return f"{self.kind}({self.name!r})"

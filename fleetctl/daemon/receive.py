@@ -373,6 +373,6 @@ def _list_variables(spec: Spec) -> tuple[str, ...]:
     """Returns the variables in the user's shell that a Secret or an account has its values from."""
     if isinstance(spec, SecretSpec):
         return spec.from_env
-    if isinstance(spec, ProviderSpec) and spec.account is not None:
-        return spec.account.variables
+    if isinstance(spec, ProviderSpec):
+        return spec.variables
     return ()

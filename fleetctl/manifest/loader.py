@@ -396,7 +396,8 @@ def _read_spec(data: dict[str, Any], found: list[Finding]) -> Spec | None:
     if too_long:
         found.extend(too_long)
         return None
-    return _validate_model(KINDS[kind].spec, {} if spec is None else spec, found, ("spec",))
+    model = KINDS[kind].spec.model_of(spec)
+    return _validate_model(model, {} if spec is None else spec, found, ("spec",))
 
 
 def _read_on(data: dict[str, Any], known: list[Finding]) -> BlockReading[Spec]:
@@ -410,7 +411,7 @@ def _read_on(data: dict[str, Any], known: list[Finding]) -> BlockReading[Spec]:
 
     def read(spec: Any, found: list[Finding]) -> Spec | None:
         nonlocal inner
-        checked = _validate_model(KINDS[str(kind)].spec, spec, found, prefix)
+        checked = _validate_model(KINDS[str(kind)].spec.model_of(spec), spec, found, prefix)
         inner = inner_again({**data, "spec": spec}, _read_spec)
         if inner is not None:
             found[:] = [*inner.without_echo(found), *inner.findings]

@@ -285,8 +285,8 @@ def _credential_variables(store: Store) -> frozenset[str]:
     found = {name for sort in SORTS.values() for name in sort.keys}
     for row in store.resources.living(PROVIDER):
         spec = parse_spec(PROVIDER, row.spec)
-        if isinstance(spec, ProviderSpec) and spec.account is not None:
-            found.update(spec.account.variables)
+        if isinstance(spec, ProviderSpec):
+            found.update(spec.variables)
     return frozenset(found)
 
 

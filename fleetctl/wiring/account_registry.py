@@ -6,13 +6,14 @@ Of each sort of provider there may be several accounts, each a backend with a cl
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from fleetctl.common.clock import Clock
-from fleetctl.common.errors import Refused
+from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account, Lookup, account_of, built_in
 from fleetctl.providers.contract.base import Backend, Notify
@@ -24,6 +25,9 @@ from fleetctl.providers.contract.volume_files import VolumeFiles
 from fleetctl.specs.builtin import BUILT_IN, SORTS
 from fleetctl.stores.base import Store
 from fleetctl.wiring.plugins import import_part, plugin_of
+from fleetctl.wiring.unusable_backend import UnusableBackend
+
+log = logging.getLogger("fleetctl.providers")
 
 
 def open_store(home: Path, clock: Clock) -> Store:
@@ -60,7 +64,7 @@ class AccountRegistry:
         Makes no request.
         """
         self._now[name] = account_of(name, spec, self._environ)
-        if name not in self.backends:
+        if isinstance(self.backends.get(name), UnusableBackend | None):
             self.backends[name] = self._made(name)
         return self.backends[name]
 
@@ -78,10 +82,32 @@ class AccountRegistry:
 
     def _made(self, name: str) -> Backend:
         sort = self._now[name].sort
+        if sort not in SORTS:
+            return self._made_outside(name, sort)
         account = {"account": lambda: self._now[name]} if SORTS[sort].accounts else {}
         make = import_part(plugin_of(sort).backend)
         built = make(self._home, store_id=self._store_id, notify=self._notify, **account)
         return cast(Backend, built)
+
+    def _made_outside(self, name: str, sort: str) -> Backend:
+        """Returns the backend of another project's package, or a stand-in that reports why it
+        cannot be used.
+        """
+        try:
+            make = import_part(plugin_of(sort).backend)
+            built = make(
+                self._home,
+                store_id=self._store_id,
+                notify=self._notify,
+                account=lambda: self._now[name],
+            )
+            return cast(Backend, built)
+        except Refused as error:
+            return UnusableBackend(str(error), error.hint)
+        except Exception as error:  # another project's bug stops no other provider
+            log.warning("provider not built", extra={"provider": name}, exc_info=True)
+            what = f"provider `{name}` cannot be built: {type(error).__name__}: {error}"
+            return UnusableBackend(what, f"reinstall the package that provides `{sort}`")
 
 
 def volume_files(
@@ -116,9 +142,24 @@ def find_entering(account: Account, home: Path) -> Entering:
 
 async def check_providers(home: Path, accounts: Sequence[Account]) -> list[CheckResult]:
     """Returns the findings of each provider about this machine and its account; all run at once."""
-    checks = [cast(Check, import_part(plugin_of(account.sort).check)) for account in accounts]
-    asked = (check(home, account) for check, account in zip(checks, accounts, strict=True))
+    asked = (_check_account(home, account) for account in accounts)
     return [finding for findings in await asyncio.gather(*asked) for finding in findings]
+
+
+async def _check_account(home: Path, account: Account) -> list[CheckResult]:
+    if account.sort in SORTS:
+        check = cast(Check, import_part(plugin_of(account.sort).check))
+        return await check(home, account)
+    try:
+        check = cast(Check, import_part(plugin_of(account.sort).check))
+        return list(await check(home, account))
+    except FleetctlError as error:
+        return [CheckResult(account.name, "package", False, str(error), error.hint)]
+    except Exception as error:  # another project's bug stops no other check
+        log.warning("provider not checked", extra={"provider": account.name}, exc_info=True)
+        text = f"its check failed: {type(error).__name__}: {error}"
+        fix = f"reinstall the package that provides `{account.sort}`"
+        return [CheckResult(account.name, "package", False, text, fix)]
 
 
 def session_opener(provider: str) -> OpenSession:

@@ -1,6 +1,7 @@
-"""Loads the plugin of each provider's package: found by its name in the table of specs/builtin.py.
+"""Loads the plugin of each provider's package: found by its name in the table of specs/builtin.py,
+or as an entry point of another project's package.
 
-Light: lists come through here. Parts are imported on request.
+Light: lists come through here. Parts, and packages of others, are imported on request.
 """
 
 from __future__ import annotations
@@ -8,16 +9,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
+from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.caches import Caches
 from fleetctl.providers.contract.plugin import Plugin
 from fleetctl.specs.builtin import SORTS
+from fleetctl.specs.outside import UnusableType, list_installed, plugin_from
+
+if TYPE_CHECKING:
+    from fleetctl.providers.contract.diagnostics import CheckResult
 
 
 def plugin_of(sort: str) -> Plugin:
-    """sort: a built-in provider's."""
-    return cast(Plugin, import_module(f"fleetctl.providers.{sort}.plugin").PLUGIN)
+    """Returns the plugin of a type. Raises Refused where no usable package provides it."""
+    if sort in SORTS:
+        return cast(Plugin, import_module(f"fleetctl.providers.{sort}.plugin").PLUGIN)
+    try:
+        return cast(Plugin, plugin_from(sort))
+    except UnusableType as error:
+        raise Refused(error.what, hint=error.fix) from error
+
+
+def check_packages() -> list[CheckResult]:
+    """Returns a check of each provider type that an installed package of another project names:
+    whether it can be used. Imports them.
+    """
+    from fleetctl.providers.contract.diagnostics import CheckResult
+
+    found = []
+    for it in list_installed():
+        try:
+            plugin_from(it.name)
+        except UnusableType as error:
+            found.append(CheckResult(it.name, "package", False, error.what, error.fix))
+        else:
+            found.append(CheckResult(it.name, "package", True, f"from {it.package}"))
+    return found
 
 
 def listed_bytes(

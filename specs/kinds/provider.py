@@ -1,29 +1,38 @@
-"""Provider: one account at a provider, with its user's settings: limits, breaker, prices."""
+"""Provider: one account at a provider, with its user's settings: limits, breaker, prices.
+
+A type of another project's package brings the model of its own block; see `ProviderSpec.model_of`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from functools import lru_cache
+from importlib import import_module
+from typing import Annotated, Any, cast
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model, model_validator
 
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.machines import SlurmSettings, SshSettings
 from fleetctl.specs.blocks.placement import UsdPerHour
 from fleetctl.specs.blocks.prices import Prices
-from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
+from fleetctl.specs.builtin import BUILT_IN, CLUSTER
+from fleetctl.specs.outside import UnusableType, plugin_from, row_of
 from fleetctl.specs.values.scalars import (
     Count,
     CredentialVariable,
+    Name,
     NonEmptyText,
     PositiveCount,
     Spec,
 )
 
-if TYPE_CHECKING:
-    ProviderType = str
-else:
-    ProviderType = Literal[BUILT_IN]
+SpecModel = type[Spec]  # in the class below, `type` is a field
+# A name of another type is valid as text; manifest/document/unsupported.py finds its package.
+ProviderType = Annotated[
+    Name,
+    WithJsonSchema({"type": "string", "maxLength": 63, "examples": list(BUILT_IN)}),
+]
 
 
 class ProviderLimits(Spec):
@@ -86,11 +95,21 @@ class ProviderAccount(Spec):
         return tuple(name for name in found if name is not None)
 
 
+def _open_to_blocks(schema: dict[str, Any]) -> None:
+    """Lets a type that is not built in have a block of its own."""
+    schema["additionalProperties"] = True
+    schema["if"] = {"properties": {"type": {"enum": list(BUILT_IN)}}}
+    schema["then"] = {"propertyNames": {"enum": list(schema["properties"])}}
+
+
 class ProviderSpec(Spec):
-    """One account at a provider. Of each type there is one without an object, named as the type."""
+    """One account at a provider. Each built-in type has one without an object, under its name."""
+
+    model_config = ConfigDict(json_schema_extra=_open_to_blocks)
 
     type: ProviderType | None = Field(
-        default=None, description="Type of provider; default: the object's name."
+        default=None,
+        description="Type, such as `modal` or an installed package's; default: the object's name.",
     )
     account: ProviderAccount | None = Field(
         default=None, description="Account to use; default: the one that the type's own tools use."
@@ -117,11 +136,37 @@ class ProviderSpec(Spec):
     )
 
     @classmethod
+    def model_of(cls, data: object) -> SpecModel:
+        """Returns the model of a spec with the block of its type, which another project's package
+        may bring. A type that cannot be used has a block of any fields: it is refused by name.
+        """
+        sort = data.get("type") if isinstance(data, Mapping) else None
+        if not isinstance(sort, str) or sort in BUILT_IN or sort in cls.model_fields:
+            return cls
+        try:
+            where = plugin_from(sort).settings
+        except UnusableType:
+            return _with_block(sort, dict)
+        if not where:
+            return cls
+        module, _, name = where.partition(":")
+        return _with_block(sort, getattr(import_module(module), name))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the environment variables that hold its credentials: those of its account, and
+        the `variables` of the settings of another project's type.
+        """
+        own = self.account.variables if self.account is not None else ()
+        block = getattr(self, block_field(self.type), None) if self.type is not None else None
+        return (*own, *getattr(block, "variables", ()))
+
+    @classmethod
     def unfit_fields(cls, data: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
         sort = data.get("type")
-        if sort not in BUILT_IN:
+        mine = row_of(sort) if isinstance(sort, str) else None
+        if mine is None:
             return frozenset()
-        mine = SORTS[sort]
         fields = {info.alias or name for name, info in ProviderAccount.model_fields.items()}
         others = fields.difference(mine.extras, *mine.accounts)
         blocks = {(it,) for it in BUILT_IN if it != sort}
@@ -163,7 +208,9 @@ class ProviderSpec(Spec):
         if self.type is None:
             raise ValueError("an `account` needs a `type` beside it")
         given = set(self.account.declared)
-        sort = SORTS[self.type]
+        sort = row_of(self.type)
+        if sort is None:
+            return self  # the type is refused, whatever its account is
         if not any(sort.accounts):
             raise ValueError(f"type `{self.type}` has no accounts")
         own = given - set(sort.extras)
@@ -171,3 +218,27 @@ class ProviderSpec(Spec):
             needs = ", or ".join(" and ".join(f"`{name}`" for name in way) for way in sort.accounts)
             raise ValueError(f"an account of type `{self.type}` needs {needs}, and no other")
         return self
+
+
+def block_field(sort: str) -> str:
+    """Returns the attribute of a spec that holds the block of a type."""
+    return sort.replace("-", "_")
+
+
+@lru_cache(maxsize=64)
+def _with_block(sort: str, settings: type) -> type[ProviderSpec]:
+    """Returns the model with a block `sort`. settings: its model, or `dict` for any fields."""
+    needed = issubclass(settings, BaseModel) and any(
+        it.is_required() for it in settings.model_fields.values()
+    )
+    about = f"Settings of type `{sort}`."
+    field = Field(... if needed else None, alias=sort, description=about)
+    annotation = settings if needed else settings | None
+    name = "".join(part.capitalize() for part in sort.split("-"))
+    made = create_model(
+        f"{name}ProviderSpec",
+        __base__=ProviderSpec,
+        __doc__=ProviderSpec.__doc__,
+        **{block_field(sort): (annotation, field)},  # type: ignore[call-overload]
+    )
+    return cast(type[ProviderSpec], made)

@@ -56,6 +56,11 @@ class Spec(BaseModel):
     )
 
     @classmethod
+    def model_of(cls, data: object) -> type[Spec]:
+        """Returns the model that this block is read with. data: the block as a manifest has it."""
+        return cls
+
+    @classmethod
     def unfit_fields(cls, data: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
         """Returns the paths of fields that the values beside them rule out, so that no hint names
         them. data: the block as a manifest has it, which may be wrong.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("tests.contracts.provider_suite", "tests.contracts.provider_outputs")
+pytest.register_assert_rewrite("tests.contracts.provider_outputs")
 
 OF_THE_GUEST = (
     "ProviderCheckpoints",

@@ -1,58 +1,28 @@
-"""What the provider suite needs of a provider under test: a way to build it, orders, and patience.
-
-Waiting is for the world to change, never for a time: WAIT_S only turns a hang into a failure that
-says what
-was awaited.
+"""What the provider suite needs of a provider under test, beside the world of fleetctl.testing: the
+machine that it got, and its declaration.
 """
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import re
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from pathlib import Path
-from secrets import token_hex
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
-from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.model import Alive, Ended, Gone, Observation
-from fleetctl.providers.contract.base import Backend, RunRef, RunRequest
-from fleetctl.specs.blocks.template import Template
+from fleetctl.providers.contract.base import RunRef
+from fleetctl.testing.provider_world import PAUSE_S, ProviderWorld
+from fleetctl.testing.provider_world import command_task as command
+from fleetctl.testing.provider_world import contract_test as story
+from fleetctl.testing.provider_world import python_task as python
+from fleetctl.testing.provider_world import script_task as script
+from fleetctl.testing.provider_world import wait_until as eventually
 
-WAIT_S = 120.0
-PAUSE_S = 0.02
-# Reasons of an order that is under way, for longer than a start waits.
-UNDER_WAY = ("Building", "Queued")
-T = TypeVar("T")
+__all__ = ["PAUSE_S", "World", "command", "eventually", "python", "script", "story"]
 
 
-class World:
-    """One store's view of one provider. `again()` is the next controller of the same store."""
-
-    store_id = "store-a"
+class World(ProviderWorld):
     # Of a template; `machine` returns the same of the machine that was got.
     resources: Mapping[str, Any] = {"cpu": 2, "memory": 2 * 1024**3}
     # The spec of its Provider object, where the built-in provider is not the one of this world.
     declared: Mapping[str, Any] = {}
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        # Tests of volumes make, fill and remove it; a test that fails leaves it to no other one.
-        self.volume = f"shared-{token_hex(4)}"
-        self.told: list[str] = []
-        self.handles: dict[str, str] = {}  # of the runs that were begun
-        self.backends: list[Backend] = []
-        self.provider = self.again()
-
-    def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
-        raise NotImplementedError
-
-    async def lose(self, ref: RunRef) -> None:
-        """Make the run and its sandbox vanish without an end record, as a dying machine does."""
-        raise NotImplementedError
 
     async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:
         """Returns the resources of a run's machine, those in `resources`. printed: by the run."""
@@ -61,171 +31,3 @@ class World:
     async def allowed_hosts(self, ref: RunRef) -> list[str]:
         """Returns the hosts that a run's machine may reach."""
         raise NotImplementedError
-
-    def again(self, store_id: str | None = None) -> Backend:
-        self.backends.append(self.build(store_id or self.store_id, self.told.append))
-        return self.backends[-1]
-
-    async def close(self) -> None:
-        for backend in self.backends:
-            await backend.close()
-
-    def order(
-        self, template: Template | None = None, *, run: str = "run-0", **changes: Any
-    ) -> RunRequest:
-        fields: dict[str, Any] = {
-            "sandbox": run,
-            "owner": self.store_id,
-            "uid": "uid-1",
-            "resource": "batchjob/suite",
-            "index": 0,
-            "attempt": 1,
-            "template": template or python("pass"),
-            "template_hash": "hash-1",
-            "params": {},
-            "reusable": False,
-        }
-        return RunRequest(run=run, **(fields | changes))
-
-    async def start(
-        self, template: Template | None = None, *, run: str = "run-0", **changes: Any
-    ) -> RunRef:
-        return await self.begin(self.order(template, run=run, **changes))
-
-    async def begin(self, order: RunRequest, provider: Backend | None = None) -> RunRef:
-        """Start the work of an order, in both phases where there are two."""
-        provider = provider or self.provider
-        shared = self.handles.get(order.sandbox, "") if order.sandbox != order.run else ""
-        handle = await under_way(lambda: provider.start(replace(order, handle=shared)))
-        if provider.contract.two_phase and not shared:
-            assert await provider.start(replace(order, handle=handle)) == handle
-        self.handles[order.run] = handle
-        return RunRef(order.run, order.sandbox, handle, 0, order.uid)
-
-    async def see(self, ref: RunRef) -> Observation | None:
-        """With all that was reported since `ref`, which a provider may tell in pieces."""
-        pieces: list[Alive | Ended] = []
-        while True:
-            seen = next(iter(await self.provider.observe([ref])), None)
-            if not isinstance(seen, Alive | Ended):
-                return seen
-            pieces.append(seen)
-            if isinstance(seen, Ended) or not seen.more:
-                break
-            ref = replace(ref, journal_offset=seen.journal_offset)
-        if len(pieces) == 1:
-            return seen
-        saved = tuple(one for it in pieces for one in it.checkpoints.saved)
-        return replace(
-            seen,
-            metrics=tuple(one for it in pieces for one in it.metrics),
-            remarks=tuple(one for it in pieces for one in it.remarks),
-            checkpoints=replace(seen.checkpoints, saved=saved),
-        )
-
-    async def until(
-        self, ref: RunRef, fits: Callable[[Observation], bool], what: str
-    ) -> Observation:
-        """The first observation of `ref` that fits."""
-        seen: Observation | None = None
-        for _ in range(int(WAIT_S / PAUSE_S)):
-            seen = await self.see(ref)
-            if seen is not None and fits(seen):
-                return seen
-            await asyncio.sleep(PAUSE_S)
-        raise AssertionError(f"{ref.run} never {what}; last seen: {seen}")
-
-    async def ended(self, ref: RunRef) -> Ended:
-        seen = await self.until(ref, lambda seen: isinstance(seen, Ended), "ended")
-        assert isinstance(seen, Ended)
-        return seen
-
-    async def alive(self, ref: RunRef) -> Alive:
-        seen = await self.until(ref, lambda seen: isinstance(seen, Alive), "lived")
-        assert isinstance(seen, Alive)
-        return seen
-
-    async def lost(self, ref: RunRef) -> Gone | Ended:
-        """Until it is gone, or its provider says what became of its machine."""
-        seen = await self.until(ref, _is_lost, "was lost")
-        assert isinstance(seen, Gone | Ended)
-        return seen
-
-    async def run(self, template: Template | None = None, **changes: Any) -> Ended:
-        return await self.ended(await self.start(template, **changes))
-
-    async def log(self, ref: RunRef, *, offset: int = 0, follow: bool = False) -> bytes:
-        """What it printed, without our remark on files that nobody keeps."""
-        text = await self.whole_log(ref, offset=offset, follow=follow)
-        return _NOT_KEPT.sub(b"", text)
-
-    async def whole_log(self, ref: RunRef, *, offset: int = 0, follow: bool = False) -> bytes:
-        chunks = self.provider.logs(ref, offset=offset, follow=follow)
-        return b"".join([chunk.data async for chunk in chunks])
-
-    async def log_holds(self, ref: RunRef, text: bytes) -> None:
-        await eventually(lambda: self._log_holds(ref, text), f"{ref.run} printed {text!r}")
-
-    async def _log_holds(self, ref: RunRef, text: bytes) -> bool:
-        return text in await self.log(ref)
-
-
-_NOT_KEPT = re.compile(rb"(?m)^fleetctl: [^\n]* not kept, [^\n]*template\.outputs[^\n]*\n")
-
-
-def _is_lost(seen: Observation) -> bool:
-    return isinstance(seen, Gone) or (isinstance(seen, Ended) and seen.infrastructure)
-
-
-async def under_way(ask: Callable[[], Awaitable[T]]) -> T:
-    """Asks again, as the engine does, while an image is built or a machine is waited for."""
-    give_up_at_s = time.monotonic() + WAIT_S
-    while True:
-        try:
-            return await ask()
-        except Unavailable as error:
-            if error.reason not in UNDER_WAY or time.monotonic() > give_up_at_s:
-                raise
-        await asyncio.sleep(PAUSE_S)
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    for _ in range(int(WAIT_S / PAUSE_S)):
-        if await holds():
-            return
-        await asyncio.sleep(PAUSE_S)
-    raise AssertionError(f"it never happened that {what}")
-
-
-def python(code: str, **fields: Any) -> Template:
-    return Template.model_validate({"python": code, **fields})
-
-
-def script(text: str, **fields: Any) -> Template:
-    return Template.model_validate({"script": text, **fields})
-
-
-def command(*words: str, **fields: Any) -> Template:
-    return Template.model_validate({"command": list(words), **fields})
-
-
-Story = Callable[[Any, Any], Awaitable[None]]
-
-
-def story(told: Story) -> Callable[[Any, Any], None]:
-    """A test that is a coroutine `(self, world)`; the world is made inside its event loop."""
-
-    @functools.wraps(told)
-    def test(self: Any, tmp_path: Path) -> None:
-        async def play() -> None:
-            world = self.world(tmp_path)
-            try:
-                await told(self, world)
-            finally:
-                await world.close()
-
-        asyncio.run(play())
-
-    # pytest would take `world` for a fixture of its own.
-    del test.__wrapped__  # type: ignore[attr-defined]
-    return test

@@ -8,6 +8,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from fleetctl.controllers.model import Alive, CheckpointOrder, Ended, ProgressOr
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.providers.local.supervisor.gang.gang import CONSEQUENCE
+from fleetctl.providers.local.supervisor.gang.gang import CONSEQUENCE, LocalGang
 from fleetctl.providers.local.supervisor.run.sandbox import RunSandbox, SupervisedRun
 from fleetctl.providers.rundir.kept_outputs import find_outputs
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, with_nodes
@@ -315,3 +316,16 @@ def test_what_has_ended_by_itself_is_not_ended_for_another(
     sandbox.status = status
     sandbox.end_for(CONSEQUENCE)
     assert sandbox.run.ending == ending
+
+
+def test_a_gang_begins_once_and_with_its_last_node() -> None:
+    gang: LocalGang[Any] = LocalGang({"run": "run-0", "nodes": 3, "procs": 1, "gpus": []})
+    try:
+        members = [SimpleNamespace(rank=rank, channel=None) for rank in range(3)]
+        # A node that reports twice counts once.
+        assert [gang.is_ready(members[rank]) for rank in (0, 0, 2, 0)] == [False] * 4
+        assert gang.is_ready(members[1])
+        gang.begin(None)
+        assert not gang.is_ready(members[1])
+    finally:
+        gang.close()

@@ -26,7 +26,7 @@ from fleetctl.engine.capacity.admission import ProviderHoldings
 from fleetctl.providers.contract.base import LivePrices
 from fleetctl.providers.prices import price_table
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.builtin import PROMPT_PROVIDER, runs_here
+from fleetctl.specs.builtin import PROMPT_PROVIDER, SORTS, runs_here
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 OWN_MACHINE = "your own machine"
 OF_CALLS = "no sandbox; each call is charged when it is made"
+OF_PACKAGE = "its package"  # of a type that another project's package provides
 LIVE = "live rates of the account"
 
 
@@ -161,6 +162,8 @@ class OfferBook:
         except KeyError:
             if sort == PROMPT_PROVIDER:
                 return OF_CALLS
+            if sort not in SORTS:
+                return OF_PACKAGE
             return OWN_MACHINE if runs_here(sort) else "unknown"
         return f"{prices.source} of {prices.updated}"
 

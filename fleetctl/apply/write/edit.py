@@ -109,7 +109,7 @@ def manifest_with(
             words[block][key] = None if text == "null" else text
         else:
             put_value(data, parse_field_path(path.removeprefix("spec.")), value_of(path, text))
-    spec = _validate_model(KINDS[kind].spec, data, "spec", resource.key)
+    spec = _validate_model(KINDS[kind].spec.model_of(data), data, "spec", resource.key)
     if any(image.requirements is not None for _, image in list_images(spec)):
         raise UsageError(
             "`image.requirements` is read when a manifest is applied",

@@ -10,7 +10,13 @@ from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import escape_line
 from fleetctl.controllers.vocabulary.reasons import REASONS, is_reason
-from fleetctl.manifest.hints.fields import SchemaField, look_up, manifest_field, rendered_kind
+from fleetctl.manifest.hints.fields import (
+    FieldMatch,
+    SchemaField,
+    look_up,
+    manifest_field,
+    rendered_kind,
+)
 from fleetctl.manifest.hints.origins import list_origins
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS
 from fleetctl.views.kinds import kind_of
@@ -65,6 +71,8 @@ def _must_find(
     out."""
     top = manifest_field(kind)
     found = look_up(top, path)
+    if found.depth < len(path) and (kind, found.depth) == ("Provider", 1):
+        found = _look_up_block(path) or found
     if found.depth == len(path):
         return found.field
     from fleetctl.manifest.hints.synonyms import guess_name, join_names
@@ -81,6 +89,25 @@ def _must_find(
     raise NotFound(
         f"`{escape_line(place)}` has no field `{escape_line(missing)}`", hint=escape_line(hint)
     )
+
+
+def _look_up_block(path: Sequence[str]) -> FieldMatch | None:
+    """Follows a path to the block of a type that another project's package provides; None where no
+    installed package does. Raises NotFound where that package cannot be used.
+    """
+    from fleetctl.specs.kinds.provider import ProviderSpec
+    from fleetctl.specs.outside import UnusableType, plugin_from
+
+    try:
+        plugin_from(path[1])
+    except UnusableType as error:
+        if not error.installed:
+            return None
+        raise NotFound(error.what, hint=error.fix) from error
+    schema = ProviderSpec.model_of({"type": path[1]}).model_json_schema()
+    top = SchemaField("", {}, (schema,), schema.get("$defs", {}), True)
+    inner = look_up(top, path[1:])
+    return FieldMatch(inner.field, inner.depth + 1)
 
 
 def _in_the_spec(

@@ -176,14 +176,15 @@ async def _check_providers(state_dir: Path) -> list[CheckResult]:
     from fleetctl.providers.contract.account import built_in
     from fleetctl.specs.builtin import BUILT_IN
     from fleetctl.wiring.account_registry import check_providers
+    from fleetctl.wiring.plugins import check_packages
 
     try:
         with open_reading(state_dir) as reading:
-            known = list(load_accounts(reading).values())
+            known = list(load_accounts(reading, unusable=True).values())
     except (StoreError, OSError):
         # `_state` has reported that the store is unreadable.
         known = [built_in(name) for name in BUILT_IN]
-    return await check_providers(state_dir, known)
+    return [*check_packages(), *await check_providers(state_dir, known)]
 
 
 def _print_finding(

@@ -12,16 +12,18 @@ from fleetctl.common.text import did_you_mean, escape_line
 from fleetctl.providers.contract.account import Account, account_of, built_in
 from fleetctl.specs.builtin import BUILT_IN
 from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.specs.outside import row_of
 from fleetctl.views.store_reading import StoreReading, open_reading
 
 
-def load_accounts(reading: StoreReading) -> dict[str, Account]:
-    """Returns accounts by name, built-in ones first. Provider types unknown to this version are
-    left out."""
+def load_accounts(reading: StoreReading, *, unusable: bool = False) -> dict[str, Account]:
+    """Returns accounts by name, built-in ones first. unusable: also those whose type no package
+    provides here.
+    """
     found = {name: built_in(name) for name in BUILT_IN}
     for seen in reading.views(KINDS["Provider"], specs=True):
         account = account_of(seen.resource.name, seen.spec())
-        if account.sort in BUILT_IN:
+        if account.sort in BUILT_IN or unusable or row_of(account.sort) is not None:
             found[account.name] = account
     return found
 

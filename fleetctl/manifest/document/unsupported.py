@@ -13,13 +13,14 @@ from fleetctl.controllers.kinds.sweep import GRID_POINTS_MAX
 from fleetctl.controllers.trials.axes import axes_of
 from fleetctl.controllers.trials.command import MACROS, unknown_macros
 from fleetctl.controllers.trials.points import count_points
-from fleetctl.manifest.hints.synonyms import join_names
+from fleetctl.manifest.hints.synonyms import guess_name, join_names
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.settings import NAME as SETTINGS
 from fleetctl.specs.kinds.settings import SettingsSpec
 from fleetctl.specs.kinds.sweep import AT_WANDB, SweepSpec
+from fleetctl.specs.outside import UnusableType, list_types, plugin_from
 from fleetctl.specs.values.scalars import Spec
 
 _NOT_YET = " is not supported yet"
@@ -47,6 +48,8 @@ def _check_provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
         message = f" is `{name}`, which is not a type of provider"
         hint = f"write `type: ...` in its spec: {join_names(BUILT_IN, last='or')}"
         yield Finding(("metadata", "name"), message, hint)
+    elif name not in BUILT_IN and spec.type is not None and spec.type not in BUILT_IN:
+        yield from _check_outside_type(spec.type)
     elif name not in BUILT_IN and spec.type is not None and not SORTS[spec.type].accounts:
         message = f" is `{spec.type}`, which is this machine, and there is one"
         yield Finding(at, message, f"name the object `{spec.type}`")
@@ -63,6 +66,16 @@ def _check_provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
             if given:
                 message = f" is for clusters, and `{name}` is none"
                 yield Finding(path, message, f"leave it out, or name the object `{CLUSTER}`")
+
+
+def _check_outside_type(sort: str) -> Iterator[Finding]:
+    """Checks that an installed package provides the type."""
+    try:
+        plugin_from(sort)
+    except UnusableType as error:
+        near = None if error.installed else guess_name(sort, list_types())
+        fix = f"did you mean `{near}`? Otherwise {error.fix}" if near else error.fix
+        yield Finding(("spec", "type"), f" is `{sort}`: {error.what}", fix)
 
 
 def _block_of_another(name: str, spec: ProviderSpec) -> str:

@@ -1,10 +1,12 @@
-"""The description of a provider's package in its `plugin.py`. Imports no module: lists come through
-here.
+"""The description of a provider's package in its `plugin.py`. Imports no heavy module: lists come
+through here.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from fleetctl.specs.builtin import BuiltInProvider
 
 
 class ProviderServer(NamedTuple):
@@ -30,6 +32,8 @@ class Plugin(NamedTuple):
     (home, uid, run), where a task's own files outlive it. listed_bytes: called with (home, volume),
     where it is cheap. caches: with (home), Caches on this machine.
     sdk: the package that its extra installs. A part that it lacks is empty.
+    Of another project's package alone: api, the fleetctl.providers.API_VERSION that it is made for;
+    row, what specs know of the type; settings, the model of its block in a Provider's spec.
     """
 
     backend: str
@@ -44,3 +48,6 @@ class Plugin(NamedTuple):
     caches: str = ""
     sdk: str = ""
     server: ProviderServer | None = None
+    api: int = 0
+    row: BuiltInProvider = BuiltInProvider(accounts=((),))
+    settings: str = ""

@@ -67,6 +67,7 @@ def test_tags_say_whose_a_sandbox_is_and_for_what_run() -> None:
     assert sandbox_names.is_ours(carried, "store-a")
     assert not sandbox_names.is_ours(carried, "store-b")
     assert not sandbox_names.is_of(carried, "store-a", "fl-xyz")
+    assert not sandbox_names.is_of(carried, "store-b", "fl-abc")  # another's of the same name
     assert not sandbox_names.is_ours({}, "store-a")
     assert (sandbox_names.run_of(carried), sandbox_names.made_at_s(carried)) == ("fl-abc", 12.0)
     assert (sandbox_names.run_of({}), sandbox_names.made_at_s({"made-at": "soon"})) == ("", 0.0)

@@ -329,6 +329,29 @@ def test_a_stop_gives_the_task_its_grace_and_then_ends_the_sandbox(
     play(tale)
 
 
+def test_the_end_of_a_reused_sandbox_is_reported_to_all_of_its_runs(
+    play: Callable[[Tale], None],
+) -> None:
+    async def tale(scene: Scene) -> None:
+        scene.script.box("sb-1", "run-0", LEFT_OPEN)
+        first = await scene.begin()
+        await scene.until(first, Ended)
+        box = scene.script.box("sb-1", "run-1", frames.started())
+        second = await scene.begin("run-1", "run-0")
+        await scene.until(second, Alive)
+        scene.told.clear()
+        scene.runs.stop(second, "sb-1", grace_s=0)
+        await scene.until(second, Ended | Gone)
+        for _ in range(12_000):  # a minute; only a hang waits for it
+            if scene.runs.is_over("run-0"):
+                break
+            await asyncio.sleep(0.005)
+        assert (scene.runs.is_over("run-0"), box.live) == (True, False)
+        assert {"run-0", "run-1"} <= set(scene.told)
+
+    play(tale)
+
+
 def test_a_stop_without_a_record_here_still_ends_the_sandbox(play: Callable[[Tale], None]) -> None:
     async def tale(scene: Scene) -> None:
         box = scene.script.box("sb-1", "run-0", frames.started())
