@@ -18,7 +18,7 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
@@ -121,6 +121,8 @@ async def _handle_request(
         made = await route.handler(ApiCall(request, caller, parts))
     except FleetctlError as error:
         return refusal_response(error)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody reads it
     if isinstance(made, Response):
         return made
     return Response(

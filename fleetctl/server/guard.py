@@ -46,6 +46,7 @@ HEADERS = (
 HSTS = (b"strict-transport-security", b"max-age=31536000")
 _CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 _DATA = ("/api/", "/metrics")  # no link of another site opens these
+UPLOAD_SORT, UPLOAD_PATH = "application/octet-stream", "/api/v1/uploads/contents"
 _PROBES = ("/healthz", "/readyz")
 
 
@@ -164,7 +165,9 @@ class RequestGuard:
         sort = headers.get("content-type", "").partition(";")[0].strip().lower()
         # A form of another site can send these two without asking the server first, and no JSON.
         form = sort == "application/x-www-form-urlencoded" and not scope["path"].startswith("/api/")
-        if sort != "application/json" and not (form and origin is not None):
+        # Nor can it send this one.
+        upload = sort == UPLOAD_SORT and scope["path"] == UPLOAD_PATH
+        if sort != "application/json" and not upload and not (form and origin is not None):
             raise HttpError(415, "the body must be JSON, with `Content-Type: application/json`")
 
 

@@ -18,6 +18,7 @@ from fleetctl.apply.request.actor import (
     reads_for,
     refuse_changes_beyond,
     refuse_reach,
+    sent_in,
 )
 from fleetctl.apply.request.fields import document_of
 from fleetctl.apply.request.options import namespace_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 def plan_in_process(
     home: Path,
     caller: Caller,
-    documents: Sequence[Mapping[str, str]],
+    documents: Sequence[Mapping[str, object]],
     order: Mapping[str, object],
     *,
     by_limits: bool = False,
@@ -45,7 +46,7 @@ def plan_in_process(
     what is missing and may come later, as an apply now would."""
     actor = RequestActor(caller.user, caller.role, caller.namespace) if caller.token else None
     texts = [document_of(it) for it in documents]
-    with reads_for(actor), open_readonly(home) as stored:
+    with reads_for(actor, texts), open_readonly(home) as stored:
         if actor is not None:
             _refuse_reach(actor, texts, order)
         if by_limits:
@@ -71,4 +72,5 @@ def _refuse_reach(
 ) -> None:
     """Checks what manifests name before their sources are looked at."""
     may_be_empty = bool(order.get("prune"))
-    refuse_reach(actor, load_manifests(texts, namespace_of(order), may_be_empty=may_be_empty))
+    manifests = load_manifests(texts, namespace_of(order), may_be_empty=may_be_empty)
+    refuse_reach(actor, manifests, sent=sent_in(texts))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fleetctl.server import changes, page_data, reads, rows, streams, system, webhooks
+from fleetctl.server import changes, page_data, reads, rows, streams, system, uploads, webhooks
 from fleetctl.server.callers import ADMIN, EDITOR, VIEWER
+from fleetctl.server.guard import UPLOAD_SORT
 from fleetctl.server.route_table import ApiCall, ApiRoute, QueryParameter
 from fleetctl.stores.read.listing import SORTS
 
@@ -70,7 +71,9 @@ MANIFESTS = {
     "documents": {
         "type": "array",
         "description": "Instead of `manifest`: texts with their names.",
-        "items": _body_schema({"path": STRING, "text": STRING, "role": STRING}, "text"),
+        "items": _body_schema(
+            {"path": STRING, "text": STRING, "role": STRING, "sent": ANY_OBJECT}, "text"
+        ),
     },
     "namespace": {"type": "string", "description": "The namespace of manifests that name none."},
     "applyset": STRING,
@@ -291,6 +294,24 @@ ROUTES = (
              "spec": {"type": "object"}, "generation": {"type": "integer"},
              "rollout": STRING, "yes": BOOLEAN, "override": BOOLEAN},
             "key",
+        ),
+    ),
+    ApiRoute(
+        "POST", "uploads/missing", uploads.list_lacking,
+        "Which contents of files are not on the server, each with the bytes that have arrived.",
+        EDITOR, body=_body_schema({"contents": ANY_OBJECT}, "contents"),
+    ),
+    ApiRoute(
+        "POST", "uploads/contents", uploads.take_contents,
+        "Takes pieces of contents, each after a line `DIGEST SIZE OFFSET LENGTH`.",
+        EDITOR, body=STRING, body_sort=UPLOAD_SORT,
+    ),
+    ApiRoute(
+        "POST", "uploads/tree", uploads.make_tree,
+        "Makes a directory of contents, which documents name by `sent`.",
+        EDITOR,
+        body=_body_schema(
+            {name: {"type": "array"} for name in ("files", "links", "directories")}, "files"
         ),
     ),
     ApiRoute(

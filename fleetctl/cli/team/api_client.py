@@ -38,6 +38,7 @@ from fleetctl.stores.read.rows import (
 )
 
 API = "/api/v1"
+JSON, BYTES = "application/json", "application/octet-stream"
 WAIT_S = 150.0  # longer than the server waits for its controller
 REVISION_EVERY_S = 0.25  # between two looks for a change
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -84,6 +85,15 @@ class ApiClient:
             raise _error_of(status, body)
         return reply
 
+    def post_bytes(self, verb: str, data: bytes) -> dict[str, object]:
+        """Returns the reply to bytes, which are sent again where a kept line had ended: the same
+        piece twice is stored once."""
+        status, _, body = self._exchange("POST", f"{API}/{verb}", data, sort=BYTES)
+        reply = _parse_object(body)
+        if not isinstance(reply.get("code"), int):
+            raise _error_of(status, body)
+        return reply
+
     def lines(self, verb: str, message: Mapping[str, object]) -> Iterator[Any]:
         """Yields the values of an answer of JSON lines."""
         status, _, body = self._exchange("POST", f"{API}/{verb}", json.dumps(message).encode())
@@ -96,14 +106,16 @@ class ApiClient:
         method: str,
         target: str,
         body: bytes | None,
+        *,
+        sort: str = JSON,
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = {"Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = sort
         # A kept connection may have ended meanwhile; what changes something is never sent twice.
-        if method == "POST":
+        if method == "POST" and sort == JSON:
             self.close()
         kept = self._connection is not None
         try:
@@ -111,7 +123,7 @@ class ApiClient:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if kept:
-                return self._exchange(method, target, body)
+                return self._exchange(method, target, body, sort=sort)
             raise Unavailable(
                 f"the server {self.url} does not answer: {error or type(error).__name__}",
                 hint="`fleetctl config list` shows which server is used",

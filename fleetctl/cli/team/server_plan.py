@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.team.inline_files import with_files_inside
+from fleetctl.cli.team.inline_files import with_files_sent
 from fleetctl.common.remote import RemoteFleet
 from fleetctl.common.text import escape_line
 from fleetctl.daemon.client.socket_client import raise_refusal
@@ -20,10 +20,12 @@ def request_plan(
     remote: RemoteFleet,
     documents: Sequence[Document],
     order: Mapping[str, object],
+    screen: Screen,
 ) -> Reply:
     """Returns the reply, which has a plan also where an apply would be refused. Raises
     RequestRefused where there can be none."""
-    sent = [document._asdict() for document in with_files_inside(documents)]
+    made = with_files_sent(documents, remote, screen.talk).documents
+    sent = [document._asdict() for document in made]
     reply = remote.send({"verb": "plan", "documents": sent, **order})
     if not isinstance(reply.get("plan"), dict):
         raise_refusal(reply)

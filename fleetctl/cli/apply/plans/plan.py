@@ -198,7 +198,7 @@ def _plan_over_server(
         )
     order = {"allowMissing": args.allow_missing, "applyset": args.applyset, "prune": args.prune}
     documents = collect_documents(args, screen)
-    reply = request_plan(remote, documents, {**order, **request_namespace(args)})
+    reply = request_plan(remote, documents, {**order, **request_namespace(args)}, screen)
     plan = as_mapping(reply.get("plan"))
     screen.data(json.dumps(plan, indent=2, ensure_ascii=False))
     warn_and_refuse(reply, screen)

@@ -67,8 +67,9 @@ def load_plan(path: str) -> SavedPlan:
     """Reads a plan. Raises Conflict when a file in it has changed since, UsageError for other
     files."""
     kept = _read_plan(path)
+    texts = [name for name in Document._fields if name != "sent"]
     documents = [
-        Document(*(str(it.get(name, "")) for name in Document._fields)) for it in kept["documents"]
+        Document(**{name: str(it.get(name, "")) for name in texts}) for it in kept["documents"]
     ]
     for name, digest in kept["files"].items():
         document = next(it for it in documents if it.path == name)
