@@ -85,16 +85,17 @@ class RequestGuard:
         self._headers = [*HEADERS, HSTS] if secure else [*HEADERS]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         address = self.address_of(scope, headers)
         scope.setdefault("state", {})["address"] = address
-        answer = _Answer(send, self._headers)
+        web = scope["type"] == "http"
+        answer = _Answer(send, self._headers) if web else _SocketAnswer(send, self._headers)
         try:
             self._check(scope, headers, address)
-            await self._app(scope, _LimitedBody(receive), answer.send)
+            await self._app(scope, _LimitedBody(receive) if web else receive, answer.send)
         except HttpError as error:
             await answer.refuse(error)
         except _BodyTooLarge:
@@ -160,7 +161,7 @@ class RequestGuard:
         )
         if site not in ("none", "same-origin") and not (opens_page and scope["method"] == "GET"):
             raise HttpError(403, "a page of another site must not use this server")
-        if scope["method"] not in _CHANGES:
+        if scope.get("method", "GET") not in _CHANGES:
             return
         sort = headers.get("content-type", "").partition(";")[0].strip().lower()
         # A form of another site can send these two without asking the server first, and no JSON.
@@ -240,6 +241,25 @@ class _Answer:
             headers.append((b"retry-after", b"60"))
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+class _SocketAnswer(_Answer):
+    """The sending end of a websocket. Its readers may be slow; a refusal is an answer of HTTP."""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "websocket.http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+    async def refuse(self, error: HttpError) -> None:
+        body = json.dumps(error_document(error)).encode()
+        head = {
+            "type": "websocket.http.response.start",
+            "status": error.status,
+            "headers": [(b"content-type", b"application/json")],
+        }
+        await self._send(head)
+        await self._send({"type": "websocket.http.response.body", "body": body})
 
 
 def error_document(error: Exception, *, code: int = 1) -> dict[str, object]:

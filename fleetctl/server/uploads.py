@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.providers.sources.revision import BYTES_MAX, FILES_MAX
+from fleetctl.providers.sources.revision import FILES_MAX
 from fleetctl.providers.sources.upload_store import (
+    STORED_BYTES_MAX,
     UploadedTree,
     UploadStore,
     refuse_without_room,
@@ -32,8 +33,8 @@ async def list_lacking(call: ApiCall) -> Mapping[str, object]:
     contents = (await read_body(call)).get("contents")
     if not isinstance(contents, dict) or len(contents) > FILES_MAX:
         raise UsageError(f"the body needs `contents`, up to {FILES_MAX:,} sizes by digest")
-    if not all(isinstance(it, int) and 0 <= it <= BYTES_MAX for it in contents.values()):
-        raise UsageError(f"a content has 0 to {BYTES_MAX:,} bytes")
+    if not all(isinstance(it, int) and 0 <= it <= STORED_BYTES_MAX for it in contents.values()):
+        raise UsageError(f"a content has 0 to {STORED_BYTES_MAX:,} bytes")
     found = await asyncio.to_thread(store_of(call).lacking, contents)
     return {"ok": True, "code": 0, "missing": found}
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fleetctl.cli.team.server_fleet import ServerFleet
 from fleetctl.cli.team.source_upload import NamedPath, SourceUpload
 from fleetctl.common.errors import UsageError
 from fleetctl.common.remote import RemoteFleet
@@ -46,7 +47,8 @@ def with_files_sent(
     rendered = render_drafts(documents)
     if rendered.problems or not all(map(_is_manifest, rendered.drafts)):
         return SentDocuments([it._replace(dir=NOWHERE) for it in documents], {})
-    upload = SourceUpload(remote, talk)
+    assert isinstance(remote, ServerFleet)
+    upload = SourceUpload(remote.client, talk)
     values: dict[str, str] = {}
     made: list[Document] = []
     for draft in rendered.drafts:

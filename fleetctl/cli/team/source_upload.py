@@ -11,9 +11,8 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import NamedTuple
 
-from fleetctl.cli.team.api_client import ServerFleet
+from fleetctl.cli.team.api_client import ApiClient
 from fleetctl.common.errors import Refused, Unavailable, UsageError
-from fleetctl.common.remote import RemoteFleet
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import byte_size, count_noun
 from fleetctl.daemon.client.socket_client import raise_refusal
@@ -53,9 +52,8 @@ class LocalContent(NamedTuple):
 class SourceUpload:
     """What one command sends."""
 
-    def __init__(self, remote: RemoteFleet, talk: Callable[[str], None]) -> None:
-        assert isinstance(remote, ServerFleet)
-        self._client = remote.client
+    def __init__(self, client: ApiClient, talk: Callable[[str], None]) -> None:
+        self._client = client
         self._talk = talk
         self._contents: dict[str, LocalContent] = {}
         self._trees: dict[str, UploadedTree] = {}
@@ -150,7 +148,7 @@ class SourceUpload:
         return reply
 
     def _read_package(self, path: Path) -> UploadedTree:
-        digest = self._add_file(str(path), path.stat().st_size)
+        digest = self.add_file(path)
         return UploadedTree(((path.name, False, digest),))
 
     def _read_tree(self, path: Path, named: NamedPath) -> UploadedTree:
@@ -175,7 +173,7 @@ class SourceUpload:
                     (
                         name,
                         bool(looks.st_mode & 0o100),
-                        self._add_file(entry.path, looks.st_size),
+                        self.add_file(entry.path),
                     )
                 )
             if len(files) + len(links) + len(directories) > FILES_MAX or size > BYTES_MAX:
@@ -187,11 +185,12 @@ class SourceUpload:
                 )
         return UploadedTree(tuple(files), tuple(links), tuple(directories))
 
-    def _add_file(self, path: str, size: int) -> str:
+    def add_file(self, path: str | Path) -> str:
+        """Adds a file; returns its digest. Raises OSError."""
         with fence.open_regular(path) as file:
             digest = file_digest(file, "sha256").hexdigest()
             size = os.fstat(file.fileno()).st_size
-        self._add_content(digest, path, size)
+        self._add_content(digest, str(path), size)
         return digest
 
     def _add_content(self, digest: str, path: str, size: int) -> None:

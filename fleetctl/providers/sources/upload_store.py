@@ -89,10 +89,9 @@ class UploadStore:
         """Adds a piece of a content; returns the bytes that are here. A piece that does not
         follow on what has arrived adds nothing. Raises Conflict for a content that is another than
         its digest names."""
-        if size > BYTES_MAX or offset + len(data) > size:
-            raise UsageError(
-                f"a content has at most {BYTES_MAX >> 20} MiB, and no more than `size`"
-            )
+        if size > STORED_BYTES_MAX or offset + len(data) > size:
+            most = STORED_BYTES_MAX >> 30
+            raise UsageError(f"a content has at most {most} GiB, and no more than `size`")
         with _APPENDING:
             return self._append(digest, size, offset, data)
 
