@@ -97,6 +97,7 @@ async def plan_manifests(call: ApiCall) -> Response | Mapping[str, object]:
         by_limits=body.get("byLimits") is True,
         diff=body.get("diff") is True,
         strict=body.get("strict") is True,
+        report=body.get("report") is True,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.apply.local.change_diff import format_diff
 from fleetctl.apply.local.local_checks import check_manifests, plan_locally
 from fleetctl.apply.plan.document import render_plan
+from fleetctl.apply.plan.report_wire import dump_report
 from fleetctl.apply.policies.report import exit_code_of
 from fleetctl.apply.request.actor import (
     RequestActor,
@@ -39,11 +40,13 @@ def plan_in_process(
     by_limits: bool = False,
     diff: bool = False,
     strict: bool = False,
+    report: bool = False,
 ) -> Mapping[str, object]:
     """Returns {ok, code, plan, warnings, findings}. Raises ManifestErrors, and Refused for
     objects that are not the caller's to change. by_limits: past runs are no part of the estimate,
     so that its high end is a bound. diff: with the lines of `fleetctl diff`. strict: refuses
-    what is missing and may come later, as an apply now would."""
+    what is missing and may come later, as an apply now would. report: with all that a command line
+    shows."""
     actor = RequestActor(caller.user, caller.role, caller.namespace) if caller.token else None
     texts = [document_of(it) for it in documents]
     with reads_for(actor, texts), open_readonly(home) as stored:
@@ -61,6 +64,7 @@ def plan_in_process(
         "plan": render_plan(found.report),
         "warnings": list(dict.fromkeys([*found.report.warnings, *doubts])),
         "findings": [asdict(it) for it in found.problems],
+        **({"report": dump_report(found.report)} if report else {}),
         **({"diff": [line for it in found.changes for line in format_diff(it)]} if diff else {}),
     }
 

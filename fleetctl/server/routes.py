@@ -99,6 +99,7 @@ PLAN = {
         "type": "boolean",
         "description": "Estimate costs by timeouts alone, not by past runs: the most there may be.",
     },
+    "report": {"type": "boolean", "description": "With `report`, what a command line shows."},
     "diff": {"type": "boolean", "description": "With `diff`, the lines of `fleetctl diff`."},
     "strict": {
         "type": "boolean",

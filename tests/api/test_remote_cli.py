@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.api.served import ServedFleet, job
+from tests.api.served import ServedFleet, job, until
 from tests.docs.fleet import Fleet
+from tests.unit.cli.terminals import Terminal
 
 AGE = re.compile(r"\b\d+(?:\.\d+)?[smhd]\b *")  # the one verb runs a little after the other
 
@@ -84,11 +86,55 @@ def test_changes_reach_the_server_and_name_their_user(served: ServedFleet, far: 
     assert served.run("get", "job/changed").code == 4
     acts = {row["action"] for row in served.json("audit", "--user", "far", "-A")}
     assert {"apply", "resume", "retry", "set", "delete"} <= acts
-    # Conditions are judged beside the store alone, so a plan that would pass them by is refused.
-    unjudged = far.run(
-        "plan", "-o", "json", "--fail-on", "changes", "-f", "-", stdin=job("planned")
+
+
+def test_a_plan_is_the_same_text_and_asks_the_same(
+    served: ServedFleet, far: Fleet, tmp_path: Path
+) -> None:
+    served.ok("apply", "-f", "-", stdin=job("edits", suspend=True, parallelism=2))
+    files = [tmp_path / "new.json", tmp_path / "edits.json", tmp_path / "wrong.json"]
+    files[0].write_text(job("unseen", "print(1)", tasks=7, labels={"team": "x"}))
+    files[1].write_text(job("edits", "SUBMIT(x=2)", tasks=3, suspend=True, labels={"a": "unset"}))
+    files[2].write_text(job("placed", placement={"provider": "owm"}))
+    for words in (
+        ("-o", "text"),
+        ("-o", "json"),
+        ("-o", "markdown"),
+        ("--detailed-exitcode",),
+        ("--fail-on", "changes"),
+        ("--max-cost", "0"),
+    ):
+        for file in files:
+            asked = ("plan", "-f", str(file), *words)
+            here, there = far.run(*asked), served.run(*asked)
+            assert (here.code, here.talk) == (there.code, there.talk), asked
+            if "json" in words:  # 0 and 0.0 are one number
+                assert json.loads(here.out) == json.loads(there.out)
+            else:
+                assert here.out == there.out
+    limited = far.run("apply", "-f", str(files[0]), "--max-cost", "0")
+    assert (limited.code, limited.talk) == (
+        served.run("apply", "-f", str(files[0]), "--max-cost", "0").code,
+        limited.talk,
     )
-    assert (unjudged.code, unjudged.out) == (2, "") and "--fail-on" in unjudged.talk
+    unjudged = far.run("plan", "--out", str(tmp_path / "plan"), "-f", str(files[0]))
+    assert (unjudged.code, unjudged.out) == (2, "") and "--out" in unjudged.talk
+
+
+def test_losses_are_asked_about_at_the_callers_terminal(
+    served: ServedFleet, far: Fleet, tmp_path: Path
+) -> None:
+    work = "import time; time.sleep(3600)"
+    far.ok("apply", "-f", "-", stdin=job("loses", work))
+    until(lambda: "Running" in far.ok("get", "tasks", "job/loses"), "the task")
+    file = tmp_path / "job.json"
+    file.write_text(job("loses", "SUBMIT(x=1)"))
+    assert far.run("apply", "-f", str(file)).code == 3
+    words = [sys.executable, "-P", "-m", "fleetctl", "apply", "-f", str(file), "--wait"]
+    with Terminal(words, far.env, tmp_path) as terminal:
+        terminal.shows("go on? [y/N]")
+        terminal.types("y\n", until="ucceeded")
+        assert terminal.ends()[0] == 0
 
 
 def test_files_that_a_manifest_names_go_with_it(
