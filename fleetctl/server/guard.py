@@ -13,7 +13,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fleetctl.common import version
 from fleetctl.common.token_level import TokenLevel
+from fleetctl.common.version import VERSION_HEADER, versions_fit
 from fleetctl.server.callers import HttpError, ListenAddress
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ FAILURES_BURST = 20.0
 ADDRESSES_MAX = 10_000
 FORWARDED = ("x-forwarded-for", "x-forwarded-host", "x-real-ip", "forwarded", "via")
 HEADERS = (
+    (VERSION_HEADER.encode(), version.VERSION.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -128,6 +131,14 @@ class RequestGuard:
         if scope["path"] not in _PROBES:
             self._check_host(headers)
         self._check_page(scope, headers)
+        theirs = headers.get(VERSION_HEADER, "")
+        if not versions_fit(theirs, version.VERSION):
+            raise HttpError(
+                409,
+                f"the command line is fleetctl {theirs[:40]!a}, and this server {version.VERSION}:"
+                " they may be one minor version apart",
+                hint="install on the older side the version of the newer one",
+            )
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         """A name of another site that leads here (DNS rebinding) must not reach a handler."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -301,3 +302,32 @@ def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:
     open_ = fleet.run("get", "jobs", "--server", "http://fleet.example.org")
     assert open_.code == 3
     assert "in the open" in open_.talk
+
+
+@pytest.mark.parametrize(
+    ("ours", "fits"), [("0.0.9", True), ("0.2.0", True), ("0.3.0", False), ("1.1.0", False)]
+)
+def test_versions_may_be_one_minor_apart(
+    served: ServedFleet, far: Fleet, tmp_path: Path, ours: str, fits: bool
+) -> None:
+    """A command line of another version, against the server as it is; and the other way round."""
+    program = (
+        "import sys, fleetctl.common.version as v\n"
+        f"v.VERSION = '{ours}'\n"
+        "from fleetctl.cli.main import main\n"
+        "sys.exit(main())"
+    )
+    other = ServedFleet(tmp_path / "other", program=program)
+    try:
+        here = {**far.env, "FLEETCTL_SERVER": served.url}
+        there = {**far.env, "FLEETCTL_SERVER": other.url, "FLEETCTL_TOKEN": ""}
+        for words, env in (
+            ([sys.executable, "-P", "-c", program, "get", "jobs"], here),
+            ([sys.executable, "-P", "-m", "fleetctl", "get", "jobs"], there),
+        ):
+            ran = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+            assert ran.returncode == (0 if fits else 3), ran.stderr
+            assert ("one minor version apart" in ran.stderr) is not fits
+            assert fits or "install on the older side" in ran.stderr
+    finally:
+        other.close()

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from fleetctl.common import version
 from fleetctl.common.errors import (
     Conflict,
     FleetctlError,
@@ -21,6 +22,7 @@ from fleetctl.common.errors import (
     Unavailable,
     UsageError,
 )
+from fleetctl.common.version import VERSION_HEADER, versions_fit
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.read.rows import (
     CheckpointRow,
@@ -68,7 +70,7 @@ class ApiClient:
     @property
     def headers(self) -> dict[str, str]:
         """Returns the headers of every request."""
-        found = {"Accept": JSON}
+        found = {"Accept": JSON, VERSION_HEADER: version.VERSION}
         if self._token:
             found["Authorization"] = f"Bearer {self._token}"
         return found
@@ -173,11 +175,23 @@ class ApiClient:
             self._connection = self._open_line()
         self._connection.request(method, target, body, dict(headers))
         answer = self._connection.getresponse()
+        self._check_version(answer.getheader(VERSION_HEADER, ""))
         data = answer.read()
         found = {name.lower(): value for name, value in answer.getheaders()}
         if answer.will_close:
             self.close()
         return answer.status, found, data
+
+    def _check_version(self, theirs: str) -> None:
+        """Raises Refused for a server that this version does not understand."""
+        if versions_fit(version.VERSION, theirs):
+            return
+        self.close()
+        raise Refused(
+            f"the server {self.url} is fleetctl {theirs[:40]!a}, and this is {version.VERSION}:"
+            " they may be one minor version apart",
+            hint="install on the older side the version of the newer one",
+        )
 
     def _open_line(self) -> http.client.HTTPConnection:
         assert self._parts.hostname is not None
