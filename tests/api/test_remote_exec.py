@@ -6,6 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -271,3 +273,24 @@ def test_files_of_a_volume_are_copied_listed_and_removed(
     assert far.run("rm", "volume/held:/data/b.txt").code == 4
     acts = {it["action"] for it in served.json("audit", "--user", "ana", "-A")}
     assert {"cp", "rm"} <= acts
+
+
+def test_the_commands_of_the_how_to_work(far: Fleet, tmp_path: Path) -> None:
+    page = Path("docs/how-to/share-one-server.md").read_text()
+    (block,) = re.findall(r"```sh\n(fleetctl plan -f train.yaml\n.*?)```", page, re.DOTALL)
+    (tmp_path / "notes.txt").write_text("of the caller")
+    work = "import time; print('begun', flush=True); time.sleep(3600)"
+    manifest = json.loads(job("train", work))
+    manifest["spec"]["template"]["source"] = {"path": "."}
+    volume = {"apiVersion": manifest["apiVersion"], "kind": "Volume", "metadata": {}, "spec": {}}
+    volume["metadata"]["name"] = "corpus"
+    text = f"{json.dumps(volume)}\n---\n{json.dumps(manifest)}\n"
+    (tmp_path / "train.yaml").write_text(text)
+    for line in block.splitlines():
+        words = [*CLI, *shlex.split(line)[1:]]
+        ran = subprocess.run(words, env=far.env, cwd=tmp_path, capture_output=True, check=False)
+        assert ran.returncode == 0, (line, ran.stderr.decode())
+        if "apply" in words:
+            until(lambda: "begun" in far.run("logs", "job/train").out, "the task")
+            until(lambda: "Ready" in far.ok("get", "volume/corpus"), "the volume")
+    far.ok("delete", "job/train", "--yes")
