@@ -38,5 +38,10 @@ class RemoteFleet(Protocol):
 
     def log(self, run: str, node: int, service: str) -> RemoteLog: ...
 
+    def outputs(self, run: str) -> Any:
+        """Returns the outputs that are kept of a run, as providers/rundir/kept_outputs.py has
+        them; None without any."""
+        ...
+
 
 REMOTE: ContextVar[RemoteFleet | None] = ContextVar("remote", default=None)

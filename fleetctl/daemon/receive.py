@@ -35,6 +35,7 @@ from fleetctl.apply.request.actor import (
     refuse_beyond,
     refuse_changes_beyond,
     refuse_reach,
+    sent_in,
     with_author,
 )
 from fleetctl.apply.request.fields import Reply, Request, document_of, keys_in, list_in
@@ -100,11 +101,11 @@ class ManifestReceiver:
         actor = actor_in(request)
         load = partial(load_manifests, documents, namespace_of(request), may_be_empty=pruned)
         try:
-            with reads_for(actor):
+            with reads_for(actor, documents):
                 manifests = load() if _reads_quickly(request) else await in_file_thread(load)
         except LoadErrors as error:
             raise await self._whole_round(request, error) from None
-        refuse_reach(actor, manifests)
+        refuse_reach(actor, manifests, sent=sent_in(documents))
         refuse_beyond(actor, [(it.kind, it.name, it.namespace) for it in manifests])
         manifests = with_hand_fields(self._state.store, manifests)
         declared = (name for manifest in manifests for name in _list_variables(manifest.spec))

@@ -16,7 +16,7 @@ from fleetctl.manifest.checks.clusters import TRUTHS
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.files.includes import include_files
 from fleetctl.manifest.rendering.render import rendered_values
-from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.specs.kinds.registry import KINDS, kind_called
 from fleetctl.specs.values.packages import LOCAL
 
 _IN_GIT = "use `source.git`"
@@ -31,7 +31,9 @@ _HINTS = {
 
 
 def files_in(fields: tuple[str, ...], spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (path in the manifest, hint). fields: fields of the kind that name files."""
+    """Yields (path in the manifest, hint), also of the object that a schedule makes. fields: fields
+    of the kind that name files.
+    """
     for field in fields:
         outer, _, name = field.rpartition(".")
         inner = spec.get(outer) if outer else spec
@@ -46,6 +48,11 @@ def files_in(fields: tuple[str, ...], spec: Mapping[str, Any]) -> Iterator[tuple
         for at, entry in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(entry, str) and _names_a_file(entry.strip()):
                 yield f"{where}.image.pip[{at}]", "list the packages themselves"
+    made = spec.get("template")
+    kind = kind_called(made.get("kind")) if isinstance(made, Mapping) else None
+    if kind is not None and isinstance(made, Mapping) and isinstance(made.get("spec"), Mapping):
+        for place, hint in files_in(kind.files, made["spec"]):
+            yield f"spec.template.{place}", hint
 
 
 def truth_keys_in(spec: Mapping[str, Any]) -> Iterator[str]:

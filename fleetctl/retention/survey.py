@@ -23,6 +23,7 @@ from fleetctl.providers.remote.runs.job_cleanup import INTERPRETERS, KEPT
 from fleetctl.providers.rundir.rundir_sizes import disk_usage
 from fleetctl.providers.sources.input_files import InputFiles, StoredContent
 from fleetctl.providers.sources.source_snapshots import Snapshots, name_of
+from fleetctl.providers.sources.upload_store import UPLOADS, measure_uploads
 from fleetctl.retention.log_files import RunFiles, logs_in
 from fleetctl.retention.object_state import ObjectState, read_object_states
 from fleetctl.retention.output_files import outputs_in
@@ -35,6 +36,7 @@ from fleetctl.wiring.plugins import caches_of
 
 NOT_OVER = "not over"
 UNKNOWN = "of no object of this store"
+SENT = "goes a week after its last use"
 DIGEST_SHOWN = 12
 
 
@@ -98,6 +100,10 @@ def _list_items(
             )
             found[RetentionSort(one.sort)].append(item)
     found[RetentionSort.SOURCES] = list(_source_items(copies, objects, now_s))
+    found[RetentionSort.SOURCES] += [
+        RetentionItem(f"{UPLOADS}/{name}", f"sent to namespace {name}", size, used_s, SENT)
+        for name, size, used_s in measure_uploads(home)
+    ]
     found[RetentionSort.INPUTS] = list(_input_items(inputs, objects, now_s))
     found[RetentionSort.RUNS] = list(_series_items(reader, objects))
     found[RetentionSort.EVENTS] = [

@@ -15,6 +15,7 @@ from pathlib import Path
 import uvicorn
 
 from fleetctl.common.errors import FleetctlError, Refused, UsageError
+from fleetctl.common.exec_frames import MESSAGE_BYTES_MAX
 from fleetctl.common.ownership import deny_writes_of_others, refuse_foreign
 from fleetctl.server.app import make_app
 from fleetctl.server.callers import ListenAddress
@@ -54,7 +55,10 @@ def serve_api(
     config = uvicorn.Config(
         make_app(home, listens, page_routes(), webhook_secret),
         http=GuardedConnection,
-        ws="none",
+        ws="wsproto",
+        ws_max_size=MESSAGE_BYTES_MAX,
+        ws_per_message_deflate=False,  # a few bytes could become many here
+        ws_ping_timeout=None,  # a reader that a user has paused answers no ping
         loop="auto",
         lifespan="on",
         log_config=None,

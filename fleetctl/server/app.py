@@ -18,15 +18,18 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError
+from fleetctl.common.exec_frames import EXEC_PATH
 from fleetctl.server.api_metrics import ServerMetrics
 from fleetctl.server.callers import (
     COOKIE,
+    EDITOR,
     Caller,
     CallerCheck,
     HttpError,
@@ -35,6 +38,7 @@ from fleetctl.server.callers import (
 )
 from fleetctl.server.change_feed import ChangeFeed
 from fleetctl.server.changes import refusal_response
+from fleetctl.server.exec_socket import serve_exec
 from fleetctl.server.guard import RequestGuard
 from fleetctl.server.openapi import build_openapi
 from fleetctl.server.reader_pool import ReaderPool
@@ -72,7 +76,7 @@ def make_app(
             parts.readers.close()
 
     app = Starlette(
-        routes=[*(_mount_route(it, parts) for it in ROUTES), *pages],
+        routes=[_mount_exec(parts), *(_mount_route(it, parts) for it in ROUTES), *pages],
         lifespan=live,
         middleware=[Middleware(RequestGuard, listens=listens)],
         exception_handlers={404: _answer_missing, 405: _answer_missing},
@@ -83,7 +87,7 @@ def make_app(
     return app
 
 
-async def find_caller(request: Request) -> Caller:
+async def find_caller(request: HTTPConnection) -> Caller:
     """Returns who sends a request. Raises HttpError 401."""
     check: CallerCheck = request.app.state.callers
     return await check.find(
@@ -106,6 +110,20 @@ def _mount_route(route: ApiRoute, parts: ServerParts) -> Route:
     return Route(route.whole_path, answer, methods=[route.method])
 
 
+def _mount_exec(parts: ServerParts) -> WebSocketRoute:
+    async def answer(websocket: WebSocket) -> None:
+        try:
+            caller = await find_caller(websocket)
+            if caller.by_cookie:
+                raise HttpError(403, "a page enters no task; the command line does, with a token")
+            caller.require(EDITOR)
+            await serve_exec(websocket, caller, parts)
+        except FleetctlError as error:
+            await websocket.send_denial_response(refusal_response(error))
+
+    return WebSocketRoute(EXEC_PATH, answer)
+
+
 async def _handle_request(
     route: ApiRoute,
     request: Request,
@@ -121,6 +139,8 @@ async def _handle_request(
         made = await route.handler(ApiCall(request, caller, parts))
     except FleetctlError as error:
         return refusal_response(error)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody reads it
     if isinstance(made, Response):
         return made
     return Response(

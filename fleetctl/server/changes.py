@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from fleetctl.common.errors import UsageError
 from fleetctl.daemon.client.socket_client import results_of
 from fleetctl.daemon.client.spawn import request_or_start
+from fleetctl.providers.sources.upload_store import UploadStore
 from fleetctl.server.callers import ADMIN, EDITOR, HttpError
 from fleetctl.server.guard import error_document
 from fleetctl.server.route_table import ApiCall
@@ -54,7 +55,7 @@ async def apply_manifests(call: ApiCall) -> Response:
     namespace = own_namespace(call, body)
     message = {
         "verb": "apply",
-        "documents": documents_in(body),
+        "documents": await asyncio.to_thread(documents_in, call, body),
         **{name: body[name] for name in APPLY_FIELDS if name in body},
         **({"namespace": namespace} if namespace else {}),
     }
@@ -91,17 +92,18 @@ async def plan_manifests(call: ApiCall) -> Response | Mapping[str, object]:
         plan_in_process,
         call.parts.home,
         call.caller,
-        documents_in(body),
+        await asyncio.to_thread(documents_in, call, body),
         order,
         by_limits=body.get("byLimits") is True,
         diff=body.get("diff") is True,
         strict=body.get("strict") is True,
+        report=body.get("report") is True,
     )
 
 
-def documents_in(body: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Returns the texts of a request, which name no directory of this machine. Raises
-    UsageError."""
+def documents_in(call: ApiCall, body: Mapping[str, Any]) -> list[dict[str, object]]:
+    """Returns the texts of a request, which name no file of this machine but those that were sent
+    before. Raises UsageError and NotFound."""
     if isinstance(text := body.get("manifest"), str):
         return [{"path": DOCUMENT_NAME, "text": text, "dir": NOWHERE}]
     found = body.get("documents")
@@ -116,6 +118,7 @@ def documents_in(body: Mapping[str, Any]) -> list[dict[str, str]]:
             "text": str(it.get("text") or ""),
             "dir": NOWHERE,
             "role": str(it.get("role") or ""),
+            "sent": UploadStore(call.parts.home, call.caller.namespace).paths_of(it.get("sent")),
         }
         for it in found
     ]

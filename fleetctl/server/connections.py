@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from typing import TYPE_CHECKING, Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fleetctl.server.callers import PeerUser
@@ -40,6 +42,7 @@ class GuardedConnection(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._head_task: asyncio.TimerHandle | None = None
         self.since_s = self.loop.time()  # that it waits for a request
+        self._upgraded = False  # to a websocket, which has limits of its own
 
     @property
     def idle(self) -> bool:
@@ -70,10 +73,19 @@ class GuardedConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._upgraded:
+            return
         if not self.idle:
             self._end_wait()
         elif self._head_task is None:
             self._await_head()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._end_wait()
+        self._upgraded = True
+        raw = self.transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
         self._end_wait()

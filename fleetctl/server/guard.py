@@ -13,7 +13,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fleetctl.common import version
 from fleetctl.common.token_level import TokenLevel
+from fleetctl.common.version import VERSION_HEADER, versions_fit
 from fleetctl.server.callers import HttpError, ListenAddress
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ FAILURES_BURST = 20.0
 ADDRESSES_MAX = 10_000
 FORWARDED = ("x-forwarded-for", "x-forwarded-host", "x-real-ip", "forwarded", "via")
 HEADERS = (
+    (VERSION_HEADER.encode(), version.VERSION.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -46,6 +49,7 @@ HEADERS = (
 HSTS = (b"strict-transport-security", b"max-age=31536000")
 _CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 _DATA = ("/api/", "/metrics")  # no link of another site opens these
+UPLOAD_SORT, UPLOAD_PATH = "application/octet-stream", "/api/v1/uploads/contents"
 _PROBES = ("/healthz", "/readyz")
 
 
@@ -84,16 +88,17 @@ class RequestGuard:
         self._headers = [*HEADERS, HSTS] if secure else [*HEADERS]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         address = self.address_of(scope, headers)
         scope.setdefault("state", {})["address"] = address
-        answer = _Answer(send, self._headers)
+        web = scope["type"] == "http"
+        answer = _Answer(send, self._headers) if web else _SocketAnswer(send, self._headers)
         try:
             self._check(scope, headers, address)
-            await self._app(scope, _LimitedBody(receive), answer.send)
+            await self._app(scope, _LimitedBody(receive) if web else receive, answer.send)
         except HttpError as error:
             await answer.refuse(error)
         except _BodyTooLarge:
@@ -126,6 +131,14 @@ class RequestGuard:
         if scope["path"] not in _PROBES:
             self._check_host(headers)
         self._check_page(scope, headers)
+        theirs = headers.get(VERSION_HEADER, "")
+        if not versions_fit(theirs, version.VERSION):
+            raise HttpError(
+                409,
+                f"the command line is fleetctl {theirs[:40]!a}, and this server {version.VERSION}:"
+                " they may be one minor version apart",
+                hint="install on the older side the version of the newer one",
+            )
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         """A name of another site that leads here (DNS rebinding) must not reach a handler."""
@@ -159,12 +172,14 @@ class RequestGuard:
         )
         if site not in ("none", "same-origin") and not (opens_page and scope["method"] == "GET"):
             raise HttpError(403, "a page of another site must not use this server")
-        if scope["method"] not in _CHANGES:
+        if scope.get("method", "GET") not in _CHANGES:
             return
         sort = headers.get("content-type", "").partition(";")[0].strip().lower()
         # A form of another site can send these two without asking the server first, and no JSON.
         form = sort == "application/x-www-form-urlencoded" and not scope["path"].startswith("/api/")
-        if sort != "application/json" and not (form and origin is not None):
+        # Nor can it send this one.
+        upload = sort == UPLOAD_SORT and scope["path"] == UPLOAD_PATH
+        if sort != "application/json" and not upload and not (form and origin is not None):
             raise HttpError(415, "the body must be JSON, with `Content-Type: application/json`")
 
 
@@ -237,6 +252,25 @@ class _Answer:
             headers.append((b"retry-after", b"60"))
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+class _SocketAnswer(_Answer):
+    """The sending end of a websocket. Its readers may be slow; a refusal is an answer of HTTP."""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "websocket.http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+    async def refuse(self, error: HttpError) -> None:
+        body = json.dumps(error_document(error)).encode()
+        head = {
+            "type": "websocket.http.response.start",
+            "status": error.status,
+            "headers": [(b"content-type", b"application/json")],
+        }
+        await self._send(head)
+        await self._send({"type": "websocket.http.response.body", "body": body})
 
 
 def error_document(error: Exception, *, code: int = 1) -> dict[str, object]:

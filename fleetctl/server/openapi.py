@@ -66,7 +66,7 @@ def _describe_operation(route: ApiRoute) -> dict[str, Any]:
     if route.body is not None:
         made["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": route.body}},
+            "content": {route.body_sort: {"schema": route.body}},
         }
     return made
 

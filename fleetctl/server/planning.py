@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from fleetctl.apply.local.change_diff import format_diff
 from fleetctl.apply.local.local_checks import check_manifests, plan_locally
 from fleetctl.apply.plan.document import render_plan
+from fleetctl.apply.plan.report_wire import dump_report
 from fleetctl.apply.policies.report import exit_code_of
 from fleetctl.apply.request.actor import (
     RequestActor,
     reads_for,
     refuse_changes_beyond,
     refuse_reach,
+    sent_in,
 )
 from fleetctl.apply.request.fields import document_of
 from fleetctl.apply.request.options import namespace_of
@@ -32,20 +34,22 @@ if TYPE_CHECKING:
 def plan_in_process(
     home: Path,
     caller: Caller,
-    documents: Sequence[Mapping[str, str]],
+    documents: Sequence[Mapping[str, object]],
     order: Mapping[str, object],
     *,
     by_limits: bool = False,
     diff: bool = False,
     strict: bool = False,
+    report: bool = False,
 ) -> Mapping[str, object]:
     """Returns {ok, code, plan, warnings, findings}. Raises ManifestErrors, and Refused for
     objects that are not the caller's to change. by_limits: past runs are no part of the estimate,
     so that its high end is a bound. diff: with the lines of `fleetctl diff`. strict: refuses
-    what is missing and may come later, as an apply now would."""
+    what is missing and may come later, as an apply now would. report: with all that a command line
+    shows."""
     actor = RequestActor(caller.user, caller.role, caller.namespace) if caller.token else None
     texts = [document_of(it) for it in documents]
-    with reads_for(actor), open_readonly(home) as stored:
+    with reads_for(actor, texts), open_readonly(home) as stored:
         if actor is not None:
             _refuse_reach(actor, texts, order)
         if by_limits:
@@ -60,6 +64,7 @@ def plan_in_process(
         "plan": render_plan(found.report),
         "warnings": list(dict.fromkeys([*found.report.warnings, *doubts])),
         "findings": [asdict(it) for it in found.problems],
+        **({"report": dump_report(found.report)} if report else {}),
         **({"diff": [line for it in found.changes for line in format_diff(it)]} if diff else {}),
     }
 
@@ -71,4 +76,5 @@ def _refuse_reach(
 ) -> None:
     """Checks what manifests name before their sources are looked at."""
     may_be_empty = bool(order.get("prune"))
-    refuse_reach(actor, load_manifests(texts, namespace_of(order), may_be_empty=may_be_empty))
+    manifests = load_manifests(texts, namespace_of(order), may_be_empty=may_be_empty)
+    refuse_reach(actor, manifests, sent=sent_in(texts))

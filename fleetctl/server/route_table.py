@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.stores.access import AccessStore
 
 API = "/api/v1"
+JSON_SORT = "application/json"
 PAGE_DEFAULT, PAGE_MAX = 100, 1000
 Json = Mapping[str, Any]
 
@@ -38,7 +39,8 @@ class QueryParameter(NamedTuple):
 class ApiRoute(NamedTuple):
     """A route. role: at least this one is needed; namespaces are the handler's own to check, for
     they are in the path, the query or the body. body: the JSON Schema of the request. sort: the
-    media type of the answer."""
+    media type of the answer, body_sort: that
+    of the request."""
 
     method: str
     path: str  # below API, unless it begins with a slash
@@ -47,6 +49,7 @@ class ApiRoute(NamedTuple):
     role: str | None = VIEWER  # None: for everybody, also without a token
     parameters: tuple[QueryParameter, ...] = ()
     body: Json | None = None
+    body_sort: str = JSON_SORT
     answer: str = ""  # describes it
     sort: str = "application/json"
 

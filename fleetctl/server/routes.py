@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fleetctl.server import changes, page_data, reads, rows, streams, system, webhooks
+from fleetctl.server import (
+    changes,
+    exec_socket,
+    file_streams,
+    page_data,
+    reads,
+    rows,
+    streams,
+    system,
+    uploads,
+    webhooks,
+)
 from fleetctl.server.callers import ADMIN, EDITOR, VIEWER
+from fleetctl.server.guard import UPLOAD_SORT
 from fleetctl.server.route_table import ApiCall, ApiRoute, QueryParameter
 from fleetctl.stores.read.listing import SORTS
 
@@ -70,7 +82,9 @@ MANIFESTS = {
     "documents": {
         "type": "array",
         "description": "Instead of `manifest`: texts with their names.",
-        "items": _body_schema({"path": STRING, "text": STRING, "role": STRING}, "text"),
+        "items": _body_schema(
+            {"path": STRING, "text": STRING, "role": STRING, "sent": ANY_OBJECT}, "text"
+        ),
     },
     "namespace": {"type": "string", "description": "The namespace of manifests that name none."},
     "applyset": STRING,
@@ -85,6 +99,7 @@ PLAN = {
         "type": "boolean",
         "description": "Estimate costs by timeouts alone, not by past runs: the most there may be.",
     },
+    "report": {"type": "boolean", "description": "With `report`, what a command line shows."},
     "diff": {"type": "boolean", "description": "With `diff`, the lines of `fleetctl diff`."},
     "strict": {
         "type": "boolean",
@@ -195,6 +210,45 @@ ROUTES = (
         parameters=LOGS[3:7], sort="application/octet-stream",
     ),
     ApiRoute(
+        "GET", "run-outputs/{run}", file_streams.read_outputs,
+        "The outputs that are kept of a run, a JSON list a line; with `path` one of them.",
+        parameters=(
+            QueryParameter("path", "Sends this output."),
+            QueryParameter("offset", "From this byte on.", "integer"),
+        ),
+        sort=file_streams.BYTES,
+    ),
+    ApiRoute(
+        "GET", "volume-files/{volume}", file_streams.read_volume,
+        "Files of a volume, a JSON list a line; with `content` the file at `path`.",
+        parameters=(
+            NAMESPACE,
+            QueryParameter("path", "From the volume's top."),
+            QueryParameter("recursive", "All files below it.", "boolean"),
+            QueryParameter("content", "Sends the file.", "boolean"),
+            QueryParameter("offset", "From this byte on.", "integer"),
+            QueryParameter("bytes", "Its size, as listed.", "integer"),
+            QueryParameter("size", "The bytes of all files.", "boolean"),
+        ),
+        sort=file_streams.BYTES,
+    ),
+    ApiRoute(
+        "POST", "volume-files/{volume}", file_streams.write_volume,
+        "Writes contents that were sent into a volume, or removes a file of it.", EDITOR,
+        parameters=(NAMESPACE,),
+        body=_body_schema({"files": ANY_OBJECT, "remove": STRING, "recursive": BOOLEAN}),
+    ),
+    ApiRoute(
+        "GET", "exec-channel", exec_socket.show_channel,
+        "What a command beside a run can have: a terminal, bytes, and with `port` a link. The"
+        " command itself is a websocket at `/api/v1/exec`, with the same `run` and `node`.", EDITOR,
+        (
+            QueryParameter("run", "The name of the attempt."),
+            QueryParameter("node", "The index of its machine; default 0.", "integer"),
+            QueryParameter("port", "A port of its sandbox.", "integer"),
+        ),
+    ),
+    ApiRoute(
         "GET", "{plural}", list_or_watch, "The objects of a kind, or their changes.",
         parameters=LIST,
     ),
@@ -291,6 +345,24 @@ ROUTES = (
              "spec": {"type": "object"}, "generation": {"type": "integer"},
              "rollout": STRING, "yes": BOOLEAN, "override": BOOLEAN},
             "key",
+        ),
+    ),
+    ApiRoute(
+        "POST", "uploads/missing", uploads.list_lacking,
+        "Which contents of files are not on the server, each with the bytes that have arrived.",
+        EDITOR, body=_body_schema({"contents": ANY_OBJECT}, "contents"),
+    ),
+    ApiRoute(
+        "POST", "uploads/contents", uploads.take_contents,
+        "Takes pieces of contents, each after a line `DIGEST SIZE OFFSET LENGTH`.",
+        EDITOR, body=STRING, body_sort=UPLOAD_SORT,
+    ),
+    ApiRoute(
+        "POST", "uploads/tree", uploads.make_tree,
+        "Makes a directory of contents, which documents name by `sent`.",
+        EDITOR,
+        body=_body_schema(
+            {name: {"type": "array"} for name in ("files", "links", "directories")}, "files"
         ),
     ),
     ApiRoute(

@@ -28,6 +28,7 @@ from fleetctl.providers.sources.source_snapshots import (
     name_of,
 )
 from fleetctl.providers.sources.unrelated_files import UnrelatedFiles
+from fleetctl.providers.sources.upload_store import sweep_uploads
 from fleetctl.specs.blocks.common import WorkSpec, work_in
 from fleetctl.specs.blocks.template import Source, Template
 from fleetctl.tracking.annotations import ORIGIN, REVISION
@@ -215,6 +216,11 @@ class ManifestSources:
             if REVISION in it and ORIGIN in it
         }
         self._snapshots.sweep(named)
+
+    def sweep_uploads(self, specs: Sequence[str]) -> None:
+        """Deletes what users of a server sent and nobody uses. To be called in a thread. specs: all
+        that may name some of it, JSON."""
+        sweep_uploads(self._home, specs)
 
     def _directories(self, named: Sequence[tuple[Manifest, Source]]) -> dict[str, SourceState]:
         """Reads directories. Raises UsageError for an unreadable one."""

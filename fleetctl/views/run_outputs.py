@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleetctl.common.remote import REMOTE
 from fleetctl.providers.paths import runs_dir
 from fleetctl.providers.rundir.kept_outputs import KeptFile, KeptOutputs, find_outputs
 from fleetctl.views.tasks import CACHED
@@ -80,7 +81,10 @@ def _of_run(
 ) -> TaskOutputs | None:
     if not run.name:
         return None
-    kept = find_outputs(runs_dir(state_dir, run.provider, uid), run.name)
+    if (remote := REMOTE.get()) is not None:
+        kept: KeptOutputs | None = remote.outputs(run.name)
+    else:
+        kept = find_outputs(runs_dir(state_dir, run.provider, uid), run.name)
     if kept is not None and kept.files:
         return TaskOutputs(run, kept)
     return None

@@ -24,15 +24,23 @@ SOON = ("Succeeded", "Failed")
 class ServedFleet(Fleet):
     """A fleet with a server. `close` ends both."""
 
-    def __init__(self, home: Path, *flags: str, more: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *flags: str,
+        more: Mapping[str, str] | None = None,
+        program: str = "",
+    ) -> None:
+        """program: Python that runs the command line of the server; default: as it is."""
         super().__init__(home, more)
+        self._words = ["-c", program] if program else ["-m", "fleetctl"]
         self._log = home.with_name(f"{home.name}-server.log").open("w+b")
         self.server = self.start(*flags)
         self.url = self._read_address()
 
     def start(self, *flags: str) -> subprocess.Popen[bytes]:
         listen = () if "--listen" in flags else ("--listen", "127.0.0.1:0")
-        words = [sys.executable, "-P", "-m", "fleetctl", "serve", *listen, *flags]
+        words = [sys.executable, "-P", *self._words, "serve", *listen, *flags]
         return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=self._log)
 
     def _read_address(self) -> str:

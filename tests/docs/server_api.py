@@ -52,7 +52,11 @@ def _operation(operation: Mapping[str, Any]) -> Iterator[str]:
     body = operation.get("requestBody")
     if body is None:
         return
-    schema = body["content"]["application/json"]["schema"]
+    ((media, content),) = body["content"].items()
+    if media != "application/json":
+        yield from ("", f"The body is `{media}`.")
+        return
+    schema = content["schema"]
     yield from ("", "| field of the body | type | meaning |", "| --- | --- | --- |")
     for name, field in schema["properties"].items():
         sort = field.get("type") or " or ".join(f"`{json.dumps(it)}`" for it in field["enum"])

@@ -11,19 +11,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING
 
 from fleetctl.apply.cost.caps import BudgetCap
 from fleetctl.apply.cost.cost_parts import PlannedPlacement
 from fleetctl.apply.cost.estimate import FREE, NOT_KNOWN, Cost, DurationEstimate
 from fleetctl.apply.cost.lifetimes import LifetimeLimit
 from fleetctl.apply.cost.warm import WarmCost
+from fleetctl.apply.plan.repository import GitCommit
 from fleetctl.common.text import count_noun
 from fleetctl.controllers.reuse.impact import NOT_AGAIN, RepeatedWork
 from fleetctl.specs.values.changes import FieldChange
-
-if TYPE_CHECKING:
-    from fleetctl.apply.plan.repository import GitCommit
 
 # The words of counts of units.
 KEPT = "kept"

@@ -8,6 +8,7 @@ has checked the token; here it is decided by what would really change.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,10 +24,11 @@ from fleetctl.manifest.files.fence import fence_directory
 from fleetctl.manifest.problems import ManifestErrors, ManifestProblem
 from fleetctl.specs.kinds.registry import KINDS, dump_spec
 from fleetctl.specs.values.namespaces import object_key
+from fleetctl.specs.values.packages import LOCAL
 from fleetctl.tracking.annotations import AUTHOR
 
 if TYPE_CHECKING:
-    from fleetctl.manifest import Manifest
+    from fleetctl.manifest import Document, Manifest
     from fleetctl.stores.base import Store
 
 NOWHERE = Path("/nonexistent")  # no file of this machine is below it
@@ -60,29 +62,37 @@ def actor_in(request: Request) -> RequestActor | None:
 
 
 @contextmanager
-def reads_for(actor: RequestActor | None) -> Iterator[None]:
-    """Lets no manifest of an actor read a file of this machine."""
+def reads_for(actor: RequestActor | None, documents: Sequence[Document]) -> Iterator[None]:
+    """Lets no manifest of an actor read a file of this machine, but those that were sent."""
     if actor is None:
         yield
         return
-    with fence_directory(NOWHERE):
+    sent = sent_in(documents)
+    with fence_directory(Path(os.path.commonpath(sent)) if sent else NOWHERE):
         yield
+
+
+def sent_in(documents: Sequence[Document]) -> frozenset[str]:
+    """Returns the paths of all files that were sent along."""
+    return frozenset(path for it in documents for path in it.sent.values())
 
 
 def refuse_reach(
     actor: RequestActor | None,
     manifests: Sequence[Manifest],
     before: Mapping[str, str] | None = None,
+    sent: frozenset[str] = frozenset(),
 ) -> None:
     """Raises ManifestErrors where a manifest names a file of this machine, or a program to start
     beside the controller. before: stored specs, JSON, by key: what they name already is no news.
+    sent: paths of files that came with the manifests.
     """
     if actor is None:
         return
     found = [
         it
         for manifest in manifests
-        for it in _find_reach(actor, manifest, (before or {}).get(manifest.key, "{}"))
+        for it in _find_reach(actor, manifest, (before or {}).get(manifest.key, "{}"), sent)
     ]
     if found:
         raise ManifestErrors(found)
@@ -92,11 +102,13 @@ def _find_reach(
     actor: RequestActor,
     manifest: Manifest,
     before: str,
+    sent: frozenset[str],
 ) -> Iterator[ManifestProblem]:
     spec, old = json.loads(dump_spec(manifest.spec)), json.loads(before)
     at = manifest.origin or manifest.key
     for where, _ in files_in(KINDS[manifest.kind].files, spec):
-        if _value_at(spec, where) == _value_at(old, where):
+        value = _value_at(spec, where)
+        if value == _value_at(old, where) or _was_sent(manifest, where, value, sent):
             continue
         message = f"{manifest.key}: {where} names a file, and the server has no file of yours"
         yield ManifestProblem(at, 0, 0, message, _INLINE)
@@ -104,6 +116,22 @@ def _find_reach(
     if programs and actor.role != ADMIN:
         message = f"{manifest.key}: `notify` starts a program on the server, which an admin may"
         yield ManifestProblem(at, 0, 0, message, "use a `webhook`, `slack` or `email`")
+
+
+def _was_sent(
+    manifest: Manifest,
+    where: str,
+    value: object,
+    sent: frozenset[str],
+) -> bool:
+    """Returns whether the files that a field names came with the manifests."""
+    if where.endswith("source.path"):
+        return manifest.origin in sent
+    if where.endswith("tasks.files"):
+        found = value.get("found") if isinstance(value, Mapping) else None
+        return bool(found) and all(it.get("sha256") in manifest.inputs for it in found or ())
+    package = LOCAL.fullmatch(value) if isinstance(value, str) else None
+    return package is not None and package["path"] in sent
 
 
 def _value_at(spec: object, where: str) -> object:

@@ -55,6 +55,7 @@ def document_of(item: object) -> Document:
         refused=str(item.get("refused", "")),
         hint=str(item.get("hint", "")),
         role=str(item.get("role", "")),
+        sent=sent if isinstance(sent := item.get("sent"), dict) else {},
     )
 
 

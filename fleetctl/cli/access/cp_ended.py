@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.access.cp_outputs import select_outputs
 from fleetctl.cli.access.tar import CopySummary, means_contents, pack_archive, unpack_archive
-from fleetctl.cli.targets.accounts import load_accounts
-from fleetctl.cli.targets.task import describe_task, template_of
 from fleetctl.cli.targets.volume import VolumePath
 from fleetctl.common.errors import NotFound, Refused
+from fleetctl.common.remote import REMOTE
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line
 from fleetctl.controllers.model import LIVE_STATES
+from fleetctl.views.accounts import load_accounts
+from fleetctl.views.exec_targets import describe_task, template_of
 from fleetctl.views.kinds import Target, kind_of
 from fleetctl.views.objects import View, as_mapping
 from fleetctl.views.run_outputs import TaskOutputs, find_task_outputs
@@ -175,7 +176,7 @@ def _find_work_dir(
 
     account: None for a provider whose object was deleted, and its disks with it.
     """
-    if account is None:
+    if account is None or REMOTE.get() is not None:
         return None
     from fleetctl.wiring.plugins import find_left_files
 

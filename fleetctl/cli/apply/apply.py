@@ -170,7 +170,7 @@ def _apply_documents(
     if args.policies:
         _check_policies(collect_policies(args), state_dir, documents, order)
     if args.max_cost is not None:
-        _check_cost(args.max_cost, state_dir, documents, order)
+        _check_cost(args.max_cost, state_dir, documents, order, screen)
     asked = {**order, "tellWork": True} if args.wait else order
     try:
         reply = send_apply(
@@ -219,7 +219,6 @@ def _refuse_over_server(args: Namespace) -> None:
     if REMOTE.get() is None:
         return
     flags = {
-        "--max-cost": args.max_cost is not None,
         "--policy": bool(args.policies),
         "--dry-run=client": args.dry_run == CLIENT,
     }
@@ -256,11 +255,18 @@ def _check_cost(
     state_dir: Path,
     documents: Sequence[Document],
     order: Mapping[str, object],
+    screen: Screen,
 ) -> None:
-    """Raises Refused. Plans in this process, which takes some tenths of a second."""
+    """Raises Refused. Plans in this process, which takes some tenths of a second, or on the
+    server."""
     from fleetctl.apply.local.local_proposal import estimate_proposal, refuse_above
     from fleetctl.stores.read.read_only import open_readonly
 
+    if (remote := REMOTE.get()) is not None:
+        from fleetctl.cli.team.server_plan import request_report
+
+        refuse_above(most_usd, request_report(remote, documents, order, screen)[0])
+        return
     with open_readonly(state_dir) as stored:
         refuse_above(most_usd, estimate_proposal(state_dir, stored, documents, order)[1])
 

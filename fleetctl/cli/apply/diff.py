@@ -121,7 +121,7 @@ def _list_server_differences(args: Namespace, remote: RemoteFleet, screen: Scree
     from fleetctl.cli.team.server_plan import request_plan, warn_and_refuse
 
     documents = collect_documents(args, screen)
-    reply = request_plan(remote, documents, {**_order_of(args), "diff": True})
+    reply = request_plan(remote, documents, {**_order_of(args), "diff": True}, screen)
     lines = reply.get("diff")
     warn_and_refuse(reply, screen)
     return [str(line) for line in lines] if isinstance(lines, list) else []

@@ -95,13 +95,16 @@ def send_apply(
     piped: bool,
 ) -> Mapping[str, object]:
     """Returns the reply, after a question on losses. Raises RequestRefused."""
-    if REMOTE.get() is not None:
-        from fleetctl.cli.team.inline_files import with_files_inside
+    values: Mapping[str, str] = {}
+    if (remote := REMOTE.get()) is not None:
+        from fleetctl.cli.team.inline_files import with_files_sent
 
-        documents = with_files_inside(documents)
+        documents, values = with_files_sent(documents, remote, screen.talk)
     request: dict[str, object] = {
         "verb": "apply",
         "documents": [document._asdict() for document in documents],
         **order,
     }
-    return send_with_consent(partial(request_with_env, state_dir), request, screen, piped=piped)
+    return send_with_consent(
+        partial(request_with_env, state_dir, values=values), request, screen, piped=piped
+    )

@@ -97,7 +97,7 @@ def _validate_over_server(args: Namespace, remote: RemoteFleet, screen: Screen) 
             hint="fleetctl validate -f FILE",
         )
     order: dict[str, object] = {"allowMissing": args.allow_missing, **request_namespace(args)}
-    reply = request_plan(remote, collect_documents(args, screen), {**order, "strict": True})
+    reply = request_plan(remote, collect_documents(args, screen), {**order, "strict": True}, screen)
     warn_and_refuse(reply, screen)
     objects = as_mapping(reply.get("plan")).get("objects")
     for found in objects if isinstance(objects, list) else ():

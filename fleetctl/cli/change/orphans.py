@@ -18,12 +18,12 @@ from fleetctl.cli.command.flags import Parser, add_output, own_namespace
 from fleetctl.cli.command.values import duration_s, parse_namespace
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import count_noun, escape_line, format_age, format_timestamp
 from fleetctl.specs.builtin import BUILT_IN
+from fleetctl.views.accounts import account_named
 from fleetctl.views.kinds import parse_target
 
 if TYPE_CHECKING:

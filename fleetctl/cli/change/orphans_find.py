@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.targets.accounts import load_accounts
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.text import escape_line
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.values.namespaces import asset_name
+from fleetctl.views.accounts import load_accounts
 from fleetctl.views.store_reading import open_reading
 
 if TYPE_CHECKING:

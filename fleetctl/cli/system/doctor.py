@@ -172,9 +172,9 @@ def _check_notices(state_dir: Path) -> Iterator[CheckResult]:
 
 
 async def _check_providers(state_dir: Path) -> list[CheckResult]:
-    from fleetctl.cli.targets.accounts import load_accounts
     from fleetctl.providers.contract.account import built_in
     from fleetctl.specs.builtin import BUILT_IN
+    from fleetctl.views.accounts import load_accounts
     from fleetctl.wiring.account_registry import check_providers
     from fleetctl.wiring.plugins import check_packages
 

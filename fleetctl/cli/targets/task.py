@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.values import parse_count
-from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.common.remote import REMOTE
 from fleetctl.common.text import and_more, did_you_mean, escape_line
 from fleetctl.controllers.model import LIVE_STATES, RunState
-from fleetctl.guest.nodes.names import node_name
-from fleetctl.guest.task.parameters import long_variables, parameter_texts
 from fleetctl.specs.builtin import runs_here
-from fleetctl.specs.kinds.registry import KINDS, unit_called
+from fleetctl.views.accounts import account_named
+from fleetctl.views.exec_targets import describe_task, make_exec_target, template_of
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, as_mapping, parse_document
 from fleetctl.views.store_reading import StoreReading, must_find, open_reading
-from fleetctl.views.task_files import FileNames
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.exec import Entering, ExecTarget
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
     from fleetctl.views.tasks import Task
 
 INDEXES_SHOWN_MAX = 10
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class TaskAccess(NamedTuple):
@@ -86,7 +81,7 @@ def find_task_access(
         task = _find_task(seen, index, reading)
         require_node(seen, task, which.node)
         template = template_of(seen, task.run)
-        secrets = _list_secret_variables(template, seen.resource.namespace, reading)
+        place = make_exec_target(seen, task, which.node, reading)
     run = task.run
     of_function = template.get("function") or template.get("runtime") == "function"
     if of_function and not runs_here(run.provider):
@@ -95,19 +90,14 @@ def find_task_access(
             f"entered",
             hint="`runtime: sandbox` gives each task a sandbox of its own",
         )
-    from fleetctl.providers.contract.exec import ExecTarget
-    from fleetctl.wiring.account_registry import find_entering
+    if (remote := REMOTE.get()) is not None:
+        from fleetctl.cli.team.remote_entering import RemoteEntering
 
-    source = as_mapping(template.get("source"))
-    place = ExecTarget(
-        run=node_name(run.name, which.node),
-        sandbox=node_name(run.sandbox, which.node),
-        handle=run.handle,
-        env=_build_env(template, task, seen),
-        directory=str(source.get("mountPath") or ""),
-        secrets=secrets,
-    )
-    way_in = find_entering(account_named(run.provider, home), home)
+        way_in: Entering = RemoteEntering(remote, run.name, which.node)
+    else:
+        from fleetctl.wiring.account_registry import find_entering
+
+        way_in = find_entering(account_named(run.provider, home), home)
     name = f"{describe_task(seen, run)} of {escape_line(seen.key)}"
     return TaskAccess(
         way_in,
@@ -150,11 +140,6 @@ def _nodes_max(seen: View) -> int:
     parts = [spec, *(as_mapping(it) for it in (stages if isinstance(stages, list) else ()))]
     asked = [as_mapping(it.get("nodes")).get("max", it.get("nodes")) for it in parts]
     return max([1, *(it for it in asked if isinstance(it, int))])
-
-
-def describe_task(seen: View, run: RunRow) -> str:
-    """Returns the name of a task in messages: `task 3`, `stage train`."""
-    return escape_line(unit_called(seen.kind.name, run.index, run.params))
 
 
 def index_called(
@@ -226,55 +211,3 @@ def _not_begun(what: str, seen: View) -> Refused:
         f"{what} has not begun yet",
         hint=f"`fleetctl describe {escape_line(seen.key)}` shows what it waits for",
     )
-
-
-def template_of(seen: View, run: RunRow) -> Mapping[str, object]:
-    """Returns the template of the task, with its stage's own fields replaced."""
-    spec = seen.spec()
-    template = as_mapping(spec.get("template"))
-    stages = spec.get("stages")
-    name = parse_document(run.params).get("stage")
-    for stage in map(as_mapping, stages if isinstance(stages, list) else ()):
-        if stage.get("name") == name and seen.kind.named:
-            env = {**as_mapping(template.get("env")), **as_mapping(stage.get("env"))}
-            return {**template, **stage, "env": env}
-    return template
-
-
-def _list_secret_variables(
-    template: Mapping[str, object],
-    namespace: str,
-    reading: StoreReading,
-) -> tuple[str, ...]:
-    """Returns the variables that the present Secret objects of the task give it."""
-    named = template.get("secrets")
-    found: dict[str, None] = {}
-    for name in named if isinstance(named, list) else ():
-        seen = reading.find(Target(KINDS["Secret"], str(name), namespace))
-        spec = seen.spec() if seen is not None else {}
-        from_env = spec.get("fromEnv")
-        variables = [
-            *(from_env if isinstance(from_env, list) else ()),
-            *as_mapping(spec.get("fromFile")),
-        ]
-        found.update(dict.fromkeys(str(it) for it in variables if _VARIABLE.fullmatch(str(it))))
-    return tuple(found)
-
-
-def _build_env(
-    template: Mapping[str, object],
-    task: Task,
-    seen: View,
-) -> dict[str, str]:
-    """Returns the task's own variables, without secrets: those never enter the store."""
-    files = ("TASK_FILE", "TASK_FILES") if FileNames.of(seen) is not None else ()
-    texts = parameter_texts(parse_document(task.run.params))
-    for name in (*long_variables(texts), *files):  # the task has them as files, or its own paths
-        texts.pop(name, None)
-    return {
-        **{name: str(value) for name, value in as_mapping(template.get("env")).items()},
-        "FLEETCTL_RUN": task.run.name,
-        "FLEETCTL_ATTEMPT": str(task.run.attempt),
-        "JOB_COMPLETION_INDEX": str(task.run.index),
-        **texts,
-    }

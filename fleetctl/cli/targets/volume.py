@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.errors import UsageError
+from fleetctl.common.remote import REMOTE
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import find_kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name
+from fleetctl.views.accounts import account_named
 from fleetctl.views.kinds import Target
 from fleetctl.views.store_reading import must_find, open_reading
 
@@ -59,6 +60,12 @@ def files_of(place: VolumePath, home: Path) -> VolumeFiles:
     """Returns the files of the volume's provider, by the object in the store. Raises NotFound."""
     with open_reading(home) as reading:
         provider = must_find(place.target, reading).spec().get("provider") or DEFAULT_PROVIDER
+    if (remote := REMOTE.get()) is not None:
+        from fleetctl.cli.team.remote_files import RemoteVolumeFiles
+        from fleetctl.cli.team.server_fleet import ServerFleet
+
+        assert isinstance(remote, ServerFleet)
+        return RemoteVolumeFiles(remote.client, place.target.name, place.target.namespace)
     from fleetctl.wiring.account_registry import volume_files
 
     return volume_files(account_named(str(provider), home), home)

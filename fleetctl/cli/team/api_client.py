@@ -4,16 +4,16 @@ process. One connection, which is kept open. Called through `common/remote.py`.
 
 from __future__ import annotations
 
-import base64
 import http.client
 import inspect
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
+from fleetctl.common import version
 from fleetctl.common.errors import (
     Conflict,
     FleetctlError,
@@ -22,8 +22,7 @@ from fleetctl.common.errors import (
     Unavailable,
     UsageError,
 )
-from fleetctl.common.remote import RemoteFleet
-from fleetctl.stores.read.query import QueryAnswer
+from fleetctl.common.version import VERSION_HEADER, versions_fit
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.read.rows import (
     CheckpointRow,
@@ -38,6 +37,8 @@ from fleetctl.stores.read.rows import (
 )
 
 API = "/api/v1"
+PIECE_BYTES = 256 * 1024
+JSON, BYTES = "application/json", "application/octet-stream"
 WAIT_S = 150.0  # longer than the server waits for its controller
 REVISION_EVERY_S = 0.25  # between two looks for a change
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -66,29 +67,75 @@ class ApiClient:
         self._token = token
         self._connection: http.client.HTTPConnection | None = None
 
-    def get(self, path: str, **query: object) -> tuple[Mapping[str, str], bytes]:
+    @property
+    def headers(self) -> dict[str, str]:
+        """Returns the headers of every request."""
+        found = {"Accept": JSON, VERSION_HEADER: version.VERSION}
+        if self._token:
+            found["Authorization"] = f"Bearer {self._token}"
+        return found
+
+    def get(self, path: str, /, **query: object) -> tuple[Mapping[str, str], bytes]:
         """Returns (headers, body)."""
         given = {name: value for name, value in query.items() if value not in ("", None)}
         target = f"{API}/{path}" + (f"?{urlencode(given)}" if given else "")
         status, headers, body = self._exchange("GET", target, None)
         if status != 200:
-            raise _error_of(status, body)
+            raise parse_error(status, body)
         return headers, body
 
     def post(self, verb: str, message: Mapping[str, object]) -> dict[str, object]:
         """Returns the body of the answer, also of a refusing one. Raises for one that is no
         reply of a controller."""
         status, _, body = self._exchange("POST", f"{API}/{verb}", json.dumps(message).encode())
-        reply = _parse_object(body)
+        reply = parse_object(body)
         if not isinstance(reply.get("code"), int):
-            raise _error_of(status, body)
+            raise parse_error(status, body)
         return reply
+
+    def post_bytes(self, verb: str, data: bytes) -> dict[str, object]:
+        """Returns the reply to bytes, which are sent again where a kept line had ended: the same
+        piece twice is stored once."""
+        status, _, body = self._exchange("POST", f"{API}/{verb}", data, sort=BYTES)
+        reply = parse_object(body)
+        if not isinstance(reply.get("code"), int):
+            raise parse_error(status, body)
+        return reply
+
+    def post_checked(
+        self,
+        path: str,
+        message: Mapping[str, object],
+        **query: object,
+    ) -> dict[str, object]:
+        """Returns the body of a good answer. Raises the error of any other."""
+        target = f"{API}/{path}?{urlencode(query)}"
+        status, _, body = self._exchange("POST", target, json.dumps(message).encode())
+        if status != 200:
+            raise parse_error(status, body)
+        return parse_object(body)
+
+    def pieces(self, path: str, /, **query: object) -> Iterator[bytes]:
+        """Yields an answer as it comes, on a line of its own. Raises Unavailable where it is cut,
+        and the error of an answer that is none."""
+        line = self._open_line()
+        try:
+            line.request("GET", f"{API}/{path}?{urlencode(query)}", headers=self.headers)
+            answer = line.getresponse()
+            if answer.status != 200:
+                raise parse_error(answer.status, answer.read())
+            while data := answer.read(PIECE_BYTES):
+                yield data
+        except (OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"the line to {self.url} was cut: {error}") from None
+        finally:
+            line.close()
 
     def lines(self, verb: str, message: Mapping[str, object]) -> Iterator[Any]:
         """Yields the values of an answer of JSON lines."""
         status, _, body = self._exchange("POST", f"{API}/{verb}", json.dumps(message).encode())
         if status != 200:
-            raise _error_of(status, body)
+            raise parse_error(status, body)
         return map(json.loads, body.splitlines())
 
     def _exchange(
@@ -96,14 +143,14 @@ class ApiClient:
         method: str,
         target: str,
         body: bytes | None,
+        *,
+        sort: str = JSON,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {"Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        headers = self.headers
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = sort
         # A kept connection may have ended meanwhile; what changes something is never sent twice.
-        if method == "POST":
+        if method == "POST" and sort == JSON:
             self.close()
         kept = self._connection is not None
         try:
@@ -111,7 +158,7 @@ class ApiClient:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if kept:
-                return self._exchange(method, target, body)
+                return self._exchange(method, target, body, sort=sort)
             raise Unavailable(
                 f"the server {self.url} does not answer: {error or type(error).__name__}",
                 hint="`fleetctl config list` shows which server is used",
@@ -125,20 +172,32 @@ class ApiClient:
         headers: Mapping[str, str],
     ) -> tuple[int, Mapping[str, str], bytes]:
         if self._connection is None:
-            assert self._parts.hostname is not None
-            sort = (
-                http.client.HTTPSConnection
-                if self._parts.scheme == "https"
-                else http.client.HTTPConnection
-            )
-            self._connection = sort(self._parts.hostname, self._parts.port, timeout=WAIT_S)
+            self._connection = self._open_line()
         self._connection.request(method, target, body, dict(headers))
         answer = self._connection.getresponse()
+        self._check_version(answer.getheader(VERSION_HEADER, ""))
         data = answer.read()
         found = {name.lower(): value for name, value in answer.getheaders()}
         if answer.will_close:
             self.close()
         return answer.status, found, data
+
+    def _check_version(self, theirs: str) -> None:
+        """Raises Refused for a server that this version does not understand."""
+        if versions_fit(version.VERSION, theirs):
+            return
+        self.close()
+        raise Refused(
+            f"the server {self.url} is fleetctl {theirs[:40]!a}, and this is {version.VERSION}:"
+            " they may be one minor version apart",
+            hint="install on the older side the version of the newer one",
+        )
+
+    def _open_line(self) -> http.client.HTTPConnection:
+        assert self._parts.hostname is not None
+        secure = self._parts.scheme == "https"
+        sort = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        return sort(self._parts.hostname, self._parts.port, timeout=WAIT_S)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -146,7 +205,7 @@ class ApiClient:
             self._connection = None
 
 
-def _parse_object(body: bytes) -> dict[str, object]:
+def parse_object(body: bytes) -> dict[str, object]:
     try:
         found = json.loads(body)
     except ValueError:
@@ -154,9 +213,9 @@ def _parse_object(body: bytes) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _error_of(status: int, body: bytes) -> FleetctlError:
+def parse_error(status: int, body: bytes) -> FleetctlError:
     """Returns the error that an answer is."""
-    reply = _parse_object(body)
+    reply = parse_object(body)
     errors = reply.get("errors")
     if not isinstance(errors, list):
         return FleetctlError(
@@ -251,89 +310,3 @@ class RemoteReader:
 
     def close(self) -> None:
         self._client.close()
-
-
-class ServerSql:
-    """The views of a server's store for SQL, with the methods of SqlQuery."""
-
-    def __init__(self, client: ApiClient, timeout_s: float | None) -> None:
-        self._client = client
-        self._timeout_s = timeout_s
-
-    def __enter__(self) -> ServerSql:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._client.close()
-
-    def ask(self, sql: str, parameters: Sequence[object] = ()) -> QueryAnswer:
-        """Raises UsageError for what is not a query."""
-        wait = {} if self._timeout_s is None else {"timeoutSeconds": self._timeout_s}
-        message = {"sql": sql, "parameters": list(parameters), **wait}
-        lines = self._client.lines("query", message)
-        columns = tuple(next(lines))
-        return QueryAnswer(columns, (tuple(map(_decode_blob, row)) for row in lines))
-
-    def columns(self, view: str) -> tuple[str, ...]:
-        return self.ask(f"SELECT * FROM {view} LIMIT 0").columns  # noqa: S608 - one of VIEWS
-
-
-def _decode_blob(value: object) -> object:
-    """Returns a value of a row: JSON has no bytes."""
-    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
-
-
-class ServerLog:
-    """The output of a run on the server."""
-
-    def __init__(self, client: ApiClient, run: str, node: int, service: str) -> None:
-        self._client = client
-        self._path = f"run-logs/{quote(run, safe='')}"
-        self._which = {"node": node, "service": service}
-
-    def read(self, offset: int) -> tuple[bytes, int]:
-        headers, data = self._client.get(self._path, offset=offset, **self._which)
-        return data, int(headers.get("x-next-offset", offset))
-
-    def times(self) -> list[tuple[int, float]]:
-        _, data = self._client.get(self._path, times="true", **self._which)
-        return [(at, when_s) for at, when_s in json.loads(data)[1:]]
-
-    def exists(self) -> bool:
-        headers, _ = self._client.get(self._path, offset=1 << 52, **self._which)
-        return headers.get("x-exists") == "true"
-
-    def past_s(self) -> float | None:
-        headers, _ = self._client.get(self._path, offset=1 << 52, **self._which)
-        text = headers.get("x-past", "")
-        return float(text) if text else None
-
-
-class ServerFleet:
-    """A server as the verbs use it."""
-
-    def __init__(self, url: str, token: str) -> None:
-        self.client = ApiClient(url, token)
-        self.url = self.client.url
-
-    def reader(self) -> RemoteReader:
-        return RemoteReader(self.client)
-
-    def send(self, message: Mapping[str, object]) -> dict[str, object]:
-        verb = str(message.get("verb"))
-        if verb == "ping":
-            _, body = self.client.get("whoami")
-            return {**_parse_object(body), "ok": True, "ready": True, "pid": 0}
-        fields = {name: value for name, value in message.items() if name != "verb"}
-        if verb == "retry" and fields.get("which") == "rerun":
-            return self.client.post("rerun", fields)
-        return self.client.post(verb, fields)
-
-    def sql(self, timeout_s: float | None) -> ServerSql:
-        return ServerSql(self.client, timeout_s)
-
-    def log(self, run: str, node: int, service: str) -> ServerLog:
-        return ServerLog(self.client, run, node, service)
-
-
-_: type[RemoteFleet] = ServerFleet

@@ -21,7 +21,7 @@ OVER_SERVER = frozenset((
     "get", "describe", "logs", "events", "results", "wait", "graph",
     "apply", "plan", "delete", "suspend", "resume", "retry", "rerun", "set", "scale", "label",
     "annotate", "reconcile", "run", "create", "edit", "diff", "validate", "cost", "top", "plot",
-    "query", "report",
+    "query", "report", "exec", "port-forward", "cp", "ls", "rm",
 ))  # fmt: skip
 # These concern this machine, or no store at all.
 OF_THIS_MACHINE = frozenset((
@@ -62,7 +62,7 @@ def use_server(words: list[str], flag: str) -> Token[RemoteFleet | None] | None:
             f"`fleetctl {verb}` does not work over a server yet",
             hint="run it on the machine of the controller; `--server local` uses this one",
         )
-    from fleetctl.cli.team.api_client import ServerFleet
+    from fleetctl.cli.team.server_fleet import ServerFleet
 
     return REMOTE.set(ServerFleet(chosen.server, chosen.token))
 

@@ -57,13 +57,19 @@ def request_or_start(home: Path, message: Mapping[str, object]) -> dict[str, obj
         ) from None
 
 
-def request_with_env(home: Path, message: Mapping[str, object]) -> dict[str, object]:
-    """Returns the reply as `request`; variables of our environment are sent only on demand."""
+def request_with_env(
+    home: Path,
+    message: Mapping[str, object],
+    values: Mapping[str, str] | None = None,
+) -> dict[str, object]:
+    """Returns the reply as `request`; variables of our environment are sent only on demand.
+    values: of variables that come before those of the environment."""
     reply = request_or_start(home, message)
     names = reply.get("needEnv")
     if not isinstance(names, list):
         return reply
-    env = {str(name): os.environ[str(name)] for name in names if str(name) in os.environ}
+    known = {**os.environ, **(values or {})}
+    env = {str(name): known[str(name)] for name in names if str(name) in known}
     return request_or_start(home, {**message, "env": env})
 
 

@@ -35,6 +35,7 @@ from fleetctl.engine.execute.forgetting import (
 from fleetctl.engine.shared.dependents import key_of
 from fleetctl.engine.shared.part import EnginePart, Helper, PartWiring
 from fleetctl.providers.sources.source_snapshots import name_of
+from fleetctl.providers.sources.upload_store import UPLOADS
 from fleetctl.retention.cleaner import FILES, RetentionCleaner
 from fleetctl.retention.survey import SortSurvey
 from fleetctl.specs.kinds.registry import parse_spec
@@ -250,6 +251,8 @@ class Retention(EnginePart):
             await asyncio.to_thread(
                 self._state.sources.inputs.sweep, _specs_with_files(self._state)
             )
+            rows = self._state.store.resources.naming(f"/{UPLOADS}/")
+            await asyncio.to_thread(self._state.sources.sweep_uploads, [it.spec for it in rows])
 
 
 def _specs_with_files(state: EngineState) -> list[Spec]:

@@ -169,7 +169,7 @@ class SecretValues:
             spec = SecretSpec.model_validate_json(resource.spec)
             values.update(self._from_env(name, spec, namespace))
             for variable, path in spec.from_file.items():
-                values[variable] = _read_file(name, path)
+                values[variable] = read_secret_file(name, path)
             if spec.from_provider is not None:
                 refs.append(spec.from_provider)
         allowed = self._allowed
@@ -217,10 +217,10 @@ def with_login(
 
 def check_file(name: str, path: str) -> None:
     """Raises Unavailable where a start could not read the value of a Secret from there."""
-    _read_file(name, path)
+    read_secret_file(name, path)
 
 
-def _read_file(name: str, path: str) -> str:
+def read_secret_file(name: str, path: str) -> str:
     """Returns the text without its last newline, of a regular file of ours that is not a link."""
 
     def wrong(why: str, hint: str) -> Unavailable:

@@ -7,7 +7,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -33,6 +33,8 @@ class Document(NamedTuple):
     path: as the user named it, for messages. dir: absolute; relative paths inside begin there.
     refused: why the file could not be read; `load` reports it beside all other problems. role: of a
     text that is no manifest: MANIFEST, VALUES (of variables, a mapping), SET (one, `NAME=VALUE`).
+    sent: files of another machine that were sent here, absolute paths by the names in the text, or
+    by the digest of their content.
     """
 
     path: str
@@ -41,6 +43,7 @@ class Document(NamedTuple):
     refused: str = ""
     hint: str = ""
     role: str = ""
+    sent: Mapping[str, str] = {}
 
 
 def read_documents(

@@ -27,6 +27,7 @@ from fleetctl.manifest.files.requirements import (
     RequirementsError,
     named_file,
     read_requirements,
+    sent_package,
     told_by_content,
     whole_path,
     wrong_package,
@@ -74,11 +75,10 @@ def include_files(data: dict[str, Any], document: Document) -> IncludedFiles:
     directory.
     """
     included = IncludedFiles()
-    directory = document.dir
     spec = data.get("spec")
     if not isinstance(spec, dict):
         return included
-    _include_source(spec, directory, included)
+    _include_source(spec, document, included)
     _include_requirements(spec, document, included)
     kind = kind_called(data.get("kind"))
     for name in kind.files if kind is not None else ():
@@ -92,6 +92,13 @@ def _absolute_path(path: Any, directory: str) -> Any:
         return path
     own = os.path.expanduser(path)  # pathlib's raises where there is no such user
     return os.path.normpath(os.path.join(directory, own))
+
+
+def _sent_path(path: Any, document: Document) -> Any:
+    """Returns the path from the root; of a file of another machine, where it was sent to."""
+    if isinstance(path, str) and path in document.sent:
+        return document.sent[path]
+    return _absolute_path(path, document.dir)
 
 
 def _suggest_near_file(
@@ -126,7 +133,7 @@ def _shown_path(path: str, document: Document) -> str:
 
 def _include_source(
     spec: dict[str, Any],
-    directory: str,
+    document: Document,
     included: IncludedFiles,
 ) -> None:
     """A Function has its source in its spec, the kinds that run have theirs in their template."""
@@ -137,7 +144,7 @@ def _include_source(
         return
     written = source["path"]
     here = (*within, "source", "path")
-    path = _absolute_path(written, directory)
+    path = _sent_path(written, document)
     if not isinstance(path, str) or not path or "\0" in path:
         return
     source["path"] = _as_written(written)
@@ -202,7 +209,7 @@ def _include_image(
                 document,
                 included,
             )
-            entries.append(whole_path(entry, document.dir))
+            entries.append(sent_package(whole_path(entry, document.dir), document.sent))
         else:
             here = (*within, "image", "pip", at)
             found = _read_listed(
@@ -479,7 +486,8 @@ def _keep_files(
     document: Document,
     included: IncludedFiles,
 ) -> None:
-    """Leaves files alone that an earlier apply has found."""
+    """Leaves files alone that an earlier apply has found, or whose contents were sent."""
+    included.inputs.update(document.sent)
 
 
 def _split_chunks(rows: list[Any], size: int) -> list[Any]:

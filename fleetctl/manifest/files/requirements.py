@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fleetctl.manifest.files import fence
 from fleetctl.specs.values.packages import INDEX_OPTION, LOCAL, with_digest
@@ -135,6 +135,16 @@ def whole_path(entry: object, directory: str) -> object:
         return entry
     path = os.path.normpath(os.path.join(directory, os.path.expanduser(match["path"])))
     return path + (match["extras"] or "")
+
+
+def sent_package(entry: object, sent: Mapping[str, str]) -> object:
+    """Returns an entry that names a package of another machine with the path that it was sent to.
+    sent: paths by the names in the manifest."""
+    match = LOCAL.fullmatch(entry) if isinstance(entry, str) and sent else None
+    if match is None or match["path"] not in sent:
+        return entry
+    begin, end = match.span("path")
+    return match.string[:begin] + sent[match["path"]] + match.string[end:]
 
 
 def wrong_package(entry: object) -> str:

@@ -51,7 +51,7 @@ class Snapshots:
         """Returns the tree of the directory now; its revision is "" when it is unknown. Raises
         Refused for a link that cannot be followed.
         """
-        exclude = self._without_us(origin, exclude)
+        exclude = without_state(self._place.parent, origin, exclude)
         facts = [STATS_FORMAT, str(origin), exclude, follow]
         key = sha256(json.dumps(facts).encode()).hexdigest()[:16]
         stats = FileStats(self._place / STATS / f"{key}.json")
@@ -88,7 +88,9 @@ class Snapshots:
         shutil.rmtree(taking, ignore_errors=True)
         taking.mkdir(mode=0o700)
         try:
-            rules = CopyRules.of_project(self._without_us(origin, exclude), follow=follow)
+            rules = CopyRules.of_project(
+                without_state(self._place.parent, origin, exclude), follow=follow
+            )
             copy_tree(origin, taking / name, rules)
             # The copy counts: a file may have been saved since the directory was looked at.
             held = of_copy(taking / name, apart)
@@ -159,20 +161,24 @@ class Snapshots:
             if hidden or found.stat().st_mtime < time.time() - YOUNG_S:
                 shutil.rmtree(found, ignore_errors=True)
 
-    def _without_us(self, origin: Path, exclude: tuple[str, ...]) -> tuple[str, ...]:
-        """Excludes the state directory, which a project may hold: a copy would hold all copies
-        before it, and change by every task.
-        """
-        home = self._place.parent.resolve()
-        top = origin.resolve()
-        if top not in home.parents:
-            return exclude
-        inside = home.relative_to(top).as_posix()
-        return (*exclude, "/" + re.sub(r"([*?\[\\])", r"\\\1", inside))
-
     def _of(self, revision: str, name: str) -> Path:
         # The name of a directory may be no UTF-8.
         return self._place / sha256(os.fsencode(f"{revision} {name}")).hexdigest()[:32]
+
+
+def without_state(
+    home: Path,
+    origin: Path,
+    exclude: tuple[str, ...],
+) -> tuple[str, ...]:
+    """Excludes the state directory, which a project may hold: a copy would hold all copies before
+    it, and change by every task.
+    """
+    home, top = home.resolve(), origin.resolve()
+    if top not in home.parents:
+        return exclude
+    inside = home.relative_to(top).as_posix()
+    return (*exclude, "/" + re.sub(r"([*?\[\\])", r"\\\1", inside))
 
 
 def name_of(origin: Path) -> str:

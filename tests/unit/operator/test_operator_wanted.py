@@ -86,6 +86,16 @@ NAMED = {
     "Sweep": [({"searchFrom": {"file": "a"}}, "spec.searchFrom")],
     "Secret": [({"fromFile": {"TOKEN": "/var/run/secrets/token"}}, "spec.fromFile")],
     "Function": [({"source": {"path": "."}}, "spec.source.path")],
+    "Schedule": [
+        (
+            {"template": {"kind": "BatchJob", "spec": {"template": {"source": {"path": "/"}}}}},
+            "spec.template.spec.template.source.path",
+        ),
+        (
+            {"template": {"kind": "BatchJob", "spec": {"tasks": {"files": {"base": "."}}}}},
+            "spec.template.spec.tasks.files",
+        ),
+    ],
     "TrainingRun": [
         ({"stages": [{}, {"image": {"pip": ["./a"]}}]}, "spec.stages[1].image.pip[0]"),
     ],

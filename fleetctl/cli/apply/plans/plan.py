@@ -30,7 +30,6 @@ from fleetctl.common.errors import FleetctlError, Refused, UsageError
 from fleetctl.common.remote import REMOTE
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line
-from fleetctl.views.objects import as_mapping
 
 if TYPE_CHECKING:
     from fleetctl.apply.plan.plan_report import PlanReport
@@ -151,14 +150,7 @@ def _make_plan(args: Namespace, screen: Screen) -> bool:
         find_state_dir(),
         collect_policies(args),
     )
-    order = {
-        "applyset": args.applyset,
-        "prune": args.prune,
-        "maxPrune": args.max_prune,
-        "takeOver": args.take_over,
-        "allowMissing": args.allow_missing,
-    }
-    order = {name: value for name, value in order.items() if value} | request_namespace(args)
+    order = _order_of(args)
     with open_readonly(place) as stored:
         proposal, found, _, wrong = plan_locally(place, stored, documents, order, policies)
         if args.resolve:
@@ -186,23 +178,38 @@ def _plan_over_server(
     remote: RemoteFleet,
     screen: Screen,
 ) -> bool:
-    """Prints the plan that a server makes, as JSON."""
-    from fleetctl.cli.team.server_plan import request_plan, warn_and_refuse
+    """Prints the plan that a server makes, as `_make_plan` prints one of this machine."""
+    from fleetctl.apply.local.local_proposal import refuse_above
+    from fleetctl.apply.plan.conditions import conditions_of, list_met_conditions
+    from fleetctl.cli.team.server_plan import request_report
+    from fleetctl.daemon.client.socket_client import raise_refusal
 
-    here = (args.out, args.policies, args.fail_on, args.resolve, args.max_cost is not None)
-    if args.output != "json" or any(here):
+    if args.out or args.policies or args.resolve:
         raise UsageError(
-            "a server makes plans as JSON alone, without --out, --policy, --fail-on, --resolve and"
-            " --max-cost",
-            hint="fleetctl plan -f FILE -o json",
+            "over a server there is no --out, --policy and --resolve",
+            hint="the policies that are stored there hold; `fleetctl plan -f FILE` shows the plan",
         )
-    order = {"allowMissing": args.allow_missing, "applyset": args.applyset, "prune": args.prune}
     documents = collect_documents(args, screen)
-    reply = request_plan(remote, documents, {**order, **request_namespace(args)})
-    plan = as_mapping(reply.get("plan"))
-    screen.data(json.dumps(plan, indent=2, ensure_ascii=False))
-    warn_and_refuse(reply, screen)
-    return bool(plan.get("changes"))
+    found, reply = request_report(remote, documents, _order_of(args), screen)
+    held = list_met_conditions(conditions_of(args.fail_on), found)
+    _show_report(found, held, args, screen)
+    if not reply.get("ok"):
+        raise_refusal(reply)
+    if args.max_cost is not None:
+        refuse_above(args.max_cost, found)
+    _refuse_met(held)
+    return bool(found.changes)
+
+
+def _order_of(args: Namespace) -> dict[str, object]:
+    order = {
+        "applyset": args.applyset,
+        "prune": args.prune,
+        "maxPrune": args.max_prune,
+        "takeOver": args.take_over,
+        "allowMissing": args.allow_missing,
+    }
+    return {name: value for name, value in order.items() if value} | request_namespace(args)
 
 
 def _show_report(

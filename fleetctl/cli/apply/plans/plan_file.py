@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fleetctl.apply.request.fields import document_of
 from fleetctl.common.errors import Conflict, NotFound, UsageError
 from fleetctl.manifest.files.documents import SET, Document, is_address, read_documents
 from fleetctl.tracking.written_files import note_written
@@ -67,9 +68,7 @@ def load_plan(path: str) -> SavedPlan:
     """Reads a plan. Raises Conflict when a file in it has changed since, UsageError for other
     files."""
     kept = _read_plan(path)
-    documents = [
-        Document(*(str(it.get(name, "")) for name in Document._fields)) for it in kept["documents"]
-    ]
+    documents = [document_of({"path": "", "dir": "", **it}) for it in kept["documents"]]
     for name, digest in kept["files"].items():
         document = next(it for it in documents if it.path == name)
         there = Path(document.dir) / Path(name).name

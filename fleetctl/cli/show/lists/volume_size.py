@@ -10,6 +10,7 @@ from fleetctl.common.text import byte_size
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.views.columns import TableColumn
+from fleetctl.views.kinds import Target
 from fleetctl.views.objects import NONE, READY, View
 from fleetctl.views.store_reading import StoreReading
 
@@ -36,16 +37,13 @@ def query_size(seen: View) -> str:
         return NONE
     import asyncio
 
-    from fleetctl.cli.targets.accounts import account_named
-    from fleetctl.wiring.account_registry import volume_files
+    from fleetctl.cli.targets.volume import VolumePath, files_of
 
+    target = Target(seen.kind, seen.resource.name, seen.resource.namespace)
     try:
-        account = account_named(
-            str(seen.spec().get("provider") or DEFAULT_PROVIDER), find_state_dir()
-        )
+        files = files_of(VolumePath(target, ""), find_state_dir())
     except NotFound:
         return NONE  # the provider is not declared any more
-    files = volume_files(account, find_state_dir())
     return _format_size(asyncio.run(files.size(_at_provider(seen))))
 
 

@@ -1,0 +1,154 @@
+"""Sends and takes files of tasks and volumes, for `ls`, `cp` and `rm` of other machines.
+
+Answers are streams of HTTP, which a client continues by offset after a cut line: bytes go one way,
+so that a websocket would add nothing. Files for a volume are sent as sources are, by their content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+from starlette.responses import Response, StreamingResponse
+
+from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.providers.contract.volume_files import FileCopy, VolumeFiles
+from fleetctl.providers.paths import runs_dir
+from fleetctl.providers.rundir.kept_outputs import KeptOutputs, find_outputs
+from fleetctl.providers.sources.upload_store import DISK_FREE_BYTES, UploadStore
+from fleetctl.server.callers import EDITOR, VIEWER
+from fleetctl.server.changes import read_body
+from fleetctl.server.route_table import ApiCall
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.specs.values.namespaces import asset_name
+from fleetctl.views.accounts import account_named
+from fleetctl.views.kinds import Target
+from fleetctl.views.store_reading import StoreReading, must_find
+from fleetctl.wiring.account_registry import volume_files
+
+BYTES = "application/octet-stream"
+LINES = "application/x-ndjson"
+OFFSET_MAX = 1 << 53
+PIECE_BYTES = 256 * 1024
+DOWNLOADS_MAX = 4  # at once: each takes room for a file on the server's disk
+FILES_MAX = 10_000  # of one request
+DOWNLOADS = asyncio.Semaphore(DOWNLOADS_MAX)
+
+
+async def read_outputs(call: ApiCall) -> Response:
+    """Lists the outputs that are kept of a run, or sends one of them."""
+    name = call.request.path_params["run"]
+    path = call.text("path")
+    offset = call.number("offset", 0, most=OFFSET_MAX)
+
+    def find(reading: StoreReading) -> KeptOutputs | None:
+        run, uid = reading.rows.run(name), reading.rows.owner_of(name)
+        seen = None if uid is None else reading.by_uid(uid)
+        if run is None or uid is None or seen is None:
+            raise NotFound(f"there is no run `{name[:80]}`")
+        call.caller.require_kind(seen.kind, VIEWER, seen.resource.namespace)
+        return find_outputs(runs_dir(call.parts.home, run.provider, uid), run.name)
+
+    kept = await call.parts.readers.read(find)
+    files = kept.files if kept is not None else []
+    if not path:
+        return Response("".join(f"{json.dumps(it)}\n" for it in files), media_type=LINES)
+    file = next((it for it in files if it.path == path), None)
+    if kept is None or file is None:
+        raise NotFound(f"no output `{path[:200]!a}` is kept of `{name[:80]}`")
+    if not offset:
+        await record_reading(call, "cp", f"{name} {path}"[:200])
+    return StreamingResponse(_skip(kept.contents(file), offset), media_type=BYTES)
+
+
+def _skip(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
+    for piece in pieces:
+        if offset < len(piece):
+            yield piece[offset:]
+        offset = max(0, offset - len(piece))
+
+
+async def record_reading(call: ApiCall, action: str, keys: str) -> None:
+    await asyncio.to_thread(
+        call.parts.access.add_audit,
+        call.caller.user,
+        action,
+        keys=keys,
+        namespace=call.namespace,
+        token=call.caller.token,
+        address=call.caller.address,
+    )
+
+
+async def _open_volume(call: ApiCall, role: str) -> tuple[VolumeFiles, str]:
+    """Returns the files of a volume's provider, and the volume's name there."""
+    target = Target(KINDS["Volume"], call.request.path_params["volume"], call.namespace)
+    call.caller.require_kind(target.kind, role, target.namespace)
+
+    def find(reading: StoreReading) -> str:
+        return str(must_find(target, reading).spec().get("provider") or DEFAULT_PROVIDER)
+
+    provider = await call.parts.readers.read(find)
+    home = call.parts.home
+    files = await asyncio.to_thread(lambda: volume_files(account_named(provider, home), home))
+    return files, asset_name(target.name, target.namespace)
+
+
+async def read_volume(call: ApiCall) -> Response:
+    """Lists files of a volume, or sends one."""
+    files, volume = await _open_volume(call, VIEWER)
+    path = call.text("path")
+    if call.flag("content"):
+        return await _send_file(call, files, volume, path)
+    if call.flag("size"):
+        return Response(json.dumps(await files.size(volume)), media_type=LINES)
+    found = await files.entries(volume, path, recursive=call.flag("recursive"))
+    return Response("".join(f"{json.dumps(it)}\n" for it in found), media_type=LINES)
+
+
+async def _send_file(call: ApiCall, files: VolumeFiles, volume: str, path: str) -> Response:
+    offset = call.number("offset", 0, most=OFFSET_MAX)
+    size = call.number("bytes", 0, most=OFFSET_MAX)
+    if shutil.disk_usage(call.parts.home).free < size + DISK_FREE_BYTES:
+        raise Refused("there is no room on the server's disk for this file")
+    await record_reading(call, "cp", f"volume/{call.request.path_params['volume']} {path}"[:200])
+    place = Path(tempfile.mkdtemp(prefix="fleetctl-"))
+    try:
+        async with DOWNLOADS:
+            await files.get(volume, [FileCopy(place / "file", path, size)], tell=lambda _: None)
+        content = (place / "file").open("rb")
+    finally:
+        shutil.rmtree(place, ignore_errors=True)  # its content lives as long as it is open
+
+    async def pieces() -> AsyncIterator[bytes]:
+        with content:
+            content.seek(offset)
+            while data := await asyncio.to_thread(content.read, PIECE_BYTES):
+                yield data
+
+    return StreamingResponse(pieces(), media_type=BYTES)
+
+
+async def write_volume(call: ApiCall) -> Mapping[str, object]:
+    """Writes files that were sent into a volume, or removes one."""
+    files, volume = await _open_volume(call, EDITOR)
+    body = await read_body(call)
+    name = call.request.path_params["volume"]
+    if "remove" in body:
+        await files.remove(volume, str(body["remove"]), recursive=body.get("recursive") is True)
+        await record_reading(call, "rm", f"volume/{name} {body['remove']}"[:200])
+        return {"ok": True, "code": 0}
+    sent = body.get("files")
+    if not isinstance(sent, dict) or not 0 < len(sent) <= FILES_MAX:
+        raise UsageError(f"the body needs `files`, 1 to {FILES_MAX:,} digests by path, or `remove`")
+    store = UploadStore(call.parts.home, call.caller.namespace)
+    paths = await asyncio.to_thread(store.paths_of, sent)
+    copies = [FileCopy(Path(here), path, Path(here).stat().st_size) for path, here in paths.items()]
+    await files.put(volume, copies, tell=lambda _: None)
+    await record_reading(call, "cp", f"volume/{name} {len(copies)} files")
+    return {"ok": True, "code": 0}

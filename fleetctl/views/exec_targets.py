@@ -1,0 +1,105 @@
+"""Describes what a command beside a running task needs: the sandbox, its variables, and where it
+begins. Read from the store alone, for `exec`, `cp` and `port-forward`, and by the server for those
+of other machines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fleetctl.common.text import escape_line
+from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.task.parameters import long_variables, parameter_texts
+from fleetctl.specs.kinds.registry import KINDS, unit_called
+from fleetctl.views.kinds import Target
+from fleetctl.views.objects import View, as_mapping, parse_document
+from fleetctl.views.store_reading import StoreReading
+from fleetctl.views.task_files import FileNames
+
+if TYPE_CHECKING:
+    from fleetctl.providers.contract.exec import ExecTarget
+    from fleetctl.stores.read.rows import RunRow
+    from fleetctl.views.tasks import Task
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def make_exec_target(
+    seen: View,
+    task: Task,
+    node: int,
+    reading: StoreReading,
+) -> ExecTarget:
+    """Returns what a command beside the task is given."""
+    from fleetctl.providers.contract.exec import ExecTarget
+
+    run = task.run
+    template = template_of(seen, run)
+    source = as_mapping(template.get("source"))
+    return ExecTarget(
+        run=node_name(run.name, node),
+        sandbox=node_name(run.sandbox, node),
+        handle=run.handle,
+        env=_build_env(template, task, seen),
+        directory=str(source.get("mountPath") or ""),
+        secrets=_list_secret_variables(template, seen.resource.namespace, reading),
+    )
+
+
+def describe_task(seen: View, run: RunRow) -> str:
+    """Returns the name of a task in messages: `task 3`, `stage train`."""
+    return escape_line(unit_called(seen.kind.name, run.index, run.params))
+
+
+def template_of(seen: View, run: RunRow) -> Mapping[str, object]:
+    """Returns the template of the task, with its stage's own fields replaced."""
+    spec = seen.spec()
+    template = as_mapping(spec.get("template"))
+    stages = spec.get("stages")
+    name = parse_document(run.params).get("stage")
+    for stage in map(as_mapping, stages if isinstance(stages, list) else ()):
+        if stage.get("name") == name and seen.kind.named:
+            env = {**as_mapping(template.get("env")), **as_mapping(stage.get("env"))}
+            return {**template, **stage, "env": env}
+    return template
+
+
+def _list_secret_variables(
+    template: Mapping[str, object],
+    namespace: str,
+    reading: StoreReading,
+) -> tuple[str, ...]:
+    """Returns the variables that the present Secret objects of the task give it."""
+    named = template.get("secrets")
+    found: dict[str, None] = {}
+    for name in named if isinstance(named, list) else ():
+        seen = reading.find(Target(KINDS["Secret"], str(name), namespace))
+        spec = seen.spec() if seen is not None else {}
+        from_env = spec.get("fromEnv")
+        variables = [
+            *(from_env if isinstance(from_env, list) else ()),
+            *as_mapping(spec.get("fromFile")),
+        ]
+        found.update(dict.fromkeys(str(it) for it in variables if _VARIABLE.fullmatch(str(it))))
+    return tuple(found)
+
+
+def _build_env(
+    template: Mapping[str, object],
+    task: Task,
+    seen: View,
+) -> dict[str, str]:
+    """Returns the task's own variables, without secrets: those never enter the store."""
+    files = ("TASK_FILE", "TASK_FILES") if FileNames.of(seen) is not None else ()
+    texts = parameter_texts(parse_document(task.run.params))
+    for name in (*long_variables(texts), *files):  # the task has them as files, or its own paths
+        texts.pop(name, None)
+    return {
+        **{name: str(value) for name, value in as_mapping(template.get("env")).items()},
+        "FLEETCTL_RUN": task.run.name,
+        "FLEETCTL_ATTEMPT": str(task.run.attempt),
+        "JOB_COMPLETION_INDEX": str(task.run.index),
+        **texts,
+    }
