@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tests.docs.fleet import Fleet
+from tests.servers.forked_program import make_program_directory
 
 T = TypeVar("T")
 
@@ -32,7 +32,8 @@ class ServedFleet(Fleet):
 
     def start(self, *flags: str) -> subprocess.Popen[bytes]:
         listen = () if "--listen" in flags else ("--listen", "127.0.0.1:0")
-        words = [sys.executable, "-P", "-m", "fleetctl", "serve", *listen, *flags]
+        program = make_program_directory("fleetctl.server.api_server") / "fleetctl"
+        words = [str(program), "serve", *listen, *flags]
         return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=self._log)
 
     def _read_address(self) -> str:

@@ -51,6 +51,7 @@ COMMANDS = (
 )
 # And this module, which pickle would else import in each command.
 imported_too.extend((*COMMANDS, __name__))
+SERVERS = frozenset({"serve", "mcp"})
 
 
 class Forked:
@@ -152,7 +153,9 @@ def run_command(
     from fleetctl.daemon.client import spawn
 
     forget_authorities()
-    spawn._spawn_controller = _fork_controller  # type: ignore[assignment]
+    if not SERVERS.intersection(words[:1]):
+        # A server has threads and sockets of its own, which a fork of it must not have.
+        spawn._spawn_controller = _fork_controller  # type: ignore[assignment]
     sys.exit(main())
 
 
