@@ -26,6 +26,7 @@ class ServedFleet(Fleet):
 
     def __init__(self, home: Path, *flags: str, more: Mapping[str, str] | None = None) -> None:
         super().__init__(home, more)
+        self.start_controller()  # forked; one that the server starts imports all that it needs
         self._log = home.with_name(f"{home.name}-server.log").open("w+b")
         self.server = self.start(*flags)
         self.url = self._read_address()
