@@ -118,8 +118,9 @@ reference: setup
 	$(BIN)/python -m fleetctl.operator.crds.write deploy
 	$(BIN)/python -m tests.docs.reference
 
+# Six workers a core: in most files with an emulator a worker waits more than it computes.
 unit: setup
-	$(BIN)/python -m tests.workers 8 --dist loadgroup --timeout 1200 --timeout-method thread \
+	$(BIN)/python -m tests.workers 12 --dist loadgroup --timeout 1200 --timeout-method thread \
 		--ignore tests/style
 
 # Of `make test` a part when they or pinned packages changed; it writes tests/emulators/suite.passed.

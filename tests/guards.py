@@ -11,12 +11,13 @@ import gc
 import ipaddress
 import os
 import socket
-import ssl
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.authorities import forget_authorities
 
 BEYOND = "--beyond-loopback"
 # Nothing listens there, and no rights are needed to find that out: a connection is refused at once.
@@ -57,17 +58,6 @@ def begin(*, beyond: bool) -> None:
             sys.addaudithook(_hear)
             _hearing.append(True)
     os.environ.update(ALWAYS)
-
-
-def forget_authorities() -> None:
-    """Nothing on loopback has a certificate that the public authorities know, and every client of
-    an SDK would read all of them: a twentieth of a second each.
-    """
-    ssl.SSLContext.load_default_certs = _without_authorities  # type: ignore[method-assign]
-
-
-def _without_authorities(context: ssl.SSLContext, purpose: object = None) -> None:
-    del context, purpose
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:

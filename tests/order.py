@@ -19,11 +19,17 @@ import pytest
 ROOT = Path(__file__).parent
 # Paths in this directory, longest first, by what they took on two cores; a guess is good enough.
 LONGEST = (
+    "api/test_page.py",
     "unit/interpreter",
     "servers/test_examples_on_clouds.py",
     "contracts/test_provider_modal.py",
     "servers/test_live_daytona.py",
+    "docs/test_extending.py",
+    "contracts/test_provider_kubernetes.py",
     "servers/test_interpreters_given_up.py",
+    "unit/manifest/test_manifest_hostile.py",
+    "docs/test_wheel.py",
+    "docs/test_prompt_batches.py",
     "docs/test_seeds.py",
     "contracts/test_provider_modal_functions.py",
     "servers/test_live_modal.py",
@@ -37,12 +43,12 @@ LONGEST = (
     "unit/guest/test_remote_ending.py",
     "servers/test_modal_account.py",
     "contracts/test_provider_daytona.py",
-    "contracts/test_provider_kubernetes.py",
     "servers/test_clouds_idle.py",
     "unit/guest/test_remote_beginning.py",
     "docs",
     "servers/test_accounts.py",
     "contracts",
+    "api",
     "servers",
     "unit/guest",
     "unit/providers",
@@ -90,6 +96,9 @@ def in_turns(nodeids: Iterable[str]) -> Iterator[str]:
         groups.setdefault(group_of(nodeid), []).append(nodeid)
     long = sorted((name for name in groups if name.startswith(LONGEST)), key=_rank)
     computing = [name for name in groups if name.startswith(COMPUTING)]
+    short = [name for name in groups if not name.startswith((*COMPUTING, *LONGEST))]
+    # The other half is left for workers that have nothing to do while the last long ones end.
+    computing += short[: len(short) // 2]
     share = ceil(len(computing) / max(len(long), 1))
     turns: list[str] = []
     for at, name in enumerate(long):

@@ -21,7 +21,7 @@ from fleetctl.controllers.model import Alive, Ended, Gone, Observation
 from fleetctl.providers.contract.base import Backend, RunRef, RunRequest
 from fleetctl.specs.blocks.template import Template
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 PAUSE_S = 0.02
 # Reasons of an order that is under way, for longer than a start waits.
 BEING_MADE = ("Building", "Queued")

@@ -32,7 +32,6 @@ CONTRACT = Contract(
     visibility_bound_s=0.0,
     list_shows_finished=False,
     strong_get=False,
-    name_scope="live",
     max_lifetime_s=None,
     billing_quantum_s=0.0,
     calls_per_s=1.0,

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tests.docs.fleet import Fleet
+from tests.servers.forked_program import make_program_directory
 
 T = TypeVar("T")
 
@@ -33,14 +34,19 @@ class ServedFleet(Fleet):
     ) -> None:
         """program: Python that runs the command line of the server; default: as it is."""
         super().__init__(home, more)
-        self._words = ["-c", program] if program else ["-m", "fleetctl"]
+        self._program = program
+        self.start_controller()  # forked; one that the server starts imports all that it needs
         self._log = home.with_name(f"{home.name}-server.log").open("w+b")
         self.server = self.start(*flags)
         self.url = self._read_address()
 
     def start(self, *flags: str) -> subprocess.Popen[bytes]:
         listen = () if "--listen" in flags else ("--listen", "127.0.0.1:0")
-        words = [sys.executable, "-P", *self._words, "serve", *listen, *flags]
+        if self._program:
+            words = [sys.executable, "-P", "-c", self._program]
+        else:
+            words = [str(make_program_directory("fleetctl.server.api_server") / "fleetctl")]
+        words += ["serve", *listen, *flags]
         return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=self._log)
 
     def _read_address(self) -> str:

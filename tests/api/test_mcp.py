@@ -4,7 +4,6 @@ no call goes beyond the limits that the agent was given."""
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from mcp.client.context import ClientRequestContext
 
 from tests.api.served import WAIT_S, job, until
 from tests.docs.fleet import Fleet
+from tests.servers.forked_program import make_program_directory
 
 PRICED = {"kind": "Provider", "metadata": {"name": "local"}, "spec": {"prices": {"perHour": 36.0}}}
 BOUND = {"python": "SUBMIT(x=1)", "timeoutSeconds": 90}  # and 10 s to end: one dollar at most
@@ -44,8 +44,8 @@ def use(
     mode: str = "auto",
 ) -> Any:
     """What a client gets that has the server started with these flags. answers: of the person."""
-    command = ["-P", "-m", "fleetctl", "mcp", *flags]
-    server = StdioServerParameters(command=sys.executable, args=command, env=fleet.env)
+    program = make_program_directory("fleetctl.agents.mcp_server") / "fleetctl"
+    server = StdioServerParameters(command=str(program), args=["mcp", *flags], env=fleet.env)
 
     async def elicit(
         _: ClientRequestContext, params: types.ElicitRequestParams

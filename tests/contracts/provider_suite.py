@@ -39,9 +39,10 @@ class ProviderSuite(
     """`world` builds the provider; nothing else is asked of a subclass.
 
     whole: `make test` runs all tests of the suite, and not only those of the seam (conftest.py).
+    second: it is a further backend of a provider that another class tries.
     """
 
-    whole = True
+    whole, second = True, False
 
     def world(self, tmp_path: Path) -> World:
         raise NotImplementedError

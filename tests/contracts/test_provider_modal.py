@@ -66,6 +66,8 @@ class TestModal(ProviderAnswers, OnModal):
 class TestOlderBackend(OnModal):
     """The one that all sandboxes with GPUs run on; the SDK takes it for the others when told to."""
 
+    second = True
+
     @pytest.fixture(autouse=True)
     def _older(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MODAL_SANDBOX_V2", "0")

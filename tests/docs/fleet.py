@@ -56,14 +56,14 @@ class Fleet:
         more: Mapping[str, str] | None = None,
         *,
         environments: Path | None = None,
-        own_code: bool = False,
+        program: Path | None = None,
     ) -> None:
         """more: variables of the environment, such as where a provider is. environments: a
         directory that homes share, in which provider `local` finds or builds those of images; what
-        an environment holds is in its name, and a lock keeps builders apart. own_code: `more` leads
-        to another fleetctl than this one.
+        an environment holds is in its name, and a lock keeps builders apart. program: of another
+        fleetctl than this one, to which `more` leads.
         """
-        self.home, self._own_code = home, own_code
+        self.home, self._program = home, program
         if environments is not None:
             environments.mkdir(mode=0o700, exist_ok=True)
             (home / "local").mkdir(mode=0o700, parents=True)
@@ -81,8 +81,8 @@ class Fleet:
 
     def run(self, *words: str, stdin: str | None = None) -> Answer:
         """A command that is forked from a process which has imported what it needs."""
-        if self._own_code:
-            return self._run([str(BIN / "fleetctl"), *words], stdin=stdin)
+        if self._program is not None:
+            return self._run([str(self._program), *words], stdin=stdin)
         done = forked.run(words, env=self.env, stdin=stdin or "", directory=ROOT, hang_s=HANG_S)
         return Answer(done.returncode, done.stdout, done.stderr)
 

@@ -12,6 +12,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 from fleetctl.cli.command.verbs import VERBS
@@ -166,6 +167,7 @@ def _by_name() -> dict[str, ast.FunctionDef]:
     return {it.name: it for it in methods()}
 
 
+@cache
 def _tree_of(owner: type) -> ast.Module:
     return ast.parse(Path(inspect.getfile(owner)).read_text("utf-8"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
@@ -31,6 +32,7 @@ DEPTH_MAX = 5
 _HEADER = ("| field | type | default | meaning |", "| --- | --- | --- | --- |")
 
 
+@cache
 def pages() -> dict[Path, str]:
     """The text of every generated page."""
     found = {HOME / "fields" / f"{kind.lower()}.md": _fields(kind) for kind in DOCUMENTS}

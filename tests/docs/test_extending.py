@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from tests.docs.fleet import HANG_S, ROOT, Fleet
+from tests.servers.forked_program import open_program_of
 
 KIND = {
     "specs/kinds/dice.py": """
@@ -355,13 +356,15 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         assert text.count(before) == 1, before
         text = text.replace(before, after)
     registry.write_text(text)
-    made = Fleet(tmp_path_factory.mktemp("home"), {"PYTHONPATH": str(place)}, own_code=True)
-    written = made.shell(
-        f"cd {place} && python -m fleetctl.manifest.schemas"
-    )  # as `make reference` does
-    assert written.code == 0, written
-    yield made
-    made.close()
+    more, home = {"PYTHONPATH": str(place)}, tmp_path_factory.mktemp("home")
+    with open_program_of(place) as programs:
+        made = Fleet(home, more, program=programs / "fleetctl")
+        written = made.shell(
+            f"cd {place} && python -m fleetctl.manifest.schemas"
+        )  # as `make reference` does
+        assert written.code == 0, written
+        yield made
+        made.close()
 
 
 def test_a_kind_is_two_files_and_two_rows(fleet: Fleet, tmp_path: Path) -> None:

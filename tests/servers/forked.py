@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from fleetctl.common.state_paths import LOG
+from tests.authorities import forget_authorities
 from tests.emulators.starting import imported_too, preload
-from tests.guards import forget_authorities
 
 HANG_S = 180.0
 PYTHONS_OWN_THRESHOLDS = gc.get_threshold()
@@ -49,7 +49,9 @@ COMMANDS = (
     "fleetctl.views.tasks",
     "tests.servers.shipped",
 )
-imported_too.extend(COMMANDS)
+# And this module, which pickle would else import in each command.
+imported_too.extend((*COMMANDS, __name__))
+SERVERS = frozenset({"serve", "mcp"})
 
 
 class Forked:
@@ -151,7 +153,9 @@ def run_command(
     from fleetctl.daemon.client import spawn
 
     forget_authorities()
-    spawn._spawn_controller = _fork_controller  # type: ignore[assignment]
+    if not SERVERS.intersection(words[:1]):
+        # A server has threads and sockets of its own, which a fork of it must not have.
+        spawn._spawn_controller = _fork_controller  # type: ignore[assignment]
     sys.exit(main())
 
 

@@ -2,11 +2,12 @@
 imported what commands need, which takes a tenth of the CPU of a Python of its own.
 
 The program is CLIENT below: it hands its words, directory, environment and standard streams to the
-process that `serve` runs in, and ends as the command does.
+process that `serve` runs in, passes SIGTERM on to the command, and ends as that does.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -14,52 +15,87 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
-from tests.emulators.starting import preload
+from tests.emulators.starting import FREEZES, REPOSITORY, preload
 from tests.servers import forked
 
 LENGTH_BYTES = 8
 _lines: list[Connection] = []  # open as long as this process lives
 CLIENT = f"""#!{sys.executable} -IS
-import json, os, socket, sys
+import json, os, signal, socket, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 with socket.socket(socket.AF_UNIX) as line:
     line.connect(os.path.dirname(os.path.abspath(sys.argv[0])) + "/socket")
     about = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
     socket.send_fds(line, [len(about).to_bytes({LENGTH_BYTES}, "big")], [0, 1, 2])
     line.sendall(about)
-    os._exit(int(line.makefile().readline() or 255))
+    reply = line.makefile()
+    command = int(reply.readline() or os._exit(255))
+    signal.signal(signal.SIGTERM, lambda number, _: os.kill(command, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    os._exit(int(reply.readline() or 255))
 """
 
 
 @cache
-def make_program_directory() -> Path:
-    """A directory for PATH, which has the program until this process ends."""
+def make_program_directory(*imports: str) -> Path:
+    """A directory for PATH, which has the program until this process ends.
+
+    imports: modules beside those of forked.py that the commands need.
+    """
     context = multiprocessing.get_context("forkserver")
     preload(context)
     directory = Path(tempfile.mkdtemp(prefix="fleetctl-program-"))
-    program = directory / "fleetctl"
-    program.write_text(CLIENT, "utf-8")
-    program.chmod(0o755)
+    _write_program(directory)
     ours, theirs = context.Pipe()
-    context.Process(target=serve, args=(directory, theirs), daemon=True).start()
+    context.Process(target=serve, args=(directory, theirs, imports), daemon=True).start()
     theirs.close()
     assert ours.recv()
     _lines.append(ours)
     return directory
 
 
-def serve(directory: Path, line: Connection) -> None:
+@contextmanager
+def open_program_of(source: Path) -> Iterator[Path]:
+    """Yields such a directory for the fleetctl whose packages are in `source`, not this one."""
+    with tempfile.TemporaryDirectory(prefix="fleetctl-program-") as place:
+        directory = Path(place, "bin")
+        directory.mkdir()
+        _write_program(directory)
+        ours, theirs = multiprocessing.Pipe()
+        words = [sys.executable, "-P", "-m", __name__, str(directory), str(theirs.fileno())]
+        env = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{REPOSITORY}"}
+        server = subprocess.Popen(words, env=env, pass_fds=[theirs.fileno()])
+        theirs.close()
+        assert ours.recv()
+        yield directory
+        ours.close()
+        server.wait()
+
+
+def _write_program(directory: Path) -> None:
+    program = directory / "fleetctl"
+    program.write_text(CLIENT, "utf-8")
+    program.chmod(0o755)
+
+
+def serve(directory: Path, line: Connection, imports: Sequence[str]) -> None:
     """Forks a command for each connection, until the process ends that `line` leads to. That may be
     killed, or end this one by a signal; in each case the directory is removed here.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel waits for them
     signal.signal(signal.SIGTERM, lambda *_: _end(directory))
+    for module in imports:
+        importlib.import_module(module)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(directory / "socket"))
         listener.listen()
@@ -89,8 +125,13 @@ def _attend(line: socket.socket) -> None:
     if not child:
         line.close()
         forked.run_command(words, variables, directory, streams)
+    line.sendall(f"{child}\n".encode())
     _, status = os.waitpid(child, 0)
     # As a shell reports one that a signal ended.
     code = os.waitstatus_to_exitcode(status)
     line.sendall(f"{code if code >= 0 else 128 - code}\n".encode())
     os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), Connection(int(sys.argv[2])), (*forked.COMMANDS, FREEZES))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import os
 import shlex
 import signal
@@ -18,14 +19,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+
+from tests import costs
+from tests.emulators.starting import preload
 
 CLIENT = Path(__file__).with_name("client.py")
 LOOK_S = 0.2  # how often it is asked whether pytest has ended
 # As pytest-xdist has it for -n. Without a limit, a test that ends its worker does so for ever.
 RESTARTS_A_WORKER = 4
+# With fewer workers, such as of `make check`, the process that emulators are forked from is started
+# where a test needs it, for most need none.
+FEW_WORKERS = 4
 
 
 def main(count: int, options: Sequence[str]) -> int:
@@ -42,6 +50,9 @@ def main(count: int, options: Sequence[str]) -> int:
         pytest.main(words, plugins=[Importing()])
     os.environ.clear()
     os.environ.update(environment)
+    # A record of costs has the emulators of each worker apart.
+    if count > FEW_WORKERS and costs.VARIABLE not in os.environ:
+        _start_fork_server()
     gc.collect()
     gc.freeze()  # a collection in a worker would copy what all share
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
@@ -63,6 +74,17 @@ class Importing:
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makeitem(self) -> list[pytest.Item]:
         return []
+
+
+def _start_fork_server() -> None:
+    """Starts the process that emulators and commands are forked from once for all workers: each has
+    two seconds of imports.
+    """
+    preload(multiprocessing.get_context("forkserver"))
+    server = forkserver._forkserver
+    server.ensure_running()
+    # Workers use it as their own, but only its parent may ask whether it lives.
+    server.ensure_running = lambda: None  # type: ignore[method-assign]
 
 
 def _without_dist(options: Sequence[str]) -> list[str]:

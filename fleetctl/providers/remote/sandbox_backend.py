@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cached_property
@@ -14,17 +14,14 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.finding import Finding, Severity
-from fleetctl.controllers.model import Observation
 from fleetctl.guest.ship.assemble import remote_source
 from fleetctl.guest.ship.order_text import order_input
 from fleetctl.providers.contract.account import Account, AccountNow
 from fleetctl.providers.contract.base import (
     Backend,
     Foreseeing,
-    FunctionAsset,
     Notify,
     Owned,
-    RunRef,
     RunRequest,
     no_network,
     no_pods,
@@ -74,6 +71,8 @@ class SandboxBackend(RemoteProvider):
     unknown.
     """
 
+    no_functions = "it has none"
+
     def __init__(
         self,
         home: Path,
@@ -90,20 +89,16 @@ class SandboxBackend(RemoteProvider):
         # Its handle comes first, so that no lost reply begins a run twice.
         self.contract = replace(contract, two_phase=True)
         self._host = host
-        self._obstacles = obstacles
+        self._host_obstacles = obstacles
         self._price = usd_per_s
 
+    def _open(self) -> None:
+        """Does no work: a host is asked without a connection of ours."""
+
     async def start(self, request: RunRequest) -> str:
-        for it in self._find_obstacles(request.template, self._account()):
+        for it in self._obstacles(request.template, self._account()):
             raise Refused(it.what, hint=it.fix)
         return await self._start(request)
-
-    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
-
-    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
-        await self._creating.makings.give_up(ref.run)
-        await self._stop(ref, grace_s=grace_s)
 
     async def owned(self) -> Sequence[Owned]:
         if not job_cleanup.any_left(self._jobs):
@@ -116,27 +111,11 @@ class SandboxBackend(RemoteProvider):
     async def remove_volume(self, name: str) -> None:
         await self._volumes().remove_volume(name)
 
-    async def ensure_function(self, asset: FunctionAsset) -> None:
-        raise Refused(
-            f"function `{asset.order.name}` cannot be on provider `{self._name}`, which has none",
-            hint="use `runtime: sandbox`, or place it on `modal` or `local`",
-        )
-
-    async def remove_function(self, name: str) -> None:
-        """Does no work: no function was ever made."""
-
-    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
-        await self._remove_files(uid, keep_logs=keep_logs)
-
     def usd_per_s(self, template: Template) -> float | None:
         return self._price(template)
 
-    async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
-        for it in self._find_obstacles(template, account):
-            yield it
-
     def lacks(self, template: Template) -> str:
-        found = self._find_obstacles(template, self._account())
+        found = self._obstacles(template, self._account())
         return next((it.what for it in found if it.severity is Severity.NEVER), "")
 
     # -- made when first needed --------------------------------------------------------------------
@@ -165,7 +144,7 @@ class SandboxBackend(RemoteProvider):
             return self._host
         raise Refused(f"provider `{self._name}` has no volumes", hint="place it on another")
 
-    def _find_obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
+    def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
         name = account.name
         if template.is_function:
             yield Finding(("runtime",), f"provider `{name}` has no functions", "use a sandbox")
@@ -182,7 +161,7 @@ class SandboxBackend(RemoteProvider):
             if given:
                 text = f"provider `{name}` does not bring a task's `{field}`"
                 yield Finding((field,), text, f"leave `{field}` out, or place it on another")
-        yield from self._obstacles(template, account)
+        yield from self._host_obstacles(template, account)
 
 
 class HostedSandboxes:

@@ -23,7 +23,6 @@ CONTRACT = Contract(
     visibility_bound_s=0.0,
     list_shows_finished=False,
     strong_get=True,
-    name_scope="store",
     max_lifetime_s=None,
     billing_quantum_s=0.0,
     calls_per_s=1000.0,
