@@ -17,6 +17,7 @@ from fleetctl.engine.execute.secrets import BarredVariable
 from fleetctl.providers.contract.account import Account, Lookup, account_of, built_in
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.source_state import SourceState
 
@@ -108,7 +109,8 @@ def world_of(
     declared = dict(provider_specs)
     for key, resource in after.items():
         if key[0] == PROVIDER and resource.deleted_at_s is None:
-            spec = ProviderSpec.model_validate_json(resource.spec)
+            spec = parse_spec(PROVIDER, resource.spec)  # with the block of its type
+            assert isinstance(spec, ProviderSpec)
             declared[resource.name] = spec
     providers = with_declared(providers, declared)
     return PlannedWorld(
