@@ -32,8 +32,8 @@ from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
     KubernetesConnection,
 )
 from fleetctl.providers.kubernetes.connection.kubernetes_errors import ACCESS_DENIED, cluster_call
-from fleetctl.providers.kubernetes.runs.gang_sandboxes import GangSandboxes
 from fleetctl.providers.kubernetes.manifests import gang_manifests
+from fleetctl.providers.kubernetes.runs.gang_sandboxes import GangSandboxes
 from fleetctl.providers.kubernetes.runs.job_creator import JobCreator, JobParts
 from fleetctl.providers.kubernetes.runs.job_handles import parse_handle
 from fleetctl.providers.paths import provider_dir, serves_cluster
