@@ -115,6 +115,12 @@ class SshServer:
                 found.append(pid)
         return found
 
+    def below(self) -> list[int]:
+        """Returns the server and all processes that descend from it."""
+        assert self._process is not None
+        pids = [int(it.name) for it in Path("/proc").glob("[0-9]*")]
+        return [pid for pid in pids if _descends(pid, self._process.pid)]
+
     def change_key(self) -> None:
         """It becomes another machine, as far as a client can tell."""
         self.stop()

@@ -20,6 +20,7 @@ from fleetctl.providers.slurm.slurm_creator import batch_options
 from fleetctl.providers.slurm.slurm_exec import SlurmEntering
 from fleetctl.providers.slurm.slurm_provider import SlurmProvider
 from fleetctl.specs.blocks.machines import SlurmSettings
+from fleetctl.specs.values.hints import HintedText
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.slurm_worlds import SlurmWorld
 from tests.machines.slurm_cluster import SlurmCluster
@@ -236,7 +237,7 @@ def test_a_suspended_job_is_alive_and_says_so(
         await world.log_holds(ref, b"begun")
         job = job_of(ref.handle)
         cluster.run("scontrol", "suspend", job)
-        said = f"job {job} is suspended; `scontrol resume {job}` lets it go on"
+        said = HintedText(f"job {job} is suspended", f"scontrol resume {job}")
         await world.until(ref, lambda it: isinstance(it, Alive) and it.held == said, "said")
         cluster.run("scontrol", "resume", job)
         await world.until(ref, lambda it: isinstance(it, Alive) and not it.held, "going on")
