@@ -22,6 +22,7 @@ TASKS, SLOTS, TASK_S = 200, 10, 1.0
 IDLE_S = 20.0
 SMALL, SMALL_S, ALLOCATIONS = 1000, 0.1, 4
 ALONE = 40  # with a job each, of which Slurm starts a few a second
+ARRAY = 200
 PENDING = 500
 ASKED_S = 20.0
 ASKED = ("REQUEST_JOB_INFO", "REQUEST_SUBMIT_BATCH_JOB", "REQUEST_KILL_JOB", "REQUEST_KILL_JOBS")
@@ -78,6 +79,7 @@ def slurm_figures() -> list[Figure]:
         apart: list[float] = []
         with timed(apart):
             _run(at, "alone", ALONE, work=work, parallelism=ALLOCATIONS, reuse=1)
+        array_per_s = _array_rate(cluster)
         asked_per_s = _asked_while_pending(at, cluster)
     ratio = (SMALL / together[0]) / (ALONE / apart[0])
     return [
@@ -88,12 +90,28 @@ def slurm_figures() -> list[Figure]:
             ratio >= 20,
         ),
         Figure(
+            f"slurm: {ARRAY} tasks of {SMALL_S:g} s as a job array, without fleetctl",
+            f"{array_per_s:.0f}/s",
+            "",
+            None,
+        ),
+        Figure(
             f"slurm: commands with {PENDING} jobs pending",
             f"{asked_per_s:.1f}/s",
             "2/s",
             asked_per_s <= 2,
         ),
     ]
+
+
+def _array_rate(cluster: SlurmCluster) -> float:
+    """Returns the tasks a second that the scheduler itself starts and ends of an array."""
+    begun_s = time.perf_counter()
+    words = ("--parsable", "-o", "/dev/null", f"--wrap=sleep {SMALL_S:g}")
+    job = cluster.run("sbatch", f"--array=0-{ARRAY - 1}%{ALLOCATIONS}", *words).strip()
+    while cluster.run("squeue", "--noheader", "-j", job):
+        time.sleep(0.2)
+    return ARRAY / (time.perf_counter() - begun_s)
 
 
 def _asked_while_pending(at: Home, cluster: SlurmCluster) -> float:
