@@ -5,6 +5,7 @@ followed as runs of their own. A test module says how to build a world.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 
@@ -12,7 +13,7 @@ from fleetctl.controllers.model import Alive, Ended
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, with_nodes
 from fleetctl.specs.blocks.template import Template
-from tests.contracts.provider_worlds import World, python, script, story
+from tests.contracts.provider_worlds import World, eventually, python, script, story
 
 COUNT = 2
 WAITS = 'echo "begun $NODE_RANK"; sleep 600'
@@ -101,3 +102,16 @@ class GangSuite:
         assert isinstance(seen, Ended)
         assert not seen.ok
         assert list(await world.provider.owned()) == []
+
+    @story
+    async def test_all_nodes_are_found_by_the_name_of_their_run(self, world: World) -> None:
+        ref = await world.start(several(script(WAITS)), run=name())
+        await world.log_holds(ref, b"begun 0")
+        await world.provider.close()
+        world.provider = world.again()
+        await world.provider.stop(replace(ref, handle="", uid=""), grace_s=0)
+
+        async def gone() -> bool:
+            return list(await world.provider.owned()) == []
+
+        await eventually(gone, "no node is left")

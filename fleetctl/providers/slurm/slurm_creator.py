@@ -92,7 +92,7 @@ class SlurmCreator:
         order = {
             "tags": {
                 **sandbox_names.sandbox_tags(request, self._store_id, time.time()),
-                **node_tags(request, rank),
+                **node_tags(request, rank, nodes_asked(request.template)),
             },
             "id": others[0].partition("@")[2] if others else "",
             "cpu": 0,

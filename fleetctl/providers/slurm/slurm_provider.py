@@ -192,8 +192,8 @@ class SlurmProvider(RemoteProvider):
             return await self._work(request, handles[rank])
 
         async def meet(secret: str) -> Meeting:
-            address, _ = await self._boxes.node_facts(handles[0])
-            return Meeting(address, port_of(secret), self._login.settings.interface or "")
+            head = await self._boxes.node_facts(handles[0])
+            return Meeting(head.address, port_of(secret), self._login.settings.interface or "")
 
         await self._nodes.begin(request, work_of, meet, tokens=self._job(request.uid))
 

@@ -15,7 +15,12 @@ from fleetctl.guest.nodes.names import whole_name
 from fleetctl.guest.ship.order_text import order_input
 from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.machines.agent_streams import AgentChannel, SupervisorLost, follow_run
-from fleetctl.providers.remote.gangs.joined_sandboxes import NodeSandboxes, grace_in, sandbox_in
+from fleetctl.providers.remote.gangs.joined_sandboxes import (
+    NodeFacts,
+    NodeSandboxes,
+    facts_in,
+    sandbox_in,
+)
 from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
@@ -181,9 +186,9 @@ class SlurmSandboxes:
                 found.append(Owned(sandbox_in(box["tags"]), handle, since_s))
         return found
 
-    async def node_facts(self, handle: str) -> tuple[str, float]:
+    async def node_facts(self, handle: str) -> NodeFacts:
         reply = await self._login.line.call("look", {"box": split_handle(handle)[1]})
-        return reply["address"], grace_in(reply["tags"])
+        return facts_in(reply["tags"], reply["address"])
 
     async def halt(self, handle: str) -> HintedText:
         """Returns why a job that has its nodes does not work; NO_TEXT while it may."""

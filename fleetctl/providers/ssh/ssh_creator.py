@@ -198,6 +198,7 @@ class SshCreator:
     async def _claim(self, line: SshLine, request: RunRequest, rank: int, box: str) -> str:
         """Returns the box with its id. Raises AgentFault and Unavailable."""
         facts, host = line.facts, line.host
+        count = nodes_asked(request.template, len(self._hosts.settings.hosts))
         cpu, memory, gpu, gpus = _size_of(request.template)
         if cpu > facts["cpu"]:
             raise AgentFault("never", f"it has {facts['cpu']} cores")
@@ -212,7 +213,7 @@ class SshCreator:
         order = {
             "tags": {
                 **sandbox_names.sandbox_tags(request, self._store_id, time.time()),
-                **node_tags(request, rank),
+                **node_tags(request, rank, count),
             },
             "cpu": cpu,
             "memory": memory,

@@ -17,7 +17,12 @@ from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.guest.nodes.names import whole_name
 from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.machines.agent_streams import AgentChannel, SupervisorLost, follow_run
-from fleetctl.providers.remote.gangs.joined_sandboxes import NodeSandboxes, grace_in, sandbox_in
+from fleetctl.providers.remote.gangs.joined_sandboxes import (
+    NodeFacts,
+    NodeSandboxes,
+    facts_in,
+    sandbox_in,
+)
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
@@ -133,10 +138,10 @@ class SshSandboxes:
             return AgentChannel(link.stream("relay", {"box": box, "run": run}))
         raise AssertionError
 
-    async def node_facts(self, handle: str) -> tuple[str, float]:
+    async def node_facts(self, handle: str) -> NodeFacts:
         line, box = self._find(handle)
         reply = await line.call("look", {"box": box})
-        return str(line.facts["address"]), grace_in(reply["tags"])
+        return facts_in(reply["tags"], str(line.facts["address"]))
 
     # -- what the provider asks --------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fleetctl.common.errors import Unavailable
@@ -30,7 +30,7 @@ SEPARATOR = "+"
 JOINED_AGAIN_S = 1.0
 NODES_MAX = 64  # each is followed as a run of its own
 PORT_MIN, PORTS = 20_000, 12_000  # below those that Linux gives to clients
-_NODE, _GRACE = "node", "grace"
+_NODE, _COUNT, _GRACE = "node", "nodes", "grace"
 GRACE_S = 30.0  # where the sandbox is gone that knew its own
 
 
@@ -43,19 +43,30 @@ class NodeSandboxes(Sandboxes, Protocol):
 
     async def owned(self) -> list[Owned]: ...
 
-    async def node_facts(self, handle: str) -> tuple[str, float]:
-        """Returns (a node's address for its peers, the grace of its run in seconds)."""
+    async def node_facts(self, handle: str) -> NodeFacts: ...
 
 
-def node_tags(request: RunRequest, rank: int) -> dict[str, str]:
-    """Returns the tags of a node's sandbox beside those of its run."""
-    if nodes_asked(request.template) == 1:
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node's sandbox: its address for its peers, the grace of its run in seconds, and how many
+    nodes that has.
+    """
+
+    address: str
+    grace_s: float
+    count: int
+
+
+def node_tags(request: RunRequest, rank: int, count: int) -> dict[str, str]:
+    """Returns the tags of a node's sandbox beside those of its run. count: of all nodes."""
+    if count == 1:
         return {}
-    return {_NODE: str(rank), _GRACE: f"{request.template.termination_grace_period_seconds:g}"}
+    grace_s = request.template.termination_grace_period_seconds
+    return {_NODE: str(rank), _COUNT: str(count), _GRACE: f"{grace_s:g}"}
 
 
-def grace_in(tags: Mapping[str, str]) -> float:
-    return float(tags.get(_GRACE, GRACE_S))
+def facts_in(tags: Mapping[str, str], address: str) -> NodeFacts:
+    return NodeFacts(address, float(tags.get(_GRACE, GRACE_S)), int(tags.get(_COUNT, 1)))
 
 
 def sandbox_in(tags: dict[str, str]) -> str:
@@ -123,8 +134,8 @@ class JoinedSandboxes:
             return
         self._gangs[handle] = NodeGang(
             handle,
-            [address for address, _ in facts],
-            grace_s=facts[0][1],
+            [it.address for it in facts],
+            grace_s=facts[0].grace_s,
             at_once=False,
             journal=journal,
             ask_stop=lambda rank, grace_s: self._nodes.ask_stop(nodes[rank], run, grace_s),
@@ -191,10 +202,12 @@ class JoinedSandboxes:
 
     async def find(self, run: str) -> str | None:
         """Returns the handle of the sandboxes that carry our tags for this run, or None."""
-        found: list[str] = []
-        while (handle := await self._nodes.find(node_name(run, len(found)))) is not None:
-            found.append(handle)
-        return join_handles(found) if found else None
+        first = await self._nodes.find(run)
+        if first is None:
+            return None
+        count = (await self._nodes.node_facts(first)).count
+        others = [await self._nodes.find(node_name(run, rank)) for rank in range(1, count)]
+        return join_handles([first, *(it for it in others if it is not None)])
 
     async def line(self, handle: str, run: str) -> exec_channel.ExecChannel:
         return await self._nodes.line(first_of(handle), run)
