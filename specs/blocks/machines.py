@@ -76,6 +76,10 @@ class SshHost(Spec):
     directory: HostPath = Field(
         default=ROOT, description=f"Directory of all that fleetctl keeps on it; default {ROOT}."
     )
+    interface: HostWord | None = Field(
+        default=None,
+        description="Network that leads to the other hosts, for `nodes`; default: that of SSH.",
+    )
     shared: SandboxPath | None = Field(
         default=None,
         description="Directory that holds the volumes, such as a shared mount; default: its own.",
@@ -140,6 +144,10 @@ class SlurmSettings(Spec):
     )
     constraint: NonEmptyText | None = Field(
         default=None, description="Features of nodes, as `sbatch --constraint`; default: any."
+    )
+    interface: HostWord | None = Field(
+        default=None,
+        description="Network that joins the nodes, such as `ib0`; default: that of their names.",
     )
     options: Annotated[tuple[NonEmptyText, ...], Field(max_length=50)] = Field(
         default=(), description="Further options of `sbatch`, such as `--nice=10`; default none."

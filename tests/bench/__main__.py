@@ -18,6 +18,7 @@ from tests.bench import (
     modal,
     operator,
     outputs,
+    own_machines,
     path,
     prompts,
     publication,
@@ -68,6 +69,8 @@ BENCHES: dict[str, Callable[[], Iterable[Figure]]] = {
     "prompts": prompts.figures,
     "batches": prompts.batched,
     "rlstep": rlstep.figures,
+    "ssh": own_machines.ssh_figures,
+    "slurm": own_machines.slurm_figures,
 }
 
 

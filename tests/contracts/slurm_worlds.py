@@ -21,10 +21,10 @@ QUICK = FollowPace(retry_initial_s=0.05, retry_max_s=0.5)
 
 
 class SlurmWorld(World):
-    def __init__(self, directory: Path, cluster: SlurmCluster) -> None:
+    def __init__(self, directory: Path, cluster: SlurmCluster, **settings: object) -> None:
         self.cluster = cluster
         self.root = Path(os.path.realpath(directory)) / "shared"
-        self.settings: dict[str, object] = {"sharedDir": str(self.root)}
+        self.settings: dict[str, object] = {"sharedDir": str(self.root), **settings}
         self.declared = {"slurm": self.settings}
         super().__init__(directory)
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -155,14 +156,18 @@ class SlurmCluster:
             )
             return len(done.stdout.split()) == len(NODES)
 
-        _await(idle, "all nodes are idle")
+        _await(idle, "all nodes are idle", self._describe)
+
+    def _describe(self) -> str:
+        nodes = self.run("sinfo", "--noheader", "-N", "-o", "%N %T %E")
+        return f"{nodes}{self.run('squeue', '--noheader', '-o', '%i %T %r %N %j')}"
 
 
-def _await(holds, what: str) -> None:  # type: ignore[no-untyped-def]
+def _await(holds: Callable[[], bool], what: str, describe: Callable[[], str] = lambda: "") -> None:
     give_up_at_s = time.monotonic() + READY_S
     while not holds():
         if time.monotonic() > give_up_at_s:
-            raise AssertionError(f"it never happened that {what}")
+            raise AssertionError(f"it never happened that {what}: {describe()}")
         time.sleep(LOOK_S)
 
 

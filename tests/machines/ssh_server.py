@@ -24,11 +24,16 @@ LOOK_S = 0.02
 
 class SshServer:
     """programs: texts of programs that its sessions find first, by name, such as an `nvidia-smi`;
-    python3: whether they find a `python3`.
+    python3: whether they find a `python3`; variables: of its sessions.
     """
 
     def __init__(
-        self, directory: Path, *, programs: dict[str, str] | None = None, python3: bool = True
+        self,
+        directory: Path,
+        *,
+        programs: dict[str, str] | None = None,
+        python3: bool = True,
+        variables: dict[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.port = _free_port()
@@ -46,7 +51,7 @@ class SshServer:
             program.write_text(text)
             program.chmod(0o755)
         self._path = f"{directory / 'bin'}:{os.environ['PATH']}" if python3 else str(self._plain())
-        self._write_config()
+        self._write_config(variables or {})
         self.trust()
         self.start()
 
@@ -110,6 +115,12 @@ class SshServer:
                 found.append(pid)
         return found
 
+    def below(self) -> list[int]:
+        """Returns the server and all processes that descend from it."""
+        assert self._process is not None
+        pids = [int(it.name) for it in Path("/proc").glob("[0-9]*")]
+        return [pid for pid in pids if _descends(pid, self._process.pid)]
+
     def change_key(self) -> None:
         """It becomes another machine, as far as a client can tell."""
         self.stop()
@@ -136,14 +147,15 @@ class SshServer:
             (place / name).symlink_to(shutil.which(name) or name)
         return place
 
-    def _write_config(self) -> None:
+    def _write_config(self, variables: dict[str, str]) -> None:
+        known = {"HOME": self.home, "PATH": self._path, **variables}
         lines = [
             f"Port {self.port}",
             "ListenAddress 127.0.0.1",
             f"HostKey {self.directory / 'host_key'}",
             f"AuthorizedKeysFile {self.directory / 'authorized_keys'}",
             f"PidFile {self.directory / 'pid'}",
-            f"SetEnv HOME={self.home} PATH={self._path}",
+            f"SetEnv {' '.join(f'{name}={value}' for name, value in known.items())}",
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "StrictModes no",

@@ -20,9 +20,11 @@ from fleetctl.providers.slurm.slurm_creator import batch_options
 from fleetctl.providers.slurm.slurm_exec import SlurmEntering
 from fleetctl.providers.slurm.slurm_provider import SlurmProvider
 from fleetctl.specs.blocks.machines import SlurmSettings
-from tests.contracts.provider_worlds import python, script
+from fleetctl.specs.values.hints import HintedText
+from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.slurm_worlds import SlurmWorld
 from tests.machines.slurm_cluster import SlurmCluster
+from tests.machines.ssh_server import SshServer
 
 # Its nodes take tens of seconds from state to state, and a busy machine tells them down.
 pytestmark = [
@@ -41,10 +43,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 
 def play(
-    directory: Path, cluster: SlurmCluster, tale: Callable[[SlurmWorld], Awaitable[None]]
+    directory: Path,
+    cluster: SlurmCluster,
+    tale: Callable[[SlurmWorld], Awaitable[None]],
+    **settings: object,
 ) -> None:
     async def whole() -> None:
-        world = SlurmWorld(directory, cluster)
+        world = SlurmWorld(directory, cluster, **settings)
         try:
             await tale(world)
         finally:
@@ -113,7 +118,11 @@ def test_a_job_whose_end_was_asked_for_by_slurm_ends_its_task_in_order(
     play(tmp_path, cluster, tale)
 
 
-def test_work_goes_on_while_the_scheduler_restarts(tmp_path: Path, cluster: SlurmCluster) -> None:
+def test_work_goes_on_while_the_scheduler_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a cluster of its own: for a while after its restart it cancels what it starts."""
+
     async def tale(world: SlurmWorld) -> None:
         go = tmp_path / "go"
         text = f"echo begun; while [ ! -e {go} ]; do sleep 0.1; done; echo done"
@@ -126,9 +135,10 @@ def test_work_goes_on_while_the_scheduler_restarts(tmp_path: Path, cluster: Slur
         assert seen is None or isinstance(seen, Alive), seen
         cluster.start("slurmctld")
         assert (await world.ended(ref)).ok
-        cluster.await_nodes()  # until then it cancels what it sends to a node
 
-    play(tmp_path, cluster, tale)
+    with SlurmCluster(tmp_path / "cluster") as cluster:
+        monkeypatch.setitem(os.environ, "SLURM_CONF", str(cluster.config))
+        play(tmp_path, cluster, tale)
 
 
 def test_many_tasks_share_an_allocation_and_few_commands(
@@ -178,3 +188,100 @@ def test_doctor_tells_what_a_cluster_has(tmp_path: Path, cluster: SlurmCluster) 
     # A node may still be completing a job of before.
     assert sum(int(it) for it in re.findall(r"debug\*: (\d+) ", seen.says)) == 3
     assert "2 cores, gpu:a100:2" in seen.says
+
+
+def test_a_login_over_ssh_submits_follows_and_joins(tmp_path: Path, cluster: SlurmCluster) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        ref = await world.start(script("echo 7 >note; echo begun; sleep 600"))
+        await world.log_holds(ref, b"begun")
+        account = Account("slurm", "slurm", settings=world.settings)
+        entering = SlurmEntering(world.directory / "home", account)
+        out: list[bytes] = []
+        streams = ExecStreams(None, out.append, lambda _: None)
+        target = ExecTarget(ref.run, ref.sandbox, ref.handle)
+        words = ("sh", "-c", "cat note; echo $SLURM_JOB_ID")
+        assert await entering.execute(target, words, streams) == 0
+        assert b"".join(out) == f"7\n{job_of(ref.handle)}\n".encode()
+        await entering.close()
+        assert login.cut() > 0  # the line to the login breaks, and the job goes on
+
+        async def asked() -> bool:
+            try:
+                await world.provider.stop(ref, grace_s=0)
+            except Unavailable:  # the first caller sees that the line broke
+                return False
+            return True
+
+        await eventually(asked, "the end of the run was asked for")
+        await world.until(ref, lambda seen: not isinstance(seen, Alive), "stopped")
+
+    with SshServer(tmp_path / "login", variables=cluster.env) as login:
+        settings = {"login": login.host, "config": str(login.config)}
+        play(tmp_path, cluster, tale, **settings)
+
+
+def test_a_held_job_says_how_it_is_let_go(tmp_path: Path, cluster: SlurmCluster) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        with pytest.raises(Unavailable) as caught:
+            await world.provider.start(world.order())
+        found = re.search(r"scontrol release (\d+)", str(caught.value))
+        assert found is not None, caught.value
+        cluster.run("scontrol", "release", found[1])
+        assert (await world.run(python("pass"))).ok
+
+    play(tmp_path, cluster, tale, options=["--hold"])
+
+
+def test_a_suspended_job_is_alive_and_says_so(
+    tmp_path: Path, cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetctl.providers.slurm.slurm_queue.RECENT_S", 0.0)
+
+    async def tale(world: SlurmWorld) -> None:
+        ref = await world.start(python(WAITS))
+        await world.log_holds(ref, b"begun")
+        job = job_of(ref.handle)
+        cluster.run("scontrol", "suspend", job)
+        said = HintedText(f"job {job} is suspended", f"scontrol resume {job}")
+        await world.until(ref, lambda it: isinstance(it, Alive) and it.held == said, "said")
+        cluster.run("scontrol", "resume", job)
+        await world.until(ref, lambda it: isinstance(it, Alive) and not it.held, "going on")
+
+    play(tmp_path, cluster, tale)
+
+
+@pytest.mark.parametrize("accounting", [True, False])
+def test_a_job_that_slurm_has_forgotten_is_decided_by_its_journal_and_its_account(
+    tmp_path: Path, cluster: SlurmCluster, accounting: bool
+) -> None:
+    """The programs of the login are Slurm's own, less what they know of our jobs."""
+
+    async def tale(world: SlurmWorld) -> None:
+        ended = await world.start(python("SUBMIT(n=1)"), run="run-0")
+        killed = await world.start(python(WAITS), run="run-1")
+        await world.log_holds(killed, b"begun")
+        box = killed.handle.partition("/")[2].partition("@")[0]
+        done = world.root / "boxes" / ended.handle.partition("/")[2].partition("@")[0] / "state"
+        await world.ended(ended)
+        await world.provider.close()
+        assert not done.exists()
+        os.kill(int((world.root / "boxes" / box / "state" / "supervisor").read_text()), 9)
+        cluster.run("scancel", job_of(killed.handle))
+        forget.touch()
+        (tmp_path / "name").write_text(f"fleetctl-{killed.handle.rpartition('@')[2]}")
+        world.provider = world.again()
+        assert (await world.ended(ended)).ok
+        seen = await world.lost(killed)
+        words = "preempted" if accounting else "left the scheduler's memory"
+        said = "gave the node" if accounting else words
+        assert said in seen.message  # type: ignore[union-attr]
+
+    forget = tmp_path / "forget"
+    record = f'echo "$(cat {tmp_path}/name)|PREEMPTED"' if accounting else "exit 1"
+    programs = {
+        "squeue": f'#!/bin/sh\n[ -e {forget} ] || exec /usr/bin/squeue "$@"\n',
+        "sacct": f"#!/bin/sh\n{record}\n",
+    }
+    with SshServer(tmp_path / "login", variables=cluster.env, programs=programs) as login:
+        settings = {"login": login.host, "config": str(login.config)}
+        play(tmp_path, cluster, tale, **settings)

@@ -8,6 +8,7 @@ import asyncio
 import os
 import shutil
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -468,3 +469,40 @@ def test_orphans_of_any_store_are_found_claimed_and_removed(
         await orphans.close()
 
     play(tmp_path, server, tale)
+
+
+# A machine whose clock is wrong
+
+# The program of the machine that is found first: Python, whose clock is off by some seconds.
+WRONG_CLOCK = """#!/bin/sh
+i=$1 s=$2 c=$3 code=$4
+shift 4
+exec {python} "$i" "$s" "$c" "import time
+_now=time.time
+time.time=lambda:_now()+({off_s})
+$code" "$@"
+"""
+
+
+@pytest.mark.parametrize("off_s", [-3600, 3600])
+def test_a_host_whose_clock_is_off_by_an_hour_loses_and_repeats_nothing(
+    tmp_path: Path, off_s: int
+) -> None:
+    async def tale(world: SshWorld) -> None:
+        order = world.order(script("echo begun; while [ ! -e go ]; do sleep 0.1; done; echo done"))
+        ref = await world.begin(order)
+        await world.log_holds(ref, b"begun")
+        world.provider = world.again()
+        assert await world.begin(order) == ref
+        box = ref.handle.rpartition("/")[2].partition("@")[0]
+        (world.root / "boxes" / box / "state" / "work" / "go").touch()
+        seen = await world.ended(ref)
+        assert seen.ok, seen
+        assert seen.started_at_s is not None
+        assert abs(seen.started_at_s - off_s - time.time()) < abs(off_s) / 2  # the clock was off
+        assert await world.log(ref) == b"begun\ndone\n"
+        assert list(await world.provider.owned()) == []
+
+    text = WRONG_CLOCK.format(python=shutil.which("python3"), off_s=off_s)
+    with SshServer(tmp_path / "server", programs={"python3": text}) as server:
+        play(tmp_path, server, tale)

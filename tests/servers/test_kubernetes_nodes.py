@@ -21,7 +21,6 @@ from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.contract.exec import ExecStreams, ExecTarget
 from fleetctl.providers.kubernetes.connection.pod_channel import run as run_in
-from fleetctl.providers.kubernetes.gangs import conclusion
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
 from fleetctl.providers.kubernetes.manifests import gang_manifests
 from fleetctl.providers.kubernetes.manifests.entry import wrap_command
@@ -30,6 +29,7 @@ from fleetctl.providers.kubernetes.manifests.labels import job_name
 from fleetctl.providers.kubernetes.runs import job_creator
 from fleetctl.providers.kubernetes.runs.kubernetes_exec import KubernetesEntering
 from fleetctl.providers.kubernetes.runs.pod_streams import guest_verb
+from fleetctl.providers.remote.gangs import conclusion
 from fleetctl.providers.rundir.kept_outputs import find_outputs
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template

@@ -97,9 +97,10 @@ class Life:
         )
 
     def manifest(self, name: str) -> str:
-        items = [{"job": name, "begun": "/begun/log"} for _ in range(TASKS)]
-        template = {"python": TASK, "volumes": [{"name": "begun", "mountPath": "/begun"}]}
-        spec = {"parallelism": 3, "tasks": {"items": items}, "template": template}
+        at = self.mount()
+        items = [{"job": name, "begun": f"{at}/log"} for _ in range(TASKS)]
+        template = {"python": TASK, "volumes": [{"name": "begun", "mountPath": at}]}
+        spec = {"parallelism": 3, "tasks": {"items": items}, "template": template, **self.more()}
         return json.dumps(
             {
                 "apiVersion": "fleetctl.dev/v1alpha1",
@@ -109,8 +110,20 @@ class Life:
             }
         )
 
+    def mount(self) -> str:
+        """Returns the path at which tasks find the volume of the ledger."""
+        return "/begun"
+
+    def more(self) -> dict[str, object]:
+        """Returns further fields of a job's spec."""
+        return {}
+
     # -- truth
     # ---------------------------------------------------------------------------------------
+
+    def ledgers(self) -> list[Path]:
+        """Returns the files that attempts append to when their work begins."""
+        return list((self.root / "home").glob("local/volumes/*/log"))
 
     def settle(self) -> None:
         """Let everything end under a last controller that is left alone."""
@@ -147,8 +160,7 @@ class Life:
         return out + self._begun_twice() + self._recorded_twice() + self._broken_store()
 
     def _begun_twice(self) -> list[str]:
-        logs = list((self.root / "home").glob("local/volumes/*/log"))
-        lines = Counter(line for log in logs for line in log.read_text().splitlines())
+        lines = Counter(line for log in self.ledgers() for line in log.read_text().splitlines())
         return [
             f"the work of `{line}` began {count} times"
             for line, count in lines.items()

@@ -32,13 +32,14 @@ from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
     KubernetesConnection,
 )
 from fleetctl.providers.kubernetes.connection.kubernetes_errors import ACCESS_DENIED, cluster_call
-from fleetctl.providers.kubernetes.gangs.gang_nodes import GangNodes
-from fleetctl.providers.kubernetes.gangs.gang_sandboxes import GangSandboxes
 from fleetctl.providers.kubernetes.manifests import gang_manifests
+from fleetctl.providers.kubernetes.runs.gang_sandboxes import GangSandboxes
 from fleetctl.providers.kubernetes.runs.job_creator import JobCreator, JobParts
 from fleetctl.providers.kubernetes.runs.job_handles import parse_handle
 from fleetctl.providers.paths import provider_dir, serves_cluster
 from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, NodeWork
+from fleetctl.providers.remote.gangs.node_orders import Meeting
 from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
 from fleetctl.providers.remote.runs import job_cleanup
 from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext, guest_order
@@ -236,8 +237,17 @@ class KubernetesProvider(RemoteProvider):
         if parse_handle(request.handle).nodes == 1:
             await self._hand_in(request, place)
             return
-        order, tokens = guest_order(request, place), self._job(request.uid)
-        await self._nodes.begin(request, place, order, tokens=tokens)
+        work = NodeWork(place, guest_order(request, place))
+
+        async def meet(token: str) -> Meeting:
+            del token
+            return await self._sandboxes.meeting(request.handle)
+
+        async def work_of(rank: int) -> NodeWork:
+            del rank
+            return work
+
+        await self._nodes.begin(request, work_of, meet, tokens=self._job(request.uid))
 
     def _changed(self, run: str) -> None:
         super()._changed(whole_name(run))

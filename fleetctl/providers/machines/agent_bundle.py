@@ -75,10 +75,11 @@ if "BOX" in globals():
 else:
     sys.modules["{package}.agent"].Agent(ROOT, HERE + "/guest.py").serve()
 """
-# Of a batch job. Arguments: the directory of ours, that of the agent, and the box.
+# Of a batch job. Arguments: the directory of ours, that of the agent, and the boxes of its nodes.
 JOB = """import os,sys
 os.umask(63)
-d,p,b=sys.argv[1:4]
+d,p,*b=sys.argv[1:]
+b=b[int(os.environ.get("SLURM_PROCID") or 0) if b[1:] else 0]
 exec(compile(open(p+"/agent.py").read(),p+"/agent.py","exec"),{"ROOT":d,"HERE":p,"BOX":b})
 """
 _PACKAGES = ("fleetctl.providers", "fleetctl.providers.machines", _PACKAGE)

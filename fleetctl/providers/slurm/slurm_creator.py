@@ -10,12 +10,15 @@ import asyncio
 import math
 import shlex
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.machines.agent_bundle import JOB, bundle
 from fleetctl.providers.machines.agent_link import AgentFault
+from fleetctl.providers.machines.shipped.boxes import READY
+from fleetctl.providers.remote.gangs.joined_sandboxes import join_handles, node_tags, nodes_asked
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreates
 from fleetctl.providers.slurm.slurm_login import SlurmLogin
@@ -66,11 +69,32 @@ class SlurmCreator:
         return handle
 
     async def _make(self, request: RunRequest) -> str:
-        name = self._sandboxes.name_of(request.run)
         line = self._login.line
         await line.link()
+        boxes: list[str] = []
+        for rank in range(nodes_asked(request.template)):
+            boxes.append(await self._make_box(request, rank, boxes))
+        try:
+            for box in boxes:
+                await self._prepare(request, box)
+            known = (await self._login.queue.jobs()).get(job_name(boxes[0]))
+            number = known.number if known is not None else await self._submit(request, boxes)
+            return await self._running(request, number, boxes)
+        except AgentFault as error:
+            await self._drop(boxes)
+            raise Refused(f"the image cannot be made: {error}", hint="change `image`") from error
+        except Refused:
+            await self._drop(boxes)
+            raise
+
+    async def _make_box(self, request: RunRequest, rank: int, others: Sequence[str]) -> str:
+        """Returns the box of a node, which has the id of the first: by it the job is found."""
         order = {
-            "tags": sandbox_names.sandbox_tags(request, self._store_id, time.time()),
+            "tags": {
+                **sandbox_names.sandbox_tags(request, self._store_id, time.time()),
+                **node_tags(request, rank, nodes_asked(request.template)),
+            },
+            "id": others[0].partition("@")[2] if others else "",
             "cpu": 0,
             "memory": 0,
             "gpu": "",
@@ -78,43 +102,44 @@ class SlurmCreator:
             "links": [],
             "size": {"slots": math.inf, "cpu": 0, "memory": 0, "gpus": 0},
         }
-        made = (await line.call("make", {"box": name, "order": order}))["box"]
-        box = f"{name}@{made['id']}"
-        try:
-            await self._prepare(request, box)
-            jobs = await self._login.queue.jobs()
-            known = jobs.get(job_name(box))
-            number = known.number if known is not None else await self._submit(request, box)
-            return await self._running(request, number, box)
-        except AgentFault as error:
-            await line.call("drop", {"box": box, "kill": False})
-            raise Refused(f"the image cannot be made: {error}", hint="change `image`") from error
-        except Refused:
-            await line.call("drop", {"box": box, "kill": False})
-            raise
+        name = self._sandboxes.name_of(node_name(request.run, rank))
+        made = (await self._login.line.call("make", {"box": name, "order": order}))["box"]
+        return f"{name}@{made['id']}"
 
-    async def _submit(self, request: RunRequest, box: str) -> str:
+    async def _drop(self, boxes: Sequence[str]) -> None:
+        for box in boxes:
+            await self._login.line.call("drop", {"box": box, "kill": False})
+
+    async def _submit(self, request: RunRequest, boxes: Sequence[str]) -> str:
         root = self._login.root
         agent = f"{root}/agent/{bundle()[0]}"
-        words = ["python3", "-I", "-S", "-c", JOB, root, agent, box]
+        settings, count = self._login.settings, len(boxes)
+        batch = batch_options(request.template, settings, reusable=request.reusable)
+        words = ["python3", "-I", "-S", "-c", JOB, root, agent, *boxes]
+        if count > 1:
+            several = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
+            cores = [it for it in batch if it.startswith("--cpus-per-task=")]
+            batch = [*several, *batch]
+            words = ["srun", *several, *cores, "--overlap", *words]
         script = f"#!/bin/sh\nexec {shlex.join(words)}\n"
-        directory = f"{root}/boxes/{box.partition('@')[0]}"
+        directory = self._box_directory(boxes[0])
         options = [
-            *(f"--job-name={job_name(box)}", f"--comment={request.resource} {request.run}"),
+            *(f"--job-name={job_name(boxes[0])}", f"--comment={request.resource} {request.run}"),
             *(f"--output={directory}/job.log", "--no-requeue", f"--chdir={directory}"),
-            *batch_options(request.template, self._login.settings, reusable=request.reusable),
+            *batch,
         ]
         return await self._login.queue.submit(options, script)
 
-    async def _running(self, request: RunRequest, number: str, box: str) -> str:
+    async def _running(self, request: RunRequest, number: str, boxes: Sequence[str]) -> str:
         """Returns the handle once the job runs. Raises Unavailable when it ends before."""
-        top = f"{self._login.root}/boxes/{box.partition('@')[0]}"
-        handle = f"{number}/{box}"
+        tops = [{"top": self._box_directory(box), "path": READY} for box in boxes]
+        handles = [f"{number}/{box}" for box in boxes]
         try:
             while True:
-                job = (await self._login.queue.jobs()).get(job_name(box))
+                job = (await self._login.queue.jobs()).get(job_name(boxes[0]))
                 if job is None or not job.active:
-                    await self._sandboxes.end(handle)
+                    for handle in handles:
+                        await self._sandboxes.end(handle)
                     state = job.state if job is not None else "forgotten"
                     raise Unavailable(
                         f"job {number} ended as {state} before its work began",
@@ -123,11 +148,14 @@ class SlurmCreator:
                     )
                 self._why[request.run] = job.explain()
                 if not job.waits:
-                    place = {"top": top, "path": "ready"}
-                    if (await self._login.line.call("touch", place))["there"]:
-                        return handle
+                    calls = [self._login.line.call("touch", it) for it in tops]
+                    if all(it["there"] for it in await asyncio.gather(*calls)):
+                        return join_handles(handles)
         finally:
             self._why.pop(request.run, None)
+
+    def _box_directory(self, box: str) -> str:
+        return f"{self._login.root}/boxes/{box.partition('@')[0]}"
 
 
 def batch_options(template: Template, settings: SlurmSettings, *, reusable: bool) -> list[str]:

@@ -10,6 +10,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.exec import ENDED_HINT, Entering, ExecStreams, ExecTarget
 from fleetctl.providers.machines.carried_command import carry_command
+from fleetctl.providers.remote.gangs.joined_sandboxes import first_of
 from fleetctl.providers.remote.sandboxes import exec_command
 from fleetctl.providers.slurm.slurm_login import SlurmLogin
 from fleetctl.providers.slurm.slurm_sandboxes import job_name, split_handle
@@ -23,7 +24,7 @@ class SlurmEntering:
         self._login = SlurmLogin(home, lambda: account)
 
     async def execute(self, place: ExecTarget, argv: tuple[str, ...], streams: ExecStreams) -> int:
-        number, box = split_handle(place.handle)
+        number, box = split_handle(first_of(place.handle))
         await self._login.line.link()
         job = (await self._login.queue.jobs()).get(job_name(box))
         if job is None or not job.active:

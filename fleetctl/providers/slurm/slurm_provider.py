@@ -7,10 +7,13 @@ carry their names and tags, and the scheduler has their jobs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from fleetctl.common.errors import Refused
 from fleetctl.common.finding import Finding, Severity
+from fleetctl.controllers.model import Alive, Observation
+from fleetctl.guest.nodes.names import whole_name
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
@@ -23,6 +26,15 @@ from fleetctl.providers.contract.base import (
 )
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.machines import machine_source
+from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, NodeWork
+from fleetctl.providers.remote.gangs.joined_sandboxes import (
+    NODES_MAX,
+    JoinedSandboxes,
+    first_of,
+    nodes_of,
+    port_of,
+)
+from fleetctl.providers.remote.gangs.node_orders import Meeting
 from fleetctl.providers.remote.remote_provider import RemoteProvider
 from fleetctl.providers.remote.runs import job_cleanup
 from fleetctl.providers.remote.runs.guest_order import (
@@ -51,6 +63,7 @@ CONTRACT = Contract(
     default_parallelism=64,  # the queue orders what waits
     poll_s=30.0,
     two_phase=True,
+    nodes_max=NODES_MAX,
     inputs_bytes_max=INPUTS_BYTES_MAX,
 )
 
@@ -72,9 +85,17 @@ class SlurmProvider(RemoteProvider):
             )
         return await self._start(request)
 
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        asked = {ref.run: ref for ref in runs if not self._is_making(ref)}
+        for ref in asked.values():
+            await self._nodes.join(ref)
+        seen = await self._runs.observe(list(asked.values()))
+        return [await self._with_halt(self._nodes.seen(it, asked[it.run])) for it in seen]
+
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._creating.makings.give_up(ref.run)
         if self._account().settings:
+            await self._nodes.join(ref)
             await self._stop(ref, grace_s=grace_s)
 
     async def owned(self) -> Sequence[Owned]:
@@ -109,21 +130,36 @@ class SlurmProvider(RemoteProvider):
 
     async def close(self) -> None:
         await super().close()
+        await self._sandboxes.close()
         await self._login.close()
 
     @cached_property
-    def _sandboxes(self) -> SlurmSandboxes:
+    def _boxes(self) -> SlurmSandboxes:
         return SlurmSandboxes(self._login, self._store_id)
+
+    @cached_property
+    def _sandboxes(self) -> JoinedSandboxes:
+        return JoinedSandboxes(self._boxes)
+
+    @cached_property
+    def _nodes(self) -> GangNodes:
+        return GangNodes(self._sandboxes, self._runs, self._hand_in)
 
     @cached_property
     def _creating(self) -> SlurmCreator:
         return SlurmCreator(
             self._login,
-            self._sandboxes,
+            self._boxes,
             prepare=self._prepare,
             store_id=self._store_id,
             notify=self._notify,
         )
+
+    async def _with_halt(self, seen: Observation) -> Observation:
+        """Returns the observation with the reason why its job was made to pause."""
+        if not isinstance(seen, Alive) or not seen.handle or seen.held:
+            return seen
+        return replace(seen, held=await self._boxes.halt(first_of(seen.handle)))
 
     def _volume(self, name: str) -> str:
         return f"{self._login.root}/volumes/{name}"
@@ -139,14 +175,30 @@ class SlurmProvider(RemoteProvider):
             for path in (mount.mount_path, *mount.links)
         ]
         python = await machine_source.ensure_python(line, template.image)
-        fields = {"mounts": mounts, "python": python}
+        interface = self._login.settings.interface or ""
+        fields = {"mounts": mounts, "python": python, "interface": interface}
         await line.call("change", {"box": box, "fields": fields})
 
     async def _begin(self, request: RunRequest) -> None:
         """Begins the run. Raises TimeoutError without an answer in time: the run may have begun."""
-        number, _ = split_handle(request.handle)
+        handles = nodes_of(request.handle)
         await self._login.line.link()
-        place = self._sandboxes.place_of(request.handle)
+        if len(handles) == 1:
+            work = await self._work(request, request.handle)
+            await self._hand_in(request, work.place, work.order)
+            return
+
+        async def work_of(rank: int) -> NodeWork:
+            return await self._work(request, handles[rank])
+
+        async def meet(secret: str) -> Meeting:
+            head = await self._boxes.node_facts(handles[0])
+            return Meeting(head.address, port_of(secret), self._login.settings.interface or "")
+
+        await self._nodes.begin(request, work_of, meet, tokens=self._job(request.uid))
+
+    async def _work(self, request: RunRequest, handle: str) -> NodeWork:
+        place = self._boxes.place_of(handle)
         source = request.template.source
         directory = _source_directory(source, place) if source is not None else None
         setup = await machine_source.setup_commands(
@@ -155,11 +207,14 @@ class SlurmProvider(RemoteProvider):
             directory=directory or "",
             job=self._job(request.uid),
         )
-        note = f"Slurm job {number}"
+        note = f"Slurm job {split_handle(handle)[0]}"
         context = SandboxContext(handle=request.handle, setup=setup, source=directory, note=note)
         order = guest_order(request, context)
         env = machine_source.order_variables(order, request.template.image)
-        await self._hand_in(request, context, {**order, "env": env})
+        return NodeWork(context, {**order, "env": env})
+
+    def _changed(self, run: str) -> None:
+        super()._changed(whole_name(run))
 
 
 def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:

@@ -1,12 +1,12 @@
 """The queue of a cluster: one `squeue` for all that ask, `sbatch` for a job, `scancel` for many.
 
-Made by the provider and by commands of users, on the line to the cluster's login. Reasons of the
-scheduler are put into words that people know.
+Made by the provider and by commands of users, on the line to the cluster's login.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,45 +15,35 @@ from typing import Any
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.machines.agent_line import AgentLine
 from fleetctl.providers.remote.connection.token_bucket import TokenBucket
+from fleetctl.providers.slurm.slurm_reasons import HALTED, explain_reason, explain_state
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
+
+log = logging.getLogger("fleetctl.providers")
 
 LOOK_S = 1.0  # between two `squeue`, however many jobs are waited for
+RECENT_S = 15.0
 COMMAND_S = 30.0
 SUBMITS_PER_S, SUBMITS_BURST = 3.0, 6.0
 CANCEL_WAIT_S = 0.3  # in which ends are gathered into one `scancel`
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 ACTIVE = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
-_REASONS = {
-    "Resources": "waits for free nodes; smaller `resources` may start sooner",
-    "Priority": "others are before it in the queue",
-    "None": "the scheduler has not looked at it yet",
-    "Dependency": "waits for another job",
-    "JobHeldUser": "it is held; `scontrol release {job}` lets it go",
-    "JobHeldAdmin": "an administrator holds it",
-    "BeginTime": "its earliest start is not reached",
-    "PartitionDown": "its partition is down",
-    "PartitionNodeLimit": "it asks for more than a node of its partition has",
-    "PartitionTimeLimit": "it asks for more time than its partition gives; set a `timeoutSeconds`",
-    "ReqNodeNotAvail": "a node that it needs is reserved or down",
-    "Reservation": "waits for its reservation",
-    "QOSMaxJobsPerUserLimit": "your quality of service (QOS) runs no more jobs of yours now",
-    "QOSMaxCpuPerUserLimit": "your quality of service (QOS) gives you no more cores now",
-    "QOSMaxGRESPerUser": "your quality of service (QOS) gives you no more GPUs now",
-    "QOSGrpCpuLimit": "all cores of your quality of service (QOS) are taken",
-    "AssocGrpCpuLimit": "all cores of your account are taken",
-    "AssocMaxJobsLimit": "your account runs no more jobs now",
-    "AssocGrpGRES": "all GPUs of your account are taken",
-}
+# With seconds since the epoch: the login's clock and ours may be in different zones.
+_LOOK = ("env", "SLURM_TIME_FORMAT=%s", "squeue", "--noheader", "--all", "--states=all", "--me")
+_FIELDS = "%i|%T|%r|%N|%S|%j"
 _WRONG = ("Invalid", "invalid", "Requested node configuration", "not available", "More processors")
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A job as the scheduler has it. name: the box that it was made for."""
+    """A job as the scheduler has it. starts: seconds since the epoch when it began, or is expected
+    to; "N/A" while the scheduler has no estimate. name: the box that it was made for.
+    """
 
     number: str
     state: str
     reason: str
     node: str
+    starts: str
     name: str
 
     @property
@@ -64,11 +54,22 @@ class QueuedJob:
     def active(self) -> bool:
         return self.waits or self.state in ACTIVE
 
+    def halt(self) -> HintedText:
+        """Returns that it has its nodes and was made to pause; NO_TEXT while it may work."""
+        if self.state not in HALTED:
+            return NO_TEXT
+        hint = HALTED[self.state].format(job=self.number)
+        return HintedText(f"job {self.number} {explain_state(self.state)}", hint)
+
     def explain(self) -> str:
-        """Returns why it does not run."""
-        known = next((text for key, text in _REASONS.items() if self.reason.startswith(key)), "")
-        text = known.format(job=self.number) if known else self.reason
-        return f"job {self.number} is {self.state.lower()}: {text} ({self.reason})"
+        """Returns why it does not run, and when it is expected to."""
+        about = f"job {self.number} {explain_state(self.state)}"
+        known = explain_reason(self.reason, self.number)
+        about += f": {known} ({self.reason})" if known else f": {self.reason}"
+        if self.starts.isdigit():
+            at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(int(self.starts)))
+            about += f"; Slurm expects it to start at {at} UTC"
+        return about
 
 
 class SlurmQueue:
@@ -79,6 +80,7 @@ class SlurmQueue:
         self._looked_at_s = -LOOK_S
         self._cancels: set[str] = set()
         self._cancelling: asyncio.Task[None] | None = None
+        self._last: dict[str, QueuedJob] = {}
         self.commands = 0
 
     async def jobs(self) -> dict[str, QueuedJob]:
@@ -94,14 +96,37 @@ class SlurmQueue:
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         self._looked_at_s = time.monotonic()
-        words = ["squeue", "--noheader", "--all", "--states=all", "--me", "-o", "%i|%T|%r|%N|%j"]
-        out = (await self.run(words))["out"]
+        out = (await self.run([*_LOOK, "-o", _FIELDS]))["out"]
         found = {}
         for line in out.splitlines():
             parts = line.split("|")
-            if len(parts) == 5:
-                found[parts[4]] = QueuedJob(*parts)
+            if len(parts) == _FIELDS.count("|") + 1:
+                found[parts[-1]] = QueuedJob(*parts)
+        self._last = found
         return found
+
+    async def recent(self) -> dict[str, QueuedJob]:
+        """Returns this user's jobs by name as of a look that is at most RECENT_S old, for messages;
+        those of the last one while the login cannot be asked.
+        """
+        if time.monotonic() - self._looked_at_s > RECENT_S:
+            try:
+                return await self.jobs()
+            except Unavailable as error:  # whoever needs the truth asks for it, and shows the error
+                log.info("queue not read", extra={"error": str(error)})
+        return self._last
+
+    async def recorded_state(self, number: str, name: str) -> str:
+        """Returns the last state of a job that left the scheduler's memory; "" where the cluster
+        has no accounting, or no record of it.
+        """
+        words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={number}"]
+        reply = await self.run([*words, "--format=JobName%64,State"], check=False)
+        for line in str(reply["out"]).splitlines():
+            found, _, state = line.partition("|")
+            if found == name:
+                return state.partition(" ")[0]  # `CANCELLED by 1000`
+        return ""
 
     async def submit(self, options: Sequence[str], script: str) -> str:
         """Returns the job's number. Raises Refused for what the scheduler can never run."""

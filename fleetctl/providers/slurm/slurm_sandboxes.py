@@ -11,15 +11,23 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.guest.nodes.names import whole_name
 from fleetctl.guest.ship.order_text import order_input
 from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.machines.agent_streams import AgentChannel, SupervisorLost, follow_run
+from fleetctl.providers.remote.gangs.joined_sandboxes import (
+    NodeFacts,
+    NodeSandboxes,
+    facts_in,
+    sandbox_in,
+)
 from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
 from fleetctl.providers.slurm.slurm_login import SlurmLogin
 from fleetctl.providers.slurm.slurm_queue import QueuedJob
+from fleetctl.specs.values.hints import NO_TEXT, HintedText
 
 # What the scheduler's last word about a job means; others, and none, mean a lost machine.
 _FATES = {
@@ -42,6 +50,12 @@ def split_handle(handle: str) -> tuple[str, str]:
 def job_name(box: str) -> str:
     """Returns the name by which the scheduler has the job of a box."""
     return f"fleetctl-{box.rpartition('@')[2]}"
+
+
+def _fate_of(number: str, state: str) -> Fate:
+    cause, text = _FATES.get(state, (Cause.LOST, "job {job} ended as {state}"))
+    own = cause is Cause.OUT_OF_MEMORY
+    return Fate(cause, text.format(job=number, state=state), own=own)
 
 
 class SlurmSandboxes:
@@ -82,7 +96,8 @@ class SlurmSandboxes:
                     yield data
         except SupervisorLost:
             job = await self._job(handle)
-            if job is not None and job.active:
+            left = (await line.call("look", {"box": box}))["left"]
+            if job is not None and job.active and not left:
                 raise Unavailable(
                     f"job {job.number} runs, and its files show nothing new"
                 ) from None
@@ -96,20 +111,19 @@ class SlurmSandboxes:
         number, box = split_handle(handle)
         job = await self._job(handle)
         if job is not None and job.active:
+            if handle in self._lost:
+                return Fate(Cause.LOST, f"a node of job {number} ended without an end record")
             return None
         if self._unread.get(handle) and handle not in self._lost:
             return None  # its journal is still to be read
-        if job is None:
-            state = (await self._login.line.call("look", {"box": box}))["state"]
-            if state == "gone":
-                return Fate(Cause.UNKNOWN)
-            return Fate(
-                Cause.LOST, f"job {number} left the scheduler's memory without an end record"
-            )
-        cause, text = _FATES.get(job.state, (Cause.LOST, "job {job} ended as {state}"))
-        return Fate(
-            cause, text.format(job=number, state=job.state), own=cause is Cause.OUT_OF_MEMORY
-        )
+        if job is not None:
+            return _fate_of(number, job.state)
+        if (await self._login.line.call("look", {"box": box}))["state"] == "gone":
+            return Fate(Cause.UNKNOWN)
+        recorded = await self._login.queue.recorded_state(number, job_name(box))
+        if recorded:
+            return _fate_of(number, recorded)
+        return Fate(Cause.LOST, f"job {number} left the scheduler's memory without an end record")
 
     async def end(self, handle: str) -> None:
         number, box = split_handle(handle)
@@ -134,7 +148,7 @@ class SlurmSandboxes:
     async def find(self, run: str) -> str | None:
         box = self.name_of(run)
         reply = await self._login.line.call("look", {"box": box})
-        if not sandbox_names.is_of(reply["tags"], self._store_id, run):
+        if not sandbox_names.is_of(reply["tags"], self._store_id, whole_name(run)):
             return None
         whole = f"{box}@{reply['box_id']}"
         job = (await self._login.queue.jobs()).get(job_name(whole))
@@ -169,8 +183,17 @@ class SlurmSandboxes:
             ):
                 since_s = sandbox_names.made_at_s(box["tags"])
                 handle = f"{job.number}/{box['box']}"
-                found.append(Owned(sandbox_names.run_of(box["tags"]), handle, since_s))
+                found.append(Owned(sandbox_in(box["tags"]), handle, since_s))
         return found
+
+    async def node_facts(self, handle: str) -> NodeFacts:
+        reply = await self._login.line.call("look", {"box": split_handle(handle)[1]})
+        return facts_in(reply["tags"], reply["address"])
+
+    async def halt(self, handle: str) -> HintedText:
+        """Returns why a job that has its nodes does not work; NO_TEXT while it may."""
+        job = (await self._login.queue.recent()).get(job_name(split_handle(handle)[1]))
+        return job.halt() if job is not None else NO_TEXT
 
     def place_of(self, handle: str) -> str:
         """Returns the directory of a box, which the login and the nodes share."""
@@ -181,4 +204,4 @@ class SlurmSandboxes:
         return (await self._login.queue.jobs()).get(job_name(split_handle(handle)[1]))
 
 
-_: type[Sandboxes] = SlurmSandboxes
+_: type[NodeSandboxes] = SlurmSandboxes

@@ -10,11 +10,13 @@ import asyncio
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence, Set
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.machines.agent_link import AgentFault
+from fleetctl.providers.remote.gangs.joined_sandboxes import join_handles, node_tags, nodes_asked
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreates
 from fleetctl.providers.ssh.ssh_hosts import SshHosts, SshLine
@@ -26,6 +28,7 @@ LOOK_S = 1.0  # between two tries for a slot that another controller may free
 AGAIN_S = 30.0  # waiting callers are notified at once when it is their turn; this is the net
 GIVE_UP_S = 10.0
 Prepare = Callable[[RunRequest, SshLine, str], Awaitable[None]]  # the last: a box
+Claim = tuple[SshLine, str]  # a box with its id on a host
 
 
 class SshCreator:
@@ -79,32 +82,39 @@ class SshCreator:
         )
         try:
             async with self._turns[size]:
-                line, box = await self._claimed(request)
+                claims = await self._claimed(request)
         finally:
             self._why.pop(request.run, None)
-        handle = f"{line.name}/{box}"
+        handles = [f"{line.name}/{box}" for line, box in claims]
+        failed = claims[0][0]
         try:
-            await self._prepare(request, line, box)
+            for line, box in claims:
+                failed = line
+                await self._prepare(request, line, box)
         except AgentFault as error:
-            await self._sandboxes.end(handle)
+            await self._end(handles)
             raise Refused(
-                f"host `{line.name}` cannot make the image: {error}",
+                f"host `{failed.name}` cannot make the image: {error}",
                 hint="change `image`, or install uv on the host",
             ) from error
         except Refused:
-            await self._sandboxes.end(handle)
+            await self._end(handles)
             raise
         except Unavailable as error:
             error.perhaps_made = True
             raise
-        return handle
+        return join_handles(handles)
 
-    async def _claimed(self, request: RunRequest) -> tuple[SshLine, str]:
-        """Returns (the host that has the run's box, the box with its id)."""
+    async def _end(self, handles: Sequence[str]) -> None:
+        for handle in handles:
+            await self._sandboxes.end(handle)
+
+    async def _claimed(self, request: RunRequest) -> list[Claim]:
+        """Returns, for each node, the host that has its box, and the box with its id."""
         while True:
             self._freed.clear()
-            found, why = await self._try_hosts(request)
-            if found is not None:
+            found, why = await self._try_nodes(request)
+            if found:
                 return found
             self._why[request.run] = why
             try:
@@ -113,13 +123,32 @@ class SshCreator:
             except TimeoutError:
                 continue
 
-    async def _try_hosts(self, request: RunRequest) -> tuple[tuple[SshLine, str] | None, str]:
-        """Returns (the host and box, why there is none now). Raises Refused where no host will
-        ever do, and Unavailable where none can be asked.
+    async def _try_nodes(self, request: RunRequest) -> tuple[list[Claim], str]:
+        """Returns (a claim for each node, each on a host of its own; why there are none now). A
+        part of them is given back at once: another attempt may hold the rest and wait for it.
         """
-        lines = self._hosts.lines()
+        count = nodes_asked(request.template, len(self._hosts.settings.hosts))
+        claims: list[Claim] = []
+        for rank in range(count):
+            taken = {line.name for line, _ in claims}
+            found, why = await self._try_hosts(request, rank, taken)
+            if found is None:
+                await self._end([f"{line.name}/{box}" for line, box in claims])
+                beside = f"{rank} of {count} hosts are free; " if count > 1 else ""
+                return [], f"{beside}{why}"
+            claims.append(found)
+        return claims, ""
+
+    async def _try_hosts(
+        self, request: RunRequest, rank: int, taken: Set[str]
+    ) -> tuple[Claim | None, str]:
+        """Returns (the host and box of a node, why there is none now). taken: hosts of other
+        nodes. Raises Refused where no host will ever do, and Unavailable where none can be asked.
+        """
+        lines = [it for it in self._hosts.lines() if it.name not in taken]
+        box = self._sandboxes.name_of(node_name(request.run, rank))
         replies = await asyncio.gather(
-            *(self._look(line, request) for line in lines), return_exceptions=True
+            *(self._look(line, request, box) for line in lines), return_exceptions=True
         )
         away: list[FleetctlError] = []
         open_lines: list[SshLine] = []
@@ -137,14 +166,14 @@ class SshCreator:
         faults: list[AgentFault] = []
         for line in sorted(open_lines, key=self._share):
             try:
-                box = await self._claim(line, request)
+                made = await self._claim(line, request, rank, box)
             except AgentFault as error:
                 faults.append(AgentFault(error.sort, f"`{line.name}`: {error}"))
             except Unavailable as error:
                 away.append(error)
             else:
                 self._busy[line.name] += 1
-                return (line, box), ""
+                return (line, made), ""
         why = "; ".join([*map(str, faults), *map(str, away)])
         if not away and faults and all(it.sort != "full" for it in faults):
             of_paths = any(it.sort == "path" for it in faults)
@@ -156,9 +185,8 @@ class SshCreator:
             )
         return None, why
 
-    async def _look(self, line: SshLine, request: RunRequest) -> str:
-        """Returns the run's box with its id; "" when it is not on this host."""
-        box = self._sandboxes.name_of(request.run)
+    async def _look(self, line: SshLine, request: RunRequest, box: str) -> str:
+        """Returns the node's box with its id; "" when it is not on this host."""
         reply = await line.call("look", {"box": box})
         if sandbox_names.is_of(reply["tags"], self._store_id, request.run):
             return f"{box}@{reply['box_id']}"
@@ -167,9 +195,10 @@ class SshCreator:
     def _share(self, line: SshLine) -> float:
         return self._busy[line.name] / (line.host.slots or line.facts["cpu"])
 
-    async def _claim(self, line: SshLine, request: RunRequest) -> str:
+    async def _claim(self, line: SshLine, request: RunRequest, rank: int, box: str) -> str:
         """Returns the box with its id. Raises AgentFault and Unavailable."""
         facts, host = line.facts, line.host
+        count = nodes_asked(request.template, len(self._hosts.settings.hosts))
         cpu, memory, gpu, gpus = _size_of(request.template)
         if cpu > facts["cpu"]:
             raise AgentFault("never", f"it has {facts['cpu']} cores")
@@ -182,15 +211,17 @@ class SshCreator:
             "gpus": len(facts["gpus"]) if host.gpus == "auto" else host.gpus,
         }
         order = {
-            "tags": sandbox_names.sandbox_tags(request, self._store_id, time.time()),
+            "tags": {
+                **sandbox_names.sandbox_tags(request, self._store_id, time.time()),
+                **node_tags(request, rank, count),
+            },
             "cpu": cpu,
             "memory": memory,
             "gpu": gpu,
             "gpus": gpus,
-            "links": links_of(request.template, line, self._sandboxes.name_of(request.run)),
+            "links": links_of(request.template, line, box),
             "size": size,
         }
-        box = self._sandboxes.name_of(request.run)
         made = (await line.call("make", {"box": box, "order": order}))["box"]
         return f"{box}@{made['id']}"
 

@@ -11,6 +11,7 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.exec import ENDED_HINT, Entering, ExecStreams, ExecTarget
 from fleetctl.providers.machines.carried_command import carry_command
 from fleetctl.providers.machines.openssh import explain_failure, sockets_in, ssh_command
+from fleetctl.providers.remote.gangs.joined_sandboxes import first_of
 from fleetctl.providers.remote.sandboxes import exec_command
 from fleetctl.providers.ssh.ssh_hosts import SshHosts
 from fleetctl.providers.ssh.ssh_sandboxes import split_handle
@@ -27,7 +28,7 @@ class SshEntering:
         self._hosts = SshHosts(home, lambda: account)
 
     async def execute(self, place: ExecTarget, argv: tuple[str, ...], streams: ExecStreams) -> int:
-        host, box = split_handle(place.handle)
+        host, box = split_handle(first_of(place.handle))
         line = self._hosts.line(host)
         reply = await line.call("look", {"box": box})
         if reply["state"] not in ("new", "live"):

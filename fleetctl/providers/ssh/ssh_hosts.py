@@ -94,10 +94,11 @@ class SshHosts:
         known = self._lines.get(host.name)
         target = target_of(host, settings)
         if known is not None and known.target == target:
-            known.host = host
+            known.host = host  # another interface is asked for with the next connection
             return known
         sockets = sockets_in(self._account().directory(self._home))
-        hello = {"fleet": self._fleet, "lease_s": settings.lease}
+        interface = host.interface or ""
+        hello = {"fleet": self._fleet, "lease_s": settings.lease, "interface": interface}
         line = self._lines[host.name] = SshLine(host, target, sockets=sockets, hello=hello)
         return line
 

@@ -12,6 +12,7 @@ from fleetctl.providers.contract.base import no_network, no_pods
 from fleetctl.providers.machines import machine_source
 from fleetctl.providers.machines.openssh import INSTALL
 from fleetctl.providers.ssh.ssh_hosts import settings_of
+from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
 
 
@@ -27,8 +28,17 @@ def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
         machine_source.check_image(template.image, "ssh")
     except Refused as error:
         yield Finding(("image",), str(error), error.hint)
+    nodes = nodes_of(template)
+    if template.endpoints and nodes.max > 1:
+        endpoint = next(iter(template.endpoints))
+        message = f"several nodes cannot ask endpoint `{endpoint}` through one run's line"
+        yield Finding(("endpoints",), message, "use `nodes: 1`, or `reach: Direct` in the Endpoint")
     try:
-        settings_of(account)
+        hosts = settings_of(account).hosts
+        if nodes.min > len(hosts):
+            message = f"`nodes` is {nodes}, and provider `{account.name}` has {len(hosts)}"
+            hint = "list more hosts in the Provider object, or use fewer nodes"
+            yield Finding(("nodes",), f"{message} host{'s' * (len(hosts) > 1)}", hint)
     except Refused as error:
         yield Finding((), str(error), error.hint, Severity.LATER)
     if shutil.which("ssh") is None:

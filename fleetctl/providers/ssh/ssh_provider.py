@@ -12,16 +12,27 @@ from functools import cached_property
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.finding import Finding, Severity
+from fleetctl.controllers.model import Observation
+from fleetctl.guest.nodes.names import whole_name
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
     Owned,
     Reachable,
     Relaying,
+    RunRef,
     RunRequest,
 )
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.machines import machine_source
+from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, NodeWork
+from fleetctl.providers.remote.gangs.joined_sandboxes import (
+    NODES_MAX,
+    JoinedSandboxes,
+    nodes_of,
+    port_of,
+)
+from fleetctl.providers.remote.gangs.node_orders import Meeting
 from fleetctl.providers.remote.remote_provider import RemoteProvider
 from fleetctl.providers.remote.runs import job_cleanup
 from fleetctl.providers.remote.runs.guest_order import (
@@ -54,6 +65,7 @@ CONTRACT = Contract(
     poll_s=30.0,
     # A box is named by its run, and is removed once its end is on our disk: its handle comes first.
     two_phase=True,
+    nodes_max=NODES_MAX,
     inputs_bytes_max=INPUTS_BYTES_MAX,
 )
 
@@ -69,6 +81,18 @@ class SshProvider(RemoteProvider):
     async def start(self, request: RunRequest) -> str:
         machine_source.check_image(request.template.image, "ssh")
         return await self._start(request)
+
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        asked = {ref.run: ref for ref in runs if not self._is_making(ref)}
+        for ref in asked.values():
+            await self._nodes.join(ref)
+        seen = await self._runs.observe(list(asked.values()))
+        return [self._nodes.seen(it, asked[it.run]) for it in seen]
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        await self._creating.makings.give_up(ref.run)
+        await self._nodes.join(ref)
+        await self._stop(ref, grace_s=grace_s)
 
     async def owned(self) -> Sequence[Owned]:
         # Without hosts, or without runs on any, the sweep must cost no connection.
@@ -115,21 +139,30 @@ class SshProvider(RemoteProvider):
 
     async def close(self) -> None:
         await super().close()
+        await self._sandboxes.close()
         await self._hosts.close()
 
     # -- made when first needed --------------------------------------------------------------------
 
     @cached_property
-    def _sandboxes(self) -> SshSandboxes:
+    def _boxes(self) -> SshSandboxes:
         return SshSandboxes(
             self._hosts, self._store_id, freed=lambda host: self._creating.free(host)
         )
 
     @cached_property
+    def _sandboxes(self) -> JoinedSandboxes:
+        return JoinedSandboxes(self._boxes)
+
+    @cached_property
+    def _nodes(self) -> GangNodes:
+        return GangNodes(self._sandboxes, self._runs, self._hand_in)
+
+    @cached_property
     def _creating(self) -> SshCreator:
         return SshCreator(
             self._hosts,
-            self._sandboxes,
+            self._boxes,
             prepare=self._prepare,
             store_id=self._store_id,
             notify=self._notify,
@@ -162,10 +195,27 @@ class SshProvider(RemoteProvider):
 
     async def _begin(self, request: RunRequest) -> None:
         """Begins the run. Raises TimeoutError without an answer in time: the run may have begun."""
-        host, box = split_handle(request.handle)
+        handles = nodes_of(request.handle)
+        if len(handles) == 1:
+            work = await self._work(request, request.handle)
+            await self._hand_in(request, work.place, work.order)
+            return
+
+        async def work_of(rank: int) -> NodeWork:
+            return await self._work(request, handles[rank])
+
+        async def meet(secret: str) -> Meeting:
+            line = self._hosts.line(split_handle(handles[0])[0])
+            interface = line.host.interface or ""
+            return Meeting(str(line.facts["address"]), port_of(secret), interface)
+
+        await self._nodes.begin(request, work_of, meet, tokens=self._job(request.uid))
+
+    async def _work(self, request: RunRequest, handle: str) -> NodeWork:
+        host, box = split_handle(handle)
         line = self._hosts.line(host)
         await line.link()
-        place = self._sandboxes.place_of(request.handle)
+        place = self._boxes.place_of(handle)
         source = request.template.source
         directory = _source_directory(source, place) if source is not None else None
         setup = await machine_source.setup_commands(
@@ -185,7 +235,10 @@ class SshProvider(RemoteProvider):
             for it in order["volumes"]  # type: ignore[attr-defined]
         ]
         env = machine_source.order_variables(order, request.template.image)
-        await self._hand_in(request, context, {**order, "volumes": volumes, "env": env})
+        return NodeWork(context, {**order, "volumes": volumes, "env": env})
+
+    def _changed(self, run: str) -> None:
+        super()._changed(whole_name(run))
 
 
 def _source_directory(source: Source, place: str) -> str:

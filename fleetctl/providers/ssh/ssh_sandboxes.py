@@ -14,11 +14,18 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.guest.nodes.names import whole_name
 from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.machines.agent_streams import AgentChannel, SupervisorLost, follow_run
+from fleetctl.providers.remote.gangs.joined_sandboxes import (
+    NodeFacts,
+    NodeSandboxes,
+    facts_in,
+    sandbox_in,
+)
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
 from fleetctl.providers.ssh.ssh_hosts import SshHosts, SshLine
 
 log = logging.getLogger("fleetctl.providers")
@@ -115,7 +122,7 @@ class SshSandboxes:
             except Unavailable as error:
                 away.append(error)
                 return ""
-            ours = sandbox_names.is_of(reply["tags"], self._store_id, run)
+            ours = sandbox_names.is_of(reply["tags"], self._store_id, whole_name(run))
             return f"{line.name}/{box}@{reply['box_id']}" if ours else ""
 
         found = [it for it in await asyncio.gather(*map(look, self._hosts.lines())) if it]
@@ -130,6 +137,11 @@ class SshSandboxes:
             link = await line.link()
             return AgentChannel(link.stream("relay", {"box": box, "run": run}))
         raise AssertionError
+
+    async def node_facts(self, handle: str) -> NodeFacts:
+        line, box = self._find(handle)
+        reply = await line.call("look", {"box": box})
+        return facts_in(reply["tags"], str(line.facts["address"]))
 
     # -- what the provider asks --------------------------------------------------------------------
 
@@ -157,7 +169,7 @@ class SshSandboxes:
                 if sandbox_names.is_ours(box["tags"], self._store_id):
                     handle = f"{line.name}/{box['box']}"
                     since_s = sandbox_names.made_at_s(box["tags"])
-                    found.append(Owned(sandbox_names.run_of(box["tags"]), handle, since_s))
+                    found.append(Owned(sandbox_in(box["tags"]), handle, since_s))
         return found
 
     def place_of(self, handle: str) -> str:
@@ -175,4 +187,4 @@ class SshSandboxes:
         self._unread.get(handle, set()).discard(run)
 
 
-_: type[Sandboxes] = SshSandboxes
+_: type[NodeSandboxes] = SshSandboxes

@@ -14,7 +14,7 @@ import signal
 import time
 
 from fleetctl.providers.machines.shipped import allocation, environments, machine_files, warden
-from fleetctl.providers.machines.shipped.boxes import BoxError, Boxes
+from fleetctl.providers.machines.shipped.boxes import LEFT, BoxError, Boxes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -225,7 +225,8 @@ class Agent:
         self._fleet, self._lease_s = request.get("fleet", ""), request["lease_s"]
         if self._fleet:
             warden.note_lease(self.boxes.root, self._fleet, self._lease_s)
-        return environments.find_facts(self.boxes.root, self.devices)
+        found = environments.find_facts(self.boxes.root, self.devices)
+        return {**found, "address": _own_address(request.get("interface", ""))}
 
     def here(self, _: Request) -> Request:
         """Takes a beat of the controller."""
@@ -251,7 +252,9 @@ class Agent:
         box = self.boxes.read(request["box"])
         state = self.boxes.state(request["box"], box) if box is not None else "gone"
         about = {"tags": box["tags"], "box_id": box["id"]} if box is not None else {"tags": {}}
-        return {"state": state, **about}
+        left = os.path.exists(os.path.join(self.boxes.path(request["box"]), LEFT))
+        address = self.boxes.address(request["box"])
+        return {"state": state, "address": address, "left": left, **about}
 
     def list_boxes(self, _: Request) -> Request:
         found = [
@@ -283,6 +286,14 @@ class Agent:
         os.environ.update(known)
 
 
+def _own_address(interface: str) -> str:
+    """Returns how other machines reach this one: by an interface, or as this login did."""
+    if interface:
+        return environments.address_of(interface)
+    login = os.environ.get("SSH_CONNECTION", "").split()
+    return login[2] if len(login) > 2 else os.uname().nodename
+
+
 def _write_reply(reply: Request) -> None:
     os.write(1, json.dumps(reply).encode())
 
@@ -302,7 +313,7 @@ def attach(agent: Agent, request: Request, order: bytes) -> int:
     box = agent.boxes.read(name)
     path = agent.boxes.path(name)
     if box is None:
-        path = agent.boxes.put_away(name.partition("@")[2])
+        path = agent.boxes.put_away(name)
         if order or not os.path.exists(path):
             return GONE
         box = {"python": "", "hides_gpus": False}

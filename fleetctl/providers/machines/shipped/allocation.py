@@ -13,7 +13,15 @@ import signal
 import time
 from typing import Any, Callable, Dict
 
-from fleetctl.providers.machines.shipped.boxes import BEGIN_S, Boxes, remove_tree, supervisor_of
+from fleetctl.providers.machines.shipped.boxes import (
+    BEGIN_S,
+    LEFT,
+    READY,
+    Boxes,
+    remove_tree,
+    supervisor_of,
+)
+from fleetctl.providers.machines.shipped.environments import address_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +29,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 INBOX = "inbox"
-READY = "ready"
 KILL = "kill"  # its owner wants it gone at once
 TAKEN_S = 30.0  # for an order to be taken
 SETTLE_S = 5.0  # between an order and its supervisor
@@ -47,8 +54,11 @@ class Allocation:
         for link in links:
             self._boxes.make_link(link["path"], link["target"], [])
         os.makedirs(self._inbox, 0o700, exist_ok=True)
-        with open(os.path.join(self._path, READY), "w", encoding="utf-8") as file:
-            file.write(os.uname().nodename)
+        ready = os.path.join(self._path, READY)
+        with open(f"{ready}.new", "w", encoding="utf-8") as file:
+            interface = box.get("interface", "")
+            file.write(address_of(interface) if interface else os.uname().nodename)
+        os.replace(f"{ready}.new", ready)
         try:
             while self._look(box):
                 time.sleep(LOOK_S)
@@ -56,6 +66,8 @@ class Allocation:
             remove_tree(self._inbox)  # no order is taken any more
             self._boxes.kill(self._name)
             self._boxes.remove_links(self._name, {"links": links})
+            with open(os.path.join(self._path, LEFT), "w", encoding="utf-8"):
+                pass  # the job may go on, with the other nodes of the run
 
     def _note_term(self, *_: Any) -> None:
         self._asked_to_end = True
@@ -183,7 +195,8 @@ def drop(agent: Any, request: Any, _: bytes) -> int:
         with open(os.path.join(path, KILL), "w", encoding="utf-8"):
             pass
     elif box is not None:
-        os.rename(path, agent.boxes.put_away(box["id"]))
+        name = request["box"].partition("@")[0]
+        os.rename(path, agent.boxes.put_away("%s@%s" % (name, box["id"])))
     os.write(1, b'{"ok": true}')
     return 0
 

@@ -24,6 +24,8 @@ LOCK_S = 60.0  # that a supervisor may take to lock its file; on a full disk it 
 KEEP_S = 30.0  # the files of a box that has ended
 KILL_S = 10.0  # for killed processes to be gone
 LOOK_S = 0.02
+LEFT = "left"  # the file of a box whose allocation has ended its work
+READY = "ready"  # the file of a box whose allocation takes orders
 LIVING = ("new", "live")
 
 
@@ -77,6 +79,14 @@ class Boxes:
         wanted = name.partition("@")[2]
         return found if wanted in ("", found["id"]) else None
 
+    def address(self, name: str) -> str:
+        """Returns the address of the machine that an allocation gave a box; "" before that."""
+        try:
+            with open(os.path.join(self.path(name), READY), encoding="utf-8") as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+
     def names(self) -> List[str]:
         return sorted(name for name in os.listdir(self._directory) if not name.startswith("."))
 
@@ -128,7 +138,7 @@ class Boxes:
             others = list(self.living())
             gpus = _choose_gpus(order, [box for _, box in others], devices)
             box = {
-                "id": os.urandom(4).hex(),
+                "id": order.get("id") or os.urandom(4).hex(),
                 "tags": order["tags"],
                 "cpu": order["cpu"],
                 "memory": order["memory"],
@@ -222,7 +232,7 @@ class Boxes:
         handle = self.lock()
         try:
             self.remove_links(name, box)
-            away = self.put_away(box["id"])
+            away = self.put_away("%s@%s" % (name.partition("@")[0], box["id"]))
             os.rename(self.path(name), away)
             # A result as the task wrote it may hold its secret; the journal has it masked.
             remove_tree(os.path.join(away, "state", "files"))
@@ -231,9 +241,11 @@ class Boxes:
             os.close(gate)
         return True
 
-    def put_away(self, number: str) -> str:
-        """Returns where an ended box is until it is swept. number: its id."""
-        return os.path.join(self._directory, f".{number}.gone")
+    def put_away(self, name: str) -> str:
+        """Returns where an ended box is until it is swept. name: with its id, which the boxes of
+        one job share.
+        """
+        return os.path.join(self._directory, f".{name}.gone")
 
     def sweep(self) -> None:
         """Removes boxes that ended a while ago, and what a killed process left half-made."""

@@ -12,6 +12,8 @@ import hashlib
 import json
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 20.0
 TAIL_CHARACTERS = 2000
+SIOCGIFADDR = 0x8915  # of Linux: the address of an interface
 BUILT = ".built"  # the last file of an environment
 
 
@@ -37,6 +40,14 @@ def find_facts(root: str, devices: List[str]) -> Dict[str, Any]:
         "installer": "uv" if _find_uv() else "pip",
         "ends_with_login": _ends_with_login(),
     }
+
+
+def address_of(interface: str) -> str:
+    """Returns the address of an interface. Raises OSError without such an interface."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("256s", interface.encode()[:15])
+        reply = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)
+    return socket.inet_ntoa(reply[20:24])
 
 
 def list_gpus() -> List[str]:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from fleetctl.engine.capacity.price_book import price_attempt
-from fleetctl.providers.kubernetes.gangs import conclusion
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
 from fleetctl.providers.kubernetes.manifests import gang_manifests
 from fleetctl.providers.kubernetes.runs.job_handles import JobHandle, parse_handle
+from fleetctl.providers.remote.gangs import conclusion
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, Ray, with_nodes

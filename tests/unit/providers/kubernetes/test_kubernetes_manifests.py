@@ -13,12 +13,12 @@ import pytest
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.kubernetes.gangs.conclusion import EOF
 from fleetctl.providers.kubernetes.manifests import claims, entry, jobs, shape
 from fleetctl.providers.kubernetes.manifests.labels import job_name, passed_on, tags_of
 from fleetctl.providers.kubernetes.manifests.pod_images import image_of
 from fleetctl.providers.kubernetes.runs.pod_log_frames import frames_of, never_began
 from fleetctl.providers.prices.own_prices import usd_per_s
+from fleetctl.providers.remote.gangs.conclusion import EOF
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import StreamOffsets
 from fleetctl.specs.blocks.kubernetes import ClusterSettings, PodSettings

@@ -1,8 +1,8 @@
 """Follows the nodes of an attempt: how each has ended, and the consequences for the others. Made by
-gang_sandboxes.py.
+the sandboxes of gangs.
 
-It decides while a controller is there. Without a controller the Job does: the first pod that fails
-ends the others, and the next controller finds the report of each.
+It decides while a controller is there. Without one a Job of Kubernetes does: the first pod that
+fails ends the others, and the next controller finds the report of each.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.tasks import cancel_tasks
-from fleetctl.providers.kubernetes.gangs import conclusion
-from fleetctl.providers.kubernetes.gangs.conclusion import End
+from fleetctl.providers.remote.gangs import conclusion
+from fleetctl.providers.remote.gangs.conclusion import End
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 
 log = logging.getLogger("fleetctl.providers")
@@ -23,10 +24,11 @@ log = logging.getLogger("fleetctl.providers")
 ALIVE = b'{"e":"alive"}\n'
 ALIVE_S = 10.0  # a follower takes a minute of silence for the end of a stream
 LEAVE_S = 30.0  # beyond its grace, for an ended node to report it and for its output to come here
+_LAST = (conclusion.ENDED, conclusion.RESULT)
 AGAIN_S = 5.0  # until a node that could not be asked to stop is asked again
 
 
-class PodGang:
+class NodeGang:
     """The followed nodes of an attempt. addresses: of all nodes, by rank. journal: returns a node's
     journal, as far as it is here.
     ask_stop: (rank, grace in seconds). at_once: the other nodes have no work to finish once node 0
@@ -53,6 +55,7 @@ class PodGang:
         self._result = b""
         self._stopped_at_s: float | None = None
         self._outside = False
+        self._asked: set[int] = set()  # to stop
         self._news = asyncio.Condition()
         self._task = asyncio.ensure_future(self._look_after())
 
@@ -64,6 +67,10 @@ class PodGang:
     def failed(self) -> bool:
         """Returns whether a node has failed."""
         return any(end is not None and not end["ok"] for end in self.ends)
+
+    def note_begun(self, rank: int) -> None:
+        """Notes that a node has its order: a stop that came before it had no run to end."""
+        self._asked.discard(rank)
 
     async def settled(self, rank: int, fate: Fate | None = None) -> None:
         """Notes that all output of a node is here. fate: of its pod, where that is known."""
@@ -105,6 +112,29 @@ class PodGang:
             yield conclusion.begin_line(self._handle, now_s)
         yield conclusion.end_frames(ends, self.addresses, self._result)
 
+    async def story_of_all(
+        self, frames: AsyncGenerator[bytes, None], *, heard: bool
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields the story of node 0 except its end, which follows with the ends of all. frames:
+        of node 0, opened when they are needed; heard: whether an earlier stream had some.
+        """
+        tail = b""
+        last: dict[bytes, bytes] = {}
+        if self.ends[0] is None:
+            async with aclosing(frames):
+                async for data in frames:
+                    *lines, tail = (tail + data).split(b"\n")
+                    if passed := b"".join(_hold_back_end(lines, last)):
+                        heard = True
+                        yield passed
+                    if conclusion.EOF in last:
+                        ended, result = (last.get(it, b"") for it in _LAST)
+                        await self.first_ended(ended, result)
+                        break
+        if self.ends[0] is not None:
+            async for data in self.story(from_start=not heard):
+                yield data
+
     async def close(self) -> None:
         await cancel_tasks([self._task])
 
@@ -137,11 +167,10 @@ class PodGang:
         await self._end_rest(grace_s)
 
     async def _end_rest(self, grace_s: float) -> None:
-        asked: set[int] = set()
         while None in self.ends:
             for rank, end in enumerate(self.ends):
-                if end is None and rank not in asked and await self._try_stop(rank, grace_s):
-                    asked.add(rank)
+                if end is None and rank not in self._asked and await self._try_stop(rank, grace_s):
+                    self._asked.add(rank)
             await self._change(AGAIN_S)
 
     async def _try_stop(self, rank: int, grace_s: float) -> bool:
@@ -151,3 +180,16 @@ class PodGang:
             log.info("node not stopped", extra={"rank": rank, "error": str(error)})
             return False
         return True
+
+
+def _hold_back_end(lines: list[bytes], last: dict[bytes, bytes]) -> list[bytes]:
+    """Returns the lines to hand on; the lines of the end are put into `last`, by their sort."""
+    passed = []
+    for line in lines:
+        whole = line + b"\n"
+        sort = next((it for it in (*_LAST, conclusion.EOF) if whole.startswith(it)), None)
+        if sort is None:
+            passed.append(whole)
+        else:
+            last[sort] = whole
+    return passed

@@ -1,7 +1,7 @@
 """The Jobs of our store with several nodes: every node is followed as if it were a run of its own,
 and the end of node 0 is reported as the end of the run, once all are over.
 
-Made by kubernetes_provider.py instead of runs/job_sandboxes.py; runs with a single pod are passed
+Made by kubernetes_provider.py instead of job_sandboxes.py; runs with a single pod are passed
 on to that.
 """
 
@@ -16,8 +16,6 @@ from functools import cached_property
 from fleetctl.common.errors import Unavailable
 from fleetctl.guest.nodes.names import node_name, whole_name
 from fleetctl.kubernetes.connection import Object
-from fleetctl.providers.kubernetes.gangs.conclusion import ENDED, EOF, RESULT
-from fleetctl.providers.kubernetes.gangs.pod_gang import PodGang
 from fleetctl.providers.kubernetes.manifests import gang_manifests
 from fleetctl.providers.kubernetes.manifests.jobs import GRACE_SLACK_S, RAY_MARK
 from fleetctl.providers.kubernetes.manifests.labels import tags_of
@@ -25,6 +23,8 @@ from fleetctl.providers.kubernetes.runs import pod_statuses
 from fleetctl.providers.kubernetes.runs.job_handles import JobHandle, parse_handle
 from fleetctl.providers.kubernetes.runs.job_informers import JobInformers
 from fleetctl.providers.kubernetes.runs.job_sandboxes import JobSandboxes
+from fleetctl.providers.remote.gangs.node_gang import NodeGang
+from fleetctl.providers.remote.gangs.node_orders import Meeting
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
 
@@ -37,7 +37,7 @@ class GangSandboxes(JobSandboxes):
     """gangs: those that are looked after, by Job."""
 
     @cached_property
-    def gangs(self) -> dict[str, PodGang]:
+    def gangs(self) -> dict[str, NodeGang]:
         return {}
 
     async def join(
@@ -48,10 +48,6 @@ class GangSandboxes(JobSandboxes):
         journal: Callable[[int], bytes],
         follow: Follow,
     ) -> None:
-        """Looks after the nodes of a run from now on, unless its Job was ended here. journal:
-        returns the journal of a node, as far as it is here; follow: (node's name, its handle)
-        begins to follow it.
-        """
         one = parse_handle(handle)
         if one.job in self.gangs or self.ends.by_us(handle):
             return
@@ -59,7 +55,7 @@ class GangSandboxes(JobSandboxes):
         if one.job in self.gangs:
             return
         job = cluster.job(one.job) or {}
-        self.gangs[one.job] = PodGang(
+        self.gangs[one.job] = NodeGang(
             handle,
             [_node_address(cluster, one.job, rank) for rank in range(one.nodes)],
             grace_s=_grace_s(job),
@@ -67,21 +63,29 @@ class GangSandboxes(JobSandboxes):
             journal=journal,
             ask_stop=lambda rank, grace_s: self._stop_node(one, rank, run, grace_s),
         )
-        for node in await self.others(one):
-            await follow(node_name(run, node.node), str(node))
+        for rank, node in await self.others(handle):
+            await follow(node_name(run, rank), node)
 
-    async def others(self, one: JobHandle) -> list[JobHandle]:
-        """The nodes beside the first, as they are followed."""
+    def nodes_in(self, handle: str) -> int:
+        return parse_handle(handle).nodes
+
+    def gang(self, handle: str) -> NodeGang | None:
+        return self.gangs.get(parse_handle(handle).job)
+
+    async def others(self, handle: str) -> list[tuple[int, str]]:
+        one = parse_handle(handle)
         cluster = await self.cluster(one.namespace)
         pods = [_pod_of(cluster, one.job, rank) or {} for rank in range(one.nodes)]
-        return [
+        made = [
             JobHandle(one.job, pod_statuses.name_of(pod), node=rank, namespace=one.namespace)
             for rank, pod in enumerate(pods)
-            if rank
         ]
+        return [(it.node, str(it)) for it in made[1:]]
 
-    async def namespace(self, handle: str) -> str:
-        return (await self.cluster_of(handle)).link.namespace
+    async def meeting(self, handle: str) -> Meeting:
+        job = parse_handle(handle).job
+        namespace = (await self.cluster_of(handle)).link.namespace
+        return Meeting(gang_manifests.host_name(job, namespace, 0), gang_manifests.PORT)
 
     # -- what the shared part asks -----------------------------------------------------------------
 
@@ -172,24 +176,12 @@ class GangSandboxes(JobSandboxes):
         gang = self.gangs.get(parse_handle(handle).job)
         if gang is None:
             raise Unavailable("its nodes are not looked after yet", retry_after_s=JOINED_AGAIN_S)
-        heard = at.journal > 0
-        tail = b""
-        last: dict[bytes, bytes] = {}
-        if gang.ends[0] is None:
-            async with aclosing(super().stream(handle, run, work, at)) as frames:
-                async for data in frames:
-                    *lines, tail = (tail + data).split(b"\n")
-                    if passed := b"".join(_hold_back_end(lines, last)):
-                        heard = True
-                        yield passed
-                    if EOF in last:
-                        await gang.first_ended(last.get(ENDED, b""), last.get(RESULT, b""))
-                        break
-        if gang.ends[0] is not None:
-            async for data in gang.story(from_start=not heard):
+        frames = super().stream(handle, run, work, at)
+        async with aclosing(gang.story_of_all(frames, heard=at.journal > 0)) as story:
+            async for data in story:
                 yield data
 
-    async def _fate_of_node(self, one: JobHandle, gang: PodGang | None) -> Fate | None:
+    async def _fate_of_node(self, one: JobHandle, gang: NodeGang | None) -> Fate | None:
         """Returns a node's fate. Without a gang the Job was ended. The Job reports the fate of a
         pod that was never seen.
         """
@@ -224,19 +216,6 @@ class GangSandboxes(JobSandboxes):
         if pod is not None:
             there = JobHandle(one.job, pod_statuses.name_of(pod), namespace=one.namespace)
             await super().ask_stop(str(there), run, grace_s)
-
-
-def _hold_back_end(lines: list[bytes], last: dict[bytes, bytes]) -> list[bytes]:
-    """Returns the lines to hand on; the lines of the end are put into `last`, by their sort."""
-    passed = []
-    for line in lines:
-        whole = line + b"\n"
-        sort = next((it for it in (RESULT, ENDED, EOF) if whole.startswith(it)), None)
-        if sort is None:
-            passed.append(whole)
-        else:
-            last[sort] = whole
-    return passed
 
 
 def _pod_of(

@@ -5,31 +5,43 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.nodes.variables import variables
-from fleetctl.providers.kubernetes.gangs.pod_gang import PodGang
-from fleetctl.providers.kubernetes.manifests.gang_manifests import PORT
+from fleetctl.providers.remote.gangs.node_gang import NodeGang
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the nodes of an attempt meet. head: the name of node 0 for its peers; port: of it;
+    interface: the network that joins them, "" where libraries find it.
+    """
+
+    head: str
+    port: int
+    interface: str = ""
 
 
 def node_order(
     order: Mapping[str, Any],
     rank: int,
-    gang: PodGang,
+    gang: NodeGang,
     *,
-    head: str,
+    meeting: Meeting,
     procs: int,
     token: str,
 ) -> dict[str, object]:
-    """order: of the run. head: the name of node 0; procs: processes of a launcher on each node;
-    token: lets the nodes of a Ray cluster join.
+    """order: of the run. procs: processes of a launcher on each node; token: lets the nodes of a
+    Ray cluster join.
     """
-    met = variables(rank, gang.addresses, PORT, procs)
+    head, port = meeting.head, meeting.port
+    met = variables(rank, gang.addresses, port, procs, meeting.interface)
     met.update(
         MASTER_ADDR=head,
         PET_MASTER_ADDR=head,
-        JAX_COORDINATOR_ADDRESS=f"{head}:{PORT}",
+        JAX_COORDINATOR_ADDRESS=f"[{head}]:{port}" if ":" in head else f"{head}:{port}",
     )
     made = {**order, "env": {**order["env"], **met}, "reusable": False}
     if order["ray"]:

@@ -1,5 +1,5 @@
 """Combines the ends of all nodes into the end of their run, as journal records. Pure; called by
-pod_gang.py.
+node_gang.py.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Runs of several nodes: pods that begin together, and end as one."""
