@@ -78,7 +78,7 @@ def _body_schema(
 
 
 MANIFESTS = {
-    "manifest": {"type": "string", "description": "YAML of one or more manifests."},
+    "manifest": {"type": "string", "description": "YAML with at least one manifest."},
     "documents": {
         "type": "array",
         "description": "Instead of `manifest`: texts with their names.",
@@ -211,7 +211,7 @@ ROUTES = (
     ),
     ApiRoute(
         "GET", "run-outputs/{run}", file_streams.read_outputs,
-        "The outputs that are kept of a run, a JSON list a line; with `path` one of them.",
+        "The kept outputs of a run, a JSON list a line; with `path` that one.",
         parameters=(
             QueryParameter("path", "Sends this output."),
             QueryParameter("offset", "From this byte on.", "integer"),
@@ -234,7 +234,7 @@ ROUTES = (
     ),
     ApiRoute(
         "POST", "volume-files/{volume}", file_streams.write_volume,
-        "Writes contents that were sent into a volume, or removes a file of it.", EDITOR,
+        "Writes contents that were sent into a volume, or removes a file there.", EDITOR,
         parameters=(NAMESPACE,),
         body=_body_schema({"files": ANY_OBJECT, "remove": STRING, "recursive": BOOLEAN}),
     ),
