@@ -86,7 +86,7 @@ def test_tasks_take_turns_in_one_pod(play: Play) -> None:
 async def says(fleet: Fleet, words: str) -> bool:
     [run] = fleet.runs()
     seen = await fleet.provider.observe([ref_of(run)])
-    return any(words in getattr(one, "held", "") for one in seen)
+    return any(words in str(getattr(one, "held", "")) for one in seen)
 
 
 @pytest.mark.parametrize("how", ["evicted", "node lost", "deleted"])
