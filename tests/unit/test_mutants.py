@@ -18,6 +18,7 @@ from tests.mutants.play import Outcome, judge_outcome, linked_tree, play_mutant
 from tests.simulation.planted import PLANTS
 
 MUTANTS = load_mutants()
+SUITES = ("tests.", "fleetctl.testing.")
 PROMISES = {f"P{number}" for number in range(1, 11)}
 
 
@@ -55,14 +56,16 @@ def test_each_fault_of_the_past_has_its_test_and_its_planted_bug() -> None:
 
 @cache
 def functions_in(path: Path) -> frozenset[str]:
-    """Names of its functions, and of those of the suites of `tests` that it imports from."""
+    """Names of its functions, and of those of the suites that it imports from: of `tests`, and the
+    contract that packages of other projects run as well.
+    """
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(SUITES):
             suite = ROOT.joinpath(*(node.module or "").split(".")).with_suffix(".py")
-            if suite.is_file() and suite.name.endswith("_suite.py"):
+            if suite.is_file() and suite.name.endswith(("_suite.py", "_contract.py")):
                 found |= functions_in(suite)
     return frozenset(found)
 
