@@ -19,6 +19,7 @@ from tests.simulation.planted import PLANTS
 
 MUTANTS = load_mutants()
 PROMISES = {f"P{number}" for number in range(1, 11)}
+SUITES = ("tests.", "fleetctl.testing.")  # packages with tests that others inherit
 
 
 def test_there_are_60_mutants_and_each_promise_has_one() -> None:
@@ -55,14 +56,14 @@ def test_each_fault_of_the_past_has_its_test_and_its_planted_bug() -> None:
 
 @cache
 def functions_in(path: Path) -> frozenset[str]:
-    """Names of its functions, and of those of the suites of `tests` that it imports from."""
+    """Names of its functions, and of those of the suites that it imports from."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(SUITES):
             suite = ROOT.joinpath(*(node.module or "").split(".")).with_suffix(".py")
-            if suite.is_file() and suite.name.endswith("_suite.py"):
+            if suite.is_file() and suite.name.endswith(("_suite.py", "_contract.py")):
                 found |= functions_in(suite)
     return frozenset(found)
 
