@@ -34,7 +34,7 @@ class ServedFleet(Fleet):
     ) -> None:
         """program: Python that runs the command line of the server; default: as it is."""
         super().__init__(home, more)
-        self._program = program
+        self._server_program = program
         self.start_controller()  # forked; one that the server starts imports all that it needs
         self._log = home.with_name(f"{home.name}-server.log").open("w+b")
         self.server = self.start(*flags)
@@ -42,8 +42,8 @@ class ServedFleet(Fleet):
 
     def start(self, *flags: str) -> subprocess.Popen[bytes]:
         listen = () if "--listen" in flags else ("--listen", "127.0.0.1:0")
-        if self._program:
-            words = [sys.executable, "-P", "-c", self._program]
+        if self._server_program:
+            words = [sys.executable, "-P", "-c", self._server_program]
         else:
             words = [str(make_program_directory("fleetctl.server.api_server") / "fleetctl")]
         words += ["serve", *listen, *flags]
