@@ -131,7 +131,13 @@ def test_a_wrong_request_gets_its_reason(
 
 def test_every_get_route_of_the_document_answers_as_it_says(ended: ServedFleet) -> None:
     document = ended.get("openapi.json")
-    values = {"plural": "batchjobs", "name": "good-0", "query": "namespaces", "run": "none", "volume": "none"}
+    values = {
+        "plural": "batchjobs",
+        "name": "good-0",
+        "query": "namespaces",
+        "run": "none",
+        "volume": "none",
+    }
     seen = 0
     with ended.client() as client:
         for path, methods in document["paths"].items():

@@ -18,8 +18,8 @@ from tests.mutants.play import Outcome, judge_outcome, linked_tree, play_mutant
 from tests.simulation.planted import PLANTS
 
 MUTANTS = load_mutants()
-SUITES = ("tests.", "fleetctl.testing.")
 PROMISES = {f"P{number}" for number in range(1, 11)}
+SUITES = ("tests.", "fleetctl.testing.")  # packages with tests that others inherit
 
 
 def test_there_are_60_mutants_and_each_promise_has_one() -> None:
@@ -56,9 +56,7 @@ def test_each_fault_of_the_past_has_its_test_and_its_planted_bug() -> None:
 
 @cache
 def functions_in(path: Path) -> frozenset[str]:
-    """Names of its functions, and of those of the suites that it imports from: of `tests`, and the
-    contract that packages of other projects run as well.
-    """
+    """Names of its functions, and of those of the suites that it imports from."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
