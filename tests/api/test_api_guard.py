@@ -249,7 +249,8 @@ def test_markup_is_data_and_secrets_are_in_no_answer(served: ServedFleet) -> Non
     paths = served.get("openapi.json")["paths"]
     with served.client() as client:
         for plural, name in (("batchjobs", "odd"), ("secrets", "hidden")):
-            values = {"plural": plural, "name": name, "query": "resources", "run": "x"}
+            values = {"plural": plural, "name": name, "query": "resources"}
+            values |= {"run": "x", "volume": "x"}
             for path in (it for it in paths if "get" in paths[it]):
                 answer = client.get(path.format(**values), params={"specs": "true"})
                 assert CANARY not in answer.text, path
