@@ -87,7 +87,7 @@ async def record_reading(call: ApiCall, action: str, keys: str) -> None:
 
 async def _open_volume(call: ApiCall, role: str) -> tuple[VolumeFiles, str]:
     """Returns the files of a volume's provider, and the volume's name there."""
-    target = Target(KINDS["Volume"], call.request.path_params["volume"], call.namespace)
+    target = Target(KINDS["Volume"], call.request.path_params["name"], call.namespace)
     call.caller.require_kind(target.kind, role, target.namespace)
 
     def find(reading: StoreReading) -> str:
@@ -116,7 +116,7 @@ async def _send_file(call: ApiCall, files: VolumeFiles, volume: str, path: str) 
     size = call.number("bytes", 0, most=OFFSET_MAX)
     if shutil.disk_usage(call.parts.home).free < size + DISK_FREE_BYTES:
         raise Refused("there is no room on the server's disk for this file")
-    await record_reading(call, "cp", f"volume/{call.request.path_params['volume']} {path}"[:200])
+    await record_reading(call, "cp", f"volume/{call.request.path_params['name']} {path}"[:200])
     place = Path(tempfile.mkdtemp(prefix="fleetctl-"))
     try:
         async with DOWNLOADS:
@@ -138,7 +138,7 @@ async def write_volume(call: ApiCall) -> Mapping[str, object]:
     """Writes files that were sent into a volume, or removes one."""
     files, volume = await _open_volume(call, EDITOR)
     body = await read_body(call)
-    name = call.request.path_params["volume"]
+    name = call.request.path_params["name"]
     if "remove" in body:
         await files.remove(volume, str(body["remove"]), recursive=body.get("recursive") is True)
         await record_reading(call, "rm", f"volume/{name} {body['remove']}"[:200])

@@ -219,7 +219,7 @@ ROUTES = (
         sort=file_streams.BYTES,
     ),
     ApiRoute(
-        "GET", "volume-files/{volume}", file_streams.read_volume,
+        "GET", "volume-files/{name}", file_streams.read_volume,
         "Files of a volume, a JSON list a line; with `content` the file at `path`.",
         parameters=(
             NAMESPACE,
@@ -233,7 +233,7 @@ ROUTES = (
         sort=file_streams.BYTES,
     ),
     ApiRoute(
-        "POST", "volume-files/{volume}", file_streams.write_volume,
+        "POST", "volume-files/{name}", file_streams.write_volume,
         "Writes contents that were sent into a volume, or removes a file there.", EDITOR,
         parameters=(NAMESPACE,),
         body=_body_schema({"files": ANY_OBJECT, "remove": STRING, "recursive": BOOLEAN}),
