@@ -34,7 +34,8 @@ from fleetctl.specs.blocks.services import ServiceSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.kinds.trainingrun import Stage, TrainingRunSpec
-from tests.contracts import provider_worlds, test_provider_local
+from fleetctl.testing import provider_world
+from tests.contracts import test_provider_local
 from tests.contracts.field_effects import (
     CHECKPOINT,
     EXECUTION,
@@ -245,7 +246,7 @@ def test_a_provider_that_drops_a_field_fails_its_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FLEETCTL_LOCAL_TIER", "process")
-    monkeypatch.setattr(provider_worlds, "WAIT_S", WAIT_S)
+    monkeypatch.setattr(provider_world, "WAIT_S", WAIT_S)
 
     class Forgetful(test_provider_local.TestProcess):
         def world(self, tmp_path: Path) -> World:
@@ -280,7 +281,8 @@ def _forgetful(field: str) -> type[LocalWorld]:
 
 def _files() -> list[Path]:
     here = Path(__file__).parent
-    return sorted([*here.glob("provider_*.py"), *here.glob("test_provider_*.py")])
+    shared = Path(provider_world.__file__).with_name("provider_contract.py")
+    return sorted([*here.glob("provider_*.py"), *here.glob("test_provider_*.py"), shared])
 
 
 def _text_of(file: Path, name: str) -> str:
@@ -296,4 +298,4 @@ def _text_of(file: Path, name: str) -> str:
 
 def _speaks_of(model: type[BaseModel], field: str, text: str) -> bool:
     alias = model.model_fields[field].alias or field
-    return re.search(rf"\b(?:{alias}|{field})\b", text) is not None
+    return re.search(rf"\b(?:{alias}|{field})(?:_task)?\b", text) is not None

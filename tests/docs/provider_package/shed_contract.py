@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from fleetctl_shed.backend import open_backend
-from fleetctl_shed.host import processes_of
+from fleetctl_shed.host import kill_process, processes_of
 
 from fleetctl.providers import Account, Backend, RunRef, Template
 from fleetctl.testing import ProviderContract, ProviderWorld, command_task
@@ -27,7 +25,7 @@ class ShedWorld(ProviderWorld):
         (box / "box.json").unlink(missing_ok=True)
         while pids := processes_of(box):
             for pid in pids:
-                os.kill(pid, signal.SIGKILL)
+                kill_process(pid)
 
 
 class TestShed(ProviderContract):

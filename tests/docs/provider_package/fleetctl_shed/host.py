@@ -83,7 +83,7 @@ class Shed:
                 shutil.rmtree(place / "state" / "work", ignore_errors=True)
                 return
             for pid in pids:
-                _kill(pid)
+                kill_process(pid)
             await asyncio.sleep(LOOK_S)
         raise Unavailable(f"processes of `{handle}` do not end")
 
@@ -169,7 +169,7 @@ def _is_alive(entry: Path) -> bool:
     return (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def _kill(pid: int) -> None:
+def kill_process(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
