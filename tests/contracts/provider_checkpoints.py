@@ -10,7 +10,7 @@ from typing import Any
 
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import CheckpointOrder, ProgressOrder
-from tests.contracts.provider_worlds import World, command, python, story
+from tests.contracts.provider_worlds import MOUNT, World, command, python, story
 
 # One checkpoint, one that a kill cut short, and the end of a crash.
 CRASHES = """
@@ -76,8 +76,8 @@ class ProviderCheckpoints:
     ) -> None:
         """As `path`, `resume` and `resumeArgs` state."""
         await world.provider.ensure_volume(world.volume)
-        place = f"/data-of-suite/{world.volume}"
-        volumes = [{"name": world.volume, "mountPath": "/data-of-suite"}]
+        place = f"{MOUNT}/{world.volume}"
+        volumes = [{"name": world.volume, "mountPath": MOUNT}]
         asked = CheckpointOrder(place, "auto", "Latest")
         seen = await world.run(python(CRASHES, volumes=volumes), checkpoint=asked)
         assert (seen.ok, [one.step for one in seen.checkpoints.saved]) == (False, [5])
@@ -116,8 +116,8 @@ class ProviderCheckpoints:
         self, world: World
     ) -> None:
         await world.provider.ensure_volume(world.volume)
-        volumes = [{"name": world.volume, "mountPath": "/data-of-suite"}]
-        asked = CheckpointOrder(f"/data-of-suite/{world.volume}", "auto", "Latest")
+        volumes = [{"name": world.volume, "mountPath": MOUNT}]
+        asked = CheckpointOrder(f"{MOUNT}/{world.volume}", "auto", "Latest")
         work = command("python3", "-c", OF_ITS_OWN, volumes=volumes)
         names = [
             f"{what}{step}" for what in ("", "checkpoint-", "step-") for step in (4, 8, 12, 16)
@@ -138,8 +138,8 @@ class ProviderCheckpoints:
     async def test_checkpoints_that_are_not_to_be_kept_are_removed(self, world: World) -> None:
         """As `keep` states: the last one stays, and every second."""
         await world.provider.ensure_volume(world.volume)
-        volumes = [{"name": world.volume, "mountPath": "/data-of-suite"}]
-        top = f"/data-of-suite/{world.volume}"
+        volumes = [{"name": world.volume, "mountPath": MOUNT}]
+        top = f"{MOUNT}/{world.volume}"
         asked = CheckpointOrder(top, "auto", "Latest", last=1, every=2)
         seen = await world.run(python(SAVES, volumes=volumes), checkpoint=asked)
         assert seen.ok and [one.step for one in seen.checkpoints.saved][-1] == 4, seen

@@ -12,7 +12,7 @@ from threading import Thread
 
 from fleetctl.providers.contract.endpoint_access import EndpointAccess
 from tests.contracts.provider_sources import odd_tree
-from tests.contracts.provider_worlds import World, command, python, script, story
+from tests.contracts.provider_worlds import MOUNT, World, command, python, script, story
 
 # Ends by itself some seconds after it was asked to.
 SAVES = "trap 'sleep {s}; echo saved; exit 3' TERM; echo begun; sleep 600 & wait"
@@ -77,7 +77,7 @@ class ProviderFields:
     @story
     async def test_a_volume_brings_what_an_earlier_task_left(self, world: World) -> None:
         path = f'"${{FLEETCTL_VOLUME_{world.volume.replace("-", "_").upper()}:?}}"/a.txt'
-        volumes = [{"name": world.volume, "mountPath": "/data-of-suite"}]
+        volumes = [{"name": world.volume, "mountPath": MOUNT}]
         await world.provider.ensure_volume(world.volume)
         first = await world.run(script(f"echo kept >{path}", volumes=volumes))
         assert first.ok, first

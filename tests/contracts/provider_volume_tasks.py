@@ -18,9 +18,8 @@ from fleetctl.stores.read.read_only import open_scratch
 from fleetctl.tracking.task_inputs import TaskInputs
 from fleetctl.tracking.volume_tasks import list_volumes
 from fleetctl.wiring.account_registry import volume_files
-from tests.contracts.provider_worlds import World, script, story
+from tests.contracts.provider_worlds import MOUNT, World, script, story
 
-MOUNT = "/data-of-suite"
 FILES = {"in/a b.txt": "one\n", "in/deep/it's $HOME.txt": "two\n", "in/.hidden.txt": "", "x.md": ""}
 
 

@@ -4,6 +4,7 @@ machine that it got, and its declaration.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,11 @@ from fleetctl.testing.provider_world import python_task as python
 from fleetctl.testing.provider_world import script_task as script
 from fleetctl.testing.provider_world import wait_until as eventually
 
-__all__ = ["PAUSE_S", "World", "command", "eventually", "python", "script", "story"]
+__all__ = ["MOUNT", "PAUSE_S", "World", "command", "eventually", "python", "script", "story"]
+
+# Where tasks find a volume: on machines that are used as they are, a path of this machine, which
+# the suite of another provider in another process must not have too.
+MOUNT = f"/data-of-suite-{os.getpid()}"
 
 
 class World(ProviderWorld):
