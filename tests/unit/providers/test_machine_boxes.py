@@ -33,6 +33,22 @@ def test_a_box_that_found_no_room_is_made_once_there_is_some(
     assert boxes.make("one", ORDER, [])["id"]
 
 
+def test_a_link_stays_for_a_batch_job_on_the_machine_that_still_uses_it(tmp_path: Path) -> None:
+    boxes = Boxes(str(tmp_path))
+    target = str(tmp_path / "volumes" / "data")
+    links = [{"path": str(tmp_path / "data"), "target": target}]
+    roomy = {**ORDER, "size": {**SIZE, "slots": 2}}
+    for name in ("one", "two"):  # as the login makes them, and their jobs then
+        boxes.make(name, roomy, [])
+        boxes.change(name, {"mounts": links, "boot": "of another machine"})
+        boxes.make_link(links[0]["path"], target, [])
+    boxes.remove_links("one", {"links": links})
+    assert os.readlink(links[0]["path"]) == target
+    (tmp_path / "boxes" / "one" / shipped.LEFT).touch()
+    boxes.remove_links("two", {"links": links})
+    assert not os.path.lexists(links[0]["path"])
+
+
 def test_a_supervisor_that_could_not_write_its_file_holds_its_slot_for_a_minute(
     tmp_path: Path,
 ) -> None:

@@ -65,9 +65,10 @@ class Allocation:
         finally:
             remove_tree(self._inbox)  # no order is taken any more
             self._boxes.kill(self._name)
-            self._boxes.remove_links(self._name, {"links": links})
+            # Before its links go: of two jobs that end together, each finds that the other has left.
             with open(os.path.join(self._path, LEFT), "w", encoding="utf-8"):
                 pass  # the job may go on, with the other nodes of the run
+            self._boxes.remove_links(self._name, {"links": links})
 
     def _note_term(self, *_: Any) -> None:
         self._asked_to_end = True

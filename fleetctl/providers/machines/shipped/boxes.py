@@ -303,13 +303,31 @@ class Boxes:
 
     def remove_links(self, name: str, box: Box) -> None:
         me = name.partition("@")[0]
-        used = {link["path"] for other, it in self.living() if other != me for link in it["links"]}
+        used = {
+            link["path"]
+            for other in self.names()
+            if other != me
+            for link in self._links_in_use(other)
+        }
         for link in box["links"]:
             try:
                 if link["path"] not in used and os.readlink(link["path"]) == link["target"]:
                     os.unlink(link["path"])
             except OSError:
                 continue  # somebody has put another thing there
+
+    def _links_in_use(self, name: str) -> List[Box]:
+        """Returns the links that a box still needs. One of a batch job, which has `mounts`, needs
+        them until its job leaves: only the job's own machine knows whether its processes live.
+        """
+        box = self.read(name)
+        if box is None:
+            return []
+        mounts = box.get("mounts")
+        if mounts is not None:
+            left = os.path.exists(os.path.join(self.path(name), LEFT))
+            return [] if left else mounts
+        return box["links"] if self.state(name, box) in LIVING else []
 
 
 def supervisor_of(path: str) -> Tuple[bool, int]:
