@@ -353,4 +353,7 @@ class ExecRelay:
     async def _watch_idle(self) -> None:
         while time.monotonic() - self._used_s < IDLE_S:
             await asyncio.sleep(LOOK_S)
-        raise Refused(f"no byte went either way for {IDLE_S / 3600:g} hours")
+        raise Refused(
+            f"no byte went either way for {IDLE_S / 3600:g} hours",
+            hint="enter the task again: fleetctl exec",
+        )

@@ -115,7 +115,10 @@ async def _send_file(call: ApiCall, files: VolumeFiles, volume: str, path: str) 
     offset = call.number("offset", 0, most=OFFSET_MAX)
     size = call.number("bytes", 0, most=OFFSET_MAX)
     if shutil.disk_usage(call.parts.home).free < size + DISK_FREE_BYTES:
-        raise Refused("there is no room on the server's disk for this file")
+        raise Refused(
+            "there is no room on the server's disk for this file",
+            hint="free some there, or copy it at a machine that reaches the provider itself",
+        )
     await record_reading(call, "cp", f"volume/{call.request.path_params['name']} {path}"[:200])
     place = Path(tempfile.mkdtemp(prefix="fleetctl-"))
     try:

@@ -207,7 +207,10 @@ class HostedSandboxes:
         return None
 
     async def line(self, handle: str, run: str) -> ExecChannel:
-        raise Refused(f"model calls are not carried out of sandbox `{handle}`")
+        raise Refused(
+            f"model calls are not carried out of sandbox `{handle}`",
+            hint="leave `endpoints` out, or place it on another provider",
+        )
 
     async def is_ours(self, handle: str) -> bool:
         return any(it.handle == handle for it in await self._list_own())

@@ -65,7 +65,7 @@ class Allocation:
         finally:
             remove_tree(self._inbox)  # no order is taken any more
             self._boxes.kill(self._name)
-            # Before its links go: of two jobs that end together, each finds that the other has left.
+            # Before its links go: of two jobs that end together, each finds the other gone.
             with open(os.path.join(self._path, LEFT), "w", encoding="utf-8"):
                 pass  # the job may go on, with the other nodes of the run
             self._boxes.remove_links(self._name, {"links": links})
