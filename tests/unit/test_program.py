@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import threading
 import time
@@ -59,3 +60,19 @@ def test_threads_that_parse_at_once_do_not_disturb_each_other() -> None:
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+class Parser(Circle):
+    """Parses when it is collected, as a printed traceback does."""
+
+    def __del__(self) -> None:
+        ast.parse("1 + 2")
+
+
+@pytest.mark.usefixtures("eager_collector")
+def test_a_finalizer_that_parses_does_not_disturb_a_parse() -> None:
+    for depth in range(TIMES):
+        for _ in range(CIRCLES):
+            Parser()
+        _deeper(depth)
+    assert gc.isenabled()
