@@ -102,7 +102,7 @@ class Run:
     # For a run that took a result over: the time and cost of the original work; unset: not known.
     worth_s: float | None = None
     worth_usd: float | None = None
-    # Its usage of its queue, see controllers/queues/queue_usage.py; empty without a queue.
+    # Its usage of its queue, see controllers/queues/queue_state.py; empty without a queue.
     queued: str = ""
     hint: str = ""  # what its user can do about the message
 

@@ -21,11 +21,9 @@ from fleetctl.controllers.planning.plan import (
     Plan,
     Reuse,
 )
-from fleetctl.controllers.schedule.advance import find_unwanted, plan_advance
+from fleetctl.controllers.schedule.advance import find_unwanted, plan_advance, under_way
 from fleetctl.controllers.schedule.desired import DesiredObject
-from fleetctl.controllers.schedule.end import plan_end
-from fleetctl.controllers.schedule.progress import under_way
-from fleetctl.controllers.schedule.stops import describe_stopping, end_all, stopping_because
+from fleetctl.controllers.schedule.end import describe_stopping, end_all, plan_end, stopping_because
 
 REUSES_PER_PASS_MAX = 1000  # rows alone: about 20 ms
 

@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from fleetctl.controllers.budget import BudgetAccount
 from fleetctl.controllers.depends.dependency_status import AWAITS, MISSING
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import GpuUsage, Node, Run, RunState
-from fleetctl.controllers.money.budget import BudgetAccount
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.queues.queue_state import QueuedObject
+from fleetctl.controllers.schedule.affordable import explain_stuck
 from fleetctl.controllers.schedule.desired import DesiredObject, PriorStatus, is_revived
-from fleetctl.controllers.schedule.stuck import explain_stuck
+from fleetctl.controllers.status_keys import SPILLED_OVER, Status
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST
-from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER, Status
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
 STATUS_INTERVALS_MAX = 1000

@@ -1,5 +1,5 @@
-"""Finds the edges between objects: the objects that a spec waits for or takes data from, and
-circles of such edges. Read from stored specs without their models. Pure.
+"""Finds the edges between objects: those that a spec waits for or takes data from, those that it
+needs before it begins, and the key of work whose dependencies are met. Pure.
 """
 
 from __future__ import annotations
@@ -8,10 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.specs.values.dependencies import KIND_OF
+from fleetctl.specs.blocks.common import WorkSpec
+from fleetctl.specs.blocks.depends import Dependency, FromResults
+from fleetctl.specs.content import KINDS, FieldRole
+from fleetctl.specs.values.hashing import short_hash
+from fleetctl.specs.values.namespaces import KIND_OF
 
 if TYPE_CHECKING:
     from fleetctl.specs.values.scalars import Spec
+
 
 SWEEP = "Sweep"
 BATCH_JOB = "BatchJob"
@@ -99,3 +104,39 @@ def _trace_path(last: Node, came: Mapping[Node, Node]) -> list[Node]:
     while path[-1] in came:
         path.append(came[path[-1]])
     return path[::-1]
+
+
+def find_requested_results(spec: object) -> FromResults | None:
+    """Returns the `tasks.fromResults` of a spec."""
+    found: FromResults | None = getattr(getattr(spec, "tasks", None), "from_results", None)
+    return found
+
+
+def needed_by(spec: WorkSpec) -> tuple[Dependency, ...]:
+    """Returns the dependencies. The job that gives results must have succeeded, unless `dependsOn`
+    has another condition for it.
+    """
+    given = find_requested_results(spec)
+    if given is None or any(it.job == given.job for it in spec.depends_on):
+        return spec.depends_on
+    return (*spec.depends_on, Dependency(job=given.job))
+
+
+def release_key(
+    kind: str,
+    spec: WorkSpec,
+    contents: Sequence[str],
+    said: Sequence[str] = (),
+) -> str:
+    """Returns a hash of 16 hex digits over the object's units, their content and its `dependsOn`. A
+    change of parallelism, limits or placement does not change the hash. said: requests beside the
+    spec, such as a rerun of all work, or the results that are its tasks.
+    """
+    units = {name for name, role in KINDS[kind].items() if role is FieldRole.UNITS}
+    document = spec.model_dump(
+        mode="json",
+        by_alias=True,
+        include=units | {"depends_on"},
+        exclude_defaults=True,
+    )
+    return short_hash([document, list(contents), list(said)])

@@ -11,7 +11,7 @@ from typing import Any
 
 from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.guest.task.parameters import one_variable, variable
-from fleetctl.specs.blocks.from_results import FromResults, parameter_name
+from fleetctl.specs.blocks.depends import FromResults, parameter_name
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.scalars import COUNT_MAX
 

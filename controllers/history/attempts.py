@@ -1,6 +1,6 @@
 """Settles the end of an attempt for its unit: finished, given up, or due again.
 
-Called by history.py as runs end and by replay.py as their rows are read back, so that a restart is
+Called by history.py as runs end and by history.py as their rows are read back, so that a restart is
 no second code path. Changes the history that it is given; retry.py decides when a unit may run
 again, and when never.
 """
@@ -8,7 +8,7 @@ again, and when never.
 from __future__ import annotations
 
 from fleetctl.controllers.history.facts import HistoryFacts, OutdatedSuccess, Score, UnfinishedUnit
-from fleetctl.controllers.history.retries.retry_limits import (
+from fleetctl.controllers.history.retry_limits import (
     FEWER_NODES,
     ROLL_OVERS_IDLE_MAX,
     FailureAction,

@@ -10,8 +10,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.depends.results import ResultParameters, rows_in
+from fleetctl.controllers.history.facts import IntervalSet
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.intervals import IntervalSet
 from fleetctl.controllers.model import WandbTrial
 from fleetctl.controllers.planning.kind_controller import (
     UNITS_KEPT_MAX,
@@ -24,10 +24,10 @@ from fleetctl.controllers.planning.kind_controller import (
     policy_of,
 )
 from fleetctl.controllers.reuse.row_matching import RowIndexes, RowSpan
-from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.schedule.end import early_verdict
+from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
-from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.program_params import winner_wandb
+from fleetctl.controllers.wandb import winner_wandb
 from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 

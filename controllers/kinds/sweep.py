@@ -10,9 +10,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from fleetctl.controllers.history.curves import MetricCurves
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.curves import MetricCurves
+from fleetctl.controllers.history.scores import score_of, scores_of
 from fleetctl.controllers.model import Run, WandbTrial
 from fleetctl.controllers.planning.kind_controller import (
     UNITS_KEPT_MAX,
@@ -26,7 +27,8 @@ from fleetctl.controllers.planning.kind_controller import (
     limits_of,
     policy_of,
 )
-from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.schedule.end import early_verdict
+from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.bayes_points import BayesPoints
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.early_terminate import early_end, list_rungs
@@ -37,7 +39,6 @@ from fleetctl.controllers.trials.points import (
     random_point,
 )
 from fleetctl.controllers.trials.prior import prior_counts, prior_trials
-from fleetctl.controllers.trials.scores import score_of, scores_of
 from fleetctl.controllers.trials.trial_warnings import (
     METRIC_MISSING,
     describe_missing,
@@ -45,18 +46,19 @@ from fleetctl.controllers.trials.trial_warnings import (
     warning_of,
     way_of,
 )
-from fleetctl.controllers.trials.wandb_backend import (
+from fleetctl.controllers.trials.winner import (
     all_ended,
     ended_there,
     handed_trial,
     stopped_there,
 )
-from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED, Status
-from fleetctl.controllers.wandb.assigned_runs import STOPPED_BY_WANDB, AssignedRuns, search_of
-from fleetctl.controllers.wandb.program_params import (
+from fleetctl.controllers.wandb import (
     PARAMETERS_UNREAD,
     READ_THEM,
+    STOPPED_BY_WANDB,
+    AssignedRuns,
     describe_unread,
+    search_of,
     stopped_by_unread,
     wandb_trial,
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.checkpoints import CheckpointSteps, NewestCheckpoints
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.retries.retry_limits import FailureAction, FailureRule
+from fleetctl.controllers.history.retry_limits import FailureAction, FailureRule
 from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
 from fleetctl.controllers.planning.kind_controller import (
     UNITS_KEPT_MAX,
@@ -28,10 +28,10 @@ from fleetctl.controllers.planning.kind_controller import (
 )
 from fleetctl.controllers.planning.placement import Placement
 from fleetctl.controllers.planning.plan import Rollout
-from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.schedule.end import early_verdict
+from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
-from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.program_params import winner_wandb
+from fleetctl.controllers.wandb import winner_wandb
 from fleetctl.specs.blocks.nodes import ONE, NodeRange, nodes_of
 from fleetctl.specs.content import (
     NO_PINS,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fleetctl.controllers.history.curves import MetricCurves
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.curves import MetricCurves
-from fleetctl.controllers.history.retries.retry_limits import (
+from fleetctl.controllers.history.retry_limits import (
     ANSWER_FILTERED,
     COMMAND_NOT_FOUND,
     OUTPUTS_TOO_LARGE,
@@ -28,8 +28,8 @@ from fleetctl.controllers.history.retries.retry_limits import (
 from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
 from fleetctl.controllers.planning.placement import HOUR_S, Candidate, Placement, SpillRule
 from fleetctl.controllers.planning.plan import Rollout
-from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.assigned_runs import AssignedRuns
+from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.wandb import AssignedRuns
 from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:

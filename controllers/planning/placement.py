@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetctl.controllers.money.budget import format_usd
-from fleetctl.controllers.queues.queue_usage import QueueUsage
+from fleetctl.controllers.budget import format_usd
+from fleetctl.controllers.queues.queue_state import QueueUsage
 
 HOUR_S = 3600
 USD_PER_S_SLACK = 1e-12

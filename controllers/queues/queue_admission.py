@@ -10,15 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fleetctl.controllers.queues.queue_state import (
+    USD_PER_HOUR,
     QueueAsk,
     QueuedObject,
     QueueState,
     QueueStates,
+    Quota,
     Vector,
     WaitingGroup,
     most_of,
 )
-from fleetctl.controllers.queues.queue_usage import USD_PER_HOUR, Quota
 
 FULL = "QueueFull"
 TURN = "QueueTurn"

@@ -15,9 +15,9 @@ from fleetctl.controllers.queues.queue_state import (
     QueueRules,
     QueueState,
     QueueStates,
+    Quota,
     parse_ask,
 )
-from fleetctl.controllers.queues.queue_usage import Quota
 
 
 @dataclass(frozen=True, slots=True)

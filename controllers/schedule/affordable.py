@@ -1,13 +1,18 @@
-"""Chooses the best provider for a new sandbox with capacity that the object's queue and the budgets
-allow. Pure; called by starts.py.
+"""Chooses the best provider for a new sandbox with capacity that the object's queue and budgets
+allow, explains why other units do not start, and decides if any pending event can still help.
+Pure.
+
+Reported in its status, for `apply
+--wait`. Pure; called by controllers/status.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from fleetctl.controllers.money.budget import (
+from fleetctl.controllers.budget import (
     TOO_SMALL,
     BudgetDenial,
     ReservedCost,
@@ -15,13 +20,16 @@ from fleetctl.controllers.money.budget import (
     UnitPrice,
     lasts_s,
 )
+from fleetctl.controllers.history.history import History
 from fleetctl.controllers.planning.kind_controller import Unit
 from fleetctl.controllers.planning.placement import CandidateJudgement, ProviderOffer
+from fleetctl.controllers.planning.plan import Phase, Plan, Start
 from fleetctl.controllers.queues.queue_admission import IN_LINE, QueueAdmission, QueueRefusal
-from fleetctl.controllers.queues.queue_state import Asks, QueueAsk
-from fleetctl.controllers.queues.queue_usage import parse_usage, text_of
-from fleetctl.controllers.schedule.capacity import PassSlots
-from fleetctl.controllers.schedule.desired import DesiredObject, ends_at_s
+from fleetctl.controllers.queues.queue_state import Asks, QueueAsk, parse_usage, text_of
+from fleetctl.controllers.schedule.capacity import PassSlots, spills_at_s
+from fleetctl.controllers.schedule.desired import DesiredObject, StartWait, ends_at_s
+from fleetctl.controllers.schedule.end import end_all
+from fleetctl.controllers.trials.winner import MissingInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +194,6 @@ def _moved_away(
 
 
 # -- queues --------------------------------------------------------------------------------------
-
-
 def gives_way(
     desired: DesiredObject,
     queued: str,
@@ -237,3 +243,205 @@ def _name_queue(desired: DesiredObject) -> str:
     if desired.turn is not None:
         return f"queue/{desired.turn.me.queue}"
     return ""
+
+
+def at_capacity_by(
+    plan: Plan,
+    desired: DesiredObject,
+    slots: PassSlots,
+    unit: Unit,
+    now_s: float,
+) -> Plan:
+    """Returns the same plan with the reason why the rest does not start. The engine wakes it when
+    capacity comes free.
+    """
+    judged = slots.judged(unit.template_hash)
+    full = slots.full(unit.template_hash)
+    why = desired.room.paused or "; ".join(f"provider `{it.provider}`: {it.why}" for it in judged)
+    times = (plan.wake_at_s, desired.room.until_s, *(slots.until_s(it.provider) for it in full))
+    still = plan.reason == "InProgress" and not plan.active
+    reason = "Crowded" if full or desired.room.paused else "NoPlace"
+    return replace(
+        plan,
+        reason=reason if still else plan.reason,
+        message=why if still else plan.message,
+        waiting_on=(why, *plan.waiting_on),
+        wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
+        at_capacity=tuple(it.provider for it in full if slots.shared(it.provider)),
+    )
+
+
+def queued_by(
+    plan: Plan,
+    desired: DesiredObject,
+    slots: PassSlots,
+    queued: QueuedStart,
+    now_s: float,
+) -> Plan:
+    """Returns the same plan with the reason why its queue admits no more runs. The engine wakes it
+    when it is its turn, or when a full provider has capacity.
+    """
+    assert desired.turn is not None, "what is in no queue is not refused by one"
+    text = queued.refusal.message
+    still = not plan.active and plan.reason in ("InProgress", "Waiting")
+    times = (plan.wake_at_s, *(slots.until_s(it.provider) for it in queued.full))
+    started = any(isinstance(action, Start) for action in plan.actions)
+    me = desired.turn.me
+    return replace(
+        plan,
+        reason=queued.refusal.reason if still else plan.reason,
+        message=text if still else plan.message,
+        hint=(queued.refusal.hint if still else "") or plan.hint,
+        waiting_on=(text, *plan.waiting_on),
+        wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
+        at_capacity=tuple(it.provider for it in queued.full if slots.shared(it.provider)),
+        queued=replace(
+            me, asks=queued.asks, stands_since_s=now_s if started else me.stands_since_s
+        ),
+    )
+
+
+def add_awaited(plan: Plan, lacking: MissingInput) -> Plan:
+    """Returns the same plan with what another object has yet to provide. The engine wakes it
+    then.
+    """
+    waiting_on = (lacking.message, *plan.waiting_on)
+    if plan.active:
+        return replace(plan, waiting_on=waiting_on)
+    return replace(
+        plan,
+        reason=lacking.reason,
+        message=lacking.message,
+        hint=lacking.hint or plan.hint,
+        waiting_on=waiting_on,
+    )
+
+
+def denied_by(
+    plan: Plan,
+    desired: DesiredObject,
+    history: History,
+    denied: BudgetDenial,
+) -> Plan:
+    """Returns the same plan with the money that the rest waits for; or the end of the object, where
+    its budget requires it. The engine wakes it when money comes free.
+    """
+    text = denied.message
+    if denied.cancel:
+        # The next pass finds it finished (end.py) and ends it; this one starts no more units.
+        return replace(
+            plan,
+            actions=end_all(history, "BudgetExceeded", desired.controller.policy),
+            message=text,
+            hint="",
+            wake_at_s=0.0,
+            extra={**plan.extra, "overBudget": text},
+            denied=denied,
+        )
+    still = not plan.active and plan.reason in ("InProgress", "Waiting")
+    wakes = [at_s for at_s in (plan.wake_at_s, denied.until_s) if at_s is not None]
+    return replace(
+        plan,
+        reason=denied.reason if still else plan.reason,
+        message=text if still else plan.message,
+        hint=(denied.hint if still else "") or plan.hint,
+        waiting_on=(text, *plan.waiting_on),
+        wake_at_s=min(wakes, default=None),
+        denied=denied,
+    )
+
+
+def payable_later(
+    plan: Plan,
+    slots: PassSlots,
+    places: Sequence[CandidateJudgement],
+    now_s: float,
+) -> Plan:
+    """Returns the same plan, looked at again also when one of these providers, which the money
+    covers, has capacity. It waits for that capacity: more money would only start it elsewhere.
+    """
+    if not places:
+        return plan
+    times = (plan.wake_at_s, *(slots.until_s(it.provider) for it in places))
+    still = plan.denied is not None and plan.reason == plan.denied.reason and not plan.active
+    why = "; ".join(f"provider `{it.provider}`, which is paid for: {it.why}" for it in places)
+    return replace(
+        plan,
+        reason="Crowded" if still else plan.reason,
+        message=f"{why}; {plan.message}" if still else plan.message,
+        waiting_on=(why, *plan.waiting_on),
+        wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
+        at_capacity=tuple(it.provider for it in places if slots.shared(it.provider)),
+    )
+
+
+class StuckCause(StrEnum):
+    """The missing thing that only a user can provide."""
+
+    MISSING = "missing"  # an object, a variable or a key that is not there
+    CAPACITY = "capacity"  # no machine of the kind
+    ACCOUNT = "account"  # the service's reason about the account, which may be an odd reply
+    MONEY = "money"
+    PLACE = "place"
+
+
+_OF_WAITS = {
+    "SecretMissing": StuckCause.MISSING,
+    "FunctionMissing": StuckCause.MISSING,
+    "EndpointMissing": StuckCause.MISSING,
+    "KeyMissing": StuckCause.MISSING,
+    "AccountNotReady": StuckCause.MISSING,
+    "DependencyMissing": StuckCause.MISSING,
+    "NoProvider": StuckCause.MISSING,
+    "QueueMissing": StuckCause.MISSING,
+    "QueueSuspended": StuckCause.PLACE,
+    "QueueTooSmall": StuckCause.PLACE,
+    "NoSuchMachine": StuckCause.CAPACITY,
+    "NoPlace": StuckCause.PLACE,
+    "KeyRefused": StuckCause.ACCOUNT,
+    "HostKeyUnknown": StuckCause.ACCOUNT,
+    "HostKeyChanged": StuckCause.ACCOUNT,
+    "NoPython": StuckCause.ACCOUNT,
+    "WrongConfig": StuckCause.ACCOUNT,
+    "AccessDenied": StuckCause.ACCOUNT,
+    "SpendLimit": StuckCause.ACCOUNT,
+    "Suspended": StuckCause.ACCOUNT,
+}
+_OF_MONEY = frozenset({TOO_SMALL, "PriceUnknown", "NoTimeLimit"})
+
+
+def explain_stuck(
+    plan: Plan,
+    desired: DesiredObject,
+    history: History,
+    now_s: float,
+) -> dict[str, str] | None:
+    """Returns `{lack, reason, message, hint}`; None while the object progresses, or will by
+    itself.
+    """
+    if plan.phase is not Phase.PENDING or plan.active:
+        return None
+    if history.waiting.next_due_at_s(now_s) is not None:
+        return None
+    if spills_at_s(desired, history, now_s) is not None:
+        return None
+    if history.live:
+        waits = [desired.waits.get(name) for name in history.live]
+        first = waits[0]
+        if first is None or any(it is None or it.reason not in _OF_WAITS for it in waits):
+            return None
+        return _build_lack(_OF_WAITS[first.reason], first)
+    denied = plan.denied
+    if denied is not None:
+        # Money that other objects hold is freed when they end.
+        ended = denied.for_good or denied.reason in _OF_MONEY
+        if ended:
+            return _build_lack(StuckCause.MONEY, denied)
+        return None
+    if plan.reason not in _OF_WAITS:
+        return None
+    return _build_lack(_OF_WAITS[plan.reason], plan)
+
+
+def _build_lack(lack: StuckCause, why: StartWait | BudgetDenial | Plan) -> dict[str, str]:
+    return {"lack": lack.value, "reason": why.reason, "message": why.message, "hint": why.hint}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.retries.retry_limits import FEWER_NODES
+from fleetctl.controllers.history.retry_limits import FEWER_NODES
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.kind_controller import Unit
 from fleetctl.controllers.planning.placement import (
@@ -24,7 +24,7 @@ from fleetctl.controllers.planning.placement import (
 )
 from fleetctl.controllers.planning.plan import Shortage, Stop
 from fleetctl.controllers.schedule.desired import DesiredObject, StartWait
-from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
+from fleetctl.controllers.status_keys import SPILLED_OVER
 
 # How long a provider is left alone after it had no capacity, at least; guessed: quotas change by
 # hand or when other users' work ends.

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fleetctl.controllers.budget import Allowance, CostEstimate, SandboxTerms
 from fleetctl.controllers.depends.dependency_status import DependencyStatus
-from fleetctl.controllers.money.budget import Allowance, SandboxTerms
-from fleetctl.controllers.money.estimate import CostEstimate
 from fleetctl.controllers.planning.kind_controller import KindController, RunPolicy
 from fleetctl.controllers.planning.placement import ProviderCapacity, ProviderOffer
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase, Shortage

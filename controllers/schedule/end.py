@@ -1,16 +1,25 @@
-"""The end of the whole: by its kind's verdict, its deadline, a refusal or its budget. Pure; a rule
-of controllers/reconcile.py.
+"""The end of the whole: by its kind's verdict, its deadline, a refusal or its budget, or before all
+units have ended; then its runs and idle sandboxes are ended. Pure.
+
+The fields behind it are shared by all running kinds, so their meaning is here, once.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.planning.kind_controller import ObjectVerdict
-from fleetctl.controllers.planning.plan import Phase, Plan
+from fleetctl.controllers.model import RunState
+from fleetctl.controllers.planning.kind_controller import ObjectVerdict, RunPolicy
+from fleetctl.controllers.planning.plan import Action, CloseSandbox, Phase, Plan, Stop
 from fleetctl.controllers.schedule.desired import DesiredObject, ends_at_s
-from fleetctl.controllers.schedule.stops import close_all, describe_stopping, end_all
+from fleetctl.specs.values.hints import HintedText
+from fleetctl.specs.values.quantities import parse_indexes
+
+if TYPE_CHECKING:
+    from fleetctl.specs.blocks.common import WorkSpec
+    from fleetctl.specs.blocks.policies import SuccessRule
 
 
 def plan_end(
@@ -107,3 +116,94 @@ def _over_budget_status(desired: DesiredObject) -> dict[str, object]:
     if text:
         return {"overBudget": text}
     return {}
+
+
+def end_all(
+    history: History,
+    reason: str,
+    policy: RunPolicy,
+) -> tuple[Action, ...]:
+    """Returns stops for every run and every idle sandbox."""
+    return (*stop_all(history, reason, policy), *close_all(history, reason))
+
+
+def stop_all(
+    history: History,
+    reason: str,
+    policy: RunPolicy,
+) -> list[Action]:
+    return [
+        Stop(run.name, reason, policy.grace_s)
+        for run in history.live.values()
+        if run.state is not RunState.STOPPING
+    ]
+
+
+def close_all(history: History, reason: str) -> list[Action]:
+    return [CloseSandbox(box.name, reason) for box in history.sandboxes.values() if not box.busy]
+
+
+def describe_stopping(history: History) -> tuple[str, ...]:
+    """Returns a sentence about the runs that are being stopped, if there are any."""
+    count = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
+    runs = "run is" if count == 1 else "runs are"
+    if count:
+        return (f"{count} {runs} being stopped",)
+    return ()
+
+
+def stopping_because(history: History, desired: DesiredObject) -> tuple[HintedText, ...]:
+    """Returns the same, and why they are not yet confirmed gone."""
+    rules = tuple(map(HintedText, describe_stopping(history)))
+    if not rules and not history.sandboxes:
+        return ()
+    why = [HintedText(it.message, it.hint) for it in desired.troubles.values()]
+    why += [text for name, text in desired.held.items() if name in history.live]
+    if rules and why:
+        return (why[0].prefixed(f"{rules[0]}: "), *why[1:])
+    return (*why, *rules)
+
+
+def early_verdict(
+    spec: WorkSpec,
+    history: History,
+    *,
+    units: str,
+) -> ObjectVerdict | None:
+    """Returns the first verdict that matches, in the order of the Kubernetes Job controller's
+    checks.
+
+    units: the kind's word for them, in the plural.
+    """
+    done = len(history.succeeded)
+    failed = len(history.failed)
+    if history.failed_job is not None:
+        run = history.failed_job
+        text = f"{units.removesuffix('s')} {run.index} failed with {run.reason}"
+        return ObjectVerdict(False, "FailureRule", text)
+    limit = spec.max_failed_indexes
+    if limit is not None and failed > limit:
+        text = f"{failed} {units} failed, more than maxFailedIndexes {limit}"
+        return ObjectVerdict(False, "MaxFailedIndexesExceeded", text)
+    limit = spec.backoff_limit
+    if limit is not None and history.failures > limit:
+        text = f"{history.failures} failures, more than backoffLimit {limit}"
+        return ObjectVerdict(False, "BackoffLimitExceeded", text)
+    # Kubernetes successPolicy: any rule that holds is enough.
+    if spec.success_policy and any(
+        _meets_rule(rule, history) for rule in spec.success_policy.rules
+    ):
+        text = f"{done} {units} succeeded, enough for successPolicy"
+        return ObjectVerdict(True, "SuccessPolicy", text)
+    return None
+
+
+def _meets_rule(rule: SuccessRule, history: History) -> bool:
+    if rule.succeeded_indexes is None:
+        count = len(history.succeeded)
+    else:
+        spans = parse_indexes(rule.succeeded_indexes)
+        count = sum(history.succeeded.count(span.start, span.stop) for span in spans)
+        if rule.succeeded_count is None and count < sum(map(len, spans)):
+            return False
+    return rule.succeeded_count is None or count >= rule.succeeded_count

@@ -1,5 +1,7 @@
-"""Starts units that are due, each in an idle sandbox or on a provider with capacity, as long as
-there is both capacity and money. Pure; called by advance.py.
+"""Starts units that are due, each in an idle sandbox or on a provider with capacity, and decides if
+a unit may take over a sandbox without a record. Pure.
+
+The sandbox lives already, so parallelism does not keep it out: it counts against it from then on.
 """
 
 from __future__ import annotations
@@ -7,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fleetctl.controllers.budget import SandboxTerms
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.open_sandboxes import OpenSandbox
-from fleetctl.controllers.money.budget import SandboxTerms
 from fleetctl.controllers.planning.kind_controller import KindController, RunPolicy, Unit
 from fleetctl.controllers.planning.plan import CloseSandbox, Start
 from fleetctl.controllers.queues.queue_admission import TURN, QueueRefusal
@@ -220,3 +222,41 @@ def start_of(
         reason=reason,
         placed="its sandbox was free" if reuse and chosen else "",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionMatch:
+    """The next attempt of this unit is what runs in the sandbox."""
+
+    unit: Unit
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionRefused:
+    why: str  # a sentence without its subject, which is the sandbox
+
+
+def match_adoption(
+    controller: KindController,
+    history: History,
+    index: int | None,
+    *,
+    what: str,
+) -> AdoptionMatch | AdoptionRefused:
+    """index: from its tag, None without a tag. what: `task`, `trial`, for users."""
+    if index is None:
+        return AdoptionRefused(f"its tag does not say which {what} it is")
+    unit = controller.unit(index)
+    if unit is None:
+        return AdoptionRefused(f"there is no {what} {index} any more")
+    rules = (
+        (controller.policy.suspend, "the object is suspended, which would stop it at once"),
+        (index in history.live_by_index, f"{what} {index} runs already, and never runs twice"),
+        (index in history.succeeded, f"{what} {index} has succeeded already"),
+        (index in history.pruned, f"{what} {index} was stopped early, and never begins again"),
+    )
+    why = next((why for holds, why in rules if holds), "")
+    if why:
+        return AdoptionRefused(why)
+    return AdoptionMatch(unit, history.next_attempt(index))

@@ -12,12 +12,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.history.metrics.curves import MetricCurves
+from fleetctl.controllers.history.curves import MetricCurves
 from fleetctl.controllers.planning.kind_controller import StopNow
-from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED
+from fleetctl.controllers.status_keys import EARLY_TERMINATED
 
 if TYPE_CHECKING:
-    from fleetctl.specs.search.early_terminate import EarlyTerminate
+    from fleetctl.specs.search.config import EarlyTerminate
 
 
 # The two sentences of `early_end`.

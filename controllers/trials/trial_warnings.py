@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.front import ParetoFront
-from fleetctl.controllers.trials.scores import sign_value
-from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.controllers.history.scores import ParetoFront, sign_value
+from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.values.hints import NO_TEXT, HintedText
 from fleetctl.specs.values.metrics import Metrics
 

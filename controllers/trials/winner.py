@@ -1,5 +1,7 @@
-"""Finds the best trial of a sweep, for work that takes its parameters (`paramsFrom`). If no trial
-qualifies, returns the reason. Pure; called by the engine before a pass and by an apply.
+"""Finds the best trial of a sweep, for work that takes its parameters, and answers for a sweep
+whose trials W&B chooses. Pure.
+
+If no trial qualifies, returns the reason.
 """
 
 from __future__ import annotations
@@ -7,17 +9,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controllers.model import Resource
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.model import Resource, Run, WandbTrial
+from fleetctl.controllers.planning.kind_controller import ObjectVerdict, StopNow
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND, command_line
+from fleetctl.controllers.wandb import (
+    CANCELED,
+    CANCELED_BY_WANDB,
+    PAUSED,
+    PAUSED_BY_WANDB,
+    STOPPED_BY_WANDB,
+    SWEEP_GONE,
+    AssignedRuns,
+    names_of,
+    wandb_trial,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fleetctl.specs.blocks.common import ParamsFrom
     from fleetctl.specs.blocks.template import Template
     from fleetctl.specs.content import Pins
+    from fleetctl.specs.kinds.sweep import SweepSpec
+
 
 SWEEP = "Sweep"
 # Reasons of an object that takes its parameters from a sweep.
@@ -26,6 +45,8 @@ NO_BEST = "NoBest"
 PARAMS_CHARS_MAX = 120
 _MACRO = re.compile(r"\$\{")
 WORK_FIELDS = ("python", "command", "script", "function")
+
+AWAITS_WANDB = "AwaitsWandb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +192,68 @@ def _describe_progress(status: Mapping[str, Any]) -> str:
     if total:
         return f"{done:,} of {total:,} trials are done"
     return f"{done:,} trials are done"
+
+
+def stopped_there(handed: AssignedRuns | None, run: Run) -> StopNow | None:
+    """Returns why a live trial should stop now, permanently."""
+    if handed is None or not handed.is_stopped(run.index):
+        return None
+    return StopNow(STOPPED_BY_WANDB, "the run was stopped at W&B")
+
+
+def ended_there(handed: AssignedRuns, history: History) -> ObjectVerdict | None:
+    """Returns the verdict of a sweep that W&B ended for a reason of its own; None where its trials
+    decide how it ended.
+    """
+    report = handed.report
+    if report.state == CANCELED:
+        return ObjectVerdict(False, CANCELED_BY_WANDB, "the sweep was cancelled at W&B")
+    if report.gone:
+        gone = report.gone
+        return ObjectVerdict(False, SWEEP_GONE, gone.text, waits_for_live=True, hint=gone.hint)
+    if handed.over and not history.taken and next(handed.next(history), None) is None:
+        return ObjectVerdict(True, "Completed", "W&B handed out no run")
+    return None
+
+
+def all_ended(handed: AssignedRuns, history: History) -> bool:
+    """Returns true if W&B assigns no more runs and every trial has finished: running programs may
+    end by themselves, and a run that the infrastructure lost is run again.
+    """
+    alive = any(not handed.is_stopped(index) for index in history.unfinished)
+    return handed.over and not alive and next(handed.next(history), None) is None
+
+
+def lacking_of(handed: AssignedRuns) -> MissingInput | None:
+    """Returns why no more trials begin, for users; None while W&B is reachable and replies."""
+    report = handed.report
+    if report.trouble is not None:
+        reason, message = report.trouble
+        return MissingInput(message.text, reason=reason, hint=message.hint)
+    if report.home is None:
+        return MissingInput("W&B is being asked for the sweep", reason=AWAITS_WANDB)
+    if report.state == PAUSED:
+        hint = f"resume it on its page, {report.home.url}"
+        return MissingInput("the sweep is paused at W&B", reason=PAUSED_BY_WANDB, hint=hint)
+    return None
+
+
+def handed_trial(
+    spec: SweepSpec,
+    handed: AssignedRuns,
+    index: int,
+    command: Sequence[str] | None,
+) -> WandbTrial | None:
+    """Returns the link between the program of a trial and the run that W&B assigned. command: the
+    search's own; None where the template has another.
+    """
+    home = handed.report.home
+    if home is None:
+        return None
+    return replace(
+        wandb_trial(home.id, spec.search, command or ("${args}",)),
+        project=home.project,
+        entity=home.entity,
+        run_id=handed.run_ids.get(index, ""),
+        base_url=names_of(spec)[2],
+    )

@@ -29,8 +29,7 @@ from fleetctl.agents.agent_limits import (
     manifest_again,
     refuse_kinds,
 )
-from fleetctl.agents.bound_api import ApiReply, BoundApi, open_api
-from fleetctl.agents.tools import ApiRequest, ApiTool, build_tools
+from fleetctl.agents.tools import ApiReply, ApiRequest, ApiTool, BoundApi, build_tools, open_api
 from fleetctl.common.errors import FleetctlError, NotFound, Refused
 from fleetctl.common.version import VERSION
 from fleetctl.server.callers import EDITOR, VIEWER, Caller

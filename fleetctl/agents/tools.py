@@ -1,22 +1,31 @@
-"""Makes the tools of an agent from the OpenAPI document, so that they cannot differ from the API.
+"""Makes the tools of an agent from the OpenAPI document, so that they cannot differ from the API,
+and calls that API in this process, as a user with one role in one namespace.
 
 A row of AGENT_TOOLS names an operation of the document; description, arguments and role come from
 there. Arguments that are not an agent's to give (LEFT_OUT) are no part of a tool, which refuses
 whatever it does not have.
+
+The checks are those of `fleetctl serve`: of the role in the server, of what would really change
+in the controller, which knows the request as this user's. No port is opened.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import httpx2
 import jsonschema
 
 from fleetctl.common.errors import UsageError
-from fleetctl.server.callers import VIEWER
+from fleetctl.server.app import make_app
+from fleetctl.server.callers import VIEWER, Caller, CallerCheck, ListenAddress, PeerUser
+from fleetctl.stores.access import AccessStore
 
 # `yes`, `override`, `takeOver` and `allowMissing` are consent, which is a person's; `env` would put
 # values of secrets into a model's text; the namespace is the server's own. The rest is of streams
@@ -27,6 +36,9 @@ LEFT_OUT = frozenset(
 STREAMS = frozenset(("watch", "since", "follow", "wide", "name"))
 TEXT_BYTES = 64 * 1024  # of a log, where the call gives no limit: what a model reads at once
 MESSAGE_CHARACTERS = 300
+
+HOST = "127.0.0.1"
+CALL_S = 600.0  # of a call; an apply may look at repositories and images first
 
 
 class AgentTool(NamedTuple):
@@ -176,3 +188,88 @@ def _describe_problem(error: jsonschema.ValidationError) -> str:
     where = ".".join(str(part) for part in error.absolute_path)
     text = error.message[:MESSAGE_CHARACTERS]
     return f"`{where}`: {text}" if where else text
+
+
+class ApiReply(NamedTuple):
+    """A reply of the API. code: the exit code of the same verb."""
+
+    code: int
+    body: Mapping[str, Any]
+
+    @property
+    def losses(self) -> list[str]:
+        """Returns the sentences on what would be lost, where the refusal waits for consent."""
+        found = self.body.get("losses")
+        return [str(it) for it in found] if self.code and isinstance(found, list) else []
+
+
+class BoundCallers(CallerCheck):
+    """A check that knows a single caller."""
+
+    def __init__(self, access: AccessStore, listens: ListenAddress, caller: Caller) -> None:
+        super().__init__(access, listens)
+        self._caller = caller
+
+    async def find(
+        self,
+        headers: Mapping[str, str],
+        cookies: Mapping[str, str],
+        *,
+        peer: PeerUser | None,
+        address: str,
+        now_s: float,
+    ) -> Caller:
+        """Returns the caller, whatever the request says."""
+        del headers, cookies, peer, address, now_s
+        return self._caller
+
+
+class BoundApi:
+    """The API as one user has it. `open_api` makes it."""
+
+    def __init__(self, client: httpx2.AsyncClient, document: Mapping[str, Any]) -> None:
+        self._client = client
+        self.document = document
+
+    async def send(self, request: ApiRequest) -> ApiReply:
+        """Returns the reply to a request; texts have the form {text, nextOffset, ended}."""
+        response = await self._client.request(
+            request.method,
+            request.path,
+            params=dict(request.query),
+            json=None if request.body is None else dict(request.body),
+        )
+        if response.headers.get("content-type", "").startswith("application/json"):
+            return _read_document(response)
+        following = response.headers.get("x-next-offset", "")
+        text = {
+            "text": response.content.decode("utf-8", "replace"),
+            "nextOffset": int(following) if following.isdigit() else None,
+            "ended": response.headers.get("x-ended") == "true",
+        }
+        return ApiReply(0 if response.status_code == 200 else 1, text)
+
+
+@contextlib.asynccontextmanager
+async def open_api(home: Path, caller: Caller) -> AsyncIterator[BoundApi]:
+    """Yields the API over a state directory, as the caller has it."""
+    listens = ListenAddress(HOST, 0)
+    app = make_app(home, listens)
+    app.state.callers = BoundCallers(app.state.parts.access, listens, caller)
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(
+            transport=transport, base_url=f"http://{HOST}", timeout=CALL_S
+        ) as client,
+    ):
+        yield BoundApi(client, app.state.openapi())
+
+
+def _read_document(response: httpx2.Response) -> ApiReply:
+    body = json.loads(response.content)
+    assert isinstance(body, dict)
+    code = body.get("code")
+    if not isinstance(code, int):
+        code = 0 if response.status_code == 200 else 1
+    return ApiReply(code, body)

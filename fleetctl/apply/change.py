@@ -1,24 +1,32 @@
-"""One object before and after an apply, and the sentences and records that describe the change.
+"""One object before and after an apply: the sentences and records that describe the change, the
+files of its tasks by name, and the renames, in which the same object goes on under a new name.
 
-Made by propose.py; read by each part that shows, weighs or allows a change: the socket server,
-`plan`, `diff`, dry runs, consent.
+An object counts as renamed where some of its work counts for the new manifest; otherwise one
+object is created and the other one is pruned.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from fleetctl.apply.file_changes import list_file_changes, split_files
+from fleetctl.common.errors import FleetctlError
 from fleetctl.common.finding import Finding, Severity
-from fleetctl.common.redaction import without_credentials
+from fleetctl.common.text import without_credentials
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource, Run
 from fleetctl.controllers.reuse.impact import Impact
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.specs.values.changes import FieldChange, field_changes
-from fleetctl.tracking.annotations import NOTES, work_digest
+from fleetctl.specs.values.changes import UNSET, FieldChange, field_changes
+from fleetctl.tracking.annotations import NOTES, SCHEDULED_BY, pins_of, work_digest
+from fleetctl.tracking.source_state import names_text
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
 
 CREATED = "created"
 CONFIGURED = "configured"
@@ -30,6 +38,11 @@ FIELDS_KEPT_MAX = 20
 # credentials, and programs may have them in their text.
 _UNTOLD = frozenset(("env", "python", "script", "command", "args"))
 _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+_AT = ("tasks", "files")
+Path = tuple[str, ...]
+
+TRIED_MAX = 20  # candidates for one manifest; each is read with all its attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +217,157 @@ def _all_new(found: Impact, kind: str) -> str:
 def _format_units(count: int, kind: str) -> str:
     unit = KINDS[kind].unit
     return f"{count:,} {unit}" + ("s" if count != 1 else "")
+
+
+def split_files(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Path, dict[str, Any]]]:
+    """Returns (the spec without lists of files, those lists by their path): the spec's own, and
+    those of the objects that it makes.
+    """
+    rest = dict(spec)
+    found = {}
+    for within in ((), ("template", "spec")):
+        holder = rest
+        for key in (*within, _AT[0]):
+            inner = holder.get(key)
+            if not isinstance(inner, Mapping):
+                break
+            holder[key] = holder = dict(inner)
+        else:
+            if isinstance(holder.get(_AT[1]), Mapping):
+                found[(*within, *_AT)] = holder.pop(_AT[1])
+    return rest, found
+
+
+def list_file_changes(
+    before: Mapping[Path, Mapping[str, Any]], after: Mapping[Path, Mapping[str, Any]]
+) -> Iterator[FieldChange]:
+    """Yields a change for each list that differs."""
+    for path in dict.fromkeys((*before, *after)):
+        old = before.get(path)
+        new = after.get(path)
+        if old == new:
+            continue
+        name = ".".join(path)
+        if old is None or new is None:
+            count = len(new.get("found") or ()) if new is not None else 0
+            text = "no longer its tasks" if new is None else _format_count(count)
+            yield FieldChange(name, old or UNSET, new or UNSET, text)
+            continue
+        for key in ("chunk", "names", "volume", "glob"):
+            was = old.get(key, UNSET)
+            now = new.get(key, UNSET)
+            if was != now:
+                yield FieldChange(f"{name}.{key}", was, now)
+        if text := describe_files(_list_contents(old), _list_contents(new)):
+            yield FieldChange(name, old, new, text)
+
+
+def describe_files(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Returns `1 added: d.txt; 1 removed: a.txt`; empty for no difference. before, after: contents
+    by path.
+    """
+    added = dict.fromkeys(it for it in after if it not in before)
+    removed = dict.fromkeys(it for it in before if it not in after)
+    edited = [it for it in after if it in before and before[it] != after[it]]
+    left: dict[str, list[str]] = {}
+    for path in removed:
+        left.setdefault(before[path], []).append(path)
+    renamed = []
+    for path in list(added):
+        if old := left.get(after[path]):
+            renamed.append(f"{old[0]} -> {path}")
+            del removed[old.pop(0)], added[path]
+    parts = {"added": [*added], "edited": edited, "renamed": renamed, "removed": [*removed]}
+    told = (f"{len(it):,} {word}: {names_text(it)}" for word, it in parts.items() if it)
+    return "; ".join(told)
+
+
+def _list_contents(files: Mapping[str, Any]) -> dict[str, str]:
+    prefix = "" if files["base"] == "." else f"{files['base'].rstrip('/')}/"
+    found: Sequence[Mapping[str, Any]] = files.get("found") or ()
+    return {f"{prefix}{it['path']}": _content_of(it) for it in found}
+
+
+def _content_of(found: Mapping[str, Any]) -> str:
+    """Returns a text that is equal for equal files. A file of a volume stands for its path as well,
+    so that none of them is a renamed one.
+    """
+    known = found.get("sha256")
+    if known is None and found.get("digest"):
+        return f"{found['path']} {found['digest']}"
+    if known is None:
+        return f"{found['path']} {found['bytes']} {found.get('modified')}"
+    return str(known)
+
+
+def _format_count(number: int) -> str:
+    return f"{number:,} file{'s'[: number != 1]}"
+
+
+class Leaving:
+    """The objects that the apply would prune. impact: returns the impact on an object whose name
+    alone changes. taken: uid -> old key of the objects that continue under a new name.
+    """
+
+    def __init__(
+        self, rows: Iterable[Resource], impact: Callable[[Resource], Impact | None]
+    ) -> None:
+        self._impact = impact
+        self._rows = {
+            it.uid: it for it in rows if KINDS[it.kind].runs and SCHEDULED_BY not in it.annotations
+        }
+        self.taken: dict[str, str] = {}
+
+    def renamed(
+        self,
+        fresh: Change,
+        manifest: Manifest,
+        make: Callable[[Resource], Change],
+    ) -> Change | None:
+        """Returns the change of the object that the manifest renames; None for a new one. fresh:
+        the change that creates a new one. make: the change of an object that already had the new
+        name.
+        """
+        best = None
+        worth = 0
+        for row in self._alike(fresh, manifest):
+            try:
+                change = make(replace(row, name=manifest.name))
+            except FleetctlError:
+                continue  # such as a W&B sweep with another search, which it can never become
+            if change.impact is None:
+                change = replace(change, impact=self._impact(change.after))
+            found = change.impact
+            counts = 0 if found is None else found.kept + len(found.going_on)
+            if counts > worth:
+                best = (row, change)
+                worth = counts
+        if best is None:
+            return None
+        row, change = best
+        del self._rows[row.uid]
+        self.taken[row.uid] = row.key
+        name = FieldChange("metadata.name", row.name, manifest.name)
+        return replace(
+            change,
+            outcome=CONFIGURED,
+            before=row,
+            fields=(name, *change.fields),
+        )
+
+    def _alike(self, fresh: Change, manifest: Manifest) -> Iterator[Resource]:
+        """Yields objects of equal content, at least in one stage; those with the very spec
+        first."""
+        kind = CONTROLLERS.get(manifest.kind)
+        if kind is None or not self._rows:
+            return
+        contents = set(kind.contents_of(manifest.spec, pins_of(fresh.after.annotations)))
+        place = (manifest.kind, manifest.namespace)
+        alike = [
+            it
+            for it in self._rows.values()
+            if (it.kind, it.namespace) == place
+            and not contents.isdisjoint(json.loads(it.status or "{}").get("contents") or ())
+        ]
+        alike.sort(key=lambda it: it.spec != fresh.after.spec)
+        yield from alike[:TRIED_MAX]

@@ -1,4 +1,5 @@
-"""The consent that a user must give before a change is stored that destroys running work or data.
+"""The consent that a user must give before a change is stored that destroys running work or data,
+or that starts far more work than the user is likely to want.
 
 Called between propose and commit. The CLI asks the question; without a terminal there is no
 question.
@@ -12,10 +13,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change
-from fleetctl.apply.predictions.questions import asked_about
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource, Run
 from fleetctl.controllers.reuse.impact import spent_usd, worked_s
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.kept_by import KEPT_BY, MADE_FROM
 
@@ -23,6 +24,10 @@ PATHS_SHOWN_MAX = 3
 _NOTES = (KEPT_BY, MADE_FROM)
 # Finished work that is repeated in less time than a user needs to answer needs no consent.
 REDONE_S_MIN = 10.0
+
+# A file of rows may hold a million; a larger number is rather a slip of the pen.
+UNITS_UNASKED_MAX = 1_000_000
+_OF_TOTALS = ("tasks", "completions", "search", "trials")
 
 
 class NeedsConsent(Refused):
@@ -165,3 +170,40 @@ def _describe_loss(
     them = "it" if len(doomed) == 1 else "them"
     message = work if not cost else f"{work}, about ${cost:,.2f} already spent on {them}"
     return f"{len(doomed):,} running {unit} would be {fate} ({message})"
+
+
+def asked_about(change: Change) -> Iterator[tuple[str, str]]:
+    """Yields the name in an approval, and a sentence."""
+    if (question := _ask_about_count(change)) is not None:
+        yield f"{change.key}#many", question
+    if (question := _left_behind(change)) is not None:
+        yield f"{change.key}#moves", question
+
+
+def _ask_about_count(change: Change) -> str | None:
+    count = change.impact.to_run if change.impact is not None else None
+    if count is None or count <= UNITS_UNASKED_MAX:
+        return None
+    grown = any(field.path.startswith(_OF_TOTALS) for field in change.fields)
+    if change.outcome != CREATED and not grown:
+        return None  # they had consent when they were applied
+    unit = KINDS[change.after.kind].unit
+    return f"{change.key}: {count:,} {unit}s would run, more than {UNITS_UNASKED_MAX:,}"
+
+
+def _left_behind(change: Change) -> str | None:
+    before = change.before
+    if change.after.kind != "Volume" or change.outcome != CONFIGURED or before is None:
+        return None
+    was = _read_provider(before.spec)
+    will = _read_provider(change.after.spec)
+    if was == will:
+        return None
+    return (
+        f"{change.key}: its data stays on `{was}`, nothing of it is copied to `{will}`"
+        f" (`fleetctl cp {change.key}:/ DIR` copies it here)"
+    )
+
+
+def _read_provider(spec: str) -> str:
+    return str(json.loads(spec).get("provider") or DEFAULT_PROVIDER)

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CREATED, Change
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.winner import SWEEP, MissingInput, params_text, winner_of
-from fleetctl.controllers.wandb.assigned_runs import names_of
+from fleetctl.controllers.wandb import names_of
 from fleetctl.specs.blocks.common import ParamsFrom, WorkSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import content_of_function, content_of_models
@@ -38,9 +38,10 @@ from fleetctl.tracking.annotations import (
     PRIOR,
     REVISION,
     WANDB,
+    needs_command,
+    notes_of,
     waits_for,
 )
-from fleetctl.tracking.best_params import needs_command, notes_of
 from fleetctl.tracking.manifest_sources import source_of
 
 if TYPE_CHECKING:

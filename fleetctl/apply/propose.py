@@ -4,7 +4,7 @@ them.
 `propose` only reads, so a dry run and a plan call it too; `store_changes` writes the proposal.
 Called by the socket server and by `plan`, `diff` and dry runs. draft.py turns a manifest into an
 object, impact.py finds the effect on work, change.py describes it; consent.py has what the user
-must allow first, prune.py the objects that `--prune` deletes.
+must allow first, deletion.py the objects that `--prune` deletes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,11 @@ from fleetctl.apply.change import (
     PRUNED,
     UNCHANGED,
     Change,
+    Leaving,
     list_differences,
     replaced_by,
 )
-from fleetctl.apply.dependents import (
-    GOES_ON,
-    depends_note,
-    in_order,
-    may_go_on,
-    results_kept,
-    results_told,
-    revive_dependents,
-)
+from fleetctl.apply.deletion import find_pruned, going_with
 from fleetctl.apply.draft import (
     draft_resource,
     fires_note,
@@ -47,13 +40,21 @@ from fleetctl.apply.draft import (
     winner_params,
     winner_told,
 )
-from fleetctl.apply.impact import fresh_impact, impact_on
+from fleetctl.apply.impact import (
+    GOES_ON,
+    depends_note,
+    fresh_impact,
+    impact_on,
+    in_order,
+    may_go_on,
+    results_kept,
+    results_told,
+    revive_dependents,
+)
 from fleetctl.apply.merge import spoken_defaults, with_hand_fields
 from fleetctl.apply.policies.judge import judge_proposal
 from fleetctl.apply.policies.report import raise_if_denied
-from fleetctl.apply.prune import find_pruned, going_with
-from fleetctl.apply.renames import Leaving
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.common.errors import Conflict
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.kinds.registry import CONTROLLERS
@@ -95,7 +96,7 @@ from fleetctl.tracking.by_hand import (
 )
 from fleetctl.tracking.kept_by import kept_by, left_by
 from fleetctl.tracking.manifest_sources import source_of
-from fleetctl.tracking.row_indexes import format_row_indexes
+from fleetctl.tracking.result_cache import format_row_indexes
 from fleetctl.tracking.track import track_of
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         FleetObjects,
         LogLine,
         MetricReports,
+        QueryRows,
         ResultRows,
     )
     from fleetctl.client.plans import FleetPlan, ObjectDiffs, ValidManifests
-    from fleetctl.client.progress import ProgressChoice
     from fleetctl.client.reports import ChartKind, CostTable, FleetArtifacts, FleetPlot
-    from fleetctl.client.tables import QueryRows
+    from fleetctl.client.waits import ProgressChoice
 
 
 class AsyncFleet(AsyncFleetBase):

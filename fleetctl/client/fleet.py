@@ -42,13 +42,13 @@ from fleetctl.client.waits import FleetWaits
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, NotFound, Refused
 from fleetctl.daemon.client.socket_client import results_of
+from fleetctl.views.documents import result_rows
 from fleetctl.views.kinds import kind_of
 from fleetctl.views.objects import DELETING, View, as_mapping
-from fleetctl.views.run_logs import read_bytes
+from fleetctl.views.run_files import read_bytes
 from fleetctl.views.selectors import matches_labels, parse_selector
 from fleetctl.views.store_reading import StoreReading, make_not_found, must_find, open_reading
 from fleetctl.views.tasks import CACHED, Task
-from fleetctl.views.unit_results import result_rows
 
 _SUCCEEDED = ("Succeeded", CACHED)
 _ENDED = (*_SUCCEEDED, "Failed", "Cancelled", "Refused", "Stopped")

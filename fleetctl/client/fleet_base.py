@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from fleetctl.client.declared_object import DeclaredObject
-from fleetctl.common.deadline import Deadline
+from fleetctl.common.clock import Deadline
 from fleetctl.common.errors import FleetctlError, NotFound, Refused
 from fleetctl.common.state_paths import find_state_dir as default_home
 from fleetctl.daemon.client import spawn
 from fleetctl.daemon.client.socket_client import raise_refusal
-from fleetctl.daemon.client.supervision import ControllerSupervision
+from fleetctl.daemon.client.spawn import ControllerSupervision
 from fleetctl.manifest.files.documents import VALUES, Document, is_address, read_documents
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.views.kinds import Target, parse_target

@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from fleetctl.client.fleet_base import FleetBase, Manifests, call_apart, collect_documents
-from fleetctl.client.tables import SHOWN_ROWS_MAX, RowTable, render_table
+from fleetctl.client.objects import SHOWN_ROWS_MAX, RowTable, render_table
 
 if TYPE_CHECKING:
     from fleetctl.apply.cost.estimate import Cost
@@ -136,7 +136,7 @@ class FleetPlans(FleetBase):
         variables, applyset, prune, allow_missing: as `apply` has them. Raises ManifestErrors with
         every mistake, and Refused where a policy or the guard of `prune` refuses the apply.
         """
-        from fleetctl.apply.local.local_checks import plan_locally
+        from fleetctl.apply.local_proposal import plan_locally
         from fleetctl.apply.policies.report import refuse_problems
         from fleetctl.stores.read.read_only import open_readonly
 
@@ -162,8 +162,7 @@ class FleetPlans(FleetBase):
         """Returns the difference between these manifests and the stored objects, one for each that
         differs. Takes the options of `plan`, and raises as it does.
         """
-        from fleetctl.apply.local.change_diff import format_diff
-        from fleetctl.apply.local.local_proposal import propose_locally
+        from fleetctl.apply.local_proposal import format_diff, propose_locally
         from fleetctl.stores.read.read_only import open_readonly
 
         documents = collect_documents(manifests, variables)
@@ -186,7 +185,7 @@ class FleetPlans(FleetBase):
         """Returns the manifests, all of which can be applied. Raises ManifestErrors with every
         mistake, and Refused where a policy denies an object.
         """
-        from fleetctl.apply.local.local_checks import check_manifests
+        from fleetctl.apply.local_proposal import check_manifests
         from fleetctl.stores.read.read_only import open_readonly
 
         documents = collect_documents(manifests, variables)
@@ -213,7 +212,7 @@ class FleetPlans(FleetBase):
 
 
 def _list_cells(plan: ObjectPlan) -> tuple[str, ...]:
-    from fleetctl.apply.plan.phrases import format_object_cost, format_where
+    from fleetctl.apply.plan.document import format_object_cost, format_where
 
     change = "; ".join(text for text in (plan.message, plan.about, *plan.notes) if text)
     cost, where = format_object_cost(plan), format_where(plan)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fleetctl.client.fleet_base import FleetBase
-from fleetctl.client.tables import RowTable, import_pandas
+from fleetctl.client.objects import RowTable, import_pandas
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.views.objects import View
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from fleetctl.providers.rundir.kept_outputs import KeptOutputs
     from fleetctl.views.plotting.charts import Chart
-    from fleetctl.views.run_outputs import Artifact
+    from fleetctl.views.run_files import Artifact
 
 ChartKind = Literal["best", "parallel", "importance", "front", "rungs"]
 QUERY_S = 60.0
@@ -114,7 +114,7 @@ class FleetArtifact:
         """Writes the file, over what is there, and returns its path. path: of a file, or of a
         directory that exists.
         """
-        from fleetctl.views.run_outputs import write_output
+        from fleetctl.views.run_files import write_output
 
         target = Path(path)
         if target.is_dir():
@@ -250,7 +250,7 @@ class FleetReports(FleetBase):
         """Returns the files that are kept of the units, or of unit `index`, by its template's
         `outputs`. Raises NotFound.
         """
-        from fleetctl.views.run_outputs import list_artifacts
+        from fleetctl.views.run_files import list_artifacts
 
         with open_reading(self.home) as reading:
             seen = self._find_runner(key, reading)
@@ -272,7 +272,7 @@ class FleetReports(FleetBase):
         path: of a file or a directory, for it alone. Raises NotFound where no such file is kept,
         Refused where a link leads out of the directory.
         """
-        from fleetctl.views.run_outputs import is_below
+        from fleetctl.views.run_files import is_below
 
         directory = Path(to)
         found = [it for it in self.artifacts(key, index) if is_below(it._kept.file, path)]

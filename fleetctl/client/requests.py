@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from fleetctl.client.fleet_base import FleetBase, Rollout
-from fleetctl.client.objects import AppliedObject, AppliedObjects, parse_applied
-from fleetctl.client.tables import QueryRows
+from fleetctl.client.objects import AppliedObject, AppliedObjects, QueryRows, parse_applied
 from fleetctl.common.errors import Conflict, UsageError
 from fleetctl.daemon.client.socket_client import results_of
 from fleetctl.views.kinds import kind_of

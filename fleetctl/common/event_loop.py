@@ -1,8 +1,8 @@
-"""Chooses the event loop of the controller and the gateway: uvloop's where it is installed, else
-asyncio's own.
+"""Chooses the event loop of the controller and the gateway, uvloop's where it is installed, and
+ends asyncio tasks.
 
-Called by their processes, and by the emulators of the tests. Other commands have finished before a
-faster loop could be worth its import. `FLEETCTL_LOOP` chooses.
+Other commands have finished before a faster loop could be worth its import. `FLEETCTL_LOOP`
+chooses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import asyncio
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
 
 from fleetctl.common.errors import Refused
 
@@ -19,6 +21,8 @@ VARIABLE = "FLEETCTL_LOOP"
 FASTEST, UVLOOP, ASYNCIO = CHOICES = ("auto", "uvloop", "asyncio")
 # Where Python has no policy of event loops any more.
 NO_POLICY = (3, 16)
+
+AGAIN_S = 0.5
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -59,3 +63,38 @@ def _for_threads_of_others() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+
+
+async def cancel_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancels tasks until all have ended, with any result.
+
+    Once is not enough: an SDK may take a cancellation for a failure of its own call, and its caller
+    then goes on, such as a loop that looks again and again.
+    """
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        done, pending = await asyncio.wait(pending, timeout=AGAIN_S)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # retrieved, so that asyncio does not report it
+
+
+async def wait_within(event: asyncio.Event, seconds: float) -> bool:
+    """Waits until the event is set, for `seconds` at most. Returns true if it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+async def wait_or_wake(event: asyncio.Event, within_s: float) -> None:
+    """Waits until the event is set, and sets it after within_s. No error, and no task of its
+    own.
+    """
+    alarm = asyncio.get_running_loop().call_later(within_s, event.set)
+    try:
+        await event.wait()
+    finally:
+        alarm.cancel()

@@ -1,6 +1,12 @@
-"""Names the server that the commands of this process work with, instead of the state directory
-of this machine. Set by the command line's entry point; read where a store, a log or the
-controller's socket would be opened.
+"""Names the server that the commands of this process work with, instead of the state directory, and
+the frames of a command's streams over a websocket.
+
+Set by the command line's entry point; read where a store, a log or the controller's socket would
+be opened.
+
+The client's first message is the command. Input is sent as far as the command takes it: the
+server reports how much it took, and never has more than WINDOW_BYTES of it; output waits for its
+reader.
 """
 
 from __future__ import annotations
@@ -8,6 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+PIECE_BYTES = 64 * 1024
+WINDOW_BYTES = 256 * 1024  # of input that the command has not taken
+MESSAGE_BYTES_MAX = 1024 * 1024  # of one frame; a command with its arguments is one
+EXEC_PATH = "/api/v1/exec"
 
 
 class RemoteLog(Protocol):

@@ -1,9 +1,10 @@
-"""Formats text for users: escaping, widths, ages, sizes. Pure; called by every screen, never
-prints.
+"""Formats text for users: escaping, widths, ages, sizes, and credentials removed. Pure; called by
+every screen.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -13,6 +14,14 @@ DAY_S = 86400
 YEAR_10000_S = 253_402_300_800
 # Spaces that str.isprintable() rejects although they only take room.
 _HARMLESS = frozenset("\u00a0\u3000")
+
+CREDENTIAL_NAME = re.compile(
+    r"(?:^|[_\-.])(?:api_?key|access_?key|key|token|secret|passw(?:or)?d|credentials?)(?:$|[_\-.])",
+    re.I,
+)
+HIDDEN = "***"
+_URL_USER = re.compile(r"//[^/\s@]+@")
+_URL_FIELD = re.compile(r"(?P<before>[?&;])(?P<name>[^=&;#\s]{1,100})=(?P<value>[^&;#\s`'\"]+)")
 
 
 def escape_line(text: str) -> str:
@@ -179,3 +188,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean `{near[0]}`?"
     return ""
+
+
+def without_credentials(text: str) -> str:
+    """Returns the text, in which no URL has a user, a password, or a field of its query that is
+    named like a credential.
+    """
+    return _URL_FIELD.sub(_hidden_field, _URL_USER.sub(f"//{HIDDEN}@", text))
+
+
+def has_credential_field(url: str) -> bool:
+    """Returns true if a field of its query is named like a credential."""
+    return any(CREDENTIAL_NAME.search(it["name"]) for it in _URL_FIELD.finditer(url))
+
+
+def _hidden_field(field: re.Match[str]) -> str:
+    if not CREDENTIAL_NAME.search(field["name"]):
+        return field[0]
+    return f"{field['before']}{field['name']}={HIDDEN}"

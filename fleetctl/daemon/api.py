@@ -17,19 +17,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
 from fleetctl.apply.consent import NeedsConsent
-from fleetctl.apply.forecast import Forecaster
+from fleetctl.apply.cost.estimate import Forecaster
 from fleetctl.apply.policies.report import PolicyDenied
-from fleetctl.apply.request.actor import (
+from fleetctl.apply.request import (
+    Reply,
+    Request,
     RequestActor,
     actor_in,
     changes_by,
+    keys_in,
     refuse_request_beyond,
 )
-from fleetctl.apply.request.fields import Reply, Request, keys_in
 from fleetctl.common.errors import FleetctlError, UsageError
-from fleetctl.common.ownership import is_trusted_peer
+from fleetctl.common.state_paths import is_trusted_peer
 from fleetctl.common.version import VERSION
-from fleetctl.daemon.adoption.adopt import OrphanAdopter
+from fleetctl.daemon.adopt import OrphanAdopter
 from fleetctl.daemon.receive import ManifestReceiver
 from fleetctl.daemon.verbs import RequestVerbs
 from fleetctl.engine.capacity.price_book import PriceBook
@@ -39,7 +41,7 @@ from fleetctl.engine.shared.boundary import run_reported
 from fleetctl.engine.shared.engine_state import EngineState
 from fleetctl.manifest import ManifestErrors
 from fleetctl.manifest.problems import list_shown
-from fleetctl.retention.report import build_report
+from fleetctl.retention.survey import build_report
 
 log = logging.getLogger("fleetctl.api")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of, works_of
+from fleetctl.apply.cost.estimate import CostForecast, Forecaster, may_cost, note_estimates
 from fleetctl.apply.draft import draft_partial
-from fleetctl.apply.forecast import CostForecast, Forecaster, may_cost, note_estimates
 from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.ownership import refuse_kept
 from fleetctl.apply.policies import evaluation
@@ -29,32 +29,34 @@ from fleetctl.apply.predictions.predict import (
     worth_a_look,
 )
 from fleetctl.apply.predictions.world import Prediction, world_of
-from fleetctl.apply.request.actor import (
+from fleetctl.apply.request import (
+    ApplyOptions,
+    Reply,
+    Request,
     actor_in,
+    approved_in,
+    check_expected,
+    declared_in,
+    document_of,
+    keys_in,
+    list_in,
+    namespace_of,
+    order_of,
+    parallelism_of,
     reads_for,
     refuse_beyond,
     refuse_changes_beyond,
     refuse_reach,
     sent_in,
     with_author,
-)
-from fleetctl.apply.request.fields import Reply, Request, document_of, keys_in, list_in
-from fleetctl.apply.request.options import (
-    ApplyOptions,
-    approved_in,
-    check_expected,
-    declared_in,
-    namespace_of,
-    order_of,
-    parallelism_of,
     with_declared,
 )
-from fleetctl.apply.write.edit import edits_in, keeps_source, manifest_with
+from fleetctl.apply.write.commit import edits_in, keeps_source, manifest_with
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.engine.execute.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
+from fleetctl.engine.execute.start_specs import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.kinds.endpoints.endpoints import MISSING as ENDPOINT_MISSING
-from fleetctl.engine.start_nudges import nudge_object, nudge_starts
+from fleetctl.engine.sleeping import nudge_object, nudge_starts
 from fleetctl.manifest import LoadErrors, load_manifests
 from fleetctl.manifest.files.patience import in_file_thread
 from fleetctl.manifest.problems import ManifestErrors

@@ -22,18 +22,23 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused
-from fleetctl.common.ownership import deny_writes_of_others, open_private
-from fleetctl.common.state_paths import CONTROLLER, RESTORED, SOCKET, SOCKET_PATH_BYTES_MAX
+from fleetctl.common.state_paths import (
+    CONTROLLER,
+    RESTORED,
+    SOCKET,
+    SOCKET_PATH_BYTES_MAX,
+    deny_writes_of_others,
+    open_private,
+)
 from fleetctl.stores.state_dir import CHANGES_LOST, changes_lost
 
 if TYPE_CHECKING:
     from fleetctl.apply.change import Change
-    from fleetctl.apply.forecast import CostForecast
+    from fleetctl.apply.cost.estimate import CostForecast
     from fleetctl.daemon.api import ControllerApi
     from fleetctl.engine.engine import Engine
     from fleetctl.engine.execute.secrets import SecretValues
-    from fleetctl.engine.shared.engine_settings import EngineSettings
-    from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.engine.shared.engine_state import EngineSettings, EngineState
     from fleetctl.providers.contract.base import Backend
     from fleetctl.stores.base import Store
     from fleetctl.wiring.account_registry import AccountRegistry
@@ -60,7 +65,7 @@ def serve_controller(
     unavailable event loop.
     """
     from fleetctl.common.event_loop import loop_factory
-    from fleetctl.daemon.retention import engine_settings
+    from fleetctl.daemon.background_work import engine_settings
     from fleetctl.wiring.account_registry import open_store
 
     deny_writes_of_others()
@@ -91,9 +96,9 @@ async def _serve_until_stopped(
     idle_exit_s: float | None,
     foreground: bool,
 ) -> None:
-    from fleetctl.daemon.adoption.adopt import OrphanAdopter
+    from fleetctl.daemon.adopt import OrphanAdopter
     from fleetctl.daemon.api import ControllerApi
-    from fleetctl.daemon.orphan_programs import sweep_forever
+    from fleetctl.daemon.background_work import sweep_forever
     from fleetctl.engine.execute.retention import Retention
     from fleetctl.engine.execute.secrets import SecretValues
 
@@ -143,16 +148,14 @@ def engine_of(
     notice may start one.
     """
     from fleetctl.apply.write.scheduled import ScheduleMaker
-    from fleetctl.daemon.backup_process import backed_up
-    from fleetctl.engine.engine import Engine
-    from fleetctl.engine.engine_services import EngineServices
-    from fleetctl.gateway.client.gateway_client import DIRECTORY
-    from fleetctl.gateway.client.gateway_process import GatewayProcess
+    from fleetctl.daemon.background_work import backed_up
+    from fleetctl.engine.engine import Engine, EngineServices
+    from fleetctl.gateway.gateway_client import DIRECTORY, GatewayProcess
     from fleetctl.gitops.git_keeper import GitKeeper
     from fleetctl.notices.send import send_notice
     from fleetctl.retention.cleaner import RetentionCleaner
     from fleetctl.tracking.manifest_sources import ManifestSources
-    from fleetctl.wandb.graphql import make_connector
+    from fleetctl.wandb.calls import make_connector
     from fleetctl.wiring.account_registry import AccountRegistry
 
     engines: list[Engine] = []
@@ -192,7 +195,7 @@ def start_recovery(
 ) -> None:
     """Makes a restored store ask the providers first."""
     if (home / RESTORED).exists():
-        from fleetctl.daemon.adoption.recover import RestoreRecovery
+        from fleetctl.daemon.adopt import RestoreRecovery
 
         done = partial(_report_recovery, home, engine.state)
         engine.state.recovery = RestoreRecovery(engine.state, engine.market, accounts.orphans, done)

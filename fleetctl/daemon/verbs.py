@@ -11,7 +11,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.ownership import refuse_kept
-from fleetctl.apply.request.fields import Reply, Request, keys_in, list_in, orphan_of, ranges_of
+from fleetctl.apply.request import Reply, Request, keys_in, list_in, orphan_of, ranges_of
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.apply.write.scheduled import ScheduleMaker, by_hand
@@ -19,9 +19,9 @@ from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.controllers.depends.dependency_status import AWAITS, MISSING
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST
-from fleetctl.daemon.adoption.adopt import OrphanAdopter
-from fleetctl.engine.capacity.providers import asset_provider
-from fleetctl.engine.shared.dependents import Key, key_of
+from fleetctl.daemon.adopt import OrphanAdopter
+from fleetctl.engine.capacity.price_book import asset_provider
+from fleetctl.engine.shared.due_queue import Key, key_of
 from fleetctl.manifest.files.patience import in_file_thread
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.namespaces import object_key

@@ -1,50 +1,60 @@
-"""The loop: runs tick after tick, and sleeps between them until there is work."""
+"""The loop: runs tick after tick, and sleeps between them until there is work. Beside it the table
+of its parts, in their order, and the services that the caller brings.
+
+Built by the code that wires an engine; without a part, its work is not done, as in most tests.
+
+A kind with behavior of its own names its part in its row of specs/kinds/registry.py; one that is
+not listed here comes last.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from typing import NamedTuple
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.engine.capacity.admission import ProviderAdmission
-from fleetctl.engine.capacity.price_book import PriceBook
-from fleetctl.engine.capacity.providers import ProviderAccounts
+from fleetctl.engine.capacity.price_book import PriceBook, ProviderAccounts
 from fleetctl.engine.decide.dependencies import Dependencies
 from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.decide.suggestions import Aside
 from fleetctl.engine.decide.work_loader import WorkLoader
-from fleetctl.engine.engine_services import NOTHING, EngineServices
 from fleetctl.engine.execute.executor import PlanExecutor
-from fleetctl.engine.execute.leftovers import Leftovers
-from fleetctl.engine.execute.orphan_sweep import sweep_forever
+from fleetctl.engine.execute.orphan_sweep import Leftovers, sweep_forever
 from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.secrets import ResolvedSecrets
+from fleetctl.engine.kinds.backups import Make
 from fleetctl.engine.kinds.endpoints.endpoints import Endpoints
+from fleetctl.engine.kinds.notices import SendNotice
+from fleetctl.engine.kinds.schedules import ObjectMaker
+from fleetctl.engine.kinds.source_status import SourceKeeper
 from fleetctl.engine.money.ledger import RunCharges
-from fleetctl.engine.observe.intake import Intake
+from fleetctl.engine.observe.intake import Intake, ReplyHandler
 from fleetctl.engine.observe.observations import Observations
-from fleetctl.engine.observe.provider_health import ProviderHealth
-from fleetctl.engine.observe.reachability import watch_reachability
+from fleetctl.engine.observe.provider_health import ProviderHealth, watch_reachability
 from fleetctl.engine.observe.records import Records
-from fleetctl.engine.observe.replies import ReplyHandler
 from fleetctl.engine.observe.watcher import RunWatcher
-from fleetctl.engine.part_table import build_parts
 from fleetctl.engine.shared.boundary import run_reported
-from fleetctl.engine.shared.engine_settings import EngineSettings
-from fleetctl.engine.shared.engine_state import EngineState
-from fleetctl.engine.shared.part import EngineParts, PartWiring
+from fleetctl.engine.shared.engine_state import EngineSettings, EngineState
+from fleetctl.engine.shared.part import EnginePart, EngineParts, PartWiring
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.tick import Ticks
+from fleetctl.gateway.gateway_client import Gateway
 from fleetctl.providers.contract.base import Backend, Reachable, Resolving
+from fleetctl.retention.cleaner import RetentionCleaner
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.base import Store
 from fleetctl.tracking.manifest_sources import ManifestSources
 from fleetctl.tracking.track import Track
+from fleetctl.wandb.calls import WandbConnect
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -53,6 +63,30 @@ log = logging.getLogger("fleetctl.engine")
 STEPS_OF_A_QUESTION = 8
 
 Secrets = Callable[[tuple[str, ...], str], ResolvedSecrets]  # of names in a namespace
+
+
+@dataclass(
+    frozen=True,
+    slots=True,
+    kw_only=True,
+)
+class EngineServices:
+    """wandb: connects to W&B's service, for sweeps of an account. gateway: of model endpoints.
+    maker: stores what schedules request. keeper: fetches and stores the commits of Sources. backup:
+    writes one. cleaner: deletes finished work on this machine's disk. send: sends to a sink of
+    notices, which wait for an engine that can.
+    """
+
+    wandb: WandbConnect | None = None
+    gateway: Gateway | None = None
+    maker: ObjectMaker | None = None
+    keeper: SourceKeeper | None = None
+    backup: Make | None = None
+    cleaner: RetentionCleaner | None = None
+    send: SendNotice | None = None
+
+
+NOTHING = EngineServices()
 
 
 class Engine:
@@ -322,3 +356,49 @@ async def _serve_others() -> None:
 
 def _no_secrets(names: tuple[str, ...], _namespace: str) -> ResolvedSecrets:
     raise Unavailable(f"this engine has no secrets: {', '.join(names)}", reason="SecretMissing")
+
+
+class PartRow(NamedTuple):
+    part: str  # the kind that it carries out, or module:class
+    why: str  # it has this position
+
+
+PART_ORDER = (
+    PartRow("fleetctl.engine.money.ledger:RunCharges", "Budgets count its entries"),
+    PartRow("Provider", "capacity is counted before money: a full provider spends none"),
+    PartRow("Budget", "accounts are counted before the objects that they pay for"),
+    PartRow("Function", "asks Budgets whether its containers are paid for"),
+    PartRow("Queue", "puts objects into their order, once all that wake others are known"),
+    PartRow(
+        "fleetctl.engine.observe.provider_health:ProviderHealth",
+        "in any position: no other asks it at once",
+    ),
+    PartRow(
+        "fleetctl.engine.decide.suggestions:Suggestions",
+        "in any position: no other asks it at once",
+    ),
+    PartRow(
+        "fleetctl.engine.kinds.wandb.wandb_agents:WandbAgents",
+        "in any position: no other asks it at once",
+    ),
+    PartRow("fleetctl.engine.kinds.notices:NoticeDelivery", "Notifiers wake it"),
+    PartRow(
+        "fleetctl.engine.execute.retention:Retention", "in any position: no other asks it at once"
+    ),
+)
+
+
+def build_parts(wiring: PartWiring) -> EngineParts:
+    """Builds all parts in their order, into the parts of the wiring."""
+    for path in list_paths():
+        module, _, name = path.partition(":")
+        sort: type[EnginePart] = getattr(import_module(module), name)
+        wiring.parts.add(sort.build(wiring))
+    return wiring.parts
+
+
+def list_paths() -> list[str]:
+    """Returns module:class of each part, in their order."""
+    first = [KINDS[row.part].part if row.part in KINDS else row.part for row in PART_ORDER]
+    of_kinds = [kind.part for kind in KINDS.values() if kind.part]
+    return list(dict.fromkeys([*first, *of_kinds]))

@@ -1,26 +1,36 @@
-"""An endpoint as the controller sent it last, and the slots of its servers. An update keeps the
-waiters, the requests in flight and the findings about servers.
+"""An endpoint as the controller sent it last, and the slots of its servers, which wait in a queue
+that is fair to objects and to their tasks. An update keeps what is under way.
+
+An update keeps the waiters, the requests in flight and the findings about servers.
 """
+
+from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fleetctl.common.proxies import proxy_of
-from fleetctl.gateway.rules.access import Access, read_access
-from fleetctl.gateway.rules.fair_queue import FairQueue
-from fleetctl.gateway.rules.limits import EndpointLimits, MinuteUsage, read_limits
-from fleetctl.gateway.rules.retry_rule import RetryRule, read_retry
-from fleetctl.gateway.rules.servers import UpstreamServer, choose_server, read_server
+from fleetctl.gateway.rules.failures import RetryRule, read_retry
+from fleetctl.gateway.rules.servers import (
+    Access,
+    UpstreamServer,
+    choose_server,
+    read_access,
+    read_server,
+)
+from fleetctl.gateway.rules.usage import EndpointLimits, MinuteUsage, read_limits
 from fleetctl.specs.values.model_urls import base_of
 
 SAMPLES_MAX = 512  # of waiting and answering times; enough for a p95
 TIMEOUT_S = 60.0
 LOOK_S = 0.25  # between two looks at servers that all rest
 WAITING_LONG = 4  # requests behind a server that takes one at a time
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class SlotWaiter:
     prefer: int | None
     failed: Collection[UpstreamServer]  # at which it failed already
     since_s: float
-    future: "asyncio.Future[UpstreamServer | None]"  # None: no server can take the request
+    future: asyncio.Future[UpstreamServer | None]  # None: no server can take the request
 
     @property
     def line(self) -> str:
@@ -242,3 +252,61 @@ class GatewayEndpoint:
     def served_name(self, model: str) -> str:
         """Returns the servers' name for a model that a task names."""
         return str((self.spec.get("models") or {}).get(model, model))
+
+
+class FairQueue(Generic[T]):
+    """A fair queue of waiters. Each waiter stands in a line, in order of arrival; either all
+    waiters of a line may go, or the whole line waits.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, OrderedDict[str, OrderedDict[T, None]]] = OrderedDict()
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        for lines in self._waiting.values():
+            for line in lines.values():
+                yield from line
+
+    def add(
+        self,
+        owner: str,
+        waiter: T,
+        line: str = "",
+    ) -> None:
+        lines = self._waiting.setdefault(owner, OrderedDict())
+        lines.setdefault(line, OrderedDict())[waiter] = None
+        self._length += 1
+
+    def discard(
+        self,
+        owner: str,
+        waiter: T,
+        line: str = "",
+    ) -> None:
+        lines = self._waiting.get(owner, OrderedDict())
+        if waiter not in lines.get(line, ()):
+            return
+        del lines[line][waiter]
+        self._length -= 1
+        if not lines[line]:
+            del lines[line]
+        if not lines:
+            del self._waiting[owner]
+
+    def take(self, may: Callable[[T], bool] = lambda _: True) -> T | None:
+        """Takes the next waiter in turn that `may` go; its owner goes to the end of the round."""
+        for owner, lines in self._waiting.items():
+            for name, line in lines.items():
+                waiter = next(iter(line))
+                if may(waiter):
+                    self.discard(owner, waiter, name)
+                    if name in lines:
+                        lines.move_to_end(name)
+                    if owner in self._waiting:
+                        self._waiting.move_to_end(owner)
+                    return waiter
+        return None

@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 
 from aiohttp import ClientSession
 
-from fleetctl.gateway.client.gateway_client import SharedCap
+from fleetctl.gateway.answer_log import AnswerCache, AnswerLog
+from fleetctl.gateway.call_ledger import Batch, CallLedger, ChangeSignal, UsageKey
 from fleetctl.gateway.endpoints import CallerGrant, CallTimes, GatewayEndpoint
-from fleetctl.gateway.keeping.answer_cache import AnswerCache
-from fleetctl.gateway.keeping.answer_log import AnswerLog
-from fleetctl.gateway.keeping.batches import Batch
-from fleetctl.gateway.keeping.call_ledger import CallLedger, UsageKey
-from fleetctl.gateway.keeping.change_signal import ChangeSignal
+from fleetctl.gateway.gateway_client import SharedCap
 from fleetctl.gateway.numbered_calls import NumberedCalls
 
 ROUNDING_USD = 1e-9  # of sums

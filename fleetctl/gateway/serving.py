@@ -10,17 +10,16 @@ from pathlib import Path
 
 from aiohttp import ClientSession, DummyCookieJar, web
 
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.event_loop import cancel_tasks
+from fleetctl.gateway.answer_log import BATCH_BYTES_MAX, KEPT_BATCH_S, AnswerCache, AnswerLog
 from fleetctl.gateway.asking.call_attempt import AttemptConnector
 from fleetctl.gateway.batching.batcher import Batcher
-from fleetctl.gateway.client.gateway_client import KEY, LEDGER, PORT, SOCKET
-from fleetctl.gateway.control.control_api import control_app
+from fleetctl.gateway.call_ledger import CallLedger
+from fleetctl.gateway.control_api import control_app
 from fleetctl.gateway.data.entrance import Entrance
 from fleetctl.gateway.data.task_api import data_app
+from fleetctl.gateway.gateway_client import KEY, LEDGER, PORT, SOCKET
 from fleetctl.gateway.gateway_state import GatewayState
-from fleetctl.gateway.keeping.answer_cache import AnswerCache
-from fleetctl.gateway.keeping.answer_log import BATCH_BYTES_MAX, KEPT_BATCH_S, AnswerLog
-from fleetctl.gateway.keeping.call_ledger import CallLedger
 
 HOST = "127.0.0.1"
 BACKLOG = 128

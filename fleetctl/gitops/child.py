@@ -1,6 +1,8 @@
 """The process that reads a commit: `python -m fleetctl.gitops.child REQUEST`, in the checkout.
-Loads all manifests and finds their changes, over the store as a reader; prints one line of JSON. It
-writes only copies of directories that manifests name, and ends.
+Reads also what other Sources of the same repository and ref declare there.
+
+Loads all manifests and finds their changes, over the store as a reader; prints one line of JSON.
+It writes only copies of directories that manifests name, and ends.
 
 A thousand files are seconds of work, which the controller's loop must not wait for.
 """
@@ -11,13 +13,13 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fleetctl.apply.change import PRUNED, Change
-from fleetctl.apply.forecast import may_cost, note_estimates
+from fleetctl.apply.cost.estimate import may_cost, note_estimates
 from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.plan.build_plan import forecast_costs
 from fleetctl.apply.policies.judge import judge_proposal
@@ -30,33 +32,68 @@ from fleetctl.apply.predictions.predict import (
     worth_a_look,
 )
 from fleetctl.apply.predictions.world import world_of
-from fleetctl.apply.request.options import declared_in, parallelism_of
+from fleetctl.apply.request import declared_in, parallelism_of
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
-from fleetctl.gitops.neighbours import neighbours_of
 from fleetctl.gitops.proposal import (
     CommitProposal,
     Neighbour,
     SourceClaim,
     changes_by,
+    claim_of,
+    dump_error,
+    dump_proposal,
     order_of,
     proposal_of,
     values_of,
 )
-from fleetctl.gitops.proposal_json import dump_error, dump_proposal
 from fleetctl.manifest import Manifest, load_manifests, read_documents
-from fleetctl.manifest.document.namespaces import NamespaceChoice
+from fleetctl.manifest.document.envelope import NamespaceChoice
 from fleetctl.manifest.files.fence import fence_directory
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
+from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.stores.base import ReadableStore
 from fleetctl.stores.read.read_only import open_readonly
 from fleetctl.tracking.kept_by import shorten_commit
 from fleetctl.tracking.manifest_sources import ManifestSources
 from fleetctl.tracking.source_state import SourceState
 from fleetctl.wiring.account_registry import AccountRegistry
+
+# A manifest that moves from one Source's path to another's takes its object along.
+#
+# The order of the two does not matter: the Source that lost the manifest leaves the object alone,
+# and the other one may claim it.
+
+KIND = "Source"
+
+
+def neighbours_of(
+    stored: ReadableStore,
+    claim: SourceClaim,
+    load: Callable[[SourceClaim], Sequence[Manifest]],
+) -> tuple[Neighbour, ...]:
+    """Returns the neighbours. load: the manifests of a claim at its commit; a claim with invalid
+    manifests is left out."""
+    rows = {row.key: row for row in stored.resources.living(KIND)}
+    specs = {key: parse_spec(KIND, row.spec) for key, row in rows.items()}
+    found = []
+    for key, spec in specs.items():
+        own = specs.get(claim.key)
+        assert isinstance(spec, SourceSpec)
+        if key == claim.key or not isinstance(own, SourceSpec):
+            continue
+        if (spec.git.url, spec.git.ref) != (own.git.url, own.git.ref):
+            continue
+        try:
+            manifests = load(claim_of(rows[key], spec, claim.commit))
+        except FleetctlError:
+            continue
+        declares = frozenset(it.key for it in manifests)
+        found.append(Neighbour(key, declares, reads=not spec.suspend))
+    return tuple(found)
 
 
 def main(request: str) -> None:

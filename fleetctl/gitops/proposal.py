@@ -1,6 +1,5 @@
-"""Finds the changes of a repository's commit over rows as they are, before anything is stored.
-Called by child.py, in a process of its own, over a store that it only reads; and by tests over a
-store in memory.
+"""Finds the changes of a repository's commit over rows as they are, before anything is stored, and
+carries them as JSON from the process that reads to the one that keeps.
 
 A proposal is plain data, for it goes from one process to another.
 """
@@ -9,14 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from fleetctl.apply.change import PRUNED, UNCHANGED, Change
 from fleetctl.apply.consent import losses_of
 from fleetctl.apply.policies.judge import digest_policies
 from fleetctl.apply.policies.report import raise_if_denied
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request.options import ApplyOptions, pruning_of
+from fleetctl.apply.request import ApplyOptions, pruning_of
+from fleetctl.common.errors import Conflict, FleetctlError, Refused, Unavailable, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest import Manifest, ManifestErrors
 from fleetctl.manifest.files.documents import VALUES, Document
@@ -24,8 +25,12 @@ from fleetctl.manifest.problems import ManifestProblem
 from fleetctl.specs.kinds.source import FINISH_RUNNING, SourceSpec
 from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import APPLYSET
+from fleetctl.tracking.by_hand import digest_of, set_name
 from fleetctl.tracking.kept_by import KEPT_BY, KeptBy, kept_by
-from fleetctl.tracking.ownership import digest_of, set_name
+
+_ERRORS: Mapping[str, type[FleetctlError]] = {
+    it.__name__: it for it in (Conflict, FleetctlError, Refused, Unavailable, UsageError)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,3 +285,46 @@ def _build_item(
 
 def _describe_change(change: Change) -> str:
     return change.record.partition(f"{change.key} {change.outcome}")[2].removeprefix(": ")
+
+
+def dump_proposal(proposal: CommitProposal) -> dict[str, Any]:
+    return {"proposal": asdict(proposal)}
+
+
+def dump_error(error: FleetctlError) -> dict[str, Any]:
+    problems = []
+    if isinstance(error, ManifestErrors):
+        problems = [asdict(it) for it in error.problems]
+    sort = next(it.__name__ for it in type(error).__mro__ if it.__name__ in _ERRORS)
+    about = {"sort": sort, "message": str(error), "hint": error.hint, "problems": problems}
+    return {"error": about}
+
+
+def load_proposal(reply: Mapping[str, Any]) -> CommitProposal:
+    """Returns the proposal of a reply. Raises the error that the child raised."""
+    if (error := reply.get("error")) is not None:
+        if error["problems"]:
+            raise ManifestErrors([ManifestProblem.of_document(it) for it in error["problems"]])
+        raise _ERRORS[error["sort"]](error["message"], hint=error["hint"])
+    found = reply["proposal"]
+    return CommitProposal(
+        claim=SourceClaim(**found["claim"]),
+        items=tuple(map(_load_item, found["items"])),
+        objects=found["objects"],
+        left=found["left"],
+        warnings=tuple(found["warnings"]),
+        policies=found["policies"],
+    )
+
+
+def _load_item(found: Mapping[str, Any]) -> ProposedObject:
+    before = found["before"]
+    return ProposedObject(
+        outcome=found["outcome"],
+        before=Resource(**before) if before is not None else None,
+        after=Resource(**found["after"]),
+        told=found["told"],
+        losses=tuple(ProposalLoss(**it) for it in found["losses"]),
+        asked_again=found["asked_again"],
+        noted=found["noted"],
+    )

@@ -25,7 +25,7 @@ from fleetctl.interpreter.asking.questions import Questions
 from fleetctl.interpreter.asking.recursion import Bear, Recursion
 from fleetctl.interpreter.options import ChildPlacement, ExecutionProfile, InterpreterOptions
 from fleetctl.interpreter.result import FinalOutput
-from fleetctl.interpreter.session import exit_cleanup, uploading
+from fleetctl.interpreter.session import conversation, interpreter_record
 from fleetctl.interpreter.session.execute_call import Callback, ExecuteRequest, ExecuteResult
 from fleetctl.interpreter.session.interpreter_record import InterpreterRecord
 from fleetctl.interpreter.session.runtime import InterpreterRuntime, Opener, Tool
@@ -36,7 +36,7 @@ Profile = ExecutionProfile | str
 
 
 class BaseInterpreter:
-    """The methods that all interpreters share; the constructors are in modal.py and daytona.py."""
+    """The methods that all interpreters share; the constructors are in provider_interpreters.py."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class BaseInterpreter:
         )
         if recursion is not None:
             recursion.bear = _child_factory(options, self._runtime)
-        exit_cleanup.remember_runtime(self._runtime)
+        interpreter_record.remember_runtime(self._runtime)
         # It is unreachable for any caller, so only we can end it.
-        weakref.finalize(self, exit_cleanup.abandon_runtime, self._runtime).atexit = False
+        weakref.finalize(self, interpreter_record.abandon_runtime, self._runtime).atexit = False
         self.output_fields: Sequence[Mapping[str, Any]] | None = None
         self.execution_event_callback: Callback | None = None
         self.default_execution_profile = profile
@@ -259,8 +259,8 @@ class BaseInterpreter:
     ) -> tuple[str, ...]:
         if not self._options.volume:
             raise ValueError("there is no volume to upload to; pass volume_name")
-        wanted = uploading.list_uploads(local_dirs, local_files)
-        return await self._runtime.use(lambda talk: uploading.upload_files(talk, wanted))
+        wanted = conversation.list_uploads(local_dirs, local_files)
+        return await self._runtime.use(lambda talk: conversation.upload_files(talk, wanted))
 
 
 def _build_recursion(options: InterpreterOptions, sub_lm: object | None) -> Recursion | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fleetctl.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.session import SessionRequest
+    from fleetctl.providers.contract.sandbox_access import SessionRequest
     from fleetctl.specs.blocks.template import GitSource, Image
 
 PROVIDER_VARIABLE = "FLEETCTL_PROVIDER"
@@ -147,7 +147,7 @@ def split_secrets(
 def session_order(options: InterpreterOptions) -> SessionRequest:
     """Raises UsageError for what no provider could carry out."""
     from fleetctl.guest.ship.assemble import driver_source
-    from fleetctl.providers.contract.session import SessionRequest, VolumePlace
+    from fleetctl.providers.contract.sandbox_access import SessionRequest, VolumePlace
 
     daytona = options.manner is InterpreterFamily.DAYTONA
     place = None

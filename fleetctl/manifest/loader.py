@@ -16,7 +16,14 @@ from pydantic import BaseModel, ValidationError
 
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.checks.clusters import find_old_words
-from fleetctl.manifest.document.envelope import check_envelope, no_manifest
+from fleetctl.manifest.document.envelope import (
+    NamespaceChoice,
+    apply_namespace,
+    check_envelope,
+    check_namespace,
+    find_overlong,
+    no_manifest,
+)
 from fleetctl.manifest.document.inner_manifest import (
     InnerManifest,
     inner_again,
@@ -24,16 +31,16 @@ from fleetctl.manifest.document.inner_manifest import (
     metadata_for,
     moved_in,
 )
-from fleetctl.manifest.document.limits import find_overlong
-from fleetctl.manifest.document.namespaces import (
-    NamespaceChoice,
-    apply_namespace,
-    check_namespace,
-)
 from fleetctl.manifest.files.documents import VALUES, Document, is_address
 from fleetctl.manifest.files.includes import IncludedFiles, include_files
 from fleetctl.manifest.findings import list_findings
-from fleetctl.manifest.mending import BlockReading, read_on, written_at
+from fleetctl.manifest.mending import (
+    BlockReading,
+    read_on,
+    until_unread,
+    without_values,
+    written_at,
+)
 from fleetctl.manifest.positions import ManifestOrigin, locate_problems
 from fleetctl.manifest.problems import (
     ManifestErrors,
@@ -45,7 +52,6 @@ from fleetctl.manifest.problems import (
 from fleetctl.manifest.rendering.overlays import file_of
 from fleetctl.manifest.rendering.render import ManifestDraft, render_drafts
 from fleetctl.manifest.rules import check_text, split_doubts
-from fleetctl.manifest.unread import until_unread, without_values
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, YamlDocument
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.provider import ProviderSpec

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from fleetctl.common.errors import UsageError
 from fleetctl.common.finding import Path, Severity
-from fleetctl.common.redaction import CREDENTIAL_NAME, without_credentials
+from fleetctl.common.text import CREDENTIAL_NAME, without_credentials
 from fleetctl.manifest.plain_scalars import resolve_scalar
 
 # A file with one wrong habit can hold thousands of problems; no user reads further than this.

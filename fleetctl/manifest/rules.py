@@ -18,7 +18,7 @@ from typing import TypeGuard, cast
 from pydantic import BaseModel
 
 from fleetctl.common.finding import Finding, Severity
-from fleetctl.manifest.unread import until_unread
+from fleetctl.manifest.mending import until_unread
 from fleetctl.specs.blocks.common import Metadata, WorkSpec
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.endpoint import EndpointSpec
@@ -79,43 +79,43 @@ _LIMITS = (
 )
 
 RULES: tuple[Rule, ...] = (
-    Rule(_NAME, Spec, "manifest.document.namespaces:too_long"),
-    Rule(_NAME, (SweepSpec, ProviderSpec, SettingsSpec), "manifest.document.unsupported:not_yet"),
+    Rule(_NAME, Spec, "manifest.document.envelope:too_long"),
+    Rule(_NAME, (SweepSpec, ProviderSpec, SettingsSpec), "manifest.document.envelope:not_yet"),
     Rule(_TEXT, WorkSpec, "manifest.checks.programs:find_problems", ("python",)),
-    Rule(_TEXT, WorkSpec, "manifest.checks.parameters:find_problems", ("python",)),
+    Rule(_TEXT, WorkSpec, "manifest.checks.programs:find_parameter_problems", ("python",)),
     Rule(_TEXT, WorkSpec, "manifest.checks.commands:find_problems", ("command", "services")),
     Rule(_TEXT, (*_SANDBOXED, SecretSpec), "manifest.checks.variables:find_problems"),
-    Rule(_TEXT, _SANDBOXED, "manifest.checks.lengths:find_problems", _TEXTS),
-    Rule(_TEXT, _SANDBOXED, "manifest.checks.mounts:find_problems", ("volumes", "source")),
-    Rule(_TEXT, BatchJobSpec, "manifest.checks.mounts:find_missing_volume", ("tasks.files",)),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.commands:find_overlong", _TEXTS),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.sandboxes:find_mount_problems", ("volumes", "source")),
+    Rule(_TEXT, BatchJobSpec, "manifest.checks.sandboxes:find_missing_volume", ("tasks.files",)),
     Rule(_TEXT, TrainingRunSpec, "manifest.checks.checkpoints:find_problems"),
     Rule(_TEXT, WorkSpec, "manifest.checks.rules:find_problems", _LIMITS),
-    Rule(_TEXT, _SANDBOXED, "manifest.checks.image_packages:find_problems", ("image", "source")),
-    Rule(_TEXT, WorkSpec, "manifest.checks.bare_images:find_problems", ("image",)),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.sandboxes:find_problems", ("image", "source")),
+    Rule(_TEXT, WorkSpec, "manifest.checks.sandboxes:find_bare_images", ("image",)),
     Rule(_TEXT, WorkSpec, "manifest.checks.prompts:find_problems"),
-    Rule(_TEXT, Spec, "manifest.checks.credentials:find_problems", ("notify",)),
+    Rule(_TEXT, Spec, "manifest.checks.variables:find_credentials", ("notify",)),
     Rule(_TEXT, WorkSpec, "manifest.checks.clusters:find_problems"),
-    Rule(_TEXT, _SANDBOXED, "manifest.checks.credentials:find_doubts", _VARIABLES),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.variables:find_credential_doubts", _VARIABLES),
     Rule(_TEXT, WorkSpec, "manifest.checks.programs:find_unreachable_code", ("python",)),
-    Rule(_TEXT, _SANDBOXED, "manifest.checks.image_packages:find_doubts", ("image",)),
-    Rule(_TEXT, SweepSpec, "manifest.checks.metrics:find_doubts", ("metrics",)),
+    Rule(_TEXT, _SANDBOXED, "manifest.checks.sandboxes:find_doubts", ("image",)),
+    Rule(_TEXT, SweepSpec, "manifest.checks.programs:find_doubts", ("metrics",)),
     Rule(_TEXT, WorkSpec, "manifest.checks.variables:find_doubts", ("command", "script")),
     Rule(_TEXT, Spec, "manifest.checks.clusters:find_doubts", _WHENS),
-    Rule(_TEXT, SettingsSpec, "manifest.checks.old_retention:find_doubts"),
+    Rule(_TEXT, SettingsSpec, "manifest.checks.rules:find_doubts"),
     Rule(_STORE, Spec, "apply.predictions.missing_objects:of_notices", made=True),
-    Rule(_STORE, Spec, "apply.predictions.sources:of_source"),
-    Rule(_STORE, WorkSpec, "apply.predictions.dependencies:of_work"),
-    Rule(_STORE, WorkSpec, "apply.predictions.dependencies:of_results"),
+    Rule(_STORE, Spec, "apply.predictions.predict:of_source"),
+    Rule(_STORE, WorkSpec, "apply.predictions.missing_objects:check_dependencies"),
+    Rule(_STORE, WorkSpec, "apply.predictions.missing_objects:of_results"),
     Rule(_STORE, WorkSpec, "apply.predictions.missing_objects:of_work", made=True),
     Rule(_STORE, WorkSpec, "apply.predictions.endpoint_needs:of_work", made=True),
-    Rule(_STORE, WorkSpec, "apply.predictions.agreement:of_work", made=True),
+    Rule(_STORE, WorkSpec, "apply.predictions.targets:check_agreement", made=True),
     Rule(_PROVIDER, WorkSpec, "apply.predictions.targets:of_work", made=True),
     Rule(_STORE, FunctionSpec, "apply.predictions.missing_objects:of_function"),
-    Rule(_STORE, FunctionSpec, "apply.predictions.agreement:of_function"),
+    Rule(_STORE, FunctionSpec, "apply.predictions.targets:check_function_agreement"),
     Rule(_PROVIDER, FunctionSpec, "apply.predictions.targets:of_function"),
     Rule(_STORE, EndpointSpec, "apply.predictions.endpoint_needs:of_endpoint"),
     Rule(_STORE, SecretSpec, "apply.predictions.missing_objects:of_secret"),
-    Rule(_POLICY, PolicySpec, "apply.predictions.policies:of_policy"),
+    Rule(_POLICY, PolicySpec, "apply.predictions.predict:of_policy"),
 )
 
 

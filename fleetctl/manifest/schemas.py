@@ -20,9 +20,8 @@ from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.nodes import NODES_MAX
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 from fleetctl.specs.kinds.sweep import SearchFile
-from fleetctl.specs.rendering.overlay import Overlay
-from fleetctl.specs.rendering.variables import Variables
-from fleetctl.specs.values.cluster_rules import KEY as RULES
+from fleetctl.specs.rendering import Overlay, Variables
+from fleetctl.specs.values.scalars import KEY as RULES
 from fleetctl.specs.values.scalars import Spec
 
 DIRECTORY = Path(fleetctl.specs.__path__[0]) / "schemas"

@@ -13,9 +13,8 @@ from email.message import EmailMessage
 from email.utils import formatdate
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from fleetctl.controllers.kinds.notices.message import NoticeMessage
-from fleetctl.notices.request import LOOPBACK_NAMES, TIMEOUT_S, describe_error
-from fleetctl.notices.sink_outcome import TAKEN, SinkOutcome
+from fleetctl.controllers.kinds.notices import NoticeMessage
+from fleetctl.notices.request import LOOPBACK_NAMES, TAKEN, TIMEOUT_S, SinkOutcome, describe_error
 
 PORTS = {"smtp": 587, "smtps": 465}
 

@@ -1,8 +1,10 @@
-"""Sends a notice as an HTTP request: webhooks and Slack.
+"""Sends a notice as an HTTP request, to webhooks and Slack, and defines the result of a delivery to
+any sink.
 
-Blocking; send.py gives it a thread. No redirect is followed: a signature, and an address that is a
-secret, go only where a user sent them. The sink's reply is not read beyond its status, so that none
-of its text comes to a screen.
+No redirect is followed: a signature, and an address that is a secret, go only where a user sent
+them. The sink's reply is not read beyond its status, so that none of its text comes to a screen.
+
+`problem` is for users, and never holds a secret address.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from urllib.parse import SplitResult, urlsplit
 
 from fleetctl.common.proxies import proxy_of
 from fleetctl.common.version import VERSION
-from fleetctl.notices.sink_outcome import TAKEN, SinkOutcome
 
 TIMEOUT_S = 10.0  # of each step; send.py bounds the whole
 RETRY_AFTER_S_MAX = 24 * 3600.0
@@ -169,3 +171,18 @@ def describe_error(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOutcome:
+    """problem: empty = the sink took it; remark: a defect of an accepted one. gone: it will never
+    accept another.
+    """
+
+    problem: str = ""
+    retry_after_s: float = 0.0
+    gone: bool = False
+    remark: str = ""
+
+
+TAKEN = SinkOutcome()

@@ -1,8 +1,11 @@
-"""Sends to a sink once. Called by engine/kinds/notices/delivery.py, which decides when and how
-often.
+"""Sends to a sink once, among them a program of this machine, and the status of a commit at GitHub
+or GitLab. Called by engine/kinds/notices.py, which decides when and how often.
 
-Each has a thread of its own, so that a sink that hangs delays only itself, not even the end of the
-process, and a deadline over the whole call.
+Each has a thread of its own, so that a sink that hangs delays only itself, not even the end of
+the process, and a deadline over the whole call.
+
+It gets only the environment variables that describe this machine: the others hold keys of
+accounts. Its output is discarded.
 """
 
 from __future__ import annotations
@@ -10,21 +13,46 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import Protocol
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
 
-from fleetctl.controllers.kinds.notices.message import NoticeMessage, key_bytes, sign_message
-from fleetctl.controllers.kinds.notices.notice import NoticeSink
-from fleetctl.notices.commit_status import statuses_of
+from fleetctl.controllers.kinds.notices import NoticeMessage, NoticeSink, key_bytes, sign_message
 from fleetctl.notices.mail import NoticeMail
-from fleetctl.notices.notice_program import NoticeProgram
-from fleetctl.notices.request import LOOPBACK_NAMES, NoticePost
-from fleetctl.notices.sink_outcome import SinkOutcome
-from fleetctl.specs.blocks.notify import SLACK_URL, SMTP_URL, WEBHOOK_KEY, WEBHOOK_URL
+from fleetctl.notices.request import LOOPBACK_NAMES, TAKEN, NoticePost, SinkOutcome
+from fleetctl.specs.blocks.notify import (
+    GITHUB_TOKEN,
+    GITLAB_TOKEN,
+    SLACK_URL,
+    SMTP_URL,
+    WEBHOOK_KEY,
+    WEBHOOK_URL,
+)
 
 DEADLINE_S = 30.0
+
+PROGRAM_S = 25.0  # from its start; then all of its session is killed
+# Variables that desktops and shells need.
+KEPT = (
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "DISPLAY",
+    "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS",
+)  # fmt: skip
+
+
+# Blocking, in a thread of send.py.
+#
+# Which of the two it is, the token's variable tells; of several notices that come together each
+# commit has a request of its own. A status that is written again is the same one.
+
+TEXT_CHARS_MAX = 140  # of a description, as GitHub has it
+_SCP = re.compile(r"(?:[^@/]+@)?([^:/]+):(?!/)(.+)")
+_GITHUB = {True: "success", False: "failure"}
+_GITLAB = {True: "success", False: "failed"}
 
 
 class NoticeSender(Protocol):
@@ -149,3 +177,131 @@ def _make_mail(
         return SinkOutcome(f"secret/{sink.secret} has no {SMTP_URL}")
     to = sink.fields["to"]
     return NoticeMail(url, message, to, sink.fields.get("from") or to[0])
+
+
+class NoticeProgram:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        text: str,
+        environ: Mapping[str, str],
+    ) -> None:
+        self._argv = argv
+        self._text = text
+        self._env = {name: environ[name] for name in KEPT if name in environ}
+        self._process: subprocess.Popen[str] | None = None
+
+    def __call__(self) -> SinkOutcome:
+        name = self._argv[0]
+        try:
+            self._process = subprocess.Popen(
+                self._argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=self._env.get("HOME", "/"),
+                env=self._env,
+                start_new_session=True,
+                text=True,
+            )
+        except OSError as error:
+            return SinkOutcome(f"`{name}` cannot be started: {error.strerror}")
+        try:
+            self._process.communicate(self._text, timeout=PROGRAM_S)
+        except subprocess.TimeoutExpired:
+            self.cut()
+            self._process.wait()
+            return SinkOutcome(f"`{name}` was killed: it took longer than {PROGRAM_S:g} s")
+        code = self._process.returncode
+        if code < 0:
+            return SinkOutcome(f"`{name}` was ended by {signal.Signals(-code).name}")
+        if code:
+            return SinkOutcome(f"`{name}` exited with code {code}")
+        return TAKEN
+
+    def cut(self) -> None:
+        """Ends the program and its children, if it still runs."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+class CommitStatuses:
+    """One request for each commit; the first that is not taken ends it."""
+
+    def __init__(self, posts: Sequence[NoticePost]) -> None:
+        self._posts = posts
+
+    def __call__(self) -> SinkOutcome:
+        for post in self._posts:
+            outcome = post()
+            if outcome.problem:
+                return outcome
+        return TAKEN
+
+    def cut(self) -> None:
+        for post in self._posts:
+            post.cut()
+
+
+def statuses_of(
+    sink: NoticeSink,
+    values: Mapping[str, str],
+    message: NoticeMessage,
+) -> CommitStatuses | SinkOutcome:
+    """values: of the Secret that the sink names."""
+    github = values.get(GITHUB_TOKEN)
+    gitlab = values.get(GITLAB_TOKEN)
+    if bool(github) == bool(gitlab):
+        names = f"{GITHUB_TOKEN} and {GITLAB_TOKEN}"
+        return SinkOutcome(f"secret/{sink.secret} must have one of {names}")
+    posts = []
+    for body in message.bodies:
+        made = _build_request(str(sink.fields.get("url") or ""), body, github=bool(github))
+        if isinstance(made, SinkOutcome):
+            return made
+        url, content = made
+        token = f"Bearer {github}" if github else ""
+        headers = {"Authorization": token} if token else {"PRIVATE-TOKEN": str(gitlab)}
+        posts.append(NoticePost(url, content, headers))
+    return CommitStatuses(posts)
+
+
+def _build_request(
+    base: str,
+    body: Mapping[str, Any],
+    *,
+    github: bool,
+) -> tuple[str, bytes] | SinkOutcome:
+    repository = body.get("repository")
+    commit = body.get("revision")
+    if not repository or not commit:
+        return SinkOutcome("it reports commits of a Source alone", gone=True)
+    host, path = split_repository(str(repository))
+    if not host or not path:
+        return SinkOutcome("the Source's repository is at no host", gone=True)
+    if base and not base.startswith("https://") and urlsplit(base).hostname not in LOOPBACK_NAMES:
+        return SinkOutcome("its `url` must begin with https://")
+    good = body["event"] == "SourceApplied"
+    context = f"fleetctl/{body['namespace']}/{body['name']}"
+    words = f"{body.get('reason') or body['event']}"[:TEXT_CHARS_MAX]
+    told = {"context": context, "description": words}
+    if github:
+        api = base or (
+            "https://api.github.com" if host == "github.com" else f"https://{host}/api/v3"
+        )
+        url = f"{api.rstrip('/')}/repos/{quote(path)}/statuses/{commit}"
+        return url, json.dumps({"state": _GITHUB[good], **told}).encode()
+    api = base or f"https://{host}/api/v4"
+    url = f"{api.rstrip('/')}/projects/{quote(path, safe='')}/statuses/{commit}"
+    return url, json.dumps({"state": _GITLAB[good], "name": context, **told}).encode()
+
+
+def split_repository(repository: str) -> tuple[str, str]:
+    """Returns (host, path without `.git`) of a repository's url; both empty for anything else."""
+    scp = _SCP.fullmatch(repository)
+    if "://" not in repository and scp is not None:
+        return scp[1], scp[2].removesuffix(".git").strip("/")
+    parts = urlsplit(repository)
+    return parts.hostname or "", parts.path.removesuffix(".git").strip("/")

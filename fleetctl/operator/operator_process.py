@@ -1,5 +1,7 @@
-"""The operator process: wait for the lease, open the store, run the engine and the mirror, and end
-in order. Called by `fleetctl operator`. Makes no decisions itself.
+"""The operator process: waits for the lease, opens the store, runs the engine and the mirror, and
+writes only while it leads.
+
+Makes no decisions itself.
 
 The parts are the controller's own (daemon/serve.py); also its socket, so that `kubectl exec` into
 the leader's pod has every command.
@@ -13,20 +15,20 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import StoreError
-from fleetctl.common.event_loop import loop_factory
-from fleetctl.common.tasks import cancel_tasks
-from fleetctl.daemon.adoption.adopt import OrphanAdopter
+from fleetctl.common.event_loop import cancel_tasks, loop_factory
+from fleetctl.daemon.adopt import OrphanAdopter
 from fleetctl.daemon.api import ControllerApi
-from fleetctl.daemon.orphan_programs import sweep_forever
+from fleetctl.daemon.background_work import engine_settings, sweep_forever
 from fleetctl.daemon.receive import ManifestReceiver
-from fleetctl.daemon.retention import engine_settings
 from fleetctl.daemon.serve import (
     ControllerSocket,
     calm_collector,
@@ -41,11 +43,16 @@ from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import AllowList, Names, SecretValues
 from fleetctl.engine.shared.engine_state import EngineState
 from fleetctl.kubernetes.connection import ApiConnection, connect_cluster
-from fleetctl.operator.fence import LeaseLost, fence_store
-from fleetctl.operator.health import METRICS, ProbePage, ProbePages, answer_probes, ready_page
-from fleetctl.operator.leading.elector import Elector
-from fleetctl.operator.leading.lease import DURATION_S, times_of
-from fleetctl.operator.metrics import RequestCounter, metrics_text
+from fleetctl.operator.elector import DURATION_S, Elector, times_of
+from fleetctl.operator.metrics import (
+    METRICS,
+    ProbePage,
+    ProbePages,
+    RequestCounter,
+    answer_probes,
+    metrics_text,
+    ready_page,
+)
 from fleetctl.operator.mirror.applier import Applier
 from fleetctl.operator.mirror.resource_mirror import ResourceMirror
 from fleetctl.providers.paths import note_cluster
@@ -293,3 +300,38 @@ def _credential_variables(store: Store) -> frozenset[str]:
 async def _call_after(event: asyncio.Event, then: Callable[[], None]) -> None:
     await event.wait()
     then()
+
+
+class LeaseLost(StoreError):
+    """Another operator may lead by now. This process never writes again."""
+
+    final = True
+
+
+class _FencedStore:
+    """A store that checks the lease at the end of each transaction; the rest is the store's own."""
+
+    def __init__(self, store: Store, leads: Callable[[], bool]) -> None:
+        self._store = store
+        self._leads = leads
+        # Asked for dozens of times for each object.
+        self.resources, self.runs = store.resources, store.runs
+        self.cache, self.events = store.cache, store.events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self._store.transaction():
+            yield
+            # Last of all: a pass may have taken long, and what follows makes it durable.
+            if not self._leads():
+                raise LeaseLost(
+                    "the lease has expired; nothing was written",
+                    hint="another operator works now, or this one once it is started again",
+                )
+
+
+def fence_store(store: Store, leads: Callable[[], bool]) -> Store:
+    return cast("Store", _FencedStore(store, leads))

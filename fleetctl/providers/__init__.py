@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.common.errors import Refused, Unavailable
     from fleetctl.common.finding import Finding, Severity
     from fleetctl.controllers.model import Alive, Ended, Gone, Observation
-    from fleetctl.providers.contract.account import Account
+    from fleetctl.providers.contract.account import Account, CheckResult
     from fleetctl.providers.contract.base import (
         Backend,
         FunctionAsset,
@@ -24,47 +24,43 @@ if TYPE_CHECKING:
         RunRef,
         RunRequest,
     )
-    from fleetctl.providers.contract.diagnostics import CheckResult
     from fleetctl.providers.contract.plugin import Plugin
     from fleetctl.providers.contract.terms import Contract
     from fleetctl.providers.remote.runs.follower import GuestEnded, SandboxOver
     from fleetctl.providers.remote.sandbox_backend import (
-        HostedOrphans,
-        SandboxBackend,
-        guest_program,
-    )
-    from fleetctl.providers.remote.sandbox_host import (
         GuestCommand,
+        HostedOrphans,
         HostedSandbox,
+        SandboxBackend,
         SandboxHost,
         SandboxOrder,
         VolumeHost,
+        guest_program,
     )
-    from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+    from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate
     from fleetctl.specs.blocks.template import Template
-    from fleetctl.specs.builtin import BuiltInProvider
-    from fleetctl.specs.outside import API_VERSION
+    from fleetctl.specs.builtin import API_VERSION, BuiltInProvider
     from fleetctl.specs.values.scalars import CredentialVariable, NonEmptyText, Spec
 
 _HOMES = {
-    "API_VERSION": "fleetctl.specs.outside",
+    "API_VERSION": "fleetctl.specs.builtin",
     "Account": "fleetctl.providers.contract.account",
     "Alive": "fleetctl.controllers.model",
     "Backend": "fleetctl.providers.contract.base",
     "BuiltInProvider": "fleetctl.specs.builtin",
-    "Cause": "fleetctl.providers.remote.sandboxes.fates",
-    "CheckResult": "fleetctl.providers.contract.diagnostics",
+    "Cause": "fleetctl.providers.remote.sandboxes.sandbox_protocol",
+    "CheckResult": "fleetctl.providers.contract.account",
     "Contract": "fleetctl.providers.contract.terms",
     "CredentialVariable": "fleetctl.specs.values.scalars",
     "Ended": "fleetctl.controllers.model",
-    "Fate": "fleetctl.providers.remote.sandboxes.fates",
+    "Fate": "fleetctl.providers.remote.sandboxes.sandbox_protocol",
     "Finding": "fleetctl.common.finding",
     "FunctionAsset": "fleetctl.providers.contract.base",
     "Gone": "fleetctl.controllers.model",
-    "GuestCommand": "fleetctl.providers.remote.sandbox_host",
+    "GuestCommand": "fleetctl.providers.remote.sandbox_backend",
     "GuestEnded": "fleetctl.providers.remote.runs.follower",
     "HostedOrphans": "fleetctl.providers.remote.sandbox_backend",
-    "HostedSandbox": "fleetctl.providers.remote.sandbox_host",
+    "HostedSandbox": "fleetctl.providers.remote.sandbox_backend",
     "LogChunk": "fleetctl.providers.contract.base",
     "NonEmptyText": "fleetctl.specs.values.scalars",
     "Observation": "fleetctl.controllers.model",
@@ -74,14 +70,14 @@ _HOMES = {
     "RunRef": "fleetctl.providers.contract.base",
     "RunRequest": "fleetctl.providers.contract.base",
     "SandboxBackend": "fleetctl.providers.remote.sandbox_backend",
-    "SandboxHost": "fleetctl.providers.remote.sandbox_host",
-    "SandboxOrder": "fleetctl.providers.remote.sandbox_host",
+    "SandboxHost": "fleetctl.providers.remote.sandbox_backend",
+    "SandboxOrder": "fleetctl.providers.remote.sandbox_backend",
     "SandboxOver": "fleetctl.providers.remote.runs.follower",
     "Severity": "fleetctl.common.finding",
     "Spec": "fleetctl.specs.values.scalars",
     "Template": "fleetctl.specs.blocks.template",
     "Unavailable": "fleetctl.common.errors",
-    "VolumeHost": "fleetctl.providers.remote.sandbox_host",
+    "VolumeHost": "fleetctl.providers.remote.sandbox_backend",
     "guest_program": "fleetctl.providers.remote.sandbox_backend",
 }
 __all__ = [

@@ -1,20 +1,22 @@
-"""uv as this machine has it: its path, its error messages, and whether it finds the packages of an
-image. Called by provider `local`, which builds with it, and by `plan --resolve`.
+"""uv as this machine has it, its path and its error messages, and the package indexes of an image
+as installers read them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import quote, urlsplit
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.install import install_hint
-from fleetctl.providers.pip_index import index_options, index_variables, without_passwords
 from fleetctl.providers.programs import run_program
-from fleetctl.specs.blocks.template import Image
+from fleetctl.specs.blocks.template import Image, PipIndex
 from fleetctl.specs.values.packages import without_digest
 
 RESOLVE_S = 120.0  # for an index to report all packages and their requirements
@@ -22,6 +24,11 @@ RESOLVE_S = 120.0  # for an index to report all packages and their requirements
 AWAY = ("error sending request for url", "HTTP status server error", "operation timed out")
 DOINGS = ("Using ", "Resolved ", "Prepared ", "Creating ", "Downloading ", "Audited ")
 DEFAULT_PYTHON = "3.12"
+
+USERNAME, PASSWORD = "PIP_INDEX_USERNAME", "PIP_INDEX_PASSWORD"
+LOGIN_NAME = "FLEETCTL"
+# The user name that registries take beside a token.
+ANY_USERNAME = "__token__"
 
 
 def find_uv() -> str:
@@ -78,3 +85,86 @@ async def check_packages(image: Image) -> None:
     if any(words in why for words in AWAY):
         raise Unavailable(why)
     raise Refused(why, hint="change `image.pip`, or name where they are in `image.pipIndex`")
+
+
+def index_options(index: PipIndex | None) -> list[str]:
+    """Returns the options without secrets, in the order that uv asks: further indexes come before
+    the first.
+    """
+    if index is None:
+        return []
+    found: list[str] = []
+    if index.secret is None:
+        found += [f"--index-url={index.url}"] if index.url else []
+        found += [f"--extra-index-url={it}" for it in index.extra]
+    return found + [f"--find-links={it}" for it in index.find_links]
+
+
+def index_variables(index: PipIndex | None) -> dict[str, str]:
+    """Returns the rest, for the environment of the installer alone; {} without a password. Raises
+    Refused where a password is missing.
+    """
+    if index is None or index.secret is None:
+        return {}
+    login = index.login
+    if login is None or not login.get(PASSWORD):
+        raise Refused(
+            f"image.pipIndex.secret is `{index.secret}`, which has no `{PASSWORD}`",
+            hint=f"kind: Secret with `fromEnv: [{PASSWORD}]`, and {USERNAME} where it is not"
+            f" `{ANY_USERNAME}`",
+        )
+    user = (
+        f"{quote(login.get(USERNAME) or ANY_USERNAME, safe='')}:{quote(login[PASSWORD], safe='')}"
+    )
+    known = _hosts_with_login(index)
+    urls = [_with_user(it, user) if _url_host(it) in known else it for it in index.extra]
+    found = {"EXTRA_INDEX_URL": " ".join(urls)} if urls else {}
+    if index.url:
+        found["INDEX_URL"] = _with_user(index.url, user)
+    return {f"{tool}_{name}": text for name, text in found.items() for tool in ("UV", "PIP")}
+
+
+def without_passwords(text: str) -> str:
+    """Returns a program's output without passwords, fit to be shown."""
+    return re.sub(r"(//[^/\s:@]+:)[^/\s@]+@", r"\1***@", text)
+
+
+def refuse_secret(image: Image | None, provider: str) -> None:
+    """Raises Refused at a provider that can hand no password to what builds its images."""
+    if image is not None and image.pip_index is not None and image.pip_index.secret is not None:
+        raise Refused(
+            f"image.pipIndex.secret is `{image.pip_index.secret}`, and provider `{provider}` has no"
+            " way to give a password to what installs packages",
+            hint="build an image with the packages, push it, and name it in `image.registry`; or"
+            " name an index or a mirror that asks for no password",
+        )
+
+
+def named_options(index: PipIndex) -> list[str]:
+    """Returns the options of uv for indexes whose password its environment has by index name:
+    `UV_INDEX_<name>_USERNAME` and `_PASSWORD`, for names that begin with `LOGIN_NAME`.
+    """
+    known = _hosts_with_login(index)
+    found = []
+    for number, url in enumerate((*index.extra, *([index.url] if index.url else []))):
+        option = "index" if number < len(index.extra) else "default-index"
+        name = f"{LOGIN_NAME}{number}=" if _url_host(url) in known else ""
+        found.append(f"--{option}={name}{url}")
+    return found + [f"--find-links={it}" for it in index.find_links]
+
+
+def login_of(values: Mapping[str, str]) -> dict[str, str]:
+    """Returns the values of a Secret that an index is asked with."""
+    return {name: values[name] for name in (USERNAME, PASSWORD) if name in values}
+
+
+def _hosts_with_login(index: PipIndex) -> set[str]:
+    return {_url_host(it) for it in ([index.url] if index.url else index.extra)}
+
+
+def _url_host(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def _with_user(url: str, user: str) -> str:
+    return url.replace("://", f"://{user}@", 1)

@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleetctl.common.state_paths import RETENTION
-from fleetctl.controllers.kinds.retention.limits import DAY_S, RetentionLimits, RetentionSort
-from fleetctl.controllers.kinds.retention.retention_decision import RetentionItem
-from fleetctl.providers.contract.caches import CachedEntry
+from fleetctl.controllers.kinds.retention_decision import (
+    DAY_S,
+    RetentionItem,
+    RetentionLimits,
+    RetentionSort,
+)
+from fleetctl.providers.contract.plugin import CachedEntry
 from fleetctl.providers.sources.source_snapshots import Snapshots
-from fleetctl.retention import log_files, output_files
+from fleetctl.retention import output_files
 from fleetctl.retention.survey import SortSurvey, survey_items
 from fleetctl.stores.read.reader import Reader
 from fleetctl.wiring.plugins import caches_of
@@ -76,7 +80,7 @@ class RetentionCleaner:
         """
         try:
             if sort is RetentionSort.LOGS:
-                return log_files.let_go(self._home, [it.key for it in items])
+                return output_files.delete_logs(self._home, [it.key for it in items])
             if sort is RetentionSort.OUTPUTS:
                 return output_files.let_go(self._home, [it.key for it in items])
             caches = caches_of(self._home).values()

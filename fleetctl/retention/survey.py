@@ -1,38 +1,55 @@
-"""Lists all data of finished work, by sort, with its size, its last use, and why it may not be
-deleted; and the items that the limits select. Called in a thread by the controller, and by
-`fleetctl gc --dry-run`. Never changes them.
+"""Lists all data of finished work, by sort, with its size, its last use, and why it may not go;
+reads the objects' statuses for it, and reports to screens and scripts.
+
+Called in a thread by the controller, and by `fleetctl gc --dry-run`. Never changes them.
+
+Never writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
-from fleetctl.controllers.kinds.retention.limits import RetentionLimits, RetentionSort
-from fleetctl.controllers.kinds.retention.retention_decision import (
+from fleetctl.controllers.depends.edges import edges_in
+from fleetctl.controllers.kinds.retention_decision import (
+    ExpiredItem,
     RetentionDecision,
     RetentionItem,
+    RetentionLimits,
+    RetentionSort,
     decide_retention,
     shrink_group,
 )
-from fleetctl.providers.contract.caches import YOUNG_S, CachedEntry
+from fleetctl.controllers.planning.plan import TERMINAL_PHASES
+from fleetctl.providers.contract.plugin import YOUNG_S, CachedEntry
 from fleetctl.providers.paths import jobs_dir, providers_in
-from fleetctl.providers.remote.runs.job_cleanup import INTERPRETERS, KEPT
-from fleetctl.providers.rundir.rundir_sizes import disk_usage
-from fleetctl.providers.sources.input_files import InputFiles, StoredContent
-from fleetctl.providers.sources.source_snapshots import Snapshots, name_of
+from fleetctl.providers.remote.remote_provider import INTERPRETERS, KEPT
+from fleetctl.providers.rundir.kept_outputs import disk_usage
+from fleetctl.providers.sources.source_snapshots import (
+    InputFiles,
+    Snapshots,
+    StoredContent,
+    name_of,
+)
 from fleetctl.providers.sources.upload_store import UPLOADS, measure_uploads
-from fleetctl.retention.log_files import RunFiles, logs_in
-from fleetctl.retention.object_state import ObjectState, read_object_states
-from fleetctl.retention.output_files import outputs_in
+from fleetctl.retention.output_files import RunFiles, logs_in, outputs_in
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.read.reader import Reader
 from fleetctl.tracking.annotations import ORIGIN, REVISION
 from fleetctl.tracking.kept_by import made_again_by
 from fleetctl.tracking.source_state import copy_in
+from fleetctl.tracking.task_inputs import digests_in
 from fleetctl.wiring.plugins import caches_of
+
+if TYPE_CHECKING:
+    from fleetctl.stores.read.rows import ResourceRow
+
 
 NOT_OVER = "not over"
 UNKNOWN = "of no object of this store"
@@ -273,3 +290,136 @@ def _input_items(
             used_s,
             held,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectState:
+    """The status of an object. runs: its kind does work. since_s: when it finished, or was made.
+    bytes: approximate size of its records. needed_by: keys of unfinished objects that take input
+    from it, or wait for it. inputs: digests of the files that its tasks are made of.
+    """
+
+    uid: str
+    key: str
+    runs: bool
+    over: bool
+    since_s: float
+    bytes: int
+    annotations: Mapping[str, str]
+    needed_by: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+
+def read_object_states(reader: Reader) -> dict[str, ObjectState]:
+    """Returns by uid all objects that are not being deleted."""
+    rows = [it for it in reader.resources(specs=True) if it.deleted_at_s is None]
+    live = reader.live_runs()
+    sizes = reader.record_bytes()
+    statuses = {it.uid: _read_status(it) for it in rows}
+    over = {it.uid for it in rows if it.uid not in live and is_over(statuses[it.uid], it)}
+    needed = _list_needed(it for it in rows if it.uid not in over)
+    found = {}
+    for row in rows:
+        key = object_key(row.kind, row.name, row.namespace)
+        since = statuses[row.uid].get("completionTime")
+        found[row.uid] = ObjectState(
+            uid=row.uid,
+            key=key,
+            runs=row.kind in KINDS and KINDS[row.kind].runs,
+            over=row.uid in over,
+            since_s=float(since) if isinstance(since, int | float) else row.created_at_s,
+            bytes=sizes.get(row.uid, 0),
+            annotations=row.annotations,
+            needed_by=tuple(needed.get(key, ())),
+            inputs=digests_in(row.spec or ""),
+        )
+    return found
+
+
+def is_over(status: Mapping[str, object], row: ResourceRow) -> bool:
+    """Returns true if its newest spec has finished; its runs are not checked."""
+    seen = status.get("observedGeneration")
+    current = isinstance(seen, int) and seen >= row.generation
+    return current and status.get("phase") in TERMINAL_PHASES
+
+
+def _list_needed(rows: Iterable[ResourceRow]) -> dict[str, list[str]]:
+    """Returns dependents by the key of the needed object."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        key = object_key(row.kind, row.name, row.namespace)
+        for edge in edges_in(_parse_document(row.spec or "{}")):
+            found.setdefault(object_key(edge.kind, edge.name, row.namespace), []).append(key)
+    return found
+
+
+def _read_status(row: ResourceRow) -> Mapping[str, object]:
+    return _parse_document(row.status or "{}")
+
+
+def _parse_document(text: str) -> Mapping[str, object]:
+    """Parses a status; an unreadable one is empty, so that it counts as unfinished."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(found, dict):
+        return found
+    return {}
+
+
+class GoingItem(TypedDict):
+    """key: by which it is found. why: `maxAge` or `maxSize`. lastUsed: seconds since the epoch."""
+
+    key: str
+    name: str
+    bytes: int
+    lastUsed: float
+    why: str
+
+
+class SortReport(TypedDict):
+    """items and bytes: of all items; held: of items that may not be deleted. limits: as in `kind:
+    Settings`, seconds and bytes; null: no limit. groupSize: the bytes of all sorts of its group.
+    """
+
+    sort: str
+    items: int
+    bytes: int
+    held: int
+    limits: Mapping[str, float | int | None]
+    goes: list[GoingItem]
+    bytesGoing: int
+
+
+def build_report(found: Mapping[RetentionSort, SortSurvey]) -> list[SortReport]:
+    """Returns one report for each sort, in their order."""
+    return [_report_sort(it) for it in found.values()]
+
+
+def _report_sort(it: SortSurvey) -> SortReport:
+    return {
+        "sort": it.sort.value,
+        "items": it.decision.items,
+        "bytes": it.decision.bytes,
+        "held": it.decision.held,
+        "limits": {
+            "maxAge": it.limits.max_age_s,
+            "maxSize": it.limits.max_bytes,
+            "keepLast": it.limits.keep_last,
+            **({"groupSize": it.limits.group_bytes} if it.limits.group_bytes is not None else {}),
+        },
+        "goes": [_report_item(one) for one in it.decision.goes],
+        "bytesGoing": it.decision.bytes_going,
+    }
+
+
+def _report_item(it: ExpiredItem) -> GoingItem:
+    item = it.item
+    return {
+        "key": item.key,
+        "name": item.name,
+        "bytes": item.bytes,
+        "lastUsed": item.used_s,
+        "why": it.why,
+    }

@@ -1,8 +1,8 @@
-"""Puts the application together: routes of the table, the check of callers, errors as data, and the
-guard around all. Called by api_server.py and by tests.
+"""Puts the application together: all routes of the API, one row each, the check of callers, and
+errors as data.
 
-`pages`: more routes of Starlette, for pages that a browser opens; they stand behind the same guard,
-with the same security headers, and find their caller by `find_caller`.
+`pages`: more routes of Starlette, for pages that a browser opens; they stand behind the same
+guard, with the same security headers, and find their caller by `find_caller`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -25,28 +25,79 @@ from starlette.websockets import WebSocket
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError
-from fleetctl.common.exec_frames import EXEC_PATH
+from fleetctl.common.remote import EXEC_PATH
+from fleetctl.server import changes, exec_socket, file_streams, page_data, reads, streams, system
 from fleetctl.server.api_metrics import ServerMetrics
 from fleetctl.server.callers import (
+    ADMIN,
     COOKIE,
     EDITOR,
+    VIEWER,
     Caller,
     CallerCheck,
     HttpError,
     ListenAddress,
     page_token,
 )
-from fleetctl.server.change_feed import ChangeFeed
+from fleetctl.server.change_feed import ChangeFeed, ReaderPool
 from fleetctl.server.changes import refusal_response
 from fleetctl.server.exec_socket import serve_exec
-from fleetctl.server.guard import RequestGuard
-from fleetctl.server.openapi import build_openapi
-from fleetctl.server.reader_pool import ReaderPool
-from fleetctl.server.route_table import ApiCall, ApiRoute, ServerParts
-from fleetctl.server.routes import ROUTES
+from fleetctl.server.guard import UPLOAD_SORT, RequestGuard
+from fleetctl.server.route_table import (
+    ApiCall,
+    ApiRoute,
+    QueryParameter,
+    ServerParts,
+    build_openapi,
+)
 from fleetctl.stores.access import AccessStore
+from fleetctl.stores.read.rows import SORTS
 
 NOBODY = Caller("", "viewer", "-")  # of routes that are open to everybody: it may see nothing
+
+STRING = {"type": "string"}
+BOOLEAN = {"type": "boolean"}
+ANY_OBJECT = {"type": "object"}
+KEYS = {
+    "type": "array",
+    "items": STRING,
+    "minItems": 1,
+    "maxItems": changes.KEYS_MAX,
+    "description": "Objects, such as `batchjob/chunks`.",
+}
+
+NAMESPACE = QueryParameter(
+    "namespace", "The namespace; of lists empty: all that the caller may see."
+)
+LIMIT = QueryParameter("limit", "How many at most; default 100.", "integer")
+CONTINUE = QueryParameter("continue", "`metadata.continue` of the page before.")
+PHASE = QueryParameter("phase", "Only these phases, with commas, such as `Failed,Running`.")
+LIST = (
+    NAMESPACE,
+    LIMIT,
+    CONTINUE,
+    PHASE,
+    QueryParameter(
+        "filter", "A part of the name, or labels such as `team=rlm,stage!=test`, as `-l` has them."
+    ),
+    QueryParameter("sort", f"One of {', '.join(SORTS)}; `-` in front: greatest first."),
+    QueryParameter("specs", "With the specs, too.", "boolean"),
+    QueryParameter("wide", "Cells of the wide table.", "boolean"),
+    QueryParameter("watch", "Changes as server-sent events, instead of a list.", "boolean"),
+    QueryParameter("since", "With `watch`: after this event, or a list's `metadata.revision`."),
+    QueryParameter("name", "With `watch`: of the object with this name alone."),
+)
+LOGS = (
+    NAMESPACE,
+    QueryParameter("index", "The log of this task; default 0.", "integer"),
+    QueryParameter("attempt", "The log of this attempt; default the newest.", "integer"),
+    QueryParameter("node", "The log of this node; default 0.", "integer"),
+    QueryParameter("service", "The log of this service beside the task."),
+    QueryParameter("offset", "From this byte on.", "integer"),
+    QueryParameter("limit", "At most so many bytes.", "integer"),
+    QueryParameter("search", "Only lines with this text, in any case, each with its offset."),
+    QueryParameter("follow", "As server-sent events, until the attempt ends.", "boolean"),
+)
 
 
 def make_app(
@@ -161,3 +212,319 @@ async def _answer_missing(request: Request, error: Exception) -> Response:
     message = f"there is no `{request.method} {request.url.path[:200]}`"
     hint = "/api/v1/openapi.json lists what there is"
     return JSONResponse({"ok": False, "code": 4, "errors": [message], "hint": hint}, status)
+
+
+def _body_schema(
+    properties: Mapping[str, object],
+    *required: str,
+) -> Mapping[str, object]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+MANIFESTS = {
+    "manifest": {"type": "string", "description": "YAML with at least one manifest."},
+    "documents": {
+        "type": "array",
+        "description": "Instead of `manifest`: texts with their names.",
+        "items": _body_schema(
+            {"path": STRING, "text": STRING, "role": STRING, "sent": ANY_OBJECT}, "text"
+        ),
+    },
+    "namespace": {"type": "string", "description": "The namespace of manifests that name none."},
+    "applyset": STRING,
+    "prune": BOOLEAN,
+    "maxPrune": STRING,
+    "takeOver": BOOLEAN,
+    "allowMissing": BOOLEAN,
+}
+PLAN = {
+    **MANIFESTS,
+    "byLimits": {
+        "type": "boolean",
+        "description": "Estimate costs by timeouts alone, not by past runs: the most there may be.",
+    },
+    "report": {"type": "boolean", "description": "With `report`, what a command line shows."},
+    "diff": {"type": "boolean", "description": "With `diff`, the lines of `fleetctl diff`."},
+    "strict": {
+        "type": "boolean",
+        "description": "Refuse what is missing and may come later, as an apply now would.",
+    },
+}
+APPLY = {
+    **MANIFESTS,
+    "yes": {"type": "boolean", "description": "Running work or data may be lost."},
+    "dryRun": BOOLEAN,
+    "rollout": {"enum": ["", "Replace", "FinishRunning"]},
+    "keepFinished": BOOLEAN,
+    "rerun": BOOLEAN,
+    "override": BOOLEAN,
+    "env": {
+        "type": "object",
+        "description": "Values of the variables that the answer `needEnv` names.",
+        "additionalProperties": STRING,
+    },
+}
+OBJECTS = {"keys": KEYS, "namespace": STRING, "override": BOOLEAN}
+RETRY = {
+    **OBJECTS,
+    "which": {"enum": ["failed", "index", "from", "all"]},
+    "indexes": {
+        "type": "array",
+        "items": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+        "description": "Pairs of a first and a last index.",
+    },
+    "names": {"type": "array", "items": STRING},
+    "only": BOOLEAN,
+    "yes": BOOLEAN,
+}
+
+
+async def list_or_watch(call: ApiCall) -> Response | Mapping[str, object]:
+    """Lists the objects of a kind, or sends their changes."""
+    if call.flag("watch"):
+        return streams.watch_objects(call, call.kind)
+    return await reads.list_objects(call)
+
+
+async def list_or_watch_all(call: ApiCall) -> Response | Mapping[str, object]:
+    """Lists the objects of all kinds, or sends their changes."""
+    if call.flag("watch"):
+        return streams.watch_objects(call, None)
+    return await reads.list_all(call)
+
+
+def _verb_route(
+    verb: str,
+    summary: str,
+    body: Mapping[str, object],
+    *required: str,
+    sends: str = "",
+    fixed: Mapping[str, object] | None = None,
+) -> ApiRoute:
+    """Returns the route of a verb on objects. sends: the controller's word for it."""
+    fields = [name for name in body if name not in ("keys", "namespace")]
+    handler = changes.make_verb(sends or verb, fields, fixed)
+    return ApiRoute(
+        "POST", verb, handler, summary, EDITOR, body=_body_schema(body, "keys", *required)
+    )
+
+
+EACH = {"each": True}  # a refused object leaves the others their turn
+
+ROUTES = (
+    ApiRoute("GET", "openapi.json", system.show_openapi, "This document.", None),
+    ApiRoute("GET", "whoami", system.show_caller, "The caller, with the role and the namespace."),
+    ApiRoute("GET", "kinds", reads.list_kinds, "The kinds, and the columns of their tables."),
+    ApiRoute(
+        "GET", "objects", list_or_watch_all, "Objects of all kinds, or their changes.",
+        parameters=LIST,
+    ),
+    ApiRoute(
+        "GET", "events", reads.list_all_events, "Events of all objects, the oldest first.",
+        parameters=(NAMESPACE, LIMIT),
+    ),
+    ApiRoute(
+        "GET", "namespaces", page_data.list_namespaces,
+        "The namespaces that the caller may see, with the number of their objects.",
+    ),
+    ApiRoute(
+        "GET", "cost", page_data.show_cost,
+        "USD spent since the day began (UTC), and what live work costs an hour.",
+        parameters=(NAMESPACE,),
+    ),
+    ApiRoute(
+        "GET", "audit", system.list_audit,
+        "The changes, and readings of logs, with their users.", ADMIN,
+        (
+            NAMESPACE,
+            QueryParameter("user", "Only of this user."),
+            QueryParameter("since", "Seconds since the epoch.", "number"),
+            LIMIT,
+        ),
+    ),
+    ApiRoute(
+        "GET", "rows/{query}", reads.read_rows,
+        "Rows as the command line reads them, a JSON value a line; may grow with each version.",
+        parameters=(QueryParameter("args", "Arguments, a JSON object."),),
+        sort="application/x-ndjson",
+    ),
+    ApiRoute(
+        "GET", "run-logs/{run}", reads.read_run_log,
+        "Output of a run, by its name, as the command line reads it.",
+        parameters=LOGS[3:7], sort="application/octet-stream",
+    ),
+    ApiRoute(
+        "GET", "run-outputs/{run}", file_streams.read_outputs,
+        "The kept outputs of a run, a JSON list a line; with `path` that one.",
+        parameters=(
+            QueryParameter("path", "Sends this output."),
+            QueryParameter("offset", "From this byte on.", "integer"),
+        ),
+        sort=file_streams.BYTES,
+    ),
+    ApiRoute(
+        "GET", "volume-files/{name}", file_streams.read_volume,
+        "Files of a volume, a JSON list a line; with `content` the file at `path`.",
+        parameters=(
+            NAMESPACE,
+            QueryParameter("path", "From the volume's top."),
+            QueryParameter("recursive", "All files below it.", "boolean"),
+            QueryParameter("content", "Sends the file.", "boolean"),
+            QueryParameter("offset", "From this byte on.", "integer"),
+            QueryParameter("bytes", "Its size, as listed.", "integer"),
+            QueryParameter("size", "The bytes of all files.", "boolean"),
+        ),
+        sort=file_streams.BYTES,
+    ),
+    ApiRoute(
+        "POST", "volume-files/{name}", file_streams.write_volume,
+        "Writes contents that were sent into a volume, or removes a file there.", EDITOR,
+        parameters=(NAMESPACE,),
+        body=_body_schema({"files": ANY_OBJECT, "remove": STRING, "recursive": BOOLEAN}),
+    ),
+    ApiRoute(
+        "GET", "exec-channel", exec_socket.show_channel,
+        "What a command beside a run can have: a terminal, bytes, and with `port` a link. The"
+        " command itself is a websocket at `/api/v1/exec`, with the same `run` and `node`.", EDITOR,
+        (
+            QueryParameter("run", "The name of the attempt."),
+            QueryParameter("node", "The index of its machine; default 0.", "integer"),
+            QueryParameter("port", "A port of its sandbox.", "integer"),
+        ),
+    ),
+    ApiRoute(
+        "GET", "{plural}", list_or_watch, "The objects of a kind, or their changes.",
+        parameters=LIST,
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}", reads.get_object, "An object in full.", parameters=(NAMESPACE,)
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/tasks", reads.list_tasks,
+        "The tasks of an object, or with `index` all attempts of one.",
+        parameters=(
+            NAMESPACE, LIMIT, CONTINUE, PHASE,
+            QueryParameter("queued", "Also those that have not begun.", "boolean"),
+            QueryParameter("index", "All attempts of this task.", "integer"),
+        ),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/results", reads.list_results, "Lists the results of its tasks.",
+        parameters=(NAMESPACE, LIMIT, CONTINUE, PHASE),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/states", page_data.list_states,
+        "The state of each task as one letter, in the order of their indexes.",
+        parameters=(NAMESPACE,),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/plots", page_data.list_plots,
+        "The charts of `fleetctl plot`, each as an SVG.", parameters=(NAMESPACE,),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/events", reads.list_events, "Lists its events, oldest first.",
+        parameters=(NAMESPACE, LIMIT),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/logs", streams.read_logs,
+        "Returns the output of a task: bytes, lines that match, or events as they come. The"
+        " header `X-Next-Offset` has the offset of the next request.",
+        parameters=LOGS, sort="text/plain",
+    ),
+    ApiRoute(
+        "POST", "plan", changes.plan_manifests,
+        "Plans an apply: its changes, providers and cost. Changes nothing.", VIEWER,
+        body=_body_schema(PLAN),
+    ),
+    ApiRoute(
+        "POST", "apply", changes.apply_manifests, "Makes the world look like these manifests.",
+        EDITOR, body=_body_schema(APPLY),
+    ),
+    _verb_route("suspend", "Stops work, and starts none until resumed.", OBJECTS, fixed=EACH),
+    _verb_route("resume", "Lets suspended work go on.", OBJECTS, fixed=EACH),
+    _verb_route("retry", "Lets tasks that ended run again.", RETRY, "which"),
+    _verb_route(
+        "rerun", "Runs all tasks again, whatever is known.", OBJECTS, sends="retry",
+        fixed={"which": "rerun"},
+    ),
+    _verb_route(
+        "delete", "Stops the work of objects and removes them.",
+        {**OBJECTS, "yes": BOOLEAN, "cascade": {"enum": ["foreground", "orphan"]}}, fixed=EACH,
+    ),
+    _verb_route(
+        "reconcile", "Makes Sources read their repositories now.", {**OBJECTS, "yes": BOOLEAN},
+    ),
+    ApiRoute(
+        "POST", "create", changes.create_from, "Makes now what a schedule makes.", EDITOR,
+        body=_body_schema(
+            {"from": STRING, "kind": STRING, "name": STRING, "namespace": STRING}, "from", "kind"
+        ),
+    ),
+    ApiRoute(
+        "POST", "query", reads.run_query,
+        "Rows of a SELECT over the views of `fleetctl query`, a JSON list a line; the first line"
+        " has the columns. Of the caller's namespace alone.",
+        VIEWER,
+        body=_body_schema(
+            {"sql": STRING, "parameters": {"type": "array"},
+             "timeoutSeconds": {"type": "number", "maximum": reads.SQL_WAIT_S}},
+            "sql",
+        ),
+        sort="application/x-ndjson",
+    ),
+    ApiRoute(
+        "POST", "scale", changes.set_fields, "Lets more or fewer tasks run at the same time.",
+        EDITOR,
+        body=_body_schema(
+            {"key": STRING, "parallelism": {"type": "integer", "minimum": 0}, "rollout": STRING,
+             "yes": BOOLEAN, "override": BOOLEAN},
+            "key", "parallelism",
+        ),
+    ),
+    ApiRoute(
+        "POST", "set", changes.set_fields, "Changes fields of a stored object.", EDITOR,
+        body=_body_schema(
+            {"key": STRING, "fields": {"type": "array", "items": STRING},
+             "labels": {"type": "object"}, "annotations": {"type": "object"},
+             "spec": {"type": "object"}, "generation": {"type": "integer"},
+             "rollout": STRING, "yes": BOOLEAN, "override": BOOLEAN},
+            "key",
+        ),
+    ),
+    ApiRoute(
+        "POST", "uploads/missing", file_streams.list_lacking,
+        "Which contents of files are not on the server, each with the bytes that have arrived.",
+        EDITOR, body=_body_schema({"contents": ANY_OBJECT}, "contents"),
+    ),
+    ApiRoute(
+        "POST", "uploads/contents", file_streams.take_contents,
+        "Takes pieces of contents, each after a line `DIGEST SIZE OFFSET LENGTH`.",
+        EDITOR, body=STRING, body_sort=UPLOAD_SORT,
+    ),
+    ApiRoute(
+        "POST", "uploads/tree", file_streams.make_tree,
+        "Makes a directory of contents, which documents name by `sent`.",
+        EDITOR,
+        body=_body_schema(
+            {name: {"type": "array"} for name in ("files", "links", "directories")}, "files"
+        ),
+    ),
+    ApiRoute(
+        "POST", "webhooks/push", changes.receive_push,
+        "Makes the Sources of a repository read it now, for a push at GitHub or GitLab. The sender"
+        " has the secret of `--webhook-secret`, and no token.", None,
+        body=_body_schema({"ref": STRING, "repository": ANY_OBJECT, "project": ANY_OBJECT}),
+    ),
+    ApiRoute(
+        "GET", "/healthz", system.show_health, "200 while the server answers.", None,
+        sort="text/plain",
+    ),
+    ApiRoute(
+        "GET", "/readyz", system.show_readiness, "200 where the store can be read.", None,
+        sort="text/plain",
+    ),
+    ApiRoute(
+        "GET", "/metrics", system.show_metrics, "Metrics for Prometheus.", VIEWER,
+        sort="text/plain",
+    ),
+)  # fmt: skip

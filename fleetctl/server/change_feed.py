@@ -1,9 +1,9 @@
-"""Finds the objects that changed, once for all who watch: one look at the store's own marks, then
-one document for each change. Called by the server's start, and by streams.
+"""Reads the store for all callers: in threads of their own, each with an open store, and once for
+all who watch for changed objects.
 
-An event has a number that rises, and the feed keeps the newest ones: a client that comes back with
-the number of its last event gets those that it missed. Where they are gone (a long absence, another
-server process), it is sent `RESET`, and begins with a new list.
+An event has a number that rises, and the feed keeps the newest ones: a client that comes back
+with the number of its last event gets those that it missed. Where they are gone (a long absence,
+another server process), it is sent `RESET`, and begins with a new list.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import asyncio
 import json
 import logging
 import secrets
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fleetctl.common.clock import SystemClock
-from fleetctl.common.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError, StoreError
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.read.rows import ResourceRow
 from fleetctl.views.objects import build_document, build_view
+from fleetctl.views.store_reading import StoreReading, open_reading
 
 log = logging.getLogger("fleetctl.feed")
 
@@ -33,6 +35,10 @@ ROWS_PER_READ = 500
 BEAT_S = 15.0  # proxies close a connection that is silent for a minute
 
 ADDED, MODIFIED, DELETED, RESET = "ADDED", "MODIFIED", "DELETED", "RESET"
+
+T = TypeVar("T")
+
+READERS = 4  # more would wait for each other: Python runs one at a time
 
 
 class ObjectChange(NamedTuple):
@@ -213,3 +219,39 @@ class _StoreMarks:
         if first:
             self._gone_at_s = max(since_s - 1.0, 0.0)
         return found
+
+
+class ReaderPool:
+    """The threads of a server that read."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="read")
+        self._queries = ThreadPoolExecutor(1, thread_name_prefix="query")
+        self._own = threading.local()
+
+    async def read(self, work: Callable[[StoreReading], T]) -> T:
+        """Returns the result of the work. The open store is of its thread: the work must be over
+        with it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._run, work)
+
+    async def query(self, work: Callable[[], T]) -> T:
+        """Returns the result of a user's SQL: one at a time, and never in the way of a list."""
+        return await asyncio.get_running_loop().run_in_executor(self._queries, work)
+
+    def _run(self, work: Callable[[StoreReading], T]) -> T:
+        reading: StoreReading | None = getattr(self._own, "reading", None)
+        if reading is None:
+            reading = self._own.reading = open_reading(self._home)
+        try:
+            return work(reading)
+        except StoreError:
+            # The file may be another one by now (a restored store): the next read opens it again.
+            self._own.reading = None
+            reading.__exit__()
+            raise
+
+    def close(self) -> None:
+        for pool in (self._threads, self._queries):
+            pool.shutdown(wait=False, cancel_futures=True)

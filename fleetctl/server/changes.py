@@ -1,16 +1,24 @@
-"""Passes changes on to the controller, with the name and the role of who sends them, and writes
-each into the audit. Called by the routes.
+"""Passes changes on to the controller, with the name and the role of the sender, and receives the
+webhooks of GitHub and GitLab.
 
-The controller decides; its reply is the answer, refusals and findings included, with the exit code
-that the same verb has on the command line.
+The controller decides; its reply is the answer, refusals and findings included, with the exit
+code that the same verb has on the command line.
+
+A sender proves itself by the secret of `fleetctl serve --webhook-secret`, not by a token: GitHub
+signs the body with it, GitLab sends it. A push decides no more than which Sources look; each
+reads its repository itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -18,12 +26,16 @@ from starlette.responses import JSONResponse, Response
 from fleetctl.common.errors import UsageError
 from fleetctl.daemon.client.socket_client import results_of
 from fleetctl.daemon.client.spawn import request_or_start
+from fleetctl.notices.send import split_repository
 from fleetctl.providers.sources.upload_store import UploadStore
-from fleetctl.server.callers import ADMIN, EDITOR, HttpError
+from fleetctl.server.callers import ADMIN, EDITOR, Caller, HttpError
 from fleetctl.server.guard import error_document
 from fleetctl.server.route_table import ApiCall
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import split_key
+from fleetctl.stores.access import EVERYWHERE
 from fleetctl.views.kinds import Target, kind_of, target_of, target_with
+from fleetctl.views.objects import as_mapping
 from fleetctl.views.store_reading import StoreReading
 
 # Exit codes as statuses of HTTP; the body has the code itself.
@@ -36,6 +48,14 @@ APPLY_FIELDS = (
     "prune", "maxPrune", "takeOver", "override", "allowMissing", "waitForCapacity", "approved",
     "expected", "tellWork", "env",
 )  # fmt: skip
+
+SENDER = "webhook"  # the user in the audit
+SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 1024
+GITHUB_HEADER = "x-hub-signature-256"  # of Gitea and Forgejo, too
+GITLAB_HEADER = "x-gitlab-token"
+# Fields of a push that name its repository: GitHub, Gitea and Forgejo; then GitLab.
+_URLS = ("clone_url", "ssh_url", "html_url", "git_http_url", "git_ssh_url", "web_url", "homepage")
+_REF_KINDS = ("refs/heads/", "refs/tags/")
 
 
 async def read_body(call: ApiCall) -> dict[str, Any]:
@@ -239,7 +259,7 @@ async def _check_deletion(
     """Raises NeedsConsent where data or work of others would be lost, and the body has no `yes`."""
 
     from fleetctl.apply.consent import NeedsConsent
-    from fleetctl.apply.deletion_losses import deletion_losses
+    from fleetctl.apply.deletion import deletion_losses
 
     def losses(reading: StoreReading) -> list[str]:
         found = (reading.find(target_with(key)) for key in keys)
@@ -295,3 +315,90 @@ def refusal_response(error: Exception) -> Response:
     status = getattr(error, "status", STATUSES.get(code if isinstance(code, int) else 1, 500))
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
     return JSONResponse(document, status, headers=headers)
+
+
+def read_webhook_secret(path: str) -> bytes:
+    """Returns the secret in a file, without the white space around it; empty without a path. Raises
+    UsageError."""
+    if not path:
+        return b""
+    try:
+        with Path(path).open("rb") as file:
+            secret = file.read(SECRET_BYTES_MAX + 1).strip()
+    except OSError as error:
+        words = (error.strerror or "").lower()
+        raise UsageError(f"--webhook-secret `{path}` cannot be read: {words}") from None
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise UsageError(
+            f"--webhook-secret `{path}` has {len(secret)} bytes; it must have {SECRET_BYTES_MIN} to"
+            f" {SECRET_BYTES_MAX}",
+            hint=f"openssl rand -hex 32 > {path}",
+        )
+    return secret
+
+
+async def receive_push(call: ApiCall) -> Response:
+    """Lets the Sources look whose repository and ref a push names. Raises HttpError 401 for a
+    sender that does not know the secret."""
+    _check_sender(call.parts.webhook_secret, call.request.headers, await call.request.body())
+    push = await read_body(call)
+    repositories = set(_repositories_in(push))
+    if not repositories:
+        raise UsageError("the body names no repository", hint="choose push events, sent as JSON")
+
+    def matching(reading: StoreReading) -> list[str]:
+        sources = reading.views(KINDS["Source"], specs=True)
+        return [
+            it.key for it in sources if _is_of(as_mapping(it.spec()["git"]), repositories, push)
+        ]
+
+    keys = (await call.parts.readers.read(matching))[:KEYS_MAX]
+    if not keys:
+        return JSONResponse({"ok": True, "code": 0, "results": []})
+    sender = Caller(SENDER, EDITOR, EVERYWHERE, SENDER, call.request.scope["state"]["address"])
+    return await send_verb(replace(call, caller=sender), "reconcile", {"keys": keys})
+
+
+def _check_sender(secret: bytes, headers: Mapping[str, str], body: bytes) -> None:
+    if not secret:
+        raise HttpError(
+            404,
+            "this server takes no webhooks",
+            hint="`fleetctl serve --webhook-secret FILE` takes them",
+            code=4,
+        )
+    signature = f"sha256={hmac.new(secret, body, sha256).hexdigest()}".encode()
+    signed = hmac.compare_digest(headers.get(GITHUB_HEADER, "").encode(), signature)
+    if not signed and not hmac.compare_digest(headers.get(GITLAB_HEADER, "").encode(), secret):
+        raise HttpError(
+            401,
+            "the sender does not know the secret of this server's webhooks",
+            hint=f"header {GITHUB_HEADER} has GitHub's signature, {GITLAB_HEADER} GitLab's secret",
+        )
+
+
+def _repositories_in(push: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Returns the names that the repository of a push has."""
+    for part in (push.get("repository"), push.get("project")):
+        if isinstance(part, dict):
+            named = (part.get(field) for field in _URLS)
+            yield from (_repository_name(it) for it in named if isinstance(it, str) and it)
+
+
+def _repository_name(url: str) -> tuple[str, str]:
+    """(host, path), as services compare them: in any case."""
+    host, path = split_repository(url)
+    return host.casefold(), path.casefold()
+
+
+def _is_of(
+    git: Mapping[str, Any], repositories: set[tuple[str, str]], push: Mapping[str, Any]
+) -> bool:
+    """Returns whether a push may have moved the commit of a Source. A push without a ref is the
+    ping by which a service tries a webhook."""
+    if _repository_name(str(git["url"])) not in repositories:
+        return False
+    pushed, wanted = push.get("ref"), git.get("ref")
+    if not isinstance(pushed, str) or not wanted:
+        return True
+    return pushed == wanted or pushed in {f"{kind}{wanted}" for kind in _REF_KINDS}

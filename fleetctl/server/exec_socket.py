@@ -19,19 +19,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, UsageError
-from fleetctl.common.exec_frames import (
+from fleetctl.common.remote import (
     STDERR,
     STDIN,
     STDOUT,
     WINDOW_BYTES,
 )
 from fleetctl.controllers.model import LIVE_STATES
-from fleetctl.providers.contract.exec import ENDED_HINT, Entering, ExecStreams, ExecTarget
+from fleetctl.providers.contract.sandbox_access import ENDED_HINT, Entering, ExecStreams, ExecTarget
 from fleetctl.server.callers import EDITOR, Caller, HttpError
 from fleetctl.server.guard import error_document
 from fleetctl.server.route_table import ApiCall, ServerParts
-from fleetctl.views.accounts import account_named
-from fleetctl.views.exec_targets import make_exec_target
+from fleetctl.views.exec_targets import account_named, make_exec_target
 from fleetctl.views.store_reading import StoreReading
 from fleetctl.wiring.account_registry import find_entering
 

@@ -1,7 +1,9 @@
-"""Sends and takes files of tasks and volumes, for `ls`, `cp` and `rm` of other machines.
+"""Files between a server and other machines: of tasks and volumes for `ls`, `cp` and `rm`, and
+those that manifests of users name.
 
-Answers are streams of HTTP, which a client continues by offset after a cut line: bytes go one way,
-so that a websocket would add nothing. Files for a volume are sent as sources are, by their content.
+Answers are streams of HTTP, which a client continues by offset after a cut line: bytes go one
+way, so that a websocket would add nothing. Files for a volume are sent as sources are, by their
+content.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
@@ -19,14 +22,22 @@ from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.providers.contract.volume_files import FileCopy, VolumeFiles
 from fleetctl.providers.paths import runs_dir
 from fleetctl.providers.rundir.kept_outputs import KeptOutputs, find_outputs
-from fleetctl.providers.sources.upload_store import DISK_FREE_BYTES, UploadStore
+from fleetctl.providers.sources.revision import FILES_MAX as UPLOADED_FILES_MAX
+from fleetctl.providers.sources.upload_store import (
+    DISK_FREE_BYTES,
+    STORED_BYTES_MAX,
+    UploadedTree,
+    UploadStore,
+    refuse_without_room,
+)
 from fleetctl.server.callers import EDITOR, VIEWER
 from fleetctl.server.changes import read_body
+from fleetctl.server.guard import UPLOAD_SORT as UPLOAD_SORT
 from fleetctl.server.route_table import ApiCall
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import asset_name
-from fleetctl.views.accounts import account_named
+from fleetctl.views.exec_targets import account_named
 from fleetctl.views.kinds import Target
 from fleetctl.views.store_reading import StoreReading, must_find
 from fleetctl.wiring.account_registry import volume_files
@@ -36,8 +47,10 @@ LINES = "application/x-ndjson"
 OFFSET_MAX = 1 << 53
 PIECE_BYTES = 256 * 1024
 DOWNLOADS_MAX = 4  # at once: each takes room for a file on the server's disk
-FILES_MAX = 10_000  # of one request
+LISTED_FILES_MAX = 10_000  # of one request
 DOWNLOADS = asyncio.Semaphore(DOWNLOADS_MAX)
+
+HEAD_BYTES_MAX = 256
 
 
 async def read_outputs(call: ApiCall) -> Response:
@@ -147,11 +160,89 @@ async def write_volume(call: ApiCall) -> Mapping[str, object]:
         await record_reading(call, "rm", f"volume/{name} {body['remove']}"[:200])
         return {"ok": True, "code": 0}
     sent = body.get("files")
-    if not isinstance(sent, dict) or not 0 < len(sent) <= FILES_MAX:
-        raise UsageError(f"the body needs `files`, 1 to {FILES_MAX:,} digests by path, or `remove`")
+    if not isinstance(sent, dict) or not 0 < len(sent) <= LISTED_FILES_MAX:
+        raise UsageError(
+            f"the body needs `files`, 1 to {LISTED_FILES_MAX:,} digests by path, or `remove`"
+        )
     store = UploadStore(call.parts.home, call.caller.namespace)
     paths = await asyncio.to_thread(store.paths_of, sent)
     copies = [FileCopy(Path(here), path, Path(here).stat().st_size) for path, here in paths.items()]
     await files.put(volume, copies, tell=lambda _: None)
     await record_reading(call, "cp", f"volume/{name} {len(copies)} files")
     return {"ok": True, "code": 0}
+
+
+def store_of(call: ApiCall) -> UploadStore:
+    """Returns the contents that the caller may name."""
+    return UploadStore(call.parts.home, call.caller.namespace)
+
+
+async def list_lacking(call: ApiCall) -> Mapping[str, object]:
+    """Returns which contents are not here."""
+    contents = (await read_body(call)).get("contents")
+    if not isinstance(contents, dict) or len(contents) > UPLOADED_FILES_MAX:
+        raise UsageError(f"the body needs `contents`, up to {UPLOADED_FILES_MAX:,} sizes by digest")
+    if not all(isinstance(it, int) and 0 <= it <= STORED_BYTES_MAX for it in contents.values()):
+        raise UsageError(f"a content has 0 to {STORED_BYTES_MAX:,} bytes")
+    found = await asyncio.to_thread(store_of(call).lacking, contents)
+    return {"ok": True, "code": 0, "missing": found}
+
+
+async def take_contents(call: ApiCall) -> Mapping[str, object]:
+    """Stores pieces of contents: each a line `DIGEST SIZE OFFSET LENGTH`, then its bytes."""
+    data = await call.request.body()
+    store = store_of(call)
+
+    def keep() -> dict[str, int]:
+        found: dict[str, int] = {}
+        room = store.room()
+        for digest, size, offset, piece in _split_pieces(data):
+            room = refuse_without_room(room, len(piece))
+            found[digest] = store.append(digest, size, offset, piece)
+        return found
+
+    return {"ok": True, "code": 0, "have": await asyncio.to_thread(keep)}
+
+
+def _split_pieces(data: bytes) -> Iterator[tuple[str, int, int, bytes]]:
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at, at + HEAD_BYTES_MAX)
+        words = data[at:end].decode("ascii", "replace").split() if end > 0 else []
+        if len(words) != 4 or not all(it.isdigit() for it in words[1:]):
+            raise UsageError("a piece begins with a line `DIGEST SIZE OFFSET LENGTH`")
+        size, offset, length = map(int, words[1:])
+        at = end + 1 + length
+        if at > len(data):
+            raise UsageError("a piece is shorter than its line says")
+        yield words[0], size, offset, data[end + 1 : at]
+
+
+async def make_tree(call: ApiCall) -> Mapping[str, object]:
+    """Makes a directory of contents, and writes it into the audit."""
+    tree = _tree_in(await read_body(call))
+    digest = await asyncio.to_thread(store_of(call).make_tree, tree)
+    await asyncio.to_thread(
+        call.parts.access.add_audit,
+        call.caller.user,
+        "upload",
+        keys=f"{len(tree.files)} files {digest[:12]}",
+        namespace=call.namespace,
+        token=call.caller.token,
+        address=call.caller.address,
+    )
+    return {"ok": True, "code": 0, "tree": digest}
+
+
+def _tree_in(body: Mapping[str, Any]) -> UploadedTree:
+    try:
+        return UploadedTree(
+            tuple((str(path), bool(runs), str(it)) for path, runs, it in body.get("files", [])),
+            tuple((str(path), str(to)) for path, to in body.get("links", [])),
+            tuple(str(it) for it in body.get("directories", [])),
+        )
+    except (TypeError, ValueError):
+        raise UsageError(
+            "the body needs `files`, and may have `links` and `directories`",
+            hint='{"files": [["proj/main.py", false, DIGEST]]}',
+        ) from None

@@ -1,12 +1,25 @@
-"""Answers what the page alone asks for: states of all tasks in one text, charts, costs, namespaces.
-Called by the routes.
+"""Sends the page and answers what it alone asks for: the files of `page/`, states of all tasks in
+one text, charts, costs, names.
+
+It holds no data, so that it needs no token; what it shows comes from the API, with the caller's
+own rights.
+
+The page is plain modules of JavaScript, without a library and without a build: a Python developer
+changes a file and reloads. Charts are drawn here, by the code of `fleetctl plot`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from fleetctl.server.reads import find_working
 from fleetctl.server.route_table import ApiCall
@@ -33,6 +46,16 @@ LETTERS = {
     "Outdated": "o",
 }
 NOT_BEGUN = "q"
+
+ROOT = Path(__file__).parent / "page"
+DOCUMENT = "index.html"
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+VIEWS = ("/", "/objects", "/objects/{rest:path}", "/events", "/plan")
 
 
 async def list_namespaces(call: ApiCall) -> Mapping[str, object]:
@@ -103,3 +126,40 @@ def _query_cost(call: ApiCall, namespace: str | None) -> Mapping[str, object]:
         "unpriced": live.unpriced,
         "kinds": {it.key: it.usd for it in groups},
     }
+
+
+class PageFile(NamedTuple):
+    """A file of the page. etag: of its content, so that a browser keeps what did not change."""
+
+    content: bytes
+    type: str
+    etag: str
+
+
+def page_routes() -> list[BaseRoute]:
+    """Returns the routes of the page. Reads its files once."""
+    files = {path.name: _read_file(path) for path in ROOT.iterdir() if path.suffix in TYPES}
+
+    async def show_view(request: Request) -> Response:
+        return _serve_file(request, files[DOCUMENT])
+
+    async def show_file(request: Request) -> Response:
+        found = files.get(request.path_params["name"])
+        if found is None:
+            return Response("there is no such file\n", 404, media_type="text/plain")
+        return _serve_file(request, found)
+
+    views = [Route(path, show_view, methods=["GET"]) for path in VIEWS]
+    return [*views, Route("/static/{name}", show_file, methods=["GET"])]
+
+
+def _read_file(path: Path) -> PageFile:
+    content = path.read_bytes()
+    return PageFile(content, TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+
+def _serve_file(request: Request, file: PageFile) -> Response:
+    headers = {"etag": file.etag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, headers={**headers, "content-type": file.type})

@@ -9,20 +9,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.local.change_diff import format_diff
-from fleetctl.apply.local.local_checks import check_manifests, plan_locally
-from fleetctl.apply.plan.document import render_plan
-from fleetctl.apply.plan.report_wire import dump_report
+from fleetctl.apply.local_proposal import check_manifests, format_diff, plan_locally
+from fleetctl.apply.plan.document import dump_report, render_plan
 from fleetctl.apply.policies.report import exit_code_of
-from fleetctl.apply.request.actor import (
+from fleetctl.apply.request import (
     RequestActor,
+    document_of,
+    namespace_of,
     reads_for,
     refuse_changes_beyond,
     refuse_reach,
     sent_in,
 )
-from fleetctl.apply.request.fields import document_of
-from fleetctl.apply.request.options import namespace_of
 from fleetctl.manifest import Document
 from fleetctl.manifest.loader import load_manifests
 from fleetctl.stores.read.read_only import open_readonly

@@ -18,7 +18,7 @@ from fleetctl.server.callers import CLUSTER_WIDE, HttpError
 from fleetctl.server.change_feed import RESET, ObjectChange
 from fleetctl.server.reads import find_working
 from fleetctl.server.route_table import ApiCall
-from fleetctl.views.run_logs import read_bytes
+from fleetctl.views.run_files import read_bytes
 from fleetctl.views.store_reading import StoreReading
 from fleetctl.views.tasks import Task
 

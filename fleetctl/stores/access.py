@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fleetctl.common.errors import NotFound, StoreError
-from fleetctl.common.ownership import refuse_foreign
-from fleetctl.common.state_paths import ACCESS_DB
+from fleetctl.common.state_paths import ACCESS_DB, refuse_foreign
 from fleetctl.stores import queries
-from fleetctl.stores.codes import APPLICATION_ID
+from fleetctl.stores.queries import APPLICATION_ID
 
 VERSION = 1  # user_version of the file
 SCHEMA = "access_schema.sql"

@@ -25,11 +25,17 @@ from typing import IO, Any
 from fleetctl.common import state_paths as places
 from fleetctl.common.errors import NotFound, Refused, StoreError
 from fleetctl.common.version import VERSION
-from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
-from fleetctl.stores.damage import damaged_error, is_missed, missing_error
+from fleetctl.stores.queries import APPLICATION_ID, SCHEMA_VERSION
 from fleetctl.stores.read.connecting import connect_readonly
 from fleetctl.stores.sqlite.database_files import find_missing_parts
-from fleetctl.stores.sqlite_errors import READ_FAILURES, explain_error, is_full
+from fleetctl.stores.sqlite_errors import (
+    READ_FAILURES,
+    damaged_error,
+    explain_error,
+    is_full,
+    is_missed,
+    missing_error,
+)
 
 FORMAT = 1
 MANIFEST = "backup.json"
@@ -460,7 +466,7 @@ def _note_restored(
     now_s: float,
 ) -> None:
     """Records for the next controller that runs begun after the copy are not in it. See
-    adoption/recover.py.
+    adopt.py.
     """
     path = home / places.RESTORED
     fresh = path.with_name(path.name + ".new")

@@ -1,7 +1,12 @@
-"""Defines a store, for the one process that writes it. The CLI reads through `read/reader.py`.
+"""Defines a store, for the one process that writes it, with the notices that it keeps until they
+are delivered. The CLI reads through `read/reader.py`.
 
-Called by the engine and by `cli`'s controller process. A store never calls a provider and takes no
-decisions. tests/contracts/test_store.py is the suite that every store passes.
+The CLI reads through `read/reader.py`.
+
+A store never calls a provider and takes no decisions. tests/contracts/test_store.py is the suite
+that every store passes.
+
+See base.py, whose transactions these verbs are called in.
 """
 
 from __future__ import annotations
@@ -12,9 +17,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
+from fleetctl.controllers.kinds.notices import Notice
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, SavedCheckpoint
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.stores.outbox import NoticeStore
 
 FROM_NOW = 1 << 62  # for `watch`: beyond every change that there is
 EVENTS_PER_OBJECT_MAX = 1000
@@ -24,6 +29,9 @@ EVENT_MESSAGE_CHARS_MAX = 2048
 # some hundred large jobs did last.
 CACHE_ROWS_MAX = 200_000
 CACHE_BYTES_MAX = 256 << 20  # results are at most 256 KiB each, and most are far below 1 KiB
+
+# Delivered and given up ones that stay to be seen; about 1 KB each.
+NOTICES_KEPT_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,5 +463,23 @@ class Store(Protocol):
         One barrier per block (power loss included). Raises StoreError when the disk refuses, when
         another process has taken a newer epoch, and on nesting. Writes outside a block are an error
         of ours.
+        """
+        ...
+
+
+class NoticeStore(Protocol):
+    def add(self, notices: Sequence[Notice]) -> None:
+        """Adds new notices: an existing row with this id, for this sink, stays as it is."""
+        ...
+
+    def waiting(self, *, after: int, count_max: int) -> Sequence[Notice]:
+        """Returns unsent notices, neither delivered nor given up, the first with a number above
+        `after`.
+        """
+        ...
+
+    def advance(self, notices: Sequence[Notice]) -> None:
+        """Writes state, tries, due_at_s, message, problem and ended_at_s of notices that still
+        wait, by number. The newest NOTICES_KEPT_MAX finished ones stay.
         """
         ...

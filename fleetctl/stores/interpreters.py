@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.common.errors import StoreError
-from fleetctl.common.ownership import refuse_foreign
-from fleetctl.common.state_paths import INTERPRETERS_DB
+from fleetctl.common.state_paths import INTERPRETERS_DB, refuse_foreign
 from fleetctl.guest.supervision.processes import is_held
 from fleetctl.stores import queries
-from fleetctl.stores.codes import APPLICATION_ID
+from fleetctl.stores.queries import APPLICATION_ID
 
 VERSION = 1  # user_version of the file
 SCHEMA = "interpreters_schema.sql"

@@ -1,5 +1,5 @@
-"""Reads the .sql files beside this one. Called by the SQLite store and by the reader; knows no
-table.
+"""Reads the .sql files beside this one, and maps words to numbers inside the database files. Shared
+by the writer and the reader.
 """
 
 from __future__ import annotations
@@ -8,6 +8,23 @@ from functools import cache
 from pathlib import Path
 
 _NAME = "-- name: "
+
+APPLICATION_ID = 0x666C6374  # "flct", in the header of both files
+SCHEMA_VERSION = 11  # user_version of both files; rises with every change of a schema file
+
+# A run's state is stored as its position here. Append only: the order is on users' disks.
+STATES = (
+    "Starting",
+    "Running",
+    "Stopping",
+    "Succeeded",
+    "Failed",
+    "Lost",
+    "Stopped",
+    "Refused",
+)
+# states up to this one hold a sandbox; the condition of index runs_held is equal
+LAST_LIVE_STATE = 2
 
 
 def read_script(file: str) -> str:

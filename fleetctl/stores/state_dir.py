@@ -1,8 +1,11 @@
-"""The store's directory: private, local, locked by one process, and remembered. Called when the
-store opens.
+"""The store's directory: private, on a disk that can be trusted, locked by one process, and
+remembered. Called when a store opens.
 
 Holds no rows. Everything here is about files around the databases: permissions, lock, marker,
 ballast.
+
+SQLite's log needs working locks and memory shared between processes. Network and FUSE filesystems
+give one, the other or neither, and corrupt the file on the day that two machines meet in it.
 """
 
 from __future__ import annotations
@@ -11,14 +14,14 @@ import errno
 import fcntl
 import json
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.common import state_paths as places
 from fleetctl.common.errors import StoreError
-from fleetctl.common.ownership import open_private, refuse_foreign
-from fleetctl.stores.filesystem import refuse_shared_filesystem
+from fleetctl.common.state_paths import open_private, refuse_foreign
 from fleetctl.stores.sqlite_errors import disk_full
 
 # Enough to record the end of some thousand runs; a guess that costs hardly any space.
@@ -30,6 +33,13 @@ LOCK_TRIES = 5  # a holder may just be leaving
 ASKED_TRIES = 1000
 LOCK_RETRY_S = 0.01
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+MOUNTINFO = Path("/proc/self/mountinfo")
+OVERRIDE = "FLEETCTL_UNSAFE_FS"
+_NETWORK = ("nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "davfs", "afs", "coda")
+_CLUSTER = ("ceph", "lustre", "gfs2", "ocfs2", "beegfs", "gpfs", "orangefs", "glusterfs")
+_FROM_THE_HOST = ("9p", "virtiofs", "vboxsf", "vmhgfs", "prl_fs", "drvfs")
+_SHARED = frozenset((*_NETWORK, *_CLUSTER, *_FROM_THE_HOST))
 
 
 def prepare_directory(home: Path) -> Path:
@@ -245,7 +255,7 @@ def changes_lost(home: Path) -> bool:
 
 def note_lost(home: Path, changes: int) -> None:
     """Records for the next controller that recent runs are not in its store, as after a restore;
-    see daemon/adoption/recover.py. changes: how many are lost; 0 if unknown. Raises StoreError.
+    see daemon/adopt.py. changes: how many are lost; 0 if unknown. Raises StoreError.
     """
     text = json.dumps({"lost": changes, "found_at_s": time.time()})
     try:
@@ -324,3 +334,47 @@ class Ballast:
         except OSError:
             # Another process took the space in between. A store without ballast still works.
             fresh.unlink(missing_ok=True)
+
+
+def refuse_shared_filesystem(directory: Path) -> None:
+    """Raises StoreError unless `directory` is on a local filesystem or `FLEETCTL_UNSAFE_FS=1` is
+    set.
+
+    Elsewhere than on Linux the filesystem is unknown and never refused.
+    """
+    if os.environ.get(OVERRIDE) == "1" or not sys.platform.startswith("linux"):
+        return
+    kind = filesystem_of(directory, MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
+    if kind in _SHARED or kind.split(".")[0] in ("fuse", "fuseblk"):
+        raise StoreError(
+            f"`{directory}` is on a `{kind}` filesystem; the store needs a local one, such as ext4",
+            hint="set FLEETCTL_HOME to a directory on a local disk, "
+            f"or {OVERRIDE}=1 to risk losing the store",
+        )
+
+
+def filesystem_of(directory: Path, mountinfo: str) -> str:
+    """Returns the type of the filesystem that holds `directory`, or "" when no line of `mountinfo`
+    covers it.
+    """
+    wanted = os.path.join(os.path.realpath(directory), "")
+    longest = ""
+    kind = ""
+    for line in mountinfo.splitlines():
+        mount, _, source = line.partition(" - ")
+        fields = mount.split(" ")
+        if len(fields) < 5 or not source:
+            continue
+        point = os.path.join(_unescape_field(fields[4]), "")
+        # If two mounts share one point, the later line is the visible one.
+        if wanted.startswith(point) and len(point) >= len(longest):
+            longest = point
+            kind = source.split(" ")[0]
+    return kind
+
+
+def _unescape_field(field: str) -> str:
+    """Decodes a path: the kernel writes blanks in a path as `\040`, and so on."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(code, character)
+    return field

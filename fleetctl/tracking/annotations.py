@@ -1,5 +1,5 @@
-"""The annotations that the program sets on objects; an apply leaves them unchanged, unless it
-changes the fact that they record. Read by the engine and by screens.
+"""The annotations that the program sets on objects, and that an apply leaves unchanged: among them
+the values that work takes from a sweep's best trial.
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ import json
 from collections.abc import Mapping
 from math import inf
 
+from fleetctl.controllers import status_keys
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
-from fleetctl.controllers.vocabulary import bookkeeping
+from fleetctl.controllers.trials.winner import SweepWinner
 from fleetctl.specs import content
 from fleetctl.specs.content import Pins
-from fleetctl.specs.values.hashing import short_hash
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
+from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
+from fleetctl.specs.values.hashing import canonical_json, short_hash
 from fleetctl.tracking.kept_by import KEPT_BY
 
 # The digest of `source.path` when its object was applied, or the commit of `source.git`.
@@ -36,11 +39,11 @@ PARAMS = "fleetctl.dev/params"
 # The command of the same sweep, a JSON list, for work whose template has none.
 COMMAND = "fleetctl.dev/command"
 # Annotations that no document shows.
-PRIOR = bookkeeping.PRIOR
-WANDB = bookkeeping.WANDB
-RELEASED = bookkeeping.RELEASED
-RESULTS = bookkeeping.RESULTS
-INDEXES = bookkeeping.INDEXES
+PRIOR = status_keys.PRIOR
+WANDB = status_keys.WANDB
+RELEASED = status_keys.RELEASED
+RESULTS = status_keys.RESULTS
+INDEXES = status_keys.INDEXES
 # Set by `--keep-finished` and FinishRunning when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
@@ -48,7 +51,7 @@ FINISHING = "fleetctl.dev/finishing"
 ROLLOUT = "fleetctl.dev/rollout"
 # A request to repeat all units whatever is known by then: seconds since the epoch.
 RERUN = "fleetctl.dev/rerun"
-# The estimated cost of its whole work when its spec was applied; see money/estimate.py.
+# The estimated cost of its whole work when its spec was applied; see budget.py.
 ESTIMATE = "fleetctl.dev/estimate"
 # The last `retry` that was carried out, so that one without a reply may be repeated.
 RETRIED = "fleetctl.dev/retried"
@@ -183,3 +186,20 @@ def _parse_moment(text: str) -> float | None:
         return float(text) if text else None
     except ValueError:
         return None
+
+
+def needs_command(spec: object) -> bool:
+    """Returns true where work with a sweep's parameters runs that sweep's command."""
+    if isinstance(spec, BatchJobSpec):
+        return spec.params_from is not None and spec.template.work is None
+    if isinstance(spec, TrainingRunSpec) and spec.params_from is not None:
+        return any(spec.template_of(at).work is None for at in range(spec.count()))
+    return False
+
+
+def notes_of(found: SweepWinner) -> dict[str, str]:
+    """Returns the notes by annotation; without a command where its own template has one."""
+    notes = {PARAMS: canonical_json(dict(found.params))}
+    if found.command:
+        return {**notes, COMMAND: canonical_json(list(found.command))}
+    return notes

@@ -1,26 +1,37 @@
-"""The fields of an object that users set by hand, and the fields that the file has with their
-default.
+"""The fields of an object that users set by hand beside those that its file has, and the objects of
+a Source with the digest that shows such a change.
 
 Stored as one note on the object, so that an apply can leave fields alone that its file never had,
 as kubectl's last-applied annotation does. A field is a path of keys from `spec`, `labels` or
-`annotations`; a list is one value. Written by the apply and by edits; pure.
+`annotations`; a list is one value.
+
+The note on each object is in kept_by.py.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.tracking.annotations import APPLYSET, FIELDS, NOTES
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
+    from fleetctl.tracking.kept_by import KeptBy
+
 
 FieldPath = tuple[str, ...]
 Document = Mapping[str, Any]
 _APPLYSET_PATH = ("labels", APPLYSET)
+
+# The prefix of Sources' apply sets; a user's own cannot have it.
+SET_PREFIX = "source."
+SET_CHARS_MAX = 63  # of a label's value
+DIGEST_CHARS = 16
 
 
 class FieldNote(NamedTuple):
@@ -138,3 +149,30 @@ def _remove_path(document: dict[str, Any], path: FieldPath) -> None:
         holder.pop(path[-1], None)
         if not holder and len(path) > 2:
             _remove_path(document, path[:-1])
+
+
+def set_name(name: str, namespace: str) -> str:
+    """Returns the apply set of a Source. Names have no dot, so that no two Sources share one."""
+    whole = SET_PREFIX + (name if namespace == DEFAULT_NAMESPACE else f"{namespace}.{name}")
+    if len(whole) <= SET_CHARS_MAX:
+        return whole
+    return SET_PREFIX + "." + sha256(whole.encode()).hexdigest()[:32]
+
+
+def digest_of(resource: Resource) -> str:
+    """Returns a digest of all fields in the manifest; fields that it never had and a user set do
+    not count."""
+    if field_note(resource.annotations).hand:
+        filed = as_filed(resource)
+        spec, labels, written = (filed[part] for part in ("spec", "labels", "annotations"))
+        spec = json.dumps(spec, separators=(",", ":"), allow_nan=False)
+    else:
+        spec = resource.spec
+        labels = resource.labels
+        written = {key: text for key, text in resource.annotations.items() if key not in NOTES}
+    text = canonical_json([spec, labels, written])
+    return sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def has_drifted(resource: Resource, note: KeptBy) -> bool:
+    return digest_of(resource) != note.digest

@@ -7,13 +7,11 @@ from dataclasses import replace
 from functools import partial
 from math import isfinite
 
+from fleetctl.controllers.history.curves import MetricCurves
 from fleetctl.controllers.history.facts import Score
-from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.curves import MetricCurves
-from fleetctl.controllers.history.replay import ReplayedRun, replay_runs
-from fleetctl.controllers.history.retries.retry_limits import rolls_over
-from fleetctl.controllers.kinds.registry import CONTROLLERS
-from fleetctl.controllers.kinds.unreadable import UnreadableController
+from fleetctl.controllers.history.history import History, ReplayedRun, replay_runs
+from fleetctl.controllers.history.retry_limits import rolls_over
+from fleetctl.controllers.kinds.registry import CONTROLLERS, UnreadableController
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.controllers.planning.kind_controller import KindController, is_outdated, is_superseded
 from fleetctl.specs.kinds.registry import parse_spec

@@ -1,20 +1,27 @@
-"""Results of equal work: looked up when an object is read, taken over by a pass, stored when a run
-has succeeded.
-
-Called by passes, take in and specs, inside their transactions. controllers/reuse/content_keys.py
-decides on equality; this file brings it the facts from the store.
+"""Results of finished work that other work takes: equal units instead of running, and objects whose
+tasks have them as parameters, with the indexes that such rows keep.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import isfinite, nan
+from typing import TYPE_CHECKING
 
+from fleetctl.common.errors import UsageError
+from fleetctl.controllers.depends.results import (
+    UNFIT,
+    Params,
+    ResultParameters,
+    check_results,
+    format_request,
+)
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.model import CACHED, Metric, Run, RunState
+from fleetctl.controllers.kinds.batchjob import BatchJobController
+from fleetctl.controllers.model import CACHED, LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.controllers.planning.kind_controller import KindController, Unit
 from fleetctl.controllers.planning.plan import Reuse
 from fleetctl.controllers.reuse.content_keys import (
@@ -26,13 +33,35 @@ from fleetctl.controllers.reuse.content_keys import (
     key_of,
     shares_results,
 )
+from fleetctl.controllers.reuse.row_matching import (
+    RowHolder,
+    RowIndexes,
+    assign_indexes,
+    make_holder,
+)
+from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.specs.blocks.common import WorkSpec
+from fleetctl.specs.blocks.depends import FromResults
 from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.function import FunctionSpec
-from fleetctl.specs.values.hashing import canonical_json
-from fleetctl.stores.base import CachedSuccess, ReadableStore, ReuseScope
-from fleetctl.tracking.annotations import MODELS, REVISION, rerun_at_s
+from fleetctl.specs.kinds.registry import dump_spec, parse_spec
+from fleetctl.specs.values.hashing import canonical_json, params_hash
+from fleetctl.stores.base import CachedSuccess, ReadableStore, ReuseScope, RunStore
+from fleetctl.stores.read.query import SUCCEEDED, choose_rows
+from fleetctl.tracking.annotations import INDEXES, MODELS, REVISION, pins_of, rerun_at_s
+from fleetctl.tracking.load import work_of
 from fleetctl.tracking.track import ResourceWork
+
+if TYPE_CHECKING:
+    from fleetctl.specs.values.scalars import Spec
+
+
+_SHOWN = {
+    RunState.SUCCEEDED: "Succeeded",
+    RunState.STOPPED: "Cancelled",
+    RunState.REFUSED: "Refused",
+}
 
 
 @dataclass(slots=True)
@@ -224,3 +253,126 @@ def _resolve_template(
         return None, ""
     spec = FunctionSpec.model_validate_json(row.spec)
     return spec.applied_to(own), row.annotations.get(REVISION, "")
+
+
+def collect_result_rows(
+    giver: Resource,
+    given: FromResults,
+    runs: RunStore,
+) -> ResultParameters | MissingInput:
+    """Returns its present results, by its newest spec; it must have finished."""
+    work = work_of(giver, runs)
+    newest = {run.index: (run, result) for run, result in runs.of(giver.uid)}
+    newest = {
+        index: newest[index]
+        for index in sorted(newest)
+        if work.controller.unit(index) is not None and not newest[index][0].put_aside
+    }
+    table = [_build_row(work, run, result) for run, result in newest.values()]
+    try:
+        indexes = choose_rows(table, given.where or SUCCEEDED)
+    except UsageError as error:
+        text = f"tasks.fromResults.where: {error}"
+        return MissingInput(text, for_good=True, reason=UNFIT, hint=error.hint or "")
+    found = check_results(given, giver.key, _list_results(newest, indexes))
+    if isinstance(found, MissingInput):
+        return found
+    return ResultParameters(found, giver.uid, giver.generation, format_request(given))
+
+
+def describe_results(rows: Mapping[int, Params], key: str) -> str:
+    """Returns the rows as a sentence."""
+    return f"{len(rows):,} result{'s'[: len(rows) != 1]} of {key}"
+
+
+def _list_results(
+    newest: Mapping[int, tuple[Run, str | None]], indexes: list[int]
+) -> Iterator[tuple[int, str | None]]:
+    for index in indexes:
+        yield index, newest[index][1]
+
+
+def _build_row(
+    work: ResourceWork,
+    run: Run,
+    result: str | None,
+) -> tuple[object, ...]:
+    assert run.state not in LIVE_STATES, f"{run.name} runs, and its object has ended"
+    took_s = None
+    if run.started_at_s is not None and run.ended_at_s is not None:
+        took_s = max(0.0, run.ended_at_s - run.started_at_s)
+    unit = work.controller.unit(run.index)
+    old = unit is not None and run.content not in ("", unit.content)
+    return (
+        run.index,
+        _SHOWN.get(run.state, "Failed"),
+        int(run.reason == CACHED),
+        run.attempt,
+        run.reason,
+        run.exit_code,
+        run.provider,
+        run.params,
+        took_s,
+        run.cost_usd,
+        result,
+        run.content,
+        int(old),
+        run.name,
+        run.message,
+    )
+
+
+def format_row_indexes(
+    runs: RunStore,
+    spec: Spec,
+    known: Resource | None,
+) -> str:
+    """Returns the indexes of its rows, as an annotation stores them; empty where each has its
+    position, and without rows. known: the object as it is stored.
+    """
+    if known is None or not isinstance(spec, BatchJobSpec) or not _has_rows(spec):
+        return ""
+    if json.loads(known.spec).get("tasks") == json.loads(dump_spec(spec)).get("tasks"):
+        return known.annotations.get(INDEXES, "")
+    assert spec.tasks is not None
+    rows = [(at, params_hash(spec.params(at))) for at in range(spec.count() or 0)]
+    return RowIndexes.of(assign_indexes(rows, _list_holders(runs, known))).text()
+
+
+def matched_rows(
+    runs: RunStore,
+    rows: ResultParameters,
+    known: Resource | None,
+) -> ResultParameters:
+    """Returns results of another job under the indexes that equal ones have here; a new one has
+    that of its giver where it is free.
+    """
+    if known is None:
+        return rows
+    digests = [(index, params_hash(params)) for index, params in rows.params.items()]
+    indexes = assign_indexes(digests, _list_holders(runs, known))
+    return replace(rows, params=dict(zip(indexes, rows.params.values(), strict=True)))
+
+
+def _has_rows(spec: BatchJobSpec) -> bool:
+    tasks = spec.tasks
+    return tasks is not None and any((tasks.items, tasks.matrix, tasks.files))
+
+
+def _list_holders(runs: RunStore, known: Resource) -> Iterator[RowHolder]:
+    try:
+        spec = parse_spec(known.kind, known.spec)
+    except ValueError:
+        return  # the stored spec is unreadable
+    assert isinstance(spec, BatchJobSpec)
+    job = BatchJobController(spec, {}, pins_of(known.annotations))
+    last = {run.index: run for run, _ in runs.of(known.uid)}
+    desired = _list_desired(job)
+    for index in sorted({*desired, *last}):
+        yield make_holder(index, desired.get(index, ""), last.get(index), job.contents[0])
+
+
+def _list_desired(job: BatchJobController) -> Mapping[int, str]:
+    """Returns the params hash of each desired task, by its index."""
+    units = (job.unit(index) for index in job.indexes())
+    return {unit.index: unit.params_hash for unit in units if unit is not None}

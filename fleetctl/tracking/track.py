@@ -1,4 +1,5 @@
-"""One resource as the engine holds it in memory: its row, and the state of calls for it.
+"""One resource as the engine holds it in memory: its row, the state of calls for it, and the names
+of its runs.
 
 Every field can be dropped and read back from the store; no fact that matters is held here alone.
 Its Work runs its units.
@@ -7,8 +8,10 @@ Its Work runs its units.
 from __future__ import annotations
 
 import json
+from base64 import b32encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.open_sandboxes import SandboxCountKey
@@ -19,9 +22,11 @@ from fleetctl.controllers.planning.plan import TERMINAL_PHASES, AssetAction, Clo
 from fleetctl.controllers.reuse.content_keys import ReuseKey, WorkContent
 from fleetctl.controllers.schedule.desired import PriorStatus, StartWait
 from fleetctl.controllers.status import prior_of
-from fleetctl.providers.contract.endpoint_access import ServerAddress
+from fleetctl.providers.contract.base import ServerAddress
 from fleetctl.specs.values.hints import NO_TEXT, HintedText
 from fleetctl.specs.values.scalars import Spec
+
+RUN_NAME_LENGTH = 29  # `fl-` and 26 characters: 130 bits, valid as a DNS-1123 label everywhere
 
 
 @dataclass(slots=True)
@@ -144,7 +149,7 @@ class ResourceWork:
     remarks: int = 0  # events on reports that could not be read as metrics
     # sentences about checkpoints that stay, reported once
     left: set[str] = field(default_factory=set)
-    release_key: str = ""  # see controllers/depends/released.py; empty until computed
+    release_key: str = ""  # see controllers/depends/edges.py; empty until computed
 
     @property
     def resource(self) -> Resource:
@@ -224,3 +229,14 @@ def track_of(resource: Resource) -> Track:
     told = "url" not in status
     track.asset.ready = current and told and status.get("phase") == "Ready"
     return track
+
+
+def run_name(
+    store_id: str,
+    uid: str,
+    index: int,
+    attempt: int,
+) -> str:
+    """Returns the name of an attempt, the same after every restart."""
+    digest = blake2b(f"{store_id}/{uid}/{index}/{attempt}".encode(), digest_size=17).digest()
+    return "fl-" + b32encode(digest).decode().lower()[:26]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from fleetctl.common.state_paths import WRITTEN, find_state_dir
 
 if TYPE_CHECKING:
-    from fleetctl.providers.sources.unrelated_files import Written
+    from fleetctl.providers.sources.excludes import Written
 
 FILES_MAX = 20_000  # that are remembered, the newest; as many as a source may have to be compared
 PARTS_MAX = 64  # notes of single commands, before they become one

@@ -1,27 +1,33 @@
-"""Describes what a command beside a running task needs: the sandbox, its variables, and where it
-begins. Read from the store alone, for `exec`, `cp` and `port-forward`, and by the server for those
-of other machines.
+"""The targets of a command beside a task: its sandbox, its variables, and the providers that a user
+may name: built-in ones, and those of Provider objects.
+
+Loads no model and no SDK.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.common.text import escape_line
-from fleetctl.guest.nodes.names import node_name
+from fleetctl.common.errors import NotFound
+from fleetctl.common.text import did_you_mean, escape_line
+from fleetctl.guest.nodes.gang import node_name
 from fleetctl.guest.task.parameters import long_variables, parameter_texts
+from fleetctl.providers.contract.account import Account, account_of, built_in
+from fleetctl.specs.builtin import BUILT_IN, row_of
 from fleetctl.specs.kinds.registry import KINDS, unit_called
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, as_mapping, parse_document
-from fleetctl.views.store_reading import StoreReading
-from fleetctl.views.task_files import FileNames
+from fleetctl.views.store_reading import StoreReading, open_reading
+from fleetctl.views.tasks import FileNames
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.exec import ExecTarget
+    from fleetctl.providers.contract.sandbox_access import ExecTarget
     from fleetctl.stores.read.rows import RunRow
     from fleetctl.views.tasks import Task
+
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -33,7 +39,7 @@ def make_exec_target(
     reading: StoreReading,
 ) -> ExecTarget:
     """Returns what a command beside the task is given."""
-    from fleetctl.providers.contract.exec import ExecTarget
+    from fleetctl.providers.contract.sandbox_access import ExecTarget
 
     run = task.run
     template = template_of(seen, run)
@@ -103,3 +109,28 @@ def _build_env(
         "JOB_COMPLETION_INDEX": str(task.run.index),
         **texts,
     }
+
+
+def load_accounts(reading: StoreReading, *, unusable: bool = False) -> dict[str, Account]:
+    """Returns accounts by name, built-in ones first. unusable: also those whose type no package
+    provides here.
+    """
+    found = {name: built_in(name) for name in BUILT_IN}
+    for seen in reading.views(KINDS["Provider"], specs=True):
+        account = account_of(seen.resource.name, seen.spec())
+        if account.sort in BUILT_IN or unusable or row_of(account.sort) is not None:
+            found[account.name] = account
+    return found
+
+
+def account_named(name: str, home: Path) -> Account:
+    """Returns the account. Raises NotFound, with the nearest name."""
+    with open_reading(home) as reading:
+        known = load_accounts(reading)
+    if name not in known:
+        listed = ", ".join(f"`{escape_line(it)}`" for it in known)
+        raise NotFound(
+            f"there is no provider `{escape_line(name)}`",
+            hint=did_you_mean(name, list(known)) or f"there is {listed}",
+        )
+    return known[name]

@@ -9,10 +9,8 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.common.redaction import without_credentials
-from fleetctl.common.text import YEAR_10000_S, format_timestamp
-from fleetctl.controllers.vocabulary.bookkeeping import BOOKKEEPING
-from fleetctl.controllers.vocabulary.status_keys import Count, Map, Text, Time
+from fleetctl.common.text import YEAR_10000_S, format_timestamp, without_credentials
+from fleetctl.controllers.status_keys import BOOKKEEPING, Count, Map, Text, Time
 from fleetctl.specs.kinds.registry import API_VERSION, Kind
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.views.kinds import kind_named

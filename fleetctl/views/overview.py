@@ -15,7 +15,7 @@ from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.query import SqlQuery
 from fleetctl.views.columns import choose_columns, drop_empty_columns
 from fleetctl.views.objects import View, explain_status, suggest_fix
-from fleetctl.views.plotting.writers.page import wrap_page
+from fleetctl.views.plotting.writers.svg import wrap_page
 from fleetctl.views.spending import BY, query_live, query_spent
 from fleetctl.views.store_reading import StoreReading
 

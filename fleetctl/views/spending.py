@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from fleetctl.common.clock import SystemClock
-from fleetctl.common.deadline import Deadline
+from fleetctl.common.clock import Deadline, SystemClock
 from fleetctl.common.remote import REMOTE
 from fleetctl.stores.read.query import SqlQuery
 from fleetctl.views.selectors import is_label

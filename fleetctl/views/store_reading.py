@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fleetctl.common.deadline import Deadline
+from fleetctl.common.clock import Deadline
 from fleetctl.common.errors import NotFound
 from fleetctl.common.remote import REMOTE
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
-from fleetctl.stores.read.listing import ObjectQuery
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.read.rows import (
     CheckpointRow,
@@ -23,13 +22,13 @@ from fleetctl.stores.read.rows import (
     MetricEnd,
     MetricRow,
     NoticeRow,
+    ObjectQuery,
     ResourceRow,
     RunRow,
 )
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, build_view
-from fleetctl.views.task_files import FileNames
-from fleetctl.views.tasks import Task, build_attempt, build_task, in_order
+from fleetctl.views.tasks import FileNames, Task, build_attempt, build_task, in_order
 
 # A look at the files' marks takes microseconds; at this pace it is below 1 % of a core.
 POLL_S = 0.025

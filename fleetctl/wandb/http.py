@@ -1,4 +1,4 @@
-"""Sends GraphQL over HTTP to W&B, or to a server of one's own; see graphql.py. Knows no operation
+"""Sends GraphQL over HTTP to W&B, or to a server of one's own; see calls.py. Knows no operation
 by name, and never writes the key to a log, an error or another host.
 
 A call has a thread of its own, so that a service which hangs delays only its own call, not even the

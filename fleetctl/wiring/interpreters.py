@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.providers.contract.session import EndSession
+from fleetctl.providers.contract.sandbox_access import EndSession
 from fleetctl.specs.builtin import SORTS
 from fleetctl.stores.interpreters import (
     LOST,

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.contract.caches import Caches
-from fleetctl.providers.contract.plugin import Plugin
-from fleetctl.specs.builtin import SORTS
-from fleetctl.specs.outside import UnusableType, list_installed, plugin_from
+from fleetctl.providers.contract.plugin import Caches, Plugin
+from fleetctl.specs.builtin import SORTS, UnusableType, list_installed, plugin_from
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.diagnostics import CheckResult
+    from fleetctl.providers.contract.account import CheckResult
 
 
 def plugin_of(sort: str) -> Plugin:
@@ -35,7 +33,7 @@ def check_packages() -> list[CheckResult]:
     """Returns a check of each provider type that an installed package of another project names:
     whether it can be used. Imports them.
     """
-    from fleetctl.providers.contract.diagnostics import CheckResult
+    from fleetctl.providers.contract.account import CheckResult
 
     found = []
     for it in list_installed():

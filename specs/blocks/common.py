@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fleetctl.specs.blocks.cache_policy import CachePolicy
 from fleetctl.specs.blocks.depends import DEPENDENCIES_MAX, Dependencies
 from fleetctl.specs.blocks.notify import WorkNotices
-from fleetctl.specs.blocks.placement import PlacementCandidate, PlacementSpec
+from fleetctl.specs.blocks.placement import PlacementCandidate, PlacementSpec, Priority, rank_of
 from fleetctl.specs.blocks.policies import (
     Backoff,
+    CachePolicy,
     FailurePolicy,
     FailurePolicyRule,
     OwnBudget,
@@ -25,7 +25,6 @@ from fleetctl.specs.blocks.policies import (
     SuccessPolicy,
     SuccessRule,
 )
-from fleetctl.specs.blocks.priority import Priority, rank_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE

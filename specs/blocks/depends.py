@@ -1,5 +1,5 @@
-"""The objects that work waits for before any unit begins: `dependsOn` of BatchJob, Sweep and
-TrainingRun.
+"""The objects that work waits for before any unit begins: `dependsOn`, and `tasks.fromResults`,
+which takes parameters from another object's results.
 """
 
 from __future__ import annotations
@@ -8,10 +8,15 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fleetctl.specs.values.dependencies import KIND_OF
-from fleetctl.specs.values.scalars import Name, Spec
+from fleetctl.specs.values.namespaces import KIND_OF
+from fleetctl.specs.values.scalars import Name, NonEmptyText, Spec
 
 DEPENDENCIES_MAX = 100  # users read the whole list; a list beyond it wants one object that gathers
+
+PARAMETER_NAME_LENGTH_MAX = 256  # longer ones make no usable variable
+WHERE_CHARS_MAX = 4096
+
+JsonType = Literal["string", "number", "integer", "boolean", "object", "array", "null"]
 
 
 class Dependency(Spec):
@@ -62,3 +67,30 @@ def _named_once(value: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
 
 
 Dependencies = Annotated[tuple[Dependency, ...], AfterValidator(_named_once)]
+
+
+def parameter_name(value: str) -> str:
+    """Checks a name. Raises ValueError for an invalid one."""
+    if not 0 < len(value) <= PARAMETER_NAME_LENGTH_MAX or "\0" in value or "=" in value:
+        raise ValueError("a parameter's name must be 1 to 256 characters, without `=` and NUL")
+    return value
+
+
+ParameterName = Annotated[str, AfterValidator(parameter_name)]
+
+
+class FromResults(Spec):
+    """The results of a job that is over: each is the parameters of the task with its index."""
+
+    job: Name = Field(description="A BatchJob of the same namespace; tasks begin after its end.")
+    where: NonEmptyText | None = Field(
+        default=None,
+        max_length=WHERE_CHARS_MAX,
+        description="SQL over its tasks, with the columns of `query`; default: those that"
+        " succeeded.",
+    )
+    types: dict[ParameterName, JsonType] = Field(
+        default_factory=dict,
+        description="Fields of each result, with their types of JSON Schema; default: an object of"
+        " any.",
+    )

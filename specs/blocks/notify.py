@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fleetctl.specs.blocks.renamed import OLD_NAME, WhenSpec
-from fleetctl.specs.values.scalars import Name, NonEmptyText, Spec
+from fleetctl.specs.values.scalars import OLD_NAME, Name, NonEmptyText, Spec, WhenSpec
 
 SINKS_MAX = 20  # per object; each end of the object writes a row for each sink
 # Variables of the Secret that a sink names.

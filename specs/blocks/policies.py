@@ -1,4 +1,8 @@
-"""Rules about failing, retrying and being done, named as in the Kubernetes Job and JobSet."""
+"""Rules about failing, retrying and being done, named as in the Kubernetes Job and JobSet, and
+about the results that a unit may take instead of running.
+
+Units with equal content keys are equal; see controllers/reuse/content_keys.py.
+"""
 
 from __future__ import annotations
 
@@ -212,3 +216,12 @@ class OwnBudget(Spec):
     currency: Currency = "USD"
     warn_at: WarnLevels = (80,)
     on_exceeded: OnExceeded = "Suspend"
+
+
+class CachePolicy(Spec):
+    """Settles for a unit whose content has succeeded before whether it runs again."""
+
+    policy: Literal["Own", "ReuseSucceeded", "Never"] = Field(
+        default="Own",
+        description="Own (default), ReuseSucceeded (also others', and work with volumes) or Never.",
+    )

@@ -1,12 +1,16 @@
-"""The resources of a sandbox: cores, memory, disk and GPUs."""
+"""The resources of a sandbox: cores, memory, disk and GPUs, and the hosts that it may reach.
+
+So a model's code is run safely.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 
 from fleetctl.specs.values.scalars import Cpu, NonEmptyText, PositiveCount, Size, Spec
 
@@ -14,6 +18,9 @@ GPUS_MAX = 8  # alternatives that one template may list
 
 _GPU = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,62}[!+]?)(?::(?P<count>[0-9]{1,4}))?")
 GPU_FORM = "a text such as `A100:4`, `A100` for one, or `any:1`"
+
+ALLOWED_MAX = 10  # as many as Daytona takes
+_HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 
 
 class Gpu(Spec):
@@ -84,3 +91,39 @@ class Resources(Spec):
         description="`NAME:COUNT` such as `A100:4`; for `runtime: function` also a list, best"
         " first; default none.",
     )
+
+
+def is_block(entry: str) -> bool:
+    """Returns True if an entry is a block of addresses, not a host."""
+    try:
+        ipaddress.ip_network(entry)
+    except ValueError:
+        return False
+    return True
+
+
+class Network(Spec):
+    """Where a sandbox may connect to; what comes in over its provider's own line goes on."""
+
+    allow: tuple[NonEmptyText, ...] = Field(
+        default=(),
+        max_length=ALLOWED_MAX,
+        description="Blocks such as `10.0.0.0/8`, and hosts such as `pypi.org`; default: nothing.",
+    )
+
+    @field_validator("allow")
+    @classmethod
+    def _are_blocks_and_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in value:
+            if not is_block(entry) and not _HOST.fullmatch(entry):
+                said = "a block such as `10.0.0.0/8`, or a host such as `pypi.org` or `*.pypi.org`"
+                raise ValueError(f"`{entry}` is not {said}")
+        return value
+
+    @property
+    def blocks(self) -> list[str]:
+        return [entry for entry in self.allow if is_block(entry)]
+
+    @property
+    def hosts(self) -> list[str]:
+        return [entry for entry in self.allow if not is_block(entry)]

@@ -17,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.scalars import (
     Cpu,
     EnvName,
@@ -27,6 +26,7 @@ from fleetctl.specs.values.scalars import (
     Size,
     Spec,
     Text,
+    env_of,
 )
 
 SERVICES_MAX = 8  # beside one work; more is a cluster of its own

@@ -20,12 +20,9 @@ from pydantic import (
 )
 
 from fleetctl.specs.blocks.kubernetes import PodSettings
-from fleetctl.specs.blocks.network import Network
 from fleetctl.specs.blocks.prompt import Prompt
-from fleetctl.specs.blocks.resources import Gpu, Resources
+from fleetctl.specs.blocks.resources import Gpu, Network, Resources
 from fleetctl.specs.blocks.services import ServiceResources, Services
-from fleetctl.specs.values.cluster_rules import at_most_one
-from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.metrics import Metrics
 from fleetctl.specs.values.packages import OUTSIDE, is_inside
 from fleetctl.specs.values.scalars import (
@@ -38,6 +35,8 @@ from fleetctl.specs.values.scalars import (
     SandboxPath,
     Spec,
     Text,
+    at_most_one,
+    env_of,
 )
 
 WORK_FIELDS = ("python", "command", "script")

@@ -9,11 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from fleetctl.specs.blocks.common import ParamsFrom, WorkSpec
+from fleetctl.specs.blocks.depends import FromResults, ParameterName
 from fleetctl.specs.blocks.file_tasks import FileTasks, FromFiles
-from fleetctl.specs.blocks.from_results import FromResults, ParameterName
 from fleetctl.specs.blocks.template import ONE_WORK, Template
-from fleetctl.specs.values.cluster_rules import at_most_one
-from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
+from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec, at_most_one
 
 WRONG_ITEMS_MAX = 100
 ONE_OF_TASKS = (

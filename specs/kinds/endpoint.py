@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
-from fleetctl.specs.blocks.renamed import OLD_NAME, WhenSpec
 from fleetctl.specs.values.model_urls import base_of
 from fleetctl.specs.values.scalars import (
+    OLD_NAME,
     Duration,
     EnvName,
     Float,
@@ -20,6 +20,7 @@ from fleetctl.specs.values.scalars import (
     PositiveCount,
     PositiveDuration,
     Spec,
+    WhenSpec,
 )
 
 OPENAI_KEY = "OPENAI_API_KEY"

@@ -14,10 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model,
 
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.machines import SlurmSettings, SshSettings
-from fleetctl.specs.blocks.placement import UsdPerHour
-from fleetctl.specs.blocks.prices import Prices
-from fleetctl.specs.builtin import BUILT_IN, CLUSTER
-from fleetctl.specs.outside import UnusableType, plugin_from, row_of
+from fleetctl.specs.blocks.placement import Prices, UsdPerHour
+from fleetctl.specs.builtin import BUILT_IN, CLUSTER, UnusableType, plugin_from, row_of
 from fleetctl.specs.values.scalars import (
     Count,
     CredentialVariable,
@@ -28,7 +26,7 @@ from fleetctl.specs.values.scalars import (
 )
 
 SpecModel = type[Spec]  # in the class below, `type` is a field
-# A name of another type is valid as text; manifest/document/unsupported.py finds its package.
+# A name of another type is valid as text; manifest/document/envelope.py finds its package.
 ProviderType = Annotated[
     Name,
     WithJsonSchema({"type": "string", "maxLength": 63, "examples": list(BUILT_IN)}),

@@ -27,7 +27,7 @@ class ListColumn(NamedTuple):
 
 class DescribeField(NamedTuple):
     """A line of `describe`. path: a field of the spec; for kinds that run work, a function of
-    fleetctl/cli/show/description/work_lines.py. title: "" hides the field, since a line of the
+    fleetctl/cli/show/work_lines.py. title: "" hides the field, since a line of the
     kind shows it. format: `duration`, `money`, `sources`, or "" for the value as it is.
     default: shown where a stored spec leaves the field out; None shows no line then.
     """

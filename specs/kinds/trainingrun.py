@@ -29,8 +29,6 @@ from fleetctl.specs.blocks.template import (
     Template,
     VolumeMount,
 )
-from fleetctl.specs.values.cluster_rules import at_most_one
-from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.scalars import (
     Bool,
     Count,
@@ -41,6 +39,8 @@ from fleetctl.specs.values.scalars import (
     PositiveDuration,
     Spec,
     Text,
+    at_most_one,
+    env_of,
 )
 
 ONE_AT_MOST = "a stage takes at most one of `python`, `command` and `script`"

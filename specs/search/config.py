@@ -1,16 +1,19 @@
-"""A W&B sweep configuration, verbatim: the whole schema, also what is not supported yet.
+"""A W&B sweep configuration, verbatim: the whole schema, with `early_terminate`, also what is not
+supported yet.
 
-Snake_case is W&B's own spelling. Used by sweep.py; drawn from by controllers/trials/points.py.
+Snake_case is W&B's own spelling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     JsonValue,
     WithJsonSchema,
@@ -20,9 +23,7 @@ from pydantic.alias_generators import to_snake
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
 from fleetctl.specs.search.distributions import DISTRIBUTIONS
-from fleetctl.specs.search.early_terminate import EarlyTerminate
 from fleetctl.specs.search.parameters import ParameterProblem, find_problems
-from fleetctl.specs.search.wandb_spec import WandbSpec
 from fleetctl.specs.values.scalars import (
     Bool,
     Count,
@@ -34,7 +35,77 @@ from fleetctl.specs.values.scalars import (
     Text,
 )
 
+BANDS_MAX = 100  # of `min_iter`; the last is beyond what any program reports
+
 _WORD = {"type": ["string", "number", "boolean"]}
+
+
+class WandbSpec(Spec):
+    """W&B's own spelling: snake_case, outside as well as inside."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
+class EarlyTerminate(WandbSpec):
+    """Stops trials that do badly: Hyperband, by `min_iter` or by `max_iter` and `s`."""
+
+    type: Literal["hyperband"] = Field(description="`hyperband`, the only one there is.")
+    min_iter: PositiveCount | None = Field(
+        default=None, description="Values of the metric before a trial is first compared."
+    )
+    max_iter: PositiveCount | None = Field(
+        default=None, description="Values of the metric that a whole trial reports."
+    )
+    s: PositiveCount | None = Field(
+        default=None, description="How many times it is compared, with `max_iter`."
+    )
+    eta: Float = Field(
+        default=3.0,
+        gt=1,
+        description="One in `eta` trials goes on; default 3.",
+    )
+    strict: Bool = Field(
+        default=True,
+        description="Compare the value of that moment; false: the best so far. Default true.",
+    )
+
+    @model_validator(mode="after")
+    def _knows_its_bands(self) -> EarlyTerminate:
+        if self.max_iter is not None and self.s is None:
+            raise ValueError("`max_iter` needs `s`, how many times a trial is compared")
+        if self.min_iter is None and self.max_iter is None:
+            raise ValueError("it needs `min_iter`, or `max_iter` and `s`")
+        if not self.bands:
+            raise ValueError(
+                f"no trial would be compared: `max_iter` {self.max_iter} divided by `eta` "
+                f"{self.eta:g} is less than one value"
+            )
+        return self
+
+    @property
+    def bands(self) -> tuple[int, ...]:
+        """Returns the numbers of reports after which a trial is looked at, ascending; `max_iter`
+        wins. Found by repeated division and multiplication, whose rounding is that of the library.
+        """
+        if self.max_iter is not None:
+            return tuple(reversed(list(self._downwards(self.max_iter, self.s or 0))))
+        return tuple(self._upwards(self.min_iter or 1))
+
+    def _downwards(self, most: int, looks: int) -> Iterator[int]:
+        band = float(most)
+        for _ in range(looks):
+            band /= self.eta
+            if band < 1:
+                return
+            yield int(band)
+
+    def _upwards(self, least: int) -> Iterator[int]:
+        band = float(least)
+        for _ in range(BANDS_MAX):
+            if math.isinf(band):
+                return
+            yield int(band)
+            band *= self.eta
 
 
 def _as_whole(value: Any) -> Any:

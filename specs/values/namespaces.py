@@ -1,5 +1,5 @@
-"""Namespaces: the name of an object among others, for users and at providers. Pure, and without a
-model: the CLI's read paths come through here.
+"""Namespaces, the name of an object among others for users and at providers, and the words by which
+one object names another that it depends on. Pure.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ DEFAULT_NAMESPACE = "default"
 ASSET_CHARS_MAX = 63
 
 _FLAG = " -n "
+
+# The fields of a dependency that name an object, each with the object's kind.
+KIND_OF = {"job": "BatchJob", "sweep": "Sweep", "trainingrun": "TrainingRun"}
 
 
 def object_key(

@@ -1,14 +1,18 @@
-"""The base model and the strict scalar types that every spec is made of.
+"""The base model and the strict scalar types that every spec is made of, variables as a list, rules
+over several fields, and fields whose old name is still read.
 
 A manifest is typed by its author: the text "3" is not the number 3, and `true` is not 1.
 Collections stay lax so that a YAML list becomes a tuple.
+
+They stand beside the model's own validator, which stays the law: these catch a mistake while
+`kubectl apply` still waits. Only fields with one type may be named; CEL does not see the others.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +22,7 @@ from pydantic import (
     Field,
     Strict,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
@@ -42,6 +47,14 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CREDENTIAL_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 # Mounting over these would take the sandbox's own machinery away.
 _RESERVED_PATHS = ("/", "/proc", "/sys", "/dev")
+
+KEY = "x-kubernetes-validations"
+
+
+# YAML 1.1, which kubectl, helm, kustomize, Argo CD and Flux read, has `on` for true: a field with
+# that name never reaches a cluster. A warning names the new one (manifest/checks/clusters.py).
+
+OLD_NAME = "The old name of `when`, which kubectl reads as `true`."
 
 
 class Spec(BaseModel):
@@ -187,3 +200,56 @@ Cpu = Annotated[
         mode="validation",
     ),
 ]
+
+
+def env_of(value: Any) -> Any:
+    """Returns a list of {name, value} as a mapping; anything else as it is. Raises ValueError."""
+    if isinstance(value, list):
+        return _of_list(value)
+    return value
+
+
+def _of_list(entries: list[Any]) -> dict[str, Any]:
+    env: dict[str, Any] = {}
+    for entry in entries:
+        if not isinstance(entry, Mapping) or "name" not in entry:
+            raise ValueError("each entry of an env list must be {name: ..., value: ...}")
+        if "valueFrom" in entry:
+            raise ValueError("`valueFrom` is not read; name a Secret object in `secrets` instead")
+        if set(entry) != {"name", "value"}:
+            raise ValueError("each entry of an env list must be {name: ..., value: ...}")
+        if entry["name"] in env:
+            raise ValueError(f"the variable `{entry['name']}` is given twice")
+        env[entry["name"]] = entry["value"]
+    return env
+
+
+def at_most_one(*fields: str, message: str) -> dict[str, Any]:
+    """Returns a rule for a model's `json_schema_extra`. fields: as a manifest has them; no field is
+    a reserved word of CEL, such as `function`.
+    """
+    there = [f"has(self.{field})" for field in fields]
+    pairs = [f"!({one} && {other})" for at, one in enumerate(there) for other in there[at + 1 :]]
+    return {KEY: [{"rule": " && ".join(pairs), "message": message.replace("`", "")}]}
+
+
+class WhenSpec(Spec):
+    """A block with `when`, which was called `on`. Both are declared by each such block."""
+
+    when_needed: ClassVar[bool] = False
+
+    @property
+    def named_when(self) -> tuple[Any, ...] | None:
+        """Returns the given value, by either name."""
+        given: tuple[Any, ...] | None = getattr(self, "when", None)
+        if given is not None:
+            return given
+        return getattr(self, "on", None)
+
+    @model_validator(mode="after")
+    def _has_one_name(self) -> WhenSpec:
+        if getattr(self, "when", None) is not None and getattr(self, "on", None) is not None:
+            raise ValueError("`on` is the old name of `when`; give `when` alone")
+        if self.when_needed and self.named_when is None:
+            raise ValueError("`when` is missing")
+        return self

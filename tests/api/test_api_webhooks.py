@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from fleetctl.common.errors import UsageError
-from fleetctl.server.webhooks import read_webhook_secret
+from fleetctl.server.changes import read_webhook_secret
 from tests.api.served import ServedFleet, job, until
 
 SECRET = "canary-of-the-webhook"

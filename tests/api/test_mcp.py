@@ -119,8 +119,8 @@ def volume(fleet: Fleet, name: str) -> None:
 
 def test_each_tool_is_an_operation_of_the_openapi_document(fleet: Fleet) -> None:
     from fleetctl.agents.tools import AGENT_TOOLS, LEFT_OUT, STREAMS
-    from fleetctl.server.openapi import build_openapi
-    from fleetctl.server.routes import ROUTES
+    from fleetctl.server.app import ROUTES
+    from fleetctl.server.route_table import build_openapi
 
     async def work(client: Client) -> types.ListToolsResult:
         return await client.list_tools()

@@ -15,7 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from fleetctl.server.pages import ROOT
+from fleetctl.server.page_data import ROOT
 from fleetctl.specs.kinds.registry import KINDS
 from tests import needs
 from tests.api.served import ServedFleet, job, until

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fleetctl.common.exec_frames import EXEC_PATH, WINDOW_BYTES
+from fleetctl.common.remote import EXEC_PATH, WINDOW_BYTES
 from tests.api.served import ServedFleet, job, until
 from tests.api.test_remote_files import far_fleet
 from tests.docs.fleet import Fleet

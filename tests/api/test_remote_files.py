@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.team.source_upload import PIECE_BYTES
+from fleetctl.cli.team.remote_files import PIECE_BYTES
 from fleetctl.providers.sources.revision import FILES_MAX
 from fleetctl.providers.sources.upload_store import UNUSED_S, UploadStore, sweep_uploads
 from fleetctl.specs.kinds.registry import KINDS

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from fleetctl.controllers.history.metrics.curves import MetricCurves
+from fleetctl.controllers.history.curves import MetricCurves
 from fleetctl.controllers.model import Metric
 from fleetctl.controllers.trials.axes import SearchTrial
 from fleetctl.controllers.trials.bayes import suggest_point
 from fleetctl.controllers.trials.early_terminate import early_end
 from fleetctl.controllers.trials.points import random_point
-from fleetctl.specs.search.config import Search
-from fleetctl.specs.search.early_terminate import EarlyTerminate
+from fleetctl.specs.search.config import EarlyTerminate, Search
 from tests.bench.harness import Figure
 
 SEEDS, TRIALS = 20, 30

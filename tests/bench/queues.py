@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from fleetctl.apply.write import commit
-from fleetctl.engine.kinds.queues.queues import Queues
+from fleetctl.engine.kinds.queues import Queues
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS

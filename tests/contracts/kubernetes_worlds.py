@@ -15,7 +15,7 @@ from typing import Any
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
-from fleetctl.providers.kubernetes.runs.job_handles import split_handle
+from fleetctl.providers.kubernetes.runs.pod_statuses import split_handle
 from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.contracts.kubernetes_suite import machine_of
 from tests.contracts.provider_answers import WORDS, SpoiltWorld

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.contract.base import EndpointAccess
 from tests.contracts.provider_sources import odd_tree
 from tests.contracts.provider_worlds import MOUNT, World, command, python, script, story
 

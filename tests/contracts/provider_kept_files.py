@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fleetctl.guest.outputs.pack import BLOBS, pack_name
 from fleetctl.providers.paths import jobs_dir
-from fleetctl.providers.rundir.kept_outputs import KeptOutputs, find_outputs
-from fleetctl.providers.rundir.shared_contents import SHARED
+from fleetctl.providers.rundir.kept_outputs import SHARED, KeptOutputs, find_outputs
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 
 MANY = int(os.environ.get("FLEETCTL_MANY_OUTPUTS", "1200"))

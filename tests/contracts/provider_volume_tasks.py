@@ -12,11 +12,10 @@ from pathlib import Path
 from fleetctl.manifest import Document, Manifest, load_manifests
 from fleetctl.providers.contract.account import account_of, built_in
 from fleetctl.providers.contract.volume_files import FileCopy
-from fleetctl.providers.sources.input_files import InputFiles
+from fleetctl.providers.sources.source_snapshots import InputFiles
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.stores.read.read_only import open_scratch
-from fleetctl.tracking.task_inputs import TaskInputs
-from fleetctl.tracking.volume_tasks import list_volumes
+from fleetctl.tracking.task_inputs import TaskInputs, list_volumes
 from fleetctl.wiring.account_registry import volume_files
 from tests.contracts.provider_worlds import MOUNT, World, script, story
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER, EndpointAccess
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_fields import answering

@@ -15,7 +15,7 @@ from fleetctl.common import state_paths as places
 from fleetctl.common.errors import Conflict, NotFound, StoreError
 from fleetctl.controllers.model import Metric, RunState
 from fleetctl.stores.base import CachedSuccess, CallSums, EndpointUsage, EventRow, ReuseScope
-from fleetctl.stores.sqlite.cache import SqliteCache
+from fleetctl.stores.sqlite.runs import SqliteCache
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store, open_store
 
 

@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.verbs import EXIT_CODES, VERBS
-from fleetctl.controllers.vocabulary import reasons
-from fleetctl.controllers.vocabulary.status_keys import describe_keys
+from fleetctl.controllers import reasons
+from fleetctl.controllers.status_keys import describe_keys
 from fleetctl.manifest.hints.fields import SchemaField, manifest_field
 from fleetctl.manifest.schemas import DOCUMENTS
 from fleetctl.specs.kinds.registry import KINDS

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fleetctl.server.openapi import build_openapi
-from fleetctl.server.routes import ROUTES
+from fleetctl.server.app import ROUTES
+from fleetctl.server.route_table import build_openapi
 from tests.docs.fleet import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "server-api.md"

@@ -96,7 +96,7 @@ BEHAVIOR = {
         from dataclasses import replace
         from typing import TYPE_CHECKING, Self
 
-        from fleetctl.controllers.vocabulary.status_keys import Status
+        from fleetctl.controllers.status_keys import Status
         from fleetctl.engine.shared.part import EnginePart, PartWiring
         from fleetctl.specs.kinds.reminder import ReminderSpec
 
@@ -183,15 +183,15 @@ PROVIDER = {
 
         PLUGIN = Plugin(
             backend="fleetctl.providers.toy.provider:ToyProvider",
-            volume_files="fleetctl.providers.local.assets.local_files:LocalFiles",
+            volume_files="fleetctl.providers.local.assets.local_volumes:LocalFiles",
             orphans="fleetctl.providers.local.local_orphans:LocalOrphans",
-            exec="fleetctl.providers.local.runs.local_exec:LocalEntering",
+            exec="fleetctl.providers.local.runs.local_access:LocalEntering",
             check="fleetctl.providers.toy.provider:check",
-            session="fleetctl.providers.local.interpreter.local_session:open_session",
+            session="fleetctl.providers.local.local_session:open_session",
         )
     """,
     "fleetctl/providers/toy/provider.py": """
-        from fleetctl.providers.contract.diagnostics import CheckResult
+        from fleetctl.providers.contract.account import CheckResult
         from fleetctl.providers.local.local_provider import LocalProvider
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fleetctl.cli.command.verbs import EXIT_CODES, VERBS
-from fleetctl.controllers.history.retries.retry_limits import RetryLimits
+from fleetctl.controllers.history.retry_limits import RetryLimits
 from fleetctl.daemon.client.spawn import IDLE_EXIT_S
 from fleetctl.guest.task.task import RESULT_BYTES_MAX, Sandbox
 from fleetctl.manifest.hints.fields import look_up, manifest_field

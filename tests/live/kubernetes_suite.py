@@ -16,7 +16,7 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.kubernetes.connection.kubernetes_connection import ClusterLink
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
-from fleetctl.providers.kubernetes.runs.job_handles import split_handle
+from fleetctl.providers.kubernetes.runs.pod_statuses import split_handle
 from tests.contracts.kubernetes_suite import KubernetesSuite, machine_of
 from tests.contracts.provider_worlds import World
 from tests.live.kubernetes import NAMESPACE_VARIABLE

@@ -14,7 +14,7 @@ from typing import Any
 import modal
 from modal_proto import api_pb2
 
-from fleetctl.providers.prices.gpu_devices import possible_gpus
+from fleetctl.providers.prices.price_table import possible_gpus
 from fleetctl.specs.blocks.resources import Gpu
 
 APP = "guesses"

@@ -14,10 +14,10 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.exec import ExecStreams, ExecTarget
-from fleetctl.providers.slurm.slurm_check import check_slurm
+from fleetctl.providers.contract.sandbox_access import ExecStreams, ExecTarget
+from fleetctl.providers.slurm.slurm_access import SlurmEntering
 from fleetctl.providers.slurm.slurm_creator import batch_options
-from fleetctl.providers.slurm.slurm_exec import SlurmEntering
+from fleetctl.providers.slurm.slurm_login import check_slurm
 from fleetctl.providers.slurm.slurm_provider import SlurmProvider
 from fleetctl.specs.blocks.machines import SlurmSettings
 from fleetctl.specs.values.hints import HintedText
@@ -235,7 +235,7 @@ def test_a_held_job_says_how_it_is_let_go(tmp_path: Path, cluster: SlurmCluster)
 def test_a_suspended_job_is_alive_and_says_so(
     tmp_path: Path, cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.providers.slurm.slurm_queue.RECENT_S", 0.0)
+    monkeypatch.setattr("fleetctl.providers.slurm.slurm_login.RECENT_S", 0.0)
 
     async def tale(world: SlurmWorld) -> None:
         ref = await world.start(python(WAITS))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.providers.slurm.slurm_queue import QueuedJob
-from fleetctl.providers.slurm.slurm_reasons import explain_reason
+from fleetctl.providers.slurm.slurm_login import QueuedJob, explain_reason
 
 LIBRARY = Path("/usr/lib")
 REASONS_MAX = 1000

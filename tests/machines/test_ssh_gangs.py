@@ -11,7 +11,7 @@ import pytest
 from fleetctl.common.finding import Finding
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.providers.ssh.ssh_preflight import find_obstacles
+from fleetctl.providers.ssh.ssh_hosts import find_obstacles
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_worlds import World
 from tests.contracts.ssh_worlds import SshWorld

@@ -19,13 +19,11 @@ import pytest
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.controllers.model import Alive
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.exec import ExecStreams, ExecTarget
+from fleetctl.providers.contract.sandbox_access import ExecStreams, ExecTarget
 from fleetctl.providers.contract.volume_files import FileCopy
 from fleetctl.providers.machines.agent_bundle import bundle
-from fleetctl.providers.ssh.ssh_check import check_ssh
-from fleetctl.providers.ssh.ssh_exec import SshEntering
-from fleetctl.providers.ssh.ssh_files import SshFiles
-from fleetctl.providers.ssh.ssh_orphans import SshOrphans
+from fleetctl.providers.ssh.ssh_access import SshEntering, SshFiles, SshOrphans
+from fleetctl.providers.ssh.ssh_hosts import check_ssh
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.ssh_worlds import SshWorld
 from tests.machines.ssh_server import SshServer

@@ -14,9 +14,8 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.guest.checkpoints.disk import Disk
+from fleetctl.guest.checkpoints.disk import NAME, Disk, notebook_of
 from fleetctl.guest.checkpoints.formats import ASIDE, FORMAT_NAMES
-from fleetctl.guest.checkpoints.notebook import NAME, notebook_of
 from fleetctl.guest.checkpoints.prepare import Missing, prepare
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.journal.record import Journal

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleetctl.controllers.history.facts import IntervalSet
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.intervals import IntervalSet
-from fleetctl.controllers.history.retries.retry_limits import RetryLimits, due_at_s
+from fleetctl.controllers.history.retry_limits import RetryLimits, due_at_s
 from fleetctl.controllers.kinds.batchjob import BatchJobController
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run, RunState

@@ -18,13 +18,13 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
-from fleetctl.controllers.vocabulary.bookkeeping import INDEXES
+from fleetctl.controllers.status_keys import INDEXES
 from fleetctl.manifest import Document, load_manifests
 from fleetctl.specs.blocks.file_tasks import suffix_of
 from fleetctl.tracking.manifest_sources import ManifestSources
-from fleetctl.views.task_files import FileNames
+from fleetctl.views.tasks import FileNames
 from tests.unit.engine.fake_world import Fleet
 
 Folder = Mapping[str, str]  # path below `in` -> content

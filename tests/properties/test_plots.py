@@ -18,8 +18,7 @@ from fleetctl.views.plotting.charts import (
 )
 from fleetctl.views.plotting.curves import TaskCurve, metric_chart
 from fleetctl.views.plotting.trials import Study, build_trial
-from fleetctl.views.plotting.writers.page import html_page
-from fleetctl.views.plotting.writers.svg import svg_file
+from fleetctl.views.plotting.writers.svg import html_page, svg_file
 from fleetctl.views.plotting.writers.terminal import draw_charts, make_style
 
 names = st.sampled_from(["lr", "batch", "net", "a b"]) | st.text(max_size=6)

@@ -21,9 +21,12 @@ from fleetctl.controllers.queues.queue_state import (
     QueueRules,
     QueueState,
     QueueStates,
+    QueueUsage,
+    Quota,
     Vector,
+    parse_usage,
+    text_of,
 )
-from fleetctl.controllers.queues.queue_usage import QueueUsage, Quota, parse_usage, text_of
 
 LONGEST_S = 10.0
 OVERTAKE_S = 30.0

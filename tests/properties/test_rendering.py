@@ -14,8 +14,7 @@ from fleetctl.common.finding import Path
 from fleetctl.manifest import Document, ManifestErrors
 from fleetctl.manifest.files.documents import VALUES
 from fleetctl.manifest.positions import ManifestOrigin
-from fleetctl.manifest.rendering.merge_origins import MergeOrigins
-from fleetctl.manifest.rendering.merging import MERGE_KEYS, StrategicMerge
+from fleetctl.manifest.rendering.merging import MERGE_KEYS, MergeOrigins, StrategicMerge
 from fleetctl.manifest.rendering.references import VariableSubstitution
 from fleetctl.manifest.rendering.render import rendered_values
 from fleetctl.manifest.yaml.emit import to_yaml

@@ -19,8 +19,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.apply.prune import PruneLimit
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.deletion import PruneLimit
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.manifest import Manifest

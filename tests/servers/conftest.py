@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.daemon.client import spawn
-from fleetctl.providers.remote.assets import build_waits
+from fleetctl.providers.remote import recipes
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
@@ -25,7 +25,7 @@ PATIENCE_S = 120.0
 @pytest.fixture(autouse=True)
 def _builds_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start waits for its image's build, however busy the machine is."""
-    monkeypatch.setattr(build_waits, "PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(recipes, "PATIENCE_S", PATIENCE_S)
 
 
 @pytest.fixture(autouse=True, scope="module")

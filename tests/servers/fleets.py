@@ -21,7 +21,7 @@ from fleetctl.apply.write import commit
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Run
 from fleetctl.engine.engine import Engine
-from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.engine.shared.engine_state import EngineSettings
 from fleetctl.manifest import Document, load_manifests
 from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.remote.runs.follower import FollowPace

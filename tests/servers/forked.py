@@ -34,7 +34,7 @@ COMMANDS = (
     "fleetctl.cli.system.controller",
     "fleetctl.daemon.serve",
     "fleetctl.daemon.api",
-    "fleetctl.daemon.adoption.adopt",
+    "fleetctl.daemon.adopt",
     "fleetctl.engine.engine",
     "fleetctl.manifest",
     "fleetctl.wiring.account_registry",

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fleetctl.engine.engine_services import EngineServices
-from fleetctl.gateway.client.gateway_process import GatewayProcess
+from fleetctl.engine.engine import EngineServices
+from fleetctl.gateway.gateway_client import GatewayProcess
 from fleetctl.gateway.serving import serve_gateway
 from fleetctl.providers.endpoint.endpoint_provider import EndpointProvider
 from tests.contracts.provider_worlds import eventually

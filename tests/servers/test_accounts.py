@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.local import local_proposal
+from fleetctl.apply import local_proposal
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock

@@ -13,12 +13,12 @@ import pytest
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.controllers.model import WandbTrial
-from fleetctl.controllers.wandb.program_params import observe_template
+from fleetctl.controllers.wandb import observe_template
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.volume_files import FileCopy
 from fleetctl.providers.daytona.assets import daytona_snapshots
-from fleetctl.providers.daytona.assets.daytona_files import DaytonaFiles
-from fleetctl.providers.remote.assets import build_waits
+from fleetctl.providers.daytona.assets.daytona_volumes import DaytonaFiles
+from fleetctl.providers.remote import recipes
 from fleetctl.providers.rundir.build_logs import logs_of
 from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import command, eventually, python, script
@@ -76,7 +76,7 @@ def test_a_build_that_fails_is_refused_with_the_end_of_its_log_and_may_be_mended
 def test_a_build_that_takes_long_makes_room_and_is_told(
     daytona_alone: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build_waits, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(recipes, "PATIENCE_S", 0.2)
 
     async def tale(world: DaytonaWorld) -> None:
         order = world.order(command("true", image={"run": ["sleep 2; echo slowly"]}))

@@ -21,8 +21,11 @@ from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.install import install_hint
-from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
-from fleetctl.providers.daytona.connection.daytona_settings import DaytonaSettings, from_environment
+from fleetctl.providers.daytona.connection.daytona_connection import (
+    DaytonaConnection,
+    DaytonaSettings,
+    from_environment,
+)
 from fleetctl.providers.daytona.daytona_provider import DaytonaProvider
 from tests.contracts.daytona_worlds import emulated
 from tests.emulators.daytona.running import DaytonaEmulator

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.model import Resource
-from fleetctl.providers.daytona.assets.daytona_files import LIFE_MINUTES
+from fleetctl.providers.daytona.assets.daytona_volumes import LIFE_MINUTES
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.daytona_fleet import DURATIONS_S
 from tests.servers.verb_worlds import SLEEPS, VerbWorld, play, service

@@ -13,8 +13,8 @@ import pytest
 
 from fleetctl import DaytonaInterpreter
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.daytona.interpreter import daytona_session
-from fleetctl.providers.daytona.interpreter.daytona_session_sandbox import CALL_S, START_SLACK_S
+from fleetctl.providers.daytona import daytona_session
+from fleetctl.providers.daytona.daytona_session import CALL_S, START_SLACK_S
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.driving.modal import eventually
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fleetctl.controllers.history.retries.retry_limits import MAKE_IT_FIT
+from fleetctl.controllers.history.retry_limits import MAKE_IT_FIT
 from fleetctl.providers.daytona.runs import daytona_creator
 from tests.contracts.daytona_worlds import PAGE
 from tests.contracts.provider_worlds import eventually

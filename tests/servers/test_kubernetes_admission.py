@@ -14,9 +14,9 @@ import pytest
 from fleetctl.kubernetes.connection import MERGE_PATCH
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend
-from fleetctl.providers.kubernetes.assets.kubernetes_files import KubernetesFiles
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
-from fleetctl.providers.kubernetes.manifests.security import USER, WORK
+from fleetctl.providers.kubernetes.kubernetes_volumes import KubernetesFiles
+from fleetctl.providers.kubernetes.manifests.pod_parts import USER, WORK
 from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.kubernetes.running import KubernetesEmulator

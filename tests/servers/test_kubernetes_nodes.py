@@ -16,10 +16,10 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended
-from fleetctl.guest.nodes import outcome
-from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.nodes import gang as outcome
+from fleetctl.guest.nodes.gang import node_name
 from fleetctl.providers.contract.base import RunRef, RunRequest
-from fleetctl.providers.contract.exec import ExecStreams, ExecTarget
+from fleetctl.providers.contract.sandbox_access import ExecStreams, ExecTarget
 from fleetctl.providers.kubernetes.connection.pod_channel import run as run_in
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
 from fleetctl.providers.kubernetes.manifests import gang_manifests
@@ -29,7 +29,7 @@ from fleetctl.providers.kubernetes.manifests.labels import job_name
 from fleetctl.providers.kubernetes.runs import job_creator
 from fleetctl.providers.kubernetes.runs.kubernetes_exec import KubernetesEntering
 from fleetctl.providers.kubernetes.runs.pod_streams import guest_verb
-from fleetctl.providers.remote.gangs import conclusion
+from fleetctl.providers.remote.gangs import node_gang
 from fleetctl.providers.rundir.kept_outputs import find_outputs
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
@@ -335,7 +335,7 @@ def test_a_node_that_fails_while_nobody_is_there_ends_all_and_is_heard_of(
 ) -> None:
     # Two minutes pass here in an instant, and so does the one in which a pod that the cluster took
     # may have been the cause of a failure before it.
-    for module in (conclusion, outcome):
+    for module in (node_gang, outcome):
         monkeypatch.setattr(module, "CONSEQUENCE_S", 0.0)
     text = "echo up; until [ -e /tmp/go ]; do sleep 0.05; done; exit 4"
 

@@ -21,7 +21,7 @@ from fleetctl.providers.kubernetes.manifests.entry import wrap_command
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
 from fleetctl.providers.kubernetes.manifests.labels import job_name
 from fleetctl.providers.kubernetes.runs import job_creator
-from fleetctl.providers.kubernetes.runs.job_handles import split_handle
+from fleetctl.providers.kubernetes.runs.pod_statuses import split_handle
 from fleetctl.providers.kubernetes.runs.pod_streams import guest_verb
 from fleetctl.providers.rundir.kept_outputs import find_outputs
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, with_nodes

@@ -119,7 +119,7 @@ def test_what_is_not_there_is_told_and_a_directory_is_not_removed_by_the_way(
 def test_a_pod_for_files_that_does_not_begin_says_why(
     home: Path, emulator: KubernetesEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.providers.kubernetes.assets.kubernetes_files.START_S", 1.0)
+    monkeypatch.setattr("fleetctl.providers.kubernetes.kubernetes_volumes.START_S", 1.0)
 
     async def tale(world: VerbWorld) -> None:
         declare(world)

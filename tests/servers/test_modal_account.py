@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.model import RunState
-from fleetctl.engine.observe import reachability
+from fleetctl.engine.observe import provider_health
 from fleetctl.providers.modal.connection import modal_errors
-from fleetctl.providers.modal.runs import gpu_queue
+from fleetctl.providers.modal.runs import modal_creator
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.driving.gates import gate
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
@@ -28,7 +28,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked again in the time of a test."""
     for name in ("ACCOUNT_AFTER_S", "RETRY_AFTER_S", "LIMIT_AFTER_S", "QUOTA_AFTER_S"):
         monkeypatch.setattr(modal_errors, name, 0.3)
-    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(modal_creator, "PATIENCE_S", 0.1)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_a_modal_that_serves_us_no_more_is_told_by_what_runs_and_by_a_deletion(
     reason: str,
     words: str,
 ) -> None:
-    monkeypatch.setattr(reachability, "PROBE_EVERY_S", 0.2)
-    monkeypatch.setattr(reachability, "PROBE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(provider_health, "PROBE_EVERY_S", 0.2)
+    monkeypatch.setattr(provider_health, "PROBE_TIMEOUT_S", 1.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python("\nimport time\ntime.sleep(600)")})

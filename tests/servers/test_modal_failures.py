@@ -16,9 +16,9 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import RunState
 from fleetctl.engine.execute.orphan_sweep import sweep_orphans
-from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.engine.shared.engine_state import EngineSettings
 from fleetctl.providers.modal.connection import modal_errors
-from fleetctl.providers.modal.runs import gpu_queue, modal_creator, modal_streams
+from fleetctl.providers.modal.runs import modal_creator, modal_streams
 from fleetctl.providers.remote import remote_provider
 from fleetctl.providers.remote.runs.follower import FollowPace
 from tests.contracts.provider_worlds import eventually
@@ -162,7 +162,7 @@ def test_2_a_sandbox_whose_machine_never_starts_is_left_for_another_attempt(
 def test_3_a_gpu_queue_is_shown_as_pending_with_its_reason_and_ends_in_one_beginning(
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(modal_creator, "PATIENCE_S", 0.1)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -183,7 +183,7 @@ def test_3_a_gpu_queue_is_shown_as_pending_with_its_reason_and_ends_in_one_begin
 def test_3_who_waits_for_a_gpu_can_be_deleted_and_leaves_the_queue(
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(modal_creator, "PATIENCE_S", 0.1)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -204,7 +204,7 @@ def test_3_an_end_of_the_queue_for_want_of_machines_costs_no_attempt_and_leaves_
 ) -> None:
     from modal.sandbox import _impl_v1
 
-    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(modal_creator, "PATIENCE_S", 0.1)
     monkeypatch.setattr(_impl_v1, "_SANDBOX_SCHEDULING_TIMEOUT", 1.0)  # it waits 21 minutes
     monkeypatch.setattr(modal_errors, "NO_CAPACITY_AFTER_S", 0.5)
 
@@ -249,7 +249,7 @@ def test_3_slow_starts_without_a_gpu_are_none_that_wait_for_one(
 def test_3_who_has_waited_for_a_gpu_too_long_leaves_the_queue_and_stands_in_it_anew(
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(modal_creator, "PATIENCE_S", 0.1)
     monkeypatch.setattr(modal_creator, "QUEUED_S", 1.0)
 
     async def tale(fleet: Fleet) -> None:
@@ -272,7 +272,7 @@ def test_3_who_is_in_line_for_the_queue_is_told_when_a_place_gets_free(
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEETCTL_MODAL_QUEUED_MAX", "2")
-    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(modal_creator, "PATIENCE_S", 0.1)
     monkeypatch.setattr(modal_creator, "QUEUED_AGAIN_S", 3600.0)  # nobody asks again by itself
 
     async def tale(fleet: Fleet) -> None:

@@ -140,7 +140,7 @@ def test_a_modal_that_does_not_answer_is_told_within_ten_seconds_and_holds_up_no
 
 
 def test_our_own_deadline_leaves_room_within_the_ten_seconds() -> None:
-    from fleetctl.providers.modal.connection.modal_settings import ModalSettings
+    from fleetctl.providers.modal.connection.modal_connection import ModalSettings
 
     assert ModalSettings().connect_s <= 5.0
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.providers.modal.connection.modal_settings import ModalSettings
+from fleetctl.providers.modal.connection.modal_connection import ModalSettings
 from fleetctl.specs.blocks.template import Template
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_calling import Truth, called, dropped, until

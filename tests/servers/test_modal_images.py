@@ -14,7 +14,7 @@ import pytest
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.ship.assemble import posix_source, remote_source
 from fleetctl.providers.modal.assets.modal_images import GUEST_PATH, POSIX_GUEST_PATH, ModalImages
-from fleetctl.providers.remote.assets import build_waits
+from fleetctl.providers.remote import recipes
 from fleetctl.providers.rundir.build_logs import is_building, logs_of
 from fleetctl.specs.blocks.template import Image, PipIndex, Template
 from tests.emulators.modal.running import ModalEmulator
@@ -144,12 +144,12 @@ async def test_the_log_of_a_build_can_be_read_while_it_goes_on(assets: Assets) -
 async def test_a_long_build_makes_room_for_other_starts_and_goes_on(assets: Assets) -> None:
     door = Door()
     image = {"run": [door.command, "echo long > /opt/long"]}
-    patience_s, build_waits.PATIENCE_S = build_waits.PATIENCE_S, 0.2
+    patience_s, recipes.PATIENCE_S = recipes.PATIENCE_S, 0.2
     try:
         with pytest.raises(Unavailable) as caught:
             await assets.ready(image=image)
     finally:
-        build_waits.PATIENCE_S = patience_s
+        recipes.PATIENCE_S = patience_s
     assert caught.value.reason == "Building"
     assert "logs --build" in caught.value.hint
     await door.knocked()
@@ -250,13 +250,13 @@ async def test_all_runs_of_a_template_see_the_same_directory(assets: Assets) -> 
 async def test_after_the_scratch_space_was_freed_the_directory_is_taken_anew(
     assets: Assets,
 ) -> None:
-    from fleetctl.providers.remote.runs import job_cleanup
+    from fleetctl.providers.remote import remote_provider
 
     top = project(assets)
     await assets.ready(source={"path": str(top)})
     (top / "main.py").write_text("changed")
     assets.images.forget(assets.job())
-    job_cleanup.remove_job_files(assets.home, "modal", "u", keep_logs=True)
+    remote_provider.remove_job_files(assets.home, "modal", "u", keep_logs=True)
     assert log_of(assets) != ""
     image = await assets.ready(source={"path": str(top)})
     assert await assets.output(image, "cat", "/root/project/main.py") == "changed"

@@ -18,13 +18,13 @@ from fleetctl.common.finding import Severity
 from fleetctl.controllers.model import Alive, Ended, RunState
 from fleetctl.controllers.schedule import capacity
 from fleetctl.engine.capacity.price_book import price_attempt
-from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.nodes.gang import node_name
 from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.base import RunRef, RunRequest
-from fleetctl.providers.modal import modal_preflight
+from fleetctl.providers.modal import modal_check
 from fleetctl.providers.modal.modal_provider import ModalProvider
-from fleetctl.providers.modal.runs import clusters
+from fleetctl.providers.modal.runs import modal_machines
 from fleetctl.providers.prices.price_table import FUNCTION, load_prices
 from fleetctl.providers.rundir.kept_outputs import find_outputs
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, Ray, with_nodes
@@ -267,7 +267,7 @@ class TestNodes:
 def test_what_modal_does_not_join_is_refused_with_the_reason() -> None:
     def refusal(nodes: Any, **fields: Any) -> str:
         with pytest.raises(Refused) as refused:
-            clusters.check_cluster(gang(script("true", **fields), nodes))
+            modal_machines.check_cluster(gang(script("true", **fields), nodes))
         return str(refused.value)
 
     assert refusal(2) == "nodes is 2, and Modal joins machines with GPUs alone"
@@ -275,12 +275,12 @@ def test_what_modal_does_not_join_is_refused_with_the_reason() -> None:
     assert half.startswith("resources.gpu is `H100:4`; where nodes work together")
     assert refusal(33, **HOST).endswith("at most 32 machines and 256 GPUs, which is 32 x H100:8")
     # Of elastic ones as many as can be.
-    assert clusters.cluster_size(gang(script("true", **HOST), {"min": 2, "max": 64})) == 32
-    assert clusters.cluster_size(gang(script("true"), {"min": 1, "max": 4})) == 1
+    assert modal_machines.cluster_size(gang(script("true", **HOST), {"min": 2, "max": 64})) == 32
+    assert modal_machines.cluster_size(gang(script("true"), {"min": 1, "max": 4})) == 1
 
 
 def test_nodes_are_refused_before_anything_is_stored_and_priced_as_containers() -> None:
-    found, *_ = modal_preflight.find_obstacles(gang(script("true"), 2), built_in("modal"))
+    found, *_ = modal_check.find_obstacles(gang(script("true"), 2), built_in("modal"))
     assert found.where == ("resources", "gpu") and found.severity is Severity.NEVER
     assert found.fix == 'ask for all GPUs of a host: `resources: {gpu: "H100:8"}`'
     table, hosts = load_prices("modal"), gang(script("true", **HOST))

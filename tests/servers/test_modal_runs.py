@@ -22,9 +22,9 @@ from fleetctl.controllers.model import (
     Observation,
     WandbTrial,
 )
-from fleetctl.controllers.wandb.program_params import observe_template
+from fleetctl.controllers.wandb import observe_template
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.providers.modal.runs import gpu_queue
+from fleetctl.providers.modal.runs import modal_creator
 from tests.contracts.modal_worlds import ModalWorld, emulated
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.modal.running import ModalEmulator
@@ -82,7 +82,7 @@ async def nothing_lives(world: ModalWorld) -> None:
 def test_a_gpu_that_is_not_free_is_said_to_be_waited_for_and_begins_once_when_it_is(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(modal_creator, "PATIENCE_S", 0.2)
 
     async def tale(world: ModalWorld) -> None:
         world.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -112,7 +112,7 @@ def test_a_gpu_that_is_not_free_is_said_to_be_waited_for_and_begins_once_when_it
 def test_stopping_a_start_that_waits_for_a_gpu_takes_it_out_of_the_queue(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(modal_creator, "PATIENCE_S", 0.2)
 
     async def tale(world: ModalWorld) -> None:
         world.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -132,7 +132,7 @@ def test_stopping_a_start_that_waits_for_a_gpu_takes_it_out_of_the_queue(
 def test_the_next_controller_takes_over_a_sandbox_that_waits_for_a_gpu(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(modal_creator, "PATIENCE_S", 0.2)
 
     async def tale(world: ModalWorld) -> None:
         world.emulator.do("settings", gpu_capacity={"A100": 0})

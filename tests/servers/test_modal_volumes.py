@@ -20,10 +20,8 @@ from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.volume_files import FileCopy
-from fleetctl.providers.modal.assets import modal_files
-from fleetctl.providers.modal.assets.modal_files import ModalFiles
-from fleetctl.providers.modal.assets.modal_volumes import ModalVolumes
-from fleetctl.providers.modal.assets.secrets import Secrets
+from fleetctl.providers.modal.assets import modal_volumes
+from fleetctl.providers.modal.assets.modal_volumes import ModalFiles, ModalVolumes, Secrets
 from fleetctl.specs.blocks.template import Template
 from fleetctl.stores.sqlite.store import open_store
 from tests.emulators.modal.running import ModalEmulator
@@ -169,13 +167,13 @@ async def test_what_is_not_there_is_told(assets: Assets) -> None:
 async def test_a_large_directory_goes_in_several_uploads_and_is_told_of(assets: Assets) -> None:
     await ModalVolumes().ensure(assets.client, "many")
     files, here, seen = ModalFiles(assets.home, built_in("modal")), assets.home.parent, []
-    count = modal_files.BATCH_FILES_MAX + 5
+    count = modal_volumes.BATCH_FILES_MAX + 5
     copies = []
     for number in range(count):
         (here / f"f{number}").write_text(f"{number:04}")
         copies.append(FileCopy(here / f"f{number}", f"many/f{number}", 4))
     await files.put("many", copies, tell=seen.append)
-    assert seen == [4 * modal_files.BATCH_FILES_MAX, 20]
+    assert seen == [4 * modal_volumes.BATCH_FILES_MAX, 20]
     back = [FileCopy(here / f"back{n}", f"many/f{n}", 4) for n in range(count)]
     await files.get("many", back, tell=lambda _: None)
     assert [one.local.read_text() for one in back] == [f"{n:04}" for n in range(count)]

@@ -12,11 +12,11 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.account import built_in
-from fleetctl.providers.contract.exec import ExecStreams, ExecTarget
+from fleetctl.providers.contract.sandbox_access import ExecStreams, ExecTarget
 from fleetctl.providers.modal import modal_check
-from fleetctl.providers.modal.assets.modal_files import ModalFiles
-from fleetctl.providers.modal.connection import workspace
-from fleetctl.providers.modal.connection.workspace import FILE, Workspace, WorkspaceMemory
+from fleetctl.providers.modal.assets.modal_volumes import ModalFiles
+from fleetctl.providers.modal.connection import modal_connection
+from fleetctl.providers.modal.connection.modal_connection import FILE, Workspace, WorkspaceMemory
 from fleetctl.providers.modal.modal_orphans import ModalOrphans
 from fleetctl.providers.modal.modal_provider import ModalProvider
 from fleetctl.providers.modal.runs.modal_exec import ModalEntering
@@ -127,4 +127,4 @@ def test_an_environment_that_is_not_there_is_no_missing_app(
     monkeypatch.setenv("MODAL_ENVIRONMENT", "mistyped")
     with pytest.raises(Unavailable, match="has no environment `mistyped`"):
         provided(tmp_path, lambda provider: provider.ensure_volume("v"))
-    assert not (tmp_path / "modal" / workspace.FILE).exists()
+    assert not (tmp_path / "modal" / modal_connection.FILE).exists()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fleetctl.providers.kubernetes.manifests.claims import build_claim
-from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.kubernetes.manifests.labels import build_claim
+from fleetctl.providers.remote import volume_listing
 from fleetctl.specs.blocks.kubernetes import ClusterVolumes
 from fleetctl.specs.kinds.registry import KINDS
 from tests.emulators.driving.kube_tools import Kube, tool
@@ -300,7 +300,7 @@ def test_a_volume_that_is_where_all_work_ran_before_is_not_begun_anew(
     people.ask("POST", f"{RBAC}/namespaces/{earlier}/rolebindings", bound)
     made = build_claim("team-a.ckpt", "team-a.ckpt", ClusterVolumes())
     people.ask("POST", f"/api/v1/namespaces/{earlier}/persistentvolumeclaims", made)
-    volumes_used.note_used(operator.home / "kubernetes", "team-a.ckpt")
+    volume_listing.note_used(operator.home / "kubernetes", "team-a.ckpt")
     create(people, "Volume", "ckpt", {"provider": "kubernetes"}, "team-a")
     until(lambda: "fleetctl-runs" in str(status(people, "Volume", "ckpt").get("message")), "why")
     assert cluster.objects("persistentvolumeclaims", "", "team-a") == []

@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from fleetctl.common.tokens import gateway_token
-from fleetctl.providers.contract.base import Relaying, RunRef
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.contract.base import EndpointAccess, Relaying, RunRef
 from tests.contracts.daytona_worlds import DaytonaWorld
 from tests.contracts.kubernetes_worlds import KubernetesWorld
 from tests.contracts.kubernetes_worlds import emulated as kubernetes_emulated

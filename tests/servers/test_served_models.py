@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.gateway.rules.container_sleep import READY_PATH
+from fleetctl.gateway.rules.servers import READY_PATH
 from tests.contracts.provider_worlds import eventually
 from tests.docs.fleet import EXAMPLES
 from tests.emulators.driving.gates import gate

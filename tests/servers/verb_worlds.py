@@ -21,7 +21,7 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.specs.blocks.template import Template
-from fleetctl.views.accounts import account_named
+from fleetctl.views.exec_targets import account_named
 from fleetctl.wiring.account_registry import AccountRegistry, open_store, orphans_of
 from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import World

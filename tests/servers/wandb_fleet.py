@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleetctl.engine.engine_services import EngineServices
+from fleetctl.engine.engine import EngineServices
 from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.local.local_provider import LocalProvider
 from fleetctl.providers.remote.runs.follower import FollowPace
-from fleetctl.wandb.graphql import make_connector
+from fleetctl.wandb.calls import make_connector
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.wandb.light import LIGHT
 from tests.emulators.wandb.running import WandbEmulator

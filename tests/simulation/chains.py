@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from fleetctl.controllers.model import CACHED, Resource, Run, RunState
-from fleetctl.specs.values.dependencies import KIND_OF
+from fleetctl.specs.values.namespaces import KIND_OF
 from fleetctl.tracking.annotations import RELEASED, RESULTS
 from tests.simulation import objects
 from tests.simulation.objects import Expect, Spec, Wanted

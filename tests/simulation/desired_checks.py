@@ -11,7 +11,7 @@ from functools import lru_cache
 from fleetctl.controllers.model import CACHED, LIVE_STATES, Resource, RunState
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.controllers.reuse.row_matching import RowIndexes
-from fleetctl.controllers.vocabulary.status_keys import describe_keys
+from fleetctl.controllers.status_keys import describe_keys
 from fleetctl.specs.content import Pins, template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.registry import parse_spec

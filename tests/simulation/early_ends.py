@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from fleetctl.controllers.model import Run
-from fleetctl.specs.search.early_terminate import EarlyTerminate
+from fleetctl.specs.search.config import EarlyTerminate
 from tests.simulation import objects
 from tests.simulation.objects import Expect, Spec, Wanted
 from tests.simulation.scenario import Scenario, apply, later, make, say

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.journal.record import Journal
-from fleetctl.providers.local.supervisor.gang.gang import LocalGang
+from fleetctl.providers.local.supervisor.run.gang import LocalGang
 from fleetctl.providers.local.supervisor.run.together import GangRunner
 
 RUN = "run-0"

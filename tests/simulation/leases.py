@@ -14,10 +14,9 @@ from random import Random
 from typing import Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.kubernetes.answers import ApiError
-from fleetctl.operator.leading.elector import Elector
-from fleetctl.operator.leading.lease import times_of
+from fleetctl.operator.elector import Elector, times_of
 from tests.simulation.loop import Timeline, VirtualLoop
 
 LIVES_S = 400.0

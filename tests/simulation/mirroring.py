@@ -8,9 +8,13 @@ import copy
 from dataclasses import dataclass, field
 from random import Random
 
-from fleetctl.operator.mirror import next_action
-from fleetctl.operator.mirror.custom_resource import CustomResource, ResourceOrigin
-from fleetctl.operator.mirror.next_action import MirrorAction, MirroredObject
+from fleetctl.operator.mirror import custom_resource
+from fleetctl.operator.mirror.custom_resource import (
+    CustomResource,
+    MirrorAction,
+    MirroredObject,
+    ResourceOrigin,
+)
 
 STEPS = 120
 NAMES = ("a", "b")
@@ -89,7 +93,7 @@ class World:
         looked = False
         for _ in range(8):
             wanted, stored = self.cache.get(name), self.stored.get(name)
-            step = next_action.choose_action(wanted, stored, looked=looked)
+            step = custom_resource.choose_action(wanted, stored, looked=looked)
             if step in (MirrorAction.NOTHING, MirrorAction.WAIT):
                 return
             if step is MirrorAction.LOOK:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from fleetctl.controllers.money.budget import matches_labels, period_of
+from fleetctl.controllers.budget import matches_labels, period_of
 from tests.simulation import gpus, nodes
 from tests.simulation.payers import Known
 from tests.simulation.scene import Scene

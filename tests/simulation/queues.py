@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from fleetctl.controllers.model import LIVE_STATES, Resource, Run, RunState
-from fleetctl.specs.blocks.priority import rank_of
+from fleetctl.specs.blocks.placement import rank_of
 from tests.simulation import objects
 from tests.simulation.objects import READY, Spec, Wanted
 from tests.simulation.scenario import Desired, Scenario, apply, apply_all, later, make, say

@@ -16,9 +16,8 @@ from functools import partial
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.planning.kind_controller import Params
 from fleetctl.engine.decide.suggestions import Search
-from fleetctl.engine.engine import Engine
-from fleetctl.engine.engine_services import EngineServices
-from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.engine.engine import Engine, EngineServices
+from fleetctl.engine.shared.engine_state import EngineSettings
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
 from fleetctl.stores.sqlite_errors import DiskFull
 from tests.simulation import acts, wandb

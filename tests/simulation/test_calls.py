@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.kinds.endpoints import charging
+from fleetctl.engine.kinds.endpoints import grants as charging
 from fleetctl.engine.kinds.endpoints.endpoints import Endpoints
 from fleetctl.engine.kinds.endpoints.grants import EndpointGrants
 from fleetctl.engine.shared.engine_state import EngineState
-from fleetctl.gateway.client.gateway_client import SharedCap
+from fleetctl.gateway.gateway_client import SharedCap
 from fleetctl.stores.base import EndpointUsage
-from fleetctl.stores.sqlite.ledger import SqliteCalls
+from fleetctl.stores.sqlite.events import SqliteCalls
 from tests.unit.engine.fake_gateway import FakeGateway
 from tests.unit.engine.fake_world import Fleet, tasks
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.journal.record import Journal
-from fleetctl.guest.nodes import outcome
-from fleetctl.providers.local.supervisor.gang.gang import LocalGang
+from fleetctl.guest.nodes import gang as outcome
+from fleetctl.providers.local.supervisor.run.gang import LocalGang
 from fleetctl.providers.local.supervisor.run.together import GangRunner
 from tests.simulation.gangs import broken
 from tests.simulation.planted.plant import around, swapped

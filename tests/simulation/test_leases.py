@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.operator.leading import elector, lease
-from fleetctl.operator.leading.lease import LeaseKnowledge, LeaseStep, LeaseTimes
+from fleetctl.operator import elector
+from fleetctl.operator.elector import LeaseKnowledge, LeaseStep, LeaseTimes
 from tests.simulation.leases import live
 from tests.simulation.planted.plant import around, swapped
 
@@ -34,7 +34,7 @@ def a_leader_that_lost_the_network_goes_on() -> Iterator[None]:
         return 1e9
 
     with (
-        swapped(lease, "is_leader", endless),
+        swapped(elector, "is_leader", endless),
         swapped(elector, "is_leader", endless),
         swapped(elector.Elector, "_remaining_s", unbounded),
     ):

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.operator.mirror import next_action
-from fleetctl.operator.mirror.custom_resource import CustomResource
-from fleetctl.operator.mirror.next_action import MirrorAction, MirroredObject
+from fleetctl.operator.mirror import custom_resource
+from fleetctl.operator.mirror.custom_resource import CustomResource, MirrorAction, MirroredObject
 from tests.simulation.mirroring import live
 from tests.simulation.planted.plant import around
 
@@ -33,7 +32,7 @@ def _around(
 
         return made
 
-    return around(next_action, "choose_action", make)
+    return around(custom_resource, "choose_action", make)
 
 
 @contextmanager

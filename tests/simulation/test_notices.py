@@ -15,13 +15,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.notices.message import NoticeMessage
-from fleetctl.controllers.kinds.notices.notice import NoticeSink
-from fleetctl.controllers.kinds.notices.sink_pace import GIVE_UP_AFTER_S
-from fleetctl.engine.kinds.notices import delivery
-from fleetctl.engine.kinds.notices.delivery import NoticeDelivery
-from fleetctl.engine.kinds.notices.notice_outbox import NoticeOutbox
-from fleetctl.notices.sink_outcome import TAKEN, SinkOutcome
+from fleetctl.controllers.kinds.notices import GIVE_UP_AFTER_S, NoticeMessage, NoticeSink
+from fleetctl.engine.kinds import notices as delivery
+from fleetctl.engine.kinds.notices import NoticeDelivery, NoticeOutbox
+from fleetctl.notices.request import TAKEN, SinkOutcome
 from tests.simulation.planted.plant import around
 from tests.unit.engine.fake_world import Fleet, tasks
 

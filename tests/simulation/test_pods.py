@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.kubernetes.answers import ApiError
-from fleetctl.providers.kubernetes.runs.job_ends import JobEnds
-from fleetctl.providers.kubernetes.runs.job_informers import JobInformers
+from fleetctl.providers.kubernetes.runs.job_informers import JobEnds, JobInformers
 from fleetctl.providers.kubernetes.runs.job_sandboxes import JobSandboxes
 from tests.simulation.planted.plant import around, swapped
 from tests.simulation.pods.life import live

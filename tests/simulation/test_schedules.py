@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.cron import schedule_decision as deciding
-from fleetctl.controllers.kinds.cron.schedule_decision import ScheduledObject, ScheduleMemory
-from fleetctl.engine.kinds.schedules import schedules
+from fleetctl.controllers.kinds import schedule_decision as deciding
+from fleetctl.controllers.kinds.schedule_decision import ScheduledObject, ScheduleMemory
+from fleetctl.engine.kinds import schedules
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.values.cron import CronSchedule
 from fleetctl.tracking.annotations import SCHEDULED_AT

@@ -21,9 +21,9 @@ import pytest
 
 from fleetctl.apply import propose
 from fleetctl.apply.write import commit as writing
-from fleetctl.engine.kinds.gitops.members import SourceMembers
-from fleetctl.engine.kinds.gitops.source_work import SourceWork
-from fleetctl.gitops import proposal_store
+from fleetctl.engine.kinds.source_pass import SourceMembers
+from fleetctl.engine.kinds.source_status import SourceWork
+from fleetctl.gitops import git_keeper
 from fleetctl.manifest import Manifest, ManifestErrors
 from fleetctl.tracking.kept_by import KEPT_BY
 from tests.simulation.planted.plant import around, swapped
@@ -301,7 +301,7 @@ def half_of_a_commit_is_stored() -> Plant:
     def make(original: Callable[..., None]) -> Callable[..., None]:
         return lambda store, changes, now_s: original(store, changes[len(changes) // 3 :], now_s)
 
-    return around(proposal_store, "write_changes", make)
+    return around(git_keeper, "write_changes", make)
 
 
 def what_is_nobodys_is_pruned() -> Plant:
@@ -338,7 +338,7 @@ def a_refusal_of_the_round_before_answers() -> Plant:
 
 
 def consent_is_taken_for_granted() -> Plant:
-    return swapped(proposal_store, "_list_losses", lambda *_: iter(()))
+    return swapped(git_keeper, "_list_losses", lambda *_: iter(()))
 
 
 @pytest.mark.parametrize(

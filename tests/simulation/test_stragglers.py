@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.guest.nodes import stragglers
-from fleetctl.guest.nodes.stragglers import STEPS, Stragglers, behind
+from fleetctl.guest.nodes import gang
+from fleetctl.guest.nodes.gang import STEPS, Stragglers, behind
 from tests.simulation.planted.plant import around, swapped
 
 SEEDS = 150
@@ -70,16 +70,16 @@ def named_at_every_look() -> AbstractContextManager[object]:
 def jitter_counts() -> AbstractContextManager[object]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def found(nodes: Any, now_s: float) -> Any:
-            least, stragglers.BEHIND_MIN_S = stragglers.BEHIND_MIN_S, 0.0
+            least, gang.BEHIND_MIN_S = gang.BEHIND_MIN_S, 0.0
             try:
                 lags = original(nodes, now_s)
             finally:
-                stragglers.BEHIND_MIN_S = least
+                gang.BEHIND_MIN_S = least
             return lags or ((0, 0.1) if all(len(one) > STEPS for one in nodes) else None)
 
         return found
 
-    return around(stragglers, "behind", make)
+    return around(gang, "behind", make)
 
 
 def what_is_not_reported_is_left_out() -> AbstractContextManager[object]:
@@ -87,7 +87,7 @@ def what_is_not_reported_is_left_out() -> AbstractContextManager[object]:
         common = set.intersection(*(set(one) for one in nodes)) if nodes else set()
         return behind([{step: one[step] for step in common} for one in nodes], now_s)
 
-    return swapped(stragglers, "behind", only_common)
+    return swapped(gang, "behind", only_common)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.engine.execute.secrets import ResolvedSecrets
-from fleetctl.wandb.graphql import GraphqlCall
+from fleetctl.wandb.calls import GraphqlCall
 from tests.simulation import objects
 from tests.simulation.faults import Life
 from tests.simulation.objects import GONE, Spec

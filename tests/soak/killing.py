@@ -22,7 +22,7 @@ from random import Random
 from typing import Protocol
 
 from fleetctl.controllers.model import RunState
-from fleetctl.stores.codes import STATES
+from fleetctl.stores.queries import STATES
 
 BIN = Path(sys.executable).with_name("fleetctl")
 TASKS = 6

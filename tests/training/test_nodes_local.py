@@ -18,7 +18,7 @@ from fleetctl.controllers.model import Alive, CheckpointOrder, Ended, ProgressOr
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.providers.local.supervisor.gang.gang import CONSEQUENCE, LocalGang
+from fleetctl.providers.local.supervisor.run.gang import CONSEQUENCE, LocalGang
 from fleetctl.providers.local.supervisor.run.sandbox import RunSandbox, SupervisedRun
 from fleetctl.providers.rundir.kept_outputs import find_outputs
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, with_nodes

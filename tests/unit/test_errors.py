@@ -41,19 +41,23 @@ from fleetctl.common.finding import Severity
 from fleetctl.common.program import tree_of
 from fleetctl.controllers.model import Resource
 from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.lock_holder import (
+    ControllerHung,
+    ControllerUnanswered,
+    build_hung_error,
+)
 from fleetctl.daemon.client.socket_client import RequestRefused, raise_refusal, send_request
-from fleetctl.daemon.client.timeouts import ControllerHung, ControllerUnanswered, build_hung_error
 from fleetctl.engine.execute.secrets import SecretValues
-from fleetctl.engine.kinds.gitops.source_keeper import ObjectsChanged
+from fleetctl.engine.kinds.source_status import ObjectsChanged
+from fleetctl.gitops.git_keeper import store_proposal
 from fleetctl.gitops.proposal import CommitProposal, ProposedObject, SourceClaim
-from fleetctl.gitops.proposal_store import store_proposal
-from fleetctl.interpreter.interpreter_errors import InterpreterError
+from fleetctl.interpreter.result import InterpreterError
 from fleetctl.interpreter.session.conversation import Conversation, DriverProblem
 from fleetctl.kubernetes.answers import ApiError, error_of
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.manifest.loader import LoadErrors
 from fleetctl.manifest.problems import ManifestProblem, PredictedErrors
-from fleetctl.operator.fence import LeaseLost, fence_store
+from fleetctl.operator.operator_process import LeaseLost, fence_store
 from fleetctl.providers.contract.account import Account
 from fleetctl.server.callers import Caller, HttpError
 from fleetctl.stores.sqlite.store import open_store

@@ -23,11 +23,11 @@ def test_four_in_five_faults_have_their_test_among_the_nearest() -> None:
 
 
 def test_what_imports_a_changed_module_comes_before_what_imports_its_importers() -> None:
-    ranks = nearest.rank_modules(frozenset({"fleetctl.controllers.vocabulary.reasons"}))
+    ranks = nearest.rank_modules(frozenset({"fleetctl.controllers.reasons"}))
     importer = next(name for name, rank in ranks.items() if rank == 1)
-    distances = nearest.rank_files(frozenset({"controllers/vocabulary/reasons.py"}))
+    distances = nearest.rank_files(frozenset({"controllers/reasons.py"}))
     assert distances["tests/unit/controllers/test_controllers_reasons.py"] == 0
-    assert ranks["fleetctl.controllers.vocabulary.reasons"] == 0
+    assert ranks["fleetctl.controllers.reasons"] == 0
     assert nearest.rank_modules(frozenset({importer}))[importer] == 0
 
 
@@ -50,7 +50,7 @@ def test_a_changed_helper_leads_to_the_tests_that_use_it() -> None:
     [
         ("specs/content.py", "fleetctl.specs.content"),
         ("fleetctl/apply/propose.py", "fleetctl.apply.propose"),
-        ("fleetctl/stores/sql/reader.sql", "fleetctl.stores.damage"),
+        ("fleetctl/stores/sql/reader.sql", "fleetctl.stores.sqlite_errors"),
         ("fleetctl/engine/__init__.py", "fleetctl.engine"),
     ],
 )

@@ -21,14 +21,13 @@ from fleetctl.manifest import Document, load_manifests
 from fleetctl.manifest.problems import ManifestErrors
 from fleetctl.providers.contract.account import account_of
 from fleetctl.providers.contract.base import RunRef
-from fleetctl.specs import outside
+from fleetctl.specs import builtin
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import BUILT_IN
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
-from fleetctl.wiring.account_registry import AccountRegistry, check_providers
+from fleetctl.wiring.account_registry import AccountRegistry, UnusableBackend, check_providers
 from fleetctl.wiring.plugins import check_packages, plugin_of
-from fleetctl.wiring.unusable_backend import UnusableBackend
 
 GOOD = """
 from pydantic import Field
@@ -80,7 +79,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Packag
     place.mkdir()
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(place))
-    monkeypatch.setattr(outside, "_loaded", {})
+    monkeypatch.setattr(builtin, "_loaded", {})
     yield Packages(place)
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(place)):
@@ -226,7 +225,7 @@ def test_a_package_that_comes_takes_over(packages: Packages, tmp_path: Path) -> 
 
 def test_the_names_of_every_spec_are_taken() -> None:
     fields = {info.alias or name for name, info in ProviderSpec.model_fields.items()}
-    assert fields == {*outside.TAKEN, *(it for it in BUILT_IN if it in fields)}
+    assert fields == {*builtin.TAKEN, *(it for it in BUILT_IN if it in fields)}
     with pytest.raises(Refused):
         plugin_of("nobodys")
 

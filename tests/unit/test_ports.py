@@ -17,7 +17,7 @@ import pytest
 import fleetctl
 from fleetctl.common.program import tree_of
 from fleetctl.guest.supervision import fleetctl_server
-from fleetctl.operator.health import answer_probes, ready_page
+from fleetctl.operator.metrics import answer_probes, ready_page
 from tests.emulators.llm.server import Model
 from tests.unit.gateway.hosted import hosting
 
@@ -26,7 +26,7 @@ LISTENING = {"start_server", "create_server", "TCPSite", "SockSite", "HTTPServer
 PORTS = {
     "gateway/serving.py": "here",
     "guest/supervision/fleetctl_server.py": "here",
-    "operator/health.py": "here",
+    "operator/metrics.py": "here",
     "server/api_server.py": "tests/api/test_api_guard.py",
     "guest/remote/relay/keeper.py": "tests/unit/guest/test_relay_listener.py",
 }
@@ -72,7 +72,7 @@ async def _listening(place: str, home: Path) -> AsyncIterator[int]:
     if place == "gateway/serving.py":
         async with hosting(home, Model()) as gateway:
             yield int(gateway.url.rpartition(":")[2])
-    elif place == "operator/health.py":
+    elif place == "operator/metrics.py":
         async with await answer_probes(0, {"/healthz": lambda: ready_page({})}) as server:
             own = next(it for it in server.sockets if it.family is socket.AF_INET)
             yield own.getsockname()[1]
@@ -97,7 +97,7 @@ async def _listening(place: str, home: Path) -> AsyncIterator[int]:
 def test_no_port_answers_a_page_of_a_browser(
     tmp_path: Path, place: str, headers: dict[str, str]
 ) -> None:
-    if place == "operator/health.py":  # the kubelet asks by any name: what a page sends too tells
+    if place == "operator/metrics.py":  # the kubelet asks by any name: what a page sends too tells
         headers = {"Sec-Fetch-Site": "cross-site", **headers}
 
     async def ask() -> bytes:

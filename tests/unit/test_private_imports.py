@@ -33,7 +33,7 @@ ATTRIBUTES = {
 SDKS = ("modal", "daytona", "kubernetes", "ssh", "slurm", "endpoint", "remote")
 OURS = ("self", "cls", "made", "super()", "os")
 # All parts of the standard library come with Python.
-STANDARD = sys.stdlib_module_names | {"fleetctl", "__future__"}
+STANDARD = sys.stdlib_module_names | {"fleetctl", "__future__", "_typeshed"}
 
 
 def test_private_modules_of_other_packages_are_imported_where_it_is_named() -> None:

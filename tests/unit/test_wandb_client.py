@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, Unavailable
-from fleetctl.wandb import calls, graphql
+from fleetctl.wandb import calls
 
 KEY = "canary-" + "0" * 40
 
@@ -65,7 +65,7 @@ def service() -> Iterator[Service]:
 
 
 def ask(service: Service) -> Any:
-    asking = graphql.make_connector()(service.url, KEY)
+    asking = calls.make_connector()(service.url, KEY)
     return asyncio.run(asking("GetSweep", "query", {"name": "a"}))
 
 
@@ -113,7 +113,7 @@ def test_a_service_that_is_away_is_unreachable() -> None:
     with Service() as gone:
         url = gone.url
     with pytest.raises(Unavailable) as caught:
-        asyncio.run(graphql.make_connector()(url, KEY)("Heartbeat", "q", {}))
+        asyncio.run(calls.make_connector()(url, KEY)("Heartbeat", "q", {}))
     assert caught.value.reason == "Unreachable"
     assert str(caught.value) == f"W&B at {url} does not answer: Connection refused"
     assert "baseUrl" in caught.value.hint
@@ -132,7 +132,7 @@ def test_an_answer_that_lacks_what_it_must_have_decides_nothing(
     service: Service, data: dict[str, Any]
 ) -> None:
     service.says({"data": data})
-    asking = graphql.make_connector()(service.url, KEY)
+    asking = calls.make_connector()(service.url, KEY)
     with pytest.raises(Unavailable) as caught:
         asyncio.run(calls.read_sweep(asking, "s", entity="e", project="p"))
     assert caught.value.reason == "UnknownAnswer"
@@ -167,4 +167,4 @@ def test_a_configuration_is_written_as_yaml_of_both_versions_reads_it() -> None:
     ],
 )
 def test_people_look_at_a_server_at_its_own_address(base_url: str, shown: str) -> None:
-    assert graphql.app_url(base_url) == shown
+    assert calls.app_url(base_url) == shown

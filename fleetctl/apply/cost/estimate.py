@@ -1,20 +1,47 @@
-"""Estimates the cost of further work from the duration of past work. Pure.
+"""Estimates the cost of an apply from the duration of past work, compares it with the budgets that
+the work has to fit into, and reports and stores it when the apply is made.
 
 Unknown figures stay unknown: an unknown price or duration makes no figure smaller.
+
+The controller counts the usage of a budget; here its status is read, or the spec alone where the
+budget is new.
+
+Free work is not estimated, so that an apply of local work stays as quick as before.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from fleetctl.apply.change import CONFIGURED, CREATED, Change
 from fleetctl.common.text import HOUR_S, format_money
+from fleetctl.controllers.budget import CostEstimate, format_usd, matches_labels
+from fleetctl.controllers.model import Resource
+from fleetctl.engine.capacity.price_book import KIND as PROVIDER
+from fleetctl.engine.capacity.price_book import price_attempt
+from fleetctl.providers.contract.base import Backend
+from fleetctl.specs.blocks.common import WorkSpec
+from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.kinds.budget import BudgetSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.registry import parse_spec
+from fleetctl.tracking.annotations import ESTIMATE
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
 
 NOT_KNOWN = "unknown"  # an unknown figure, in words
 LOW = 0.1
 MIDDLE = 0.5
 HIGH = 0.9
+
+OWN = "its budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +229,174 @@ def _add_known(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return None
     return one + other
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCap:
+    """One budget. owner: `its budget` or `budget/team`. high_usd: the most that this apply may
+    cost; None = unknown."""
+
+    owner: str
+    max_usd: float
+    used_usd: float
+    expected_usd: float | None
+    high_usd: float | None
+    on_exceeded: str
+
+    @property
+    def sentence(self) -> str:
+        known = f"{format_usd(self.used_usd)} of {format_usd(self.max_usd)} used"
+        return f"{self.owner}: {known}, {self._rest()}"
+
+    def _rest(self) -> str:
+        left_usd = self.max_usd - self.used_usd
+        if self.high_usd is not None and self.high_usd <= left_usd:
+            return f"this apply fits (at most {format_usd(self.high_usd)})"
+        left = f"{format_usd(max(0.0, left_usd))} left"
+        then = {
+            "Suspend": "it {} stop at the cap",
+            "Cancel": "it {} fail at the cap",
+            "Warn": "it {} go beyond the cap, with a warning",
+        }[self.on_exceeded]
+        may = then.format("may")
+        will = then.format("will probably")
+        if self.expected_usd is not None and self.expected_usd > left_usd:
+            return f"about {format_usd(self.expected_usd)} against {left}: {will}"
+        if self.high_usd is None:
+            return f"nothing bounds this apply, {left}: {may}"
+        likely = "" if self.expected_usd is None else f"probably {format_usd(self.expected_usd)}, "
+        return f"{likely}at most {format_usd(self.high_usd)} against {left}: {may}"
+
+
+def caps_of(
+    desired: Resource,
+    objects: Iterable[Resource],
+    now: Cost,
+    *,
+    spent_usd: float,
+) -> tuple[BudgetCap, ...]:
+    """The object's own budget first, then the Budgets that select it."""
+    return (*_own_caps(desired, now, spent_usd), *_shared_caps(desired, objects, now))
+
+
+def _own_caps(
+    desired: Resource,
+    now: Cost,
+    spent_usd: float,
+) -> Iterator[BudgetCap]:
+    own = json.loads(desired.spec).get("budget")
+    if own:
+        then = str(own.get("onExceeded", "Suspend"))
+        yield BudgetCap(
+            OWN,
+            float(own["maxCost"]),
+            spent_usd,
+            now.expected,
+            now.high,
+            then,
+        )
+
+
+def _shared_caps(
+    desired: Resource,
+    objects: Iterable[Resource],
+    now: Cost,
+) -> Iterator[BudgetCap]:
+    for budget in objects:
+        if budget.kind != "Budget" or budget.namespace != desired.namespace:
+            continue
+        try:
+            spec = parse_spec("Budget", budget.spec)
+        except ValueError:
+            continue  # the controller cannot read it either, and reports that in its status
+        assert isinstance(spec, BudgetSpec)
+        if matches_labels(spec.selector, desired.labels):
+            used = json.loads(budget.status or "{}")
+            used_usd = float(used.get("used") or 0.0) + float(used.get("reserved") or 0.0)
+            most, then = spec.max_cost, spec.on_exceeded
+            yield BudgetCap(
+                budget.key,
+                most,
+                used_usd,
+                now.expected,
+                now.high,
+                then,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CostForecast:
+    """One forecast. estimate: of the object as a whole. planned: the same as `plan -o json` prints
+    it."""
+
+    estimate: CostEstimate
+    planned: Mapping[str, object]
+
+
+# By the key of the object. Reads the store itself, so it may be called in a thread.
+Forecaster = Callable[[Sequence[Change]], Mapping[str, CostForecast]]
+
+
+def may_cost(
+    manifests: Sequence[Manifest],
+    providers: Mapping[str, Backend],
+    provider_specs: Mapping[str, ProviderSpec],
+) -> bool:
+    """Returns true where some of the work may run at a provider that is not known to be free."""
+    if any(manifest.kind == PROVIDER for manifest in manifests):
+        return True  # it may put a price on work that was free
+    return any(
+        _has_priced_work(manifest.spec, providers, provider_specs)
+        if isinstance(manifest.spec, WorkSpec)
+        else _has_warm_cost(manifest.spec, providers, provider_specs)
+        for manifest in manifests
+    )
+
+
+def _has_warm_cost(
+    spec: object,
+    providers: Mapping[str, Backend],
+    provider_specs: Mapping[str, ProviderSpec],
+) -> bool:
+    """Returns true where it has containers of its own at a provider that is not known to be
+    free."""
+    if not isinstance(spec, FunctionSpec) or not (spec.min_containers or spec.port):
+        return False
+    name = spec.provider
+    whole = spec.applied_to(Template())
+    return (
+        name in providers and price_attempt(providers[name], provider_specs.get(name), whole) != 0.0
+    )
+
+
+def _has_priced_work(
+    spec: WorkSpec,
+    providers: Mapping[str, Backend],
+    provider_specs: Mapping[str, ProviderSpec],
+) -> bool:
+    return any(
+        price_attempt(providers[it.provider], provider_specs.get(it.provider), part.template) != 0.0
+        for part in spec.parts()
+        for it in part.placement.candidates
+        if it.provider in providers
+    )
+
+
+def note_estimates(
+    changes: Sequence[Change], forecasts: Mapping[str, CostForecast]
+) -> list[Change]:
+    """Returns the changes with an estimate on each object whose spec is new; an old estimate does
+    not hold for the new spec.
+    """
+    return [_note_estimate(change, forecasts.get(change.key)) for change in changes]
+
+
+def _note_estimate(change: Change, forecast: CostForecast | None) -> Change:
+    before = change.before
+    after = change.after
+    if change.outcome not in (CREATED, CONFIGURED) or (before and before.spec == after.spec):
+        return change
+    fields = {key: text for key, text in after.annotations.items() if key != ESTIMATE}
+    if forecast is not None and forecast.estimate.known:
+        fields[ESTIMATE] = forecast.estimate.note
+    return replace(change, after=replace(after, annotations=fields))

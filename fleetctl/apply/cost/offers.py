@@ -1,8 +1,10 @@
 """The offer of each provider for a template, without a request to any: its price, the features that
-it lacks, and its capacity.
+it lacks, and whether the work may outlive its sandbox.
 
-Called by cost_parts.py. The providers are built as the controller builds them and are sent no
-request."""
+The providers are built as the controller builds them and are sent no request.
+
+Then an attempt's limit does not bound the cost of the whole.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.cost.lifetimes import LifetimeLimit, limit_of
-from fleetctl.apply.request.options import with_declared
+from fleetctl.apply.request import with_declared
 from fleetctl.controllers.model import Resource, Run
 from fleetctl.controllers.planning.placement import (
     HOUR_S,
@@ -24,6 +25,7 @@ from fleetctl.controllers.planning.placement import (
 from fleetctl.engine.capacity import price_book as engine_market
 from fleetctl.engine.capacity.admission import ProviderHoldings
 from fleetctl.providers.contract.base import LivePrices
+from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.prices import price_table
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import PROMPT_PROVIDER, SORTS, runs_here
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from fleetctl.apply.change import Change
     from fleetctl.providers.contract.base import Backend
     from fleetctl.stores.read.read_only import StoreSnapshot
+
 
 OWN_MACHINE = "your own machine"
 OF_CALLS = "no sandbox; each call is charged when it is made"
@@ -231,3 +234,49 @@ def market_of(
             assert isinstance(spec, ProviderSpec)
             fields[name] = spec
     return OfferBook(with_declared(providers, fields), living, fields, stored.held_by_provider())
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeLimit:
+    """A provider ends a sandbox at this age though its task may continue. timeout_s: the task's own
+    limit, None without one.
+    """
+
+    provider: str
+    age_s: float
+    timeout_s: float | None
+
+    @property
+    def short(self) -> str:
+        return f"{self.provider} ends each sandbox after {self.age_s / HOUR_S:g} h"
+
+
+def limit_of(
+    provider: str,
+    contract: Contract,
+    template: Template,
+) -> LifetimeLimit | None:
+    """Returns the limit, or None where the task's own limit comes first or there is no limit."""
+    timeout_s = template.timeout_seconds
+    if template.is_function:
+        return None
+    ages_s = [contract.max_lifetime_s]
+    if timeout_s is None:
+        ages_s.append(contract.usual_lifetime_s)
+    age_s = min((it for it in ages_s if it is not None), default=None)
+    if age_s is None or (timeout_s is not None and timeout_s < age_s):
+        return None
+    return LifetimeLimit(provider, age_s, timeout_s)
+
+
+def describe_lifetimes(limits: Sequence[LifetimeLimit], *, long: bool) -> str:
+    """Returns the warning for work that keeps no checkpoint; "" where there is no cause. long: the
+    work is of a kind that is made to last; a task of another kind without a limit counts as short.
+    """
+    parts = [it for it in limits if long or it.timeout_s is not None]
+    if not parts:
+        return ""
+    first = parts[0]
+    why = "" if first.timeout_s is None else f", before timeoutSeconds {first.timeout_s:g} passes"
+    places = " and ".join(dict.fromkeys(it.short for it in parts))
+    return f"{places}{why}: without a checkpoint, unfinished work starts over each time"

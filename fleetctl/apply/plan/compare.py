@@ -1,21 +1,32 @@
-"""Compares two revisions of a repository: their objects, costs and risks.
+"""Compares two revisions of a repository: their objects, costs and risks, the running work of a
+store that would end, and the units that the other side would not run again.
 
-Called by the CLI. Decides nothing itself: changes come from propose.py, costs from the planner.
+Decides nothing itself: changes come from propose.py, costs from the planner.
+
+Reads the store as `plan` does; needs no controller.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fleetctl.apply.change import CREATED, UNCHANGED, Change
+from fleetctl.apply.change import CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.apply.cost.estimate import FREE, Cost
-from fleetctl.apply.plan.build_plan import costs_of
-from fleetctl.apply.plan.checkout import RevisionTree, checked_out, resolve_names
-from fleetctl.apply.plan.live import LiveState, live_of
+from fleetctl.apply.cost.offers import market_of
+from fleetctl.apply.impact import impact_on
+from fleetctl.apply.plan.build_plan import (
+    build_report,
+    costs_of,
+    list_comparison_risks,
+    list_verdict_risks,
+    sort_risks,
+    sum_budgets,
+)
 from fleetctl.apply.plan.plan_report import (
     ObjectPlan,
     PlanAction,
@@ -23,8 +34,13 @@ from fleetctl.apply.plan.plan_report import (
     PlanReport,
     RevisionComparison,
 )
-from fleetctl.apply.plan.repository import GitCommit, repository_of
-from fleetctl.apply.plan.reruns import UnitChanges, units_of
+from fleetctl.apply.plan.repository import (
+    GitCommit,
+    RevisionTree,
+    checked_out,
+    repository_of,
+    resolve_names,
+)
 from fleetctl.apply.plan.revision_plan import (
     ReviewContext,
     RevisionPlan,
@@ -32,34 +48,45 @@ from fleetctl.apply.plan.revision_plan import (
     side_of,
     stored_of,
 )
-from fleetctl.apply.plan.risks import (
-    list_comparison_risks,
-    list_verdict_risks,
-    sort_risks,
-    sum_budgets,
-)
-from fleetctl.apply.policies.judge import judge_changes
-from fleetctl.apply.policies.policy_files import (
+from fleetctl.apply.policies.judge import (
+    LoadedPolicy,
+    judge_changes,
     merge_policies,
     policies_among,
     policies_in,
+    policies_of,
     refuse_wrong,
 )
 from fleetctl.apply.policies.report import refuse_problems
-from fleetctl.apply.predictions.policies import wrong_in
-from fleetctl.apply.predictions.predict import make_predictions
+from fleetctl.apply.predictions.predict import make_predictions, wrong_in
 from fleetctl.apply.predictions.world import world_of
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.request import ApplyOptions, declared_in, parallelism_of
+from fleetctl.common.clock import SystemClock
 from fleetctl.common.finding import Severity
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
+from fleetctl.controllers.planning.kind_controller import KindController, Unit
 from fleetctl.controllers.reuse.impact import RepeatedWork
-from fleetctl.manifest.document.namespaces import NamespaceChoice
+from fleetctl.engine.capacity.price_book import KIND as PROVIDER
+from fleetctl.manifest.document.envelope import NamespaceChoice
 from fleetctl.manifest.files.documents import MANIFEST, VALUES, Document
 from fleetctl.manifest.files.fence import fence_directory
-from fleetctl.stores.read.read_only import StoreSnapshot
+from fleetctl.specs.kinds.registry import dump_spec, find_kind, parse_spec
+from fleetctl.specs.values.namespaces import split_key
+from fleetctl.stores.base import ReadableStore
+from fleetctl.stores.read.read_only import StoreSnapshot, open_readonly
+from fleetctl.tracking.annotations import pins_of
+from fleetctl.tracking.manifest_sources import ManifestSources
+from fleetctl.tracking.task_inputs import list_volumes
+from fleetctl.wiring.account_registry import AccountRegistry
 
 _SORTED = (PlanAction.DESTROY, PlanAction.UPDATE, PlanAction.CREATE, PlanAction.KEEP)
 # The texts of a side, with `--set` applied. lenient: settings unknown to this side are left out.
 Settle = Callable[[list[Document], bool], list[Document]]
+
+# A second of hashing on a small machine; beyond it the plan does not count units.
+UNITS_MAX = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,3 +340,113 @@ def _list_warnings(
         )
     yield from (text for manifest in new.manifests for text in manifest.warnings)
     yield from (text for it in new.looked.values() for text in it.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """stopped: of each object, how many running units would end. budgets: sentences. policies: that
+    hold there once the new side is applied.
+    """
+
+    stopped: Mapping[str, int]
+    budgets: tuple[str, ...]
+    policies: tuple[LoadedPolicy, ...]
+
+
+def live_of(
+    home: Path,
+    new: RevisionPlan,
+    gone: Sequence[str],
+) -> LiveState:
+    """Reads the store. gone: keys of objects that the new side has no more."""
+    now_s = SystemClock().now_s()
+    with open_readonly(home) as stored:
+        accounts = AccountRegistry(home, store_id=stored.store_id)
+        for resource in stored.resources.living(PROVIDER):
+            accounts.open(resource.name, json.loads(resource.spec))
+        for name, spec in declared_in(new.manifests).items():
+            accounts.open(name, json.loads(dump_spec(spec)))
+        order = replace(
+            new.order, parallelism=parallelism_of(accounts.backends), sources=ManifestSources(home)
+        )
+        manifests = asyncio.run(list_volumes(new.manifests, stored, home))
+        changes = propose_changes(stored, manifests, order, now_s)
+        changes += _propose_deletions(stored, gone, order, now_s)
+        market = market_of(stored, changes, accounts.backends)
+        found = build_report(stored, changes, market, now_s)
+        policies = tuple(policies_of(stored, changes))
+    stopped = {it.key: len(it.destroyed) for it in changes}
+    some = {key: count for key, count in stopped.items() if count}
+    return LiveState(some, found.budgets, policies)
+
+
+def _propose_deletions(
+    stored: ReadableStore,
+    gone: Sequence[str],
+    order: ApplyOptions,
+    now_s: float,
+) -> list[Change]:
+    found = []
+    for key in gone:
+        word, name, namespace = split_key(key)
+        kind = find_kind(word)
+        row = None if kind is None else stored.resources.get(kind.name, name, namespace)
+        if row is not None:
+            doomed = replace(row, deleted_at_s=now_s)
+            impact = impact_on(stored, doomed, order)
+            found.append(Change(PRUNED, row, doomed, impact=impact))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class UnitChanges:
+    """An object's units. kept: on both sides with one content. again: the same units with another
+    content, so that finished work on them is outdated. new: on the new side alone. gone: on the old
+    side alone. None: unknown, because a side does not know its units yet, or has too many.
+    """
+
+    kept: int | None = None
+    again: int | None = None
+    new: int | None = None
+    gone: int | None = None
+
+
+def units_of(before: Resource | None, after: Resource | None) -> UnitChanges | None:
+    """Returns the counts, or None for kinds that run no work."""
+    resource = after or before
+    if resource is None or resource.kind not in CONTROLLERS:
+        return None
+    old = {} if before is None else _index_contents(before)
+    new = {} if after is None else _index_contents(after)
+    if old is None or new is None:
+        return UnitChanges()
+    both = new.keys() & old.keys()
+    kept = sum(1 for it in both if new[it] == old[it])
+    return UnitChanges(kept, len(both) - kept, len(new) - len(both), len(old) - len(both))
+
+
+def _index_contents(resource: Resource) -> dict[tuple[int, str], str] | None:
+    """Returns contents by the unit's identity: its parameters, and its number among equals."""
+    controller = _make_controller(resource)
+    if controller.total is None or controller.total > UNITS_MAX:
+        return None
+    found: dict[tuple[int, str], str] = {}
+    for index in controller.indexes():
+        unit = controller.unit(index)
+        if unit is None:
+            return None  # a search that works its points out one by one
+        found[_identify_unit(controller, unit)] = unit.content
+    return found
+
+
+def _make_controller(resource: Resource) -> KindController:
+    spec = parse_spec(resource.kind, resource.spec)
+    return CONTROLLERS[resource.kind](spec, {}, pins_of(resource.annotations))
+
+
+def _identify_unit(controller: KindController, unit: Unit) -> tuple[int, str]:
+    """Returns the unit's identity. Where the index is part of the parameters, it adds nothing."""
+    if controller.keeps_indexes:
+        return -1, unit.params_hash
+    number = unit.index if controller.repeats else controller.equal_before(unit.index)
+    return number, unit.params_hash

@@ -18,9 +18,9 @@ from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.plan.build_plan import build_report
 from fleetctl.apply.plan.plan_report import PlanReport
 from fleetctl.apply.propose import propose_changes, store_changes
-from fleetctl.apply.request.options import ApplyOptions, declared_in, parallelism_of
+from fleetctl.apply.request import ApplyOptions, declared_in, parallelism_of
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest.document.namespaces import NamespaceChoice
+from fleetctl.manifest.document.envelope import NamespaceChoice
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import Manifest, load_manifests
 from fleetctl.manifest.problems import ManifestErrors

@@ -1,5 +1,5 @@
 """Checks that an expression names existing fields and compares values that can be equal, by the
-schemas of the kinds that a policy matches. Pure; called by predictions/policies.py.
+schemas of the kinds that a policy matches. Pure; called by predictions/predict.py.
 
 A field is wrong if no matched kind has it. Parts that a schema leaves open are accepted.
 """
@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fleetctl.apply.policies.expressions import LOOPS, ExpressionError
-from fleetctl.apply.policies.syntax import SyntaxNode, UnreadExpression, parse_expression
+from fleetctl.apply.policies.expressions import (
+    LOOPS,
+    ExpressionError,
+    SyntaxNode,
+    UnreadExpression,
+    parse_expression,
+)
 from fleetctl.common.text import did_you_mean
 from fleetctl.specs.kinds.registry import KINDS
 

@@ -15,7 +15,7 @@ from fleetctl.common.finding import Finding, Path
 from fleetctl.common.install import install_hint
 from fleetctl.engine.kinds.endpoints.endpoints import KIND
 from fleetctl.engine.kinds.endpoints.served_functions import KIND as FUNCTION
-from fleetctl.gateway.client.gateway_process import EXTRA
+from fleetctl.gateway.gateway_client import EXTRA
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.kinds.endpoint import EndpointSpec

@@ -1,34 +1,46 @@
-"""All predictions for an apply, sorted into errors and warnings: a warning where the user allows
-that a missing object comes later.
+"""All predictions for an apply, sorted into errors and warnings: a warning where the user already
+runs the object that way.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CONFIGURED, CREATED, Change
-from fleetctl.apply.predictions import dependencies, missing_objects
+from fleetctl.apply.policies.expressions import ExpressionError, compile_expression
+from fleetctl.apply.policies.typecheck import check_types
+from fleetctl.apply.predictions import missing_objects
 from fleetctl.apply.predictions.world import PlannedWorld, Prediction, will_start
-from fleetctl.common.finding import Severity
+from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.controllers.depends.edges import edges_of
+from fleetctl.manifest.document.inner_manifest import AT
+from fleetctl.manifest.mending import stop_at_unread
 from fleetctl.manifest.problems import ManifestProblem, in_order, join_sentences
 from fleetctl.manifest.rules import Check, RuleLevel, checks_for
-from fleetctl.manifest.unread import stop_at_unread
 from fleetctl.specs.blocks.common import WorkPart, WorkSpec
 from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.blocks.notify import secrets_in
+from fleetctl.specs.blocks.template import GitSource
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.policy import PolicySpec
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
-from fleetctl.tracking.source_state import SourceState
+from fleetctl.tracking.manifest_sources import source_of
+from fleetctl.tracking.source_state import SourceState, names_text
 
 if TYPE_CHECKING:
+    from fleetctl.apply.policies.expressions import CompiledExpression
     from fleetctl.manifest import Manifest
+
 
 ANYWAY = "`--allow-missing` stores it all the same"
 ANYWAY_SORTS = (Severity.LATER, Severity.CAPACITY)
+
+POLICY = "Policy"
 
 
 def worth_a_look(spec: Spec, looked: SourceState | None = None) -> bool:
@@ -80,7 +92,7 @@ async def make_predictions(
     starting = {it.key for it in changes if will_start(it)}
     changing = {it.key for it in changes if it.outcome in (CREATED, CONFIGURED)}
     changed = (it for it in manifests if it.key in changing)
-    found = [Prediction(*it) for it in dependencies.find_cycles(changed, world)]
+    found = [Prediction(*it) for it in missing_objects.find_cycles(changed, world)]
     for manifest in manifests:
         if manifest.key not in starting:
             continue
@@ -136,3 +148,73 @@ def split_predictions(
     if wrong and all(it.severity in ANYWAY_SORTS for it in wrong):
         wrong[-1] = replace(wrong[-1], hint=join_sentences(wrong[-1].hint, anyway))
     return wrong, [join_sentences(str(it), it.hint) for it in warned]
+
+
+def of_source(
+    manifest: Manifest,
+    spec: Spec,
+    world: PlannedWorld,
+) -> Iterator[Finding]:
+    looked = world.looked.get(manifest.key, SourceState())
+    written = manifest.filed or manifest
+    source = source_of(written.spec)
+    if source is None or not looked.pointers:
+        return
+    above = ("spec",) if isinstance(written.spec, FunctionSpec) else ("spec", "template")
+    if written.made() is not None:
+        above = (*AT, *above)
+    count = looked.pointer_count
+    files = "1 file is" if count == 1 else f"{count:,} files are"
+    shown = names_text(looked.pointers)
+    message = f": {files} kept by Git LFS, and tasks would get a pointer in place of each: {shown}"
+    if source.git is not None:
+        at: Path = (*above, "source", "git")
+        hint = "add `lfs: true` there, or `lfs: false` where pointers will do"
+        meant = _pointers_will_do(source.git)
+    else:
+        at = (*above, "source", "path")
+        meant = False
+        hint = (
+            "`git lfs pull` in that directory, or leave them out by `exclude`;"
+            " of a Source `git.lfs: true` brings them"
+        )
+    severity = Severity.DOUBT if meant else Severity.NEVER
+    yield Finding(at, message, "" if meant else hint, severity)
+
+
+def _pointers_will_do(source: GitSource) -> bool:
+    """Returns true where the manifest has `lfs: false`."""
+    return "lfs" in source.model_fields_set
+
+
+def of_policy(
+    manifest: Manifest,
+    spec: PolicySpec,
+    world: PlannedWorld,
+) -> Iterator[Finding]:
+    return wrong_in(spec)
+
+
+def wrong_in(spec: PolicySpec) -> Iterator[Finding]:
+    """Yields the expressions that are invalid. Raises Refused where the library of CEL is not
+    installed."""
+    kinds = spec.match.kinds or tuple(it for it in KINDS if it != POLICY)
+    for number, rule in enumerate(spec.rules):
+        here: Path = ("spec", "rules", number)
+        yield from _check_expression(rule.expression, (*here, "expression"), kinds)
+        if rule.message_expression is not None:
+            yield from _check_expression(
+                rule.message_expression, (*here, "messageExpression"), kinds
+            )
+
+
+def _check_expression(
+    text: str,
+    at: Path,
+    kinds: Sequence[str],
+) -> Iterator[Finding]:
+    try:
+        _: CompiledExpression = compile_expression(text)
+        check_types(text, kinds)
+    except ExpressionError as error:
+        yield Finding(at, f" is not an expression: {error}", error.hint)

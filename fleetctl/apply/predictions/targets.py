@@ -1,9 +1,14 @@
-"""The providers where work could run, and the reasons where there is none. Called by predict.py."""
+"""The providers where work could run, and the reasons where there is none; a Volume or a Function
+that the work uses belongs to one provider, which must be among them.
+
+Where several providers are candidates, the ones without the volume only run none of the work
+(placement.py).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,22 +18,22 @@ from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind_controller import placement_of
 from fleetctl.controllers.planning.placement import ProviderOffer, judge_candidates
-from fleetctl.engine.capacity.price_book import find_lack, price_attempt
+from fleetctl.engine.capacity.price_book import asset_provider, find_lack, price_attempt
 from fleetctl.engine.execute.asset_calls import NO_SERVER_HINT
 from fleetctl.manifest.hints.synonyms import guess_name, join_names
+from fleetctl.manifest.mending import stop_at_unread
 from fleetctl.manifest.problems import path_text
-from fleetctl.manifest.unread import stop_at_unread
-from fleetctl.providers.contract.base import Foreseeing
-from fleetctl.providers.contract.endpoint_access import Serving
+from fleetctl.providers.contract.base import Foreseeing, Serving
 from fleetctl.providers.contract.terms import BRING_HINT
 from fleetctl.specs.blocks.common import BESIDE_TEMPLATE, WorkPart, WorkSpec
-from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.blocks.template import Template, VolumeMount
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.tracking.task_inputs import files_of
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
+
 
 DECLARE = "`kind: Provider` with a `type` declares another account"
 PROVIDERS_SHOWN_MAX = 8  # in a hint, which should fit on a line
@@ -262,3 +267,84 @@ def _describe_reason(
     if rest.startswith(" "):
         return rest
     return f": {why}"
+
+
+def check_agreement(
+    manifest: Manifest,
+    spec: WorkSpec,
+    world: PlannedWorld,
+) -> Iterator[Finding]:
+    for part in spec.parts():
+        template = part.template
+        places = [it.provider for it in part.placement.candidates]
+        yield from _check_volumes(
+            manifest,
+            part.at("volumes"),
+            template.volumes,
+            places,
+            world,
+        )
+        if template.function is not None:
+            at: Path = ("spec", "template", "function")
+            yield from _check_provider(
+                manifest,
+                at,
+                "Function",
+                template.function,
+                places,
+                world,
+            )
+
+
+def check_function_agreement(
+    manifest: Manifest,
+    spec: FunctionSpec,
+    world: PlannedWorld,
+) -> Iterator[Finding]:
+    yield from _check_volumes(
+        manifest,
+        ("spec", "volumes"),
+        spec.volumes,
+        [spec.provider],
+        world,
+    )
+
+
+def _check_volumes(
+    manifest: Manifest,
+    within: Path,
+    mounts: Sequence[VolumeMount],
+    places: Sequence[str],
+    world: PlannedWorld,
+) -> Iterator[Finding]:
+    for number, mount in enumerate(mounts):
+        at: Path = (*within, number, "name")
+        yield from _check_provider(
+            manifest,
+            at,
+            "Volume",
+            mount.name,
+            places,
+            world,
+        )
+
+
+def _check_provider(
+    manifest: Manifest,
+    at: Path,
+    kind: str,
+    name: str,
+    places: Sequence[str],
+    world: PlannedWorld,
+) -> Iterator[Finding]:
+    resource = world.found(kind, name, manifest.namespace)
+    if resource is None or resource.deleted_at_s is not None:
+        return
+    kept = asset_provider(resource)
+    if kept in places:
+        return
+    here = join_names(places)
+    message = f" is `{name}`, which {resource.key} keeps on `{kept}`, and this runs on {here}"
+    where = "spec.provider" if manifest.kind == "Function" else "spec.placement"
+    hint = f"write `provider: {places[0]}` in {resource.key}, or `{kept}` in {where} here"
+    yield Finding(at, message, hint)

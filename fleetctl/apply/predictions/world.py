@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CREATED, PRUNED, UNCHANGED, Change
-from fleetctl.apply.request.options import with_declared
+from fleetctl.apply.request import with_declared
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER

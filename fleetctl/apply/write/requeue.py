@@ -17,7 +17,7 @@ from fleetctl.apply.propose import put_aside
 from fleetctl.apply.write.commit import find_object
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.text import did_you_mean
-from fleetctl.controllers.history.requeue import find_failed_units, find_tried_units
+from fleetctl.controllers.history.history import find_failed_units, find_tried_units
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.controllers.reuse.impact import worked_s
 from fleetctl.specs.kinds.registry import KINDS

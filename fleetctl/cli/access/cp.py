@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from fleetctl.cli.access.cp_volume import copy_from_volume, copy_to_volume
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.targets.volume import parse_volume_path
+from fleetctl.cli.targets.task import parse_volume_path
 from fleetctl.common.errors import UsageError
 
 PAGE = """\

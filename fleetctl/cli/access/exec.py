@@ -108,7 +108,7 @@ async def _execute_command(
     *,
     tty: bool,
 ) -> int:
-    from fleetctl.providers.contract.exec import ExecStreams
+    from fleetctl.providers.contract.sandbox_access import ExecStreams
 
     def out(data: bytes) -> None:
         screen.raw(data)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.targets.volume import VolumePath, files_of, require_volume_path
+from fleetctl.cli.targets.task import VolumePath, files_of, require_volume_path
 from fleetctl.common.errors import NotFound
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import byte_size, escape_line, format_timestamp
@@ -73,7 +73,7 @@ def _list_outputs(
     screen: Screen,
 ) -> int:
     from fleetctl.cli.output.artifacts import say_none, write_artifacts
-    from fleetctl.views.run_outputs import is_below, list_artifacts
+    from fleetctl.views.run_files import is_below, list_artifacts
 
     state_dir = find_state_dir()
     with open_reading(state_dir) as reading:

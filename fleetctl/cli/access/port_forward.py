@@ -131,7 +131,7 @@ async def _forward_port(args: Namespace, screen: Screen) -> int:
 
 async def _ray_dashboard(found: TaskAccess) -> int:
     """Returns the port that the dashboard listens on in the sandbox. Raises Refused."""
-    from fleetctl.providers.contract.exec import ExecStreams
+    from fleetctl.providers.contract.sandbox_access import ExecStreams
 
     parts: list[bytes] = []
     asked = ("sh", "-c", 'echo "$FLEETCTL_RAY_DASHBOARD"')
@@ -215,7 +215,7 @@ def _over_network(link: str) -> Serve:
 
 
 def _over_command(found: TaskAccess, port: int) -> Serve:
-    from fleetctl.providers.contract.exec import ExecStreams
+    from fleetctl.providers.contract.sandbox_access import ExecStreams
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         streams = ExecStreams(

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.targets.volume import files_of, require_volume_path
+from fleetctl.cli.targets.task import files_of, require_volume_path
 from fleetctl.common.errors import UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line

@@ -1,5 +1,10 @@
-"""Packs and unpacks archives between this machine and a task for `cp`, by the rules of `docker cp`.
+"""Packs and unpacks archives between this machine and a task for `cp`, by the rules of `docker cp`,
+and refuses to write through links in the target directory.
+
 Touches local files alone.
+
+The names below that directory come from a task or a volume: one that meets a link of the user's
+would be written to wherever the link leads. Only the target that the user names may be a link.
 """
 
 from __future__ import annotations
@@ -11,9 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
-from fleetctl.cli.access.target_links import refuse_links
-from fleetctl.common.errors import NotFound, UsageError
-from fleetctl.common.text import shorten_text
+from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.common.text import escape_line, shorten_text
 from fleetctl.tracking.written_files import note_written
 
 MODE_MASK = 0o777  # no bits beyond these are taken over
@@ -239,3 +243,21 @@ def _write_file(
         temporary.replace(place)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def refuse_links(here: Path, top: Path) -> None:
+    """Raises Refused where `here`, or a directory between it and `top`, is a link to a directory.
+    A link to a file is no obstacle: the new file takes its place.
+
+    here: the path to write, at or below `top`. top: the target as the user named it.
+    """
+    path = here
+    while path != top:
+        # Of a name that is too long for this machine, Path.is_symlink would raise.
+        if os.path.islink(path) and path.is_dir():
+            raise Refused(
+                f"`{escape_line(str(path))}` is a link to `{escape_line(str(path.readlink()))}`, "
+                "and nothing is copied through links",
+                hint="name that directory as the target, or remove the link",
+            )
+        path = path.parent

@@ -10,16 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.request import collect_documents, collect_policies, order_of, send_apply
-from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_flags_in_errors
-from fleetctl.cli.apply.screens.outcomes import (
+from fleetctl.cli.apply.request import (
     CLIENT,
     NONE,
     SAID_OF_DRY_RUNS,
     SERVER,
+    collect_documents,
+    collect_policies,
+    order_of,
     print_outcomes,
+    send_apply,
     warn_of,
 )
+from fleetctl.cli.apply.runs.work_flags import add_sweep_flags, name_flags_in_errors
 from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
@@ -27,8 +30,11 @@ from fleetctl.cli.command.flags import (
     add_override,
     add_policies,
     add_set,
+    duration_s,
+    one_of,
+    parse_money,
+    parse_rollout,
 )
-from fleetctl.cli.command.values import duration_s, one_of, parse_money, parse_rollout
 from fleetctl.cli.command.verbs import EXIT_INTERRUPTED
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
@@ -259,7 +265,7 @@ def _check_cost(
 ) -> None:
     """Raises Refused. Plans in this process, which takes some tenths of a second, or on the
     server."""
-    from fleetctl.apply.local.local_proposal import estimate_proposal, refuse_above
+    from fleetctl.apply.local_proposal import estimate_proposal, refuse_above
     from fleetctl.stores.read.read_only import open_readonly
 
     if (remote := REMOTE.get()) is not None:
@@ -278,8 +284,7 @@ def _check_policies(
     order: Mapping[str, object],
 ) -> None:
     """Raises Denied. The controller checks the stored policies itself."""
-    from fleetctl.apply.local.local_checks import judge_changes
-    from fleetctl.apply.local.local_proposal import propose_locally
+    from fleetctl.apply.local_proposal import judge_changes, propose_locally
     from fleetctl.apply.policies.report import raise_if_denied
     from fleetctl.stores.read.read_only import open_readonly
 
@@ -304,7 +309,7 @@ def _start_watch(args: Namespace, screen: Screen) -> int:
     if "-" in (*args.files, *args.values) or any(map(is_address, args.files)):
         what = "stdin" if "-" in (*args.files, *args.values) else "an address"
         raise UsageError(f"{what} cannot be watched", hint="name files or directories")
-    from fleetctl.cli.apply.watching.watch import watch_manifests
+    from fleetctl.cli.apply.watch import watch_manifests
 
     return watch_manifests(args, order_of(args), screen)
 

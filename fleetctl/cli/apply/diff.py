@@ -91,9 +91,7 @@ def _list_differences(args: Namespace, screen: Screen) -> tuple[list[str], Fleet
         return _of_source(args, screen), None
     if (remote := REMOTE.get()) is not None:
         return _list_server_differences(args, remote, screen), None
-    from fleetctl.apply.local.change_diff import format_diff
-    from fleetctl.apply.local.local_checks import looked_at
-    from fleetctl.apply.local.local_proposal import propose_locally
+    from fleetctl.apply.local_proposal import format_diff, looked_at, propose_locally
     from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.read.read_only import open_readonly
 
@@ -138,7 +136,7 @@ def _order_of(args: Namespace) -> dict[str, object]:
 
 
 def _of_source(args: Namespace, screen: Screen) -> list[str]:
-    from fleetctl.apply.local.change_diff import format_diff
+    from fleetctl.apply.local_proposal import format_diff
     from fleetctl.cli.apply.of_source import changes_of
     from fleetctl.stores.read.read_only import open_readonly
 

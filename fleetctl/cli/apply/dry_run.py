@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import outcomes_of
 from fleetctl.apply.consent import NeedsConsent, check_consent
-from fleetctl.apply.local.local_checks import refuse_changes
-from fleetctl.apply.local.local_proposal import propose_locally
-from fleetctl.cli.apply.screens.outcomes import CLIENT, SAID_OF_DRY_RUNS, print_outcomes, warn_of
+from fleetctl.apply.local_proposal import propose_locally, refuse_changes
+from fleetctl.cli.apply.request import CLIENT, SAID_OF_DRY_RUNS, print_outcomes, warn_of
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.state_paths import find_state_dir

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.write.edit import parse_field_path, put_value, value_of
+from fleetctl.apply.write.commit import parse_field_path, put_value, value_of
 from fleetctl.cli.targets.files import parse_assignment
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean

@@ -12,14 +12,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.request import collect_documents, order_of, send_apply
-from fleetctl.cli.apply.runs import from_flags
+from fleetctl.cli.apply.request import NONE, collect_documents, cost_lines_of, order_of, send_apply
+from fleetctl.cli.apply.runs import run_manifest
 from fleetctl.cli.apply.runs.bring_back import WRITTEN, BringBack
-from fleetctl.cli.apply.runs.from_file import expand_documents, with_command
+from fleetctl.cli.apply.runs.run_manifest import expand_documents, with_command
 from fleetctl.cli.apply.runs.work_flags import NAMES, name_flags_in_errors
-from fleetctl.cli.apply.screens.outcomes import NONE, cost_lines_of
-from fleetctl.cli.command.flags import Parser, add_allow_missing, add_output, add_set
-from fleetctl.cli.command.values import is_namespace
+from fleetctl.cli.command.flags import Parser, add_allow_missing, add_output, add_set, is_namespace
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.state_paths import find_state_dir
@@ -102,7 +100,7 @@ def parser(verb: str) -> Parser:
     )
     add_set(made)
     add_allow_missing(made)
-    from_flags.add_flags(made)
+    run_manifest.add_flags(made)
     made.add_argument("--stage", metavar="NAME", help="with a FILE: as this stage of it has it")
     return made
 
@@ -204,7 +202,7 @@ def _build_manifests(args: Namespace, screen: Screen) -> tuple[list[Document], s
     if args.file:
         found = expand_documents(collect_documents(_as_of_apply(args), screen))
         return with_command(found, args.command, args.stage, args.name)
-    made, key = from_flags.document_of(args, screen)
+    made, key = run_manifest.document_of(args, screen)
     documents = [made]
     if args.set:
         from fleetctl.cli.apply.overrides import with_settings
@@ -219,7 +217,7 @@ def _print_manifests(
     screen: Screen,
 ) -> int:
     """Prints the manifests, without storing them. Raises ManifestErrors for an invalid one."""
-    from fleetctl.apply.request.options import namespace_of
+    from fleetctl.apply.request import namespace_of
     from fleetctl.cli.output.documents import write_all, write_document
     from fleetctl.manifest.loader import load_manifests
     from fleetctl.manifest.rendering.render import rendered_values
@@ -275,10 +273,15 @@ def _follow_output(
     """Shows the output until the work ends, or cannot continue by itself; returns the command's
     exit code."""
     from fleetctl.cli.follow.logs_follow import TaskOutput
-    from fleetctl.cli.follow.progress import until_ended
-    from fleetctl.cli.follow.stuck_policy import CAPACITY, MISSING, StuckPolicy, describe_stuck
+    from fleetctl.cli.follow.progress import (
+        CAPACITY,
+        MISSING,
+        StuckPolicy,
+        describe_stuck,
+        until_ended,
+    )
     from fleetctl.cli.follow.wait_supervisor import report_detached
-    from fleetctl.common.deadline import Deadline
+    from fleetctl.common.clock import Deadline
     from fleetctl.daemon.client.overtaken import OvertakenObjects
 
     wanted = parse_target(key, args.namespace)

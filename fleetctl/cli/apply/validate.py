@@ -59,7 +59,7 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    from fleetctl.apply.local.local_checks import check_manifests
+    from fleetctl.apply.local_proposal import check_manifests
     from fleetctl.stores.read.read_only import open_readonly
 
     if (remote := REMOTE.get()) is not None:
@@ -113,7 +113,7 @@ def _of_store(
     """Checks the stored objects by the stored policies and these. Raises Denied."""
     if not args.policies:
         raise UsageError("`-f` is missing", hint="or --policy, to check what is stored")
-    from fleetctl.apply.policies.policy_files import stored_judged
+    from fleetctl.apply.policies.judge import stored_judged
     from fleetctl.apply.policies.report import raise_if_denied, warnings_of
     from fleetctl.stores.read.read_only import open_readonly
 

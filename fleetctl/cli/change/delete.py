@@ -6,21 +6,21 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.apply.deletion_losses import deletion_losses
-from fleetctl.cli.apply.consent import confirm_losses
+from fleetctl.apply.deletion import deletion_losses
+from fleetctl.cli.apply.request import confirm_losses
+from fleetctl.cli.command.crash import Refusals
 from fleetctl.cli.command.flags import (
     Parser,
     add_labels,
     add_override,
     add_recursive,
     add_variables,
+    duration_s,
 )
-from fleetctl.cli.command.refusals import Refusals
-from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.follow.wait_supervisor import INTERRUPTED, WaitSupervisor
 from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.targets.choose import kinds_before_labels, target_seen, with_labels
-from fleetctl.common.deadline import Deadline, RepeatTimer
+from fleetctl.common.clock import Deadline, RepeatTimer
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import count_noun, escape_line, format_duration

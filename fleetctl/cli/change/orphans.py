@@ -1,7 +1,12 @@
-"""`fleetctl orphans`: lists sandboxes with our tag and without an object. Needs no controller.
+"""`fleetctl orphans`: asks every provider for sandboxes with our tag and without a record, lists,
+ends or adopts them. Needs no controller but for adoption.
 
-The providers list first and the store is read after: a sandbox that starts meanwhile has its record
-by then, and never looks like an orphan.
+Needs no controller.
+
+The providers list first and the store is read after: a sandbox that starts meanwhile has its
+record by then, and never looks like an orphan.
+
+The controller does it.
 """
 
 from __future__ import annotations
@@ -9,25 +14,35 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.change.orphans_find import FoundOrphan, _list_accounts, orphans_among, orphans_of
-from fleetctl.cli.command.flags import Parser, add_output, own_namespace
-from fleetctl.cli.command.values import duration_s, parse_namespace
+from fleetctl.cli.command.flags import (
+    Parser,
+    add_output,
+    duration_s,
+    own_namespace,
+    parse_namespace,
+)
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
-from fleetctl.common.errors import FleetctlError, NotFound, Refused, UsageError
+from fleetctl.common.errors import FleetctlError, NotFound, Refused, Unavailable, UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import count_noun, escape_line, format_age, format_timestamp
-from fleetctl.specs.builtin import BUILT_IN
-from fleetctl.views.accounts import account_named
+from fleetctl.daemon.client import spawn
+from fleetctl.daemon.client.socket_client import results_of
+from fleetctl.specs.builtin import BUILT_IN, runs_here
+from fleetctl.specs.values.namespaces import asset_name
+from fleetctl.views.exec_targets import account_named, load_accounts
 from fleetctl.views.kinds import parse_target
+from fleetctl.views.store_reading import open_reading
 
 if TYPE_CHECKING:
+    from fleetctl.providers.contract.account import Account
     from fleetctl.providers.contract.orphans import Orphan
+
 
 HEADER = ("PROVIDER", "ID", "LABEL JOB", "CREATED", "OWNER", "ACTION")
 FAILED = 1
@@ -58,6 +73,8 @@ exit codes:
   0 ok, 1 a provider could not be asked or a sandbox not ended, 2 wrong usage,
   3 refused (needs --yes), or a sandbox cannot be adopted, 4 no such orphan or object
 """
+
+_CANNOT_ASK = ("KeyMissing", "AccountNotReady")  # no credentials, or no package
 
 
 def parser(verb: str) -> Parser:
@@ -134,8 +151,6 @@ async def _handle_orphans(
             left = [one for one in found if one not in chosen]
             screen.talk(f"{_describe_orphans(left)} of other stores left alone (--all-stores)")
         if args.adopt:
-            from fleetctl.cli.change.orphans_adopt import adopt_orphans
-
             into = (
                 parse_target(args.into, args.namespace or own_namespace()).key if args.into else ""
             )
@@ -309,3 +324,201 @@ def _build_document(listed: FoundOrphan) -> dict[str, object]:
         "store": orphan.store,
         "ours": listed.ours,
     }
+
+
+class FoundOrphan(NamedTuple):
+    """An orphan. ours: it carries the tag of this store, which does not know it."""
+
+    orphan: Orphan
+    ours: bool
+
+    @property
+    def id(self) -> str:
+        """Returns the name for the user. On this machine a handle is of a supervisor of several
+        sandboxes."""
+        orphan = self.orphan
+        if orphan.kind != "sandbox":
+            return f"{orphan.kind}/{orphan.handle}"
+        if runs_here(orphan.provider):
+            return orphan.run
+        return orphan.handle
+
+    @property
+    def shown(self) -> str:
+        return escape_line(f"{self.orphan.provider}/{self.id}")
+
+
+async def orphans_of(
+    asked: Sequence[Account],
+    state_dir: Path,
+    screen: Screen,
+    *,
+    named: bool,
+) -> tuple[list[Orphan], bool]:
+    """Returns all that they list, and true where all responded. One without credentials has no
+    sandbox."""
+    reply = await asyncio.gather(*(_query_account(account, state_dir) for account in asked))
+    found: list[Orphan] = []
+    complete = True
+    for account, answer in zip(asked, reply, strict=True):
+        if isinstance(answer, Refused):
+            if named:
+                raise answer
+            screen.talk(f"{account.name}: not asked: {escape_line(str(answer))}")
+        elif (
+            isinstance(answer, Unavailable)
+            and not named
+            and _never_used(account, answer, state_dir)
+        ):
+            screen.talk(f"{account.name}: not asked: {escape_line(str(answer))}")
+        elif isinstance(answer, Unavailable):
+            screen.error(str(answer), hint=answer.hint)
+            complete = False
+        else:
+            found += answer
+    return found, complete
+
+
+def _never_used(
+    account: Account,
+    answer: Unavailable,
+    state_dir: Path,
+) -> bool:
+    """Returns true for an account that cannot be queried from here and was never used by this
+    store: no reply is missing. Where it was used, an unknown list is reported as an error.
+    """
+    return answer.reason in _CANNOT_ASK and not account.directory(state_dir).exists()
+
+
+async def _query_account(
+    account: Account, state_dir: Path
+) -> Sequence[Orphan] | Refused | Unavailable:
+    from fleetctl.wiring.account_registry import orphans_of
+
+    orphans = orphans_of(account, state_dir)
+    try:
+        return await orphans.find_all()
+    except (Refused, Unavailable) as error:
+        return error
+    finally:
+        await orphans.close()
+
+
+def _list_accounts(state_dir: Path) -> list[Account]:
+    with open_reading(state_dir) as reading:
+        return list(load_accounts(reading).values())
+
+
+def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrphan]:
+    """Returns those that the store does not remember, the newest last."""
+    from fleetctl.providers.contract.orphans import INTERPRETERS
+    from fleetctl.providers.remote.sandboxes.sandbox_names import tag_of
+    from fleetctl.stores.interpreters import InterpreterRuns
+    from fleetctl.stores.read.reader import Reader
+
+    with Reader(state_dir) as reader:
+        known = {text for row in reader.held_sandboxes() for text in row if text}
+        tag = tag_of(reader.store_id()) if reader.store_id() else ""
+        objects = list(reader.object_keys())
+    users = {f"job-{uid}" for uid, *_ in objects}
+    assets = {(kind, asset_name(name, within)) for _, kind, name, within in objects}
+    users |= {f"function-{name}" for kind, name in assets if kind == "Function"}
+    used = InterpreterRuns(state_dir).living()
+    found = []
+    for orphan in sorted(orphans, key=lambda one: one.created_at_s):
+        if orphan.kind == "volume":
+            if ("Volume", orphan.handle) not in assets:
+                found.append(FoundOrphan(orphan, ours=True))
+            continue
+        if orphan.kind in ("function", "snapshot") and users & set(orphan.users):
+            continue
+        if orphan.kind == "snapshot":
+            found.append(FoundOrphan(orphan, bool(tag) and orphan.store == tag))
+            continue
+        if orphan.store == INTERPRETERS and orphan.run in used:
+            continue  # made by a program of this machine that lives
+        ours = bool(tag) and orphan.store == tag
+        # A supervisor's handle is that of all its sandboxes; on this machine the name alone
+        # identifies one.
+        handle = "" if runs_here(orphan.provider) else orphan.handle
+        if not ours or not {orphan.run, handle} & known:
+            found.append(FoundOrphan(orphan, ours))
+    return found
+
+
+if TYPE_CHECKING:
+    pass
+_NOT_ADOPTED = {
+    "volume": ("nothing of it runs", "declare it: `kind: Volume` with this name"),
+    "helper": ("it shows a volume to a command", "it ends by itself after that"),
+    "function": ("no object of this store calls it", "apply what calls it, and it is used again"),
+}
+
+
+def adopt_orphans(
+    found: Sequence[FoundOrphan],
+    into: str,
+    screen: Screen,
+    state_dir: Path,
+) -> int:
+    """Returns the exit code. Prints a reason for each that cannot be adopted."""
+    if not found:
+        screen.talk("no orphans to adopt")
+        return 0
+    refused = False
+    for one in found:
+        if (sort := _orphan_type(one)) in _NOT_ADOPTED:
+            why, hint = _NOT_ADOPTED[sort]
+            screen.error(f"{one.shown} cannot be adopted: {why}", hint=hint)
+            refused = True
+    boxes = [one for one in found if _orphan_type(one) not in _NOT_ADOPTED]
+    message = {
+        "verb": "adopt",
+        "sandboxes": [_describe_sandbox(one) for one in boxes],
+        "into": into,
+    }
+    by_run = {one.orphan.run: one for one in boxes}
+    for result in results_of(spawn.require_reply(state_dir, message)) if boxes else ():
+        refused |= not _report_adoption(by_run[str(result.get("run"))], result, screen)
+    if refused:
+        return REFUSED
+    return 0
+
+
+def _orphan_type(listed: FoundOrphan) -> str:
+    """Returns its kind; `helper` for a sandbox that was made for no object that runs."""
+    orphan = listed.orphan
+    if orphan.job.startswith("volume/"):
+        return "helper"
+    return orphan.kind
+
+
+def _describe_sandbox(listed: FoundOrphan) -> dict[str, object]:
+    orphan = listed.orphan
+    return {
+        "provider": orphan.provider,
+        "id": orphan.handle,
+        "run": orphan.run,
+        "job": orphan.job,
+        "index": orphan.index,
+        "uid": orphan.uid,
+        "work": orphan.work,
+        "store": orphan.store,
+        "createdAt": orphan.created_at_s,
+    }
+
+
+def _report_adoption(
+    listed: FoundOrphan,
+    result: Mapping[str, object],
+    screen: Screen,
+) -> bool:
+    why = str(result.get("why") or "")
+    hint = str(result.get("hint") or "")
+    if why:
+        screen.error(f"{listed.shown} cannot be adopted: {escape_line(why)}", hint=hint)
+        return False
+    made = ", which was made for it" if result.get("made") else ""
+    key = escape_line(str(result.get("key")))
+    screen.data(f"{listed.shown} adopted: index {result.get('index')} of {key}{made}")
+    return True

@@ -7,11 +7,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.cli.apply.consent import confirm_losses
+from fleetctl.cli.apply.request import confirm_losses
 from fleetctl.cli.command.flags import Parser, add_timeout
 from fleetctl.cli.follow.wait_supervisor import INTERRUPTED, WaitSupervisor
 from fleetctl.cli.output.screen import Screen
-from fleetctl.common.deadline import Deadline
+from fleetctl.common.clock import Deadline
 from fleetctl.common.errors import UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line, format_duration

@@ -6,9 +6,8 @@ from argparse import Namespace
 from collections.abc import Mapping
 from functools import partial
 
-from fleetctl.cli.apply.consent import send_with_consent
-from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import parse_indexes
+from fleetctl.cli.apply.request import send_with_consent
+from fleetctl.cli.command.flags import Parser, parse_indexes
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
 from fleetctl.common.state_paths import find_state_dir

@@ -6,9 +6,9 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.apply.consent import confirm_losses
+from fleetctl.cli.apply.request import confirm_losses
+from fleetctl.cli.command.crash import Refusals
 from fleetctl.cli.command.flags import Parser, add_override
-from fleetctl.cli.command.refusals import Refusals
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused, UsageError

@@ -1,7 +1,8 @@
-"""Prints a message for an error that no verb foresaw, and stores its traceback.
+"""Errors of a command: the refusals of several objects, printed after its results, and an error
+that no verb foresaw, whose traceback is stored.
 
-Called by main alone, loaded only then. The world's errors (a disk, a file, an argument that is no
-text) get a sentence; the rest are bugs of ours: a line, a file, and the command that reports it.
+The world's errors (a disk, a file, an argument that is no text) get a sentence; the rest are bugs
+of ours: a line, a file, and the command that reports it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import os
 import tempfile
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 from fleetctl.cli.output.screen import Screen, silence_stdout
-from fleetctl.common.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError, NotFound, Refused
 from fleetctl.common.install import old_dependency
 from fleetctl.stores.read.connecting import readonly_uri
 
@@ -23,6 +25,8 @@ from fleetctl.stores.read.connecting import readonly_uri
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 CRASHES = "crashes"  # below the state directory
 NO_HANDLES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+
+_CODES = {"refused": Refused.exit_code, "missing": NotFound.exit_code}
 
 
 def report_crash(
@@ -85,8 +89,7 @@ def _find_store_damage() -> FleetctlError | None:
     import sqlite3
 
     from fleetctl.common.state_paths import STATE_DB, find_state_dir
-    from fleetctl.stores.damage import damaged_error
-    from fleetctl.stores.sqlite_errors import primary_code
+    from fleetctl.stores.sqlite_errors import damaged_error, primary_code
 
     try:
         path = find_state_dir() / STATE_DB
@@ -142,3 +145,38 @@ def _list_crash_folders() -> list[Path]:
         return [find_state_dir() / CRASHES, Path(tempfile.gettempdir())]
     except (FleetctlError, OSError):
         return []  # no writable directory: the caller reports that
+
+
+class Refusals:
+    """The refusals. keys: of objects that were refused or do not exist. code: the exit code; 0
+    without any."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.keys: set[str] = set()
+        self.code = 0
+        self._said: list[tuple[str, str]] = []
+
+    def add(
+        self,
+        text: str,
+        hint: str,
+        code: int,
+    ) -> None:
+        """Adds a refusal, which `tell` shows. The first of several sets the exit code."""
+        self._said.append((text, hint))
+        self.code = self.code or code
+
+    def take(self, result: Mapping[str, object]) -> bool:
+        """Adds an entry of a reply where it is a refusal; returns False for other entries."""
+        code = _CODES.get(str(result.get("outcome")), 0)
+        if code:
+            self.keys.add(str(result.get("key")))
+            self.add(str(result.get("message")), str(result.get("hint") or ""), code)
+        return bool(code)
+
+    def tell(self) -> int:
+        """Prints all refusals, and returns the exit code."""
+        for text, hint in self._said:
+            self.screen.error(text, hint=hint)
+        return self.code

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.cli.follow.logs_select import LogSelection, describe_ending
-from fleetctl.cli.follow.logs_stream import NodeStreams
+from fleetctl.cli.follow.logs_stream import LogSelection, NodeStreams, describe_ending
 from fleetctl.cli.follow.wait_supervisor import WaitSupervisor
 from fleetctl.cli.output.screen import Screen
-from fleetctl.common.deadline import RepeatTimer
+from fleetctl.common.clock import RepeatTimer
 from fleetctl.controllers.model import LIVE_STATES
 from fleetctl.views.objects import DELETING, View
 from fleetctl.views.store_reading import StoreReading

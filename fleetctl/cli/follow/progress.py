@@ -1,6 +1,7 @@
-"""`fleetctl apply --wait`: follows objects to their end, then prints how each ended.
+"""`fleetctl apply --wait`: follows objects to their end, gives up once no event that is to come can
+help them, and prints how each ended.
 
-Called by apply. A rich display on a terminal, plain lines otherwise.
+A rich display on a terminal, plain lines otherwise.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from fleetctl.cli.follow.stuck_policy import StuckPolicy, describe_stuck, way_out
 from fleetctl.cli.follow.wait_supervisor import WaitSupervisor, report_detached
 from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.show.summary import summary_lines
-from fleetctl.common.deadline import Deadline, RepeatTimer
+from fleetctl.common.clock import Clock, Deadline, RepeatTimer, SystemClock
 from fleetctl.common.text import escape_line
 from fleetctl.daemon.client.overtaken import OvertakenObjects, describe_overtaking
 from fleetctl.views.goals import format_tally
@@ -25,12 +25,21 @@ from fleetctl.views.store_reading import StoreReading, open_reading
 if TYPE_CHECKING:
     from fleetctl.cli.follow.logs_follow import TaskOutput
 
+
 OVERTAKEN = 5
 TIMED_OUT = 124
 # Plain progress: at once when a phase changes, and counts at most this often.
 PAUSE_MAX_S = 0.5  # after a look at all, however long it took
 LOOK_PAUSES = 2.0  # as long as a look takes: a third of a core at most
 TALK_EVERY_S = 5.0
+
+MISSING = "missing"
+CAPACITY = "capacity"
+ACCOUNT = "account"
+# An object that was applied just now may fix it, and the next look of the controller is due.
+STUCK_S = 3.0
+# A service's single error is no reason; the request is repeated several times in that time.
+ACCOUNT_S = 60.0
 
 
 class ProgressDisplay(Protocol):
@@ -55,7 +64,7 @@ def follow_to_end(
 ) -> int:
     """Returns 0 when every object that does work succeeded, 1 when one did not or cannot continue
     by itself, 5 when one does the work of another apply by now, 124 when time ran out. waits_for:
-    lacks to wait for all the same, see stuck_policy.py; logs_since_s: show the output of tasks,
+    lacks to wait for all the same, see progress.py; logs_since_s: show the output of tasks,
     from earlier ones only if they live; works: generation and digest of each object's work, by key.
     """
     targets = [target_with(key) for key in keys]
@@ -247,3 +256,45 @@ def progress_line(seen: View) -> str:
 
 
 _: tuple[type[ProgressDisplay], ...] = (PlainProgress,)
+
+
+class StuckPolicy:
+    """The state of the wait. waits_for: lacks that the user accepts to wait for."""
+
+    def __init__(self, waits_for: Collection[str] = (), clock: Clock | None = None) -> None:
+        self._waits_for = frozenset(waits_for)
+        self._clock = clock or SystemClock()
+        self._ends: Deadline | None = None
+
+    def ended(self, unfinished: Sequence[View]) -> bool:
+        """Returns true where all objects have lacked something for long enough."""
+        lacks = [lack_of(view) for view in unfinished]
+        if not all(lacks) or any(lack in self._waits_for for lack in lacks):
+            self._ends = None
+            return False
+        if self._ends is None:
+            span_s = ACCOUNT_S if ACCOUNT in lacks else STUCK_S
+            self._ends = Deadline(span_s, self._clock)
+        return self._ends.passed
+
+
+def lack_of(seen: View) -> str:
+    """Returns its lack as one word; empty while it makes progress."""
+    if seen.current:
+        return str(seen.map("stuck").get("lack") or "")
+    return ""
+
+
+def describe_stuck(seen: View) -> str:
+    """Returns its lack as a sentence, for an error."""
+    stuck = seen.map("stuck")
+    return escape_line(
+        f"{seen.key} cannot go on by itself: {stuck.get('reason')}: {stuck.get('message')}"
+    )
+
+
+def way_out(seen: View) -> str:
+    """Returns a remedy, and the flag to wait all the same."""
+    hint = str(seen.map("stuck").get("hint") or f"fleetctl describe {seen.key}")
+    flag = {MISSING: "--allow-missing", CAPACITY: "--wait-for-capacity"}.get(lack_of(seen), "")
+    return escape_line(f"{hint}; `--wait {flag}` waits on" if flag else hint)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import duration_s
+from fleetctl.cli.command.flags import Parser, duration_s
 from fleetctl.cli.follow.wait_supervisor import WaitSupervisor, report_detached
 from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.targets.choose import add_labels_and_files, choose_targets
-from fleetctl.common.deadline import Deadline, RepeatTimer
+from fleetctl.common.clock import Deadline, RepeatTimer
 from fleetctl.common.errors import UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line, format_duration

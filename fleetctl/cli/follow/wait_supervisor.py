@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.text import escape_line
-from fleetctl.daemon.client.supervision import ControllerSupervision
+from fleetctl.daemon.client.spawn import ControllerSupervision
 from fleetctl.views.kinds import format_commands
 
 INTERRUPTED = 130

@@ -6,8 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import one_of
+from fleetctl.cli.command.flags import Parser, one_of
 from fleetctl.cli.output.screen import Screen
 
 SHELLS = ("bash", "zsh", "fish")

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.command.values import one_of
+from fleetctl.cli.command.flags import Parser, add_output, one_of
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.text import escape_line

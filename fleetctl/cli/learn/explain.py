@@ -9,15 +9,15 @@ from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import escape_line
-from fleetctl.controllers.vocabulary.reasons import REASONS, is_reason
+from fleetctl.controllers.reasons import REASONS, is_reason
 from fleetctl.manifest.hints.fields import (
     FieldMatch,
     SchemaField,
+    list_origins,
     look_up,
     manifest_field,
     rendered_kind,
 )
-from fleetctl.manifest.hints.origins import list_origins
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS
 from fleetctl.views.kinds import kind_of
 
@@ -95,8 +95,8 @@ def _look_up_block(path: Sequence[str]) -> FieldMatch | None:
     """Follows a path to the block of a type that another project's package provides; None where no
     installed package does. Raises NotFound where that package cannot be used.
     """
+    from fleetctl.specs.builtin import UnusableType, plugin_from
     from fleetctl.specs.kinds.provider import ProviderSpec
-    from fleetctl.specs.outside import UnusableType, plugin_from
 
     try:
         plugin_from(path[1])

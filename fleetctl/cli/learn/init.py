@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import fleetctl.specs
-from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import one_of
+from fleetctl.cli.command.flags import Parser, one_of
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import did_you_mean, escape_line, shorten_text

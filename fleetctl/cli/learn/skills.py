@@ -20,7 +20,7 @@ from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import escape_line
 from fleetctl.common.version import VERSION
-from fleetctl.controllers.vocabulary.reasons import REASONS
+from fleetctl.controllers.reasons import REASONS
 from fleetctl.manifest.hints.fields import manifest_field
 from fleetctl.specs.kinds.registry import KINDS
 

@@ -1,18 +1,21 @@
-"""The outputs that are kept of tasks, as rows of a screen."""
+"""`fleetctl get artifacts`: lists the outputs that are kept of tasks, as rows of a screen."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import byte_size, count_noun, escape_line, format_age, format_timestamp
 from fleetctl.providers.rundir.kept_outputs import KeptFile
+from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View
-from fleetctl.views.run_outputs import Artifact, list_artifacts
-from fleetctl.views.store_reading import StoreReading
+from fleetctl.views.run_files import Artifact, list_artifacts
+from fleetctl.views.store_reading import StoreReading, must_find
 
 TASKS_COUNTED_MAX = 1_000  # whose packs `describe` reads
 HEADER = ("INDEX", "ATTEMPT", "SIZE", "AGE", "PATH")
@@ -109,3 +112,25 @@ def _build_document(one: Artifact) -> Mapping[str, object]:
 def _escape_path(path: str) -> str:
     """Returns a path whose bytes that are no text are shown as escapes."""
     return path.encode("utf-8", "backslashreplace").decode()
+
+
+def get_artifacts(
+    args: Namespace,
+    reading: StoreReading,
+    screen: Screen,
+) -> int:
+    what, *objects = args.words
+    if len(objects) != 1:
+        raise UsageError(f"`get {what}` takes one object", hint=f"fleetctl get {what} job/NAME")
+    if args.watch or args.selector or args.fields or args.sort_by or "=" in args.output:
+        raise UsageError(
+            "artifacts are listed as they are; they have no labels and no status",
+            hint="fleetctl get artifacts job/NAME [-o table|name|json|csv]",
+        )
+    seen = must_find(parse_target(objects[0], args.namespace), reading)
+    if not seen.kind.runs:
+        raise UsageError(f"a {seen.kind.name} has no tasks, so it keeps no artifacts")
+    found = list_artifacts(find_state_dir(), seen, reading)
+    if not write_artifacts(found, seen, args.output, screen):
+        say_none(seen, screen)
+    return 0

@@ -7,9 +7,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output
-from fleetctl.cli.command.values import parse_moment
-from fleetctl.cli.output.grid import (
+from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output, parse_moment
+from fleetctl.cli.output.output_rows import (
     GridColumn,
     hint_at_others,
     hours_cell,
@@ -19,7 +18,7 @@ from fleetctl.cli.output.grid import (
     write_grid,
 )
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.report.query_views import choose_namespace, count_other_namespaces
+from fleetctl.cli.report.query import choose_namespace, count_other_namespaces
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import count_noun

@@ -93,7 +93,7 @@ def _read_spec(seen: View) -> tuple[str, Mapping[str, object]]:
 
 
 def _print_tree(drawn: DependencyGraph, screen: Screen) -> None:
-    from fleetctl.cli.report.graphs.text_tree import HEADER, draw_rows
+    from fleetctl.cli.report.graph_drawings import HEADER, draw_rows
 
     if not screen.table(HEADER, draw_rows(drawn)):
         screen.talk("no object depends on another one")
@@ -101,9 +101,9 @@ def _print_tree(drawn: DependencyGraph, screen: Screen) -> None:
 
 def _render_lines(drawn: DependencyGraph, output: str) -> list[str]:
     if output == "svg":
-        from fleetctl.cli.report.graphs.svg import draw_lines
+        from fleetctl.cli.report.graph_drawings import draw_svg as draw_lines
     else:
-        from fleetctl.cli.report.graphs.mermaid import draw_lines
+        from fleetctl.cli.report.graph_drawings import draw_mermaid as draw_lines
     return list(map(escape_line, draw_lines(drawn)))
 
 

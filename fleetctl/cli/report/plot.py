@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import one_of, parse_indexes
+from fleetctl.cli.command.flags import Parser, one_of, parse_indexes
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.state_paths import find_state_dir
@@ -207,8 +206,8 @@ def _redraw_charts(
     screen: Screen,
 ) -> None:
     """Redraws until all objects are gone or at their end; its last picture stays."""
-    from fleetctl.cli.output.redraw import RedrawnLines
-    from fleetctl.common.deadline import Deadline
+    from fleetctl.cli.output.live import RedrawnLines
+    from fleetctl.common.clock import Deadline
 
     with RedrawnLines(screen) as shown:
         while True:

@@ -1,4 +1,8 @@
-"""`fleetctl query`: SQL over past and present work. Reads only the views, within bounds."""
+"""`fleetctl query`: SQL over past and present work, which reads only the views, within bounds;
+cost, top and report share its options and hints.
+
+Reads only the views, within bounds.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,13 @@ import argparse
 from argparse import Namespace
 from itertools import islice
 
-from fleetctl.cli.command.flags import Parser, add_output, add_timeout
-from fleetctl.cli.command.values import parse_count
+from fleetctl.cli.command.flags import Parser, add_output, add_timeout, parse_count
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line
-from fleetctl.stores.read.query import VIEWS, QueryAnswer
+from fleetctl.stores.read.query import VIEWS, QueryAnswer, SqlQuery
 from fleetctl.views.spending import TIMEOUT_S, open_asking
 
 # As many as a user can look at, or a notebook can hold; more is one flag away.
@@ -132,3 +135,18 @@ def _format_cell(value: object) -> str:
     if value is None:
         return CELL_NONE
     return escape_line(str(_encode_bytes(value)))
+
+
+def choose_namespace(args: Namespace) -> str | None:
+    """Returns the namespace of the query; None for all."""
+    if args.everywhere:
+        return None
+    return str(args.namespace)
+
+
+def count_other_namespaces(asking: SqlQuery, namespace: str | None) -> int:
+    """Returns how many other namespaces have had runs, which a list for one does not show."""
+    if namespace is None:
+        return 0
+    sql = "SELECT count(DISTINCT namespace) FROM attempts WHERE namespace <> ?1"
+    return int(next(asking.ask(sql, (namespace,)).rows)[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser, add_all_namespaces
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.report.query_views import choose_namespace
+from fleetctl.cli.report.query import choose_namespace
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.state_paths import find_state_dir

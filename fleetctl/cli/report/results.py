@@ -1,7 +1,11 @@
-"""`fleetctl results`: the results of tasks, a row for every task that has run, by index."""
+"""`fleetctl results`: the results of tasks, a row for every task that has run, by index; with
+`--to` as a file each, beside the kept outputs.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -9,11 +13,10 @@ from itertools import islice
 from pathlib import Path
 from shutil import get_terminal_size
 
-from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.command.values import parse_count
+from fleetctl.cli.command.flags import Parser, add_output, parse_count
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import GAP, Screen
-from fleetctl.common.errors import UsageError
+from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import (
     cell_width,
@@ -24,17 +27,19 @@ from fleetctl.common.text import (
     format_scalar,
     shorten_text,
 )
-from fleetctl.views.kinds import parse_target
-from fleetctl.views.objects import View, as_mapping
-from fleetctl.views.store_reading import must_find, open_reading
-from fleetctl.views.tasks import CACHED, CANCELLED, ENDED_BADLY, OUTDATED, QUEUED
-from fleetctl.views.unit_results import (
+from fleetctl.tracking.written_files import note_written
+from fleetctl.views.documents import (
     front_of,
     metric_goals,
     metric_names,
     metric_values,
     result_rows,
 )
+from fleetctl.views.kinds import parse_target
+from fleetctl.views.objects import View, as_mapping
+from fleetctl.views.run_files import find_task_outputs, write_output
+from fleetctl.views.store_reading import StoreReading, must_find, open_reading
+from fleetctl.views.tasks import CACHED, CANCELLED, ENDED_BADLY, OUTDATED, QUEUED
 
 GROUPS = ("metric", "result", "params")  # of columns, in which a bare name is looked for
 # As controllers/model.py has them, whose import takes longer than the reading.
@@ -130,8 +135,6 @@ def run(args: Namespace, screen: Screen) -> int:
         rows = _in_state(result_rows(seen, reading), wanted_states)
         rows = _choose_rows(rows, seen, args)
         if args.to is not None:
-            from fleetctl.cli.report.results_files import write_files
-
             written, copied = write_files(rows, args.to, seen, reading)
             files = f" and {count_noun(copied, 'output')}" if copied else ""
             where = escape_line(str(args.to))
@@ -282,7 +285,7 @@ def _build_grid(
 
 
 def _flatten_row(row: Mapping[str, object], *, nested: bool = False) -> dict[str, object]:
-    from fleetctl.cli.output.csv_text import csv_cell
+    from fleetctl.cli.output.documents import csv_cell
 
     flat: dict[str, object] = {key: row[key] for key in ("index", "state", "attempts")}
     flat["state"] = _format_state(row)
@@ -391,3 +394,50 @@ def _build_cells(row: Mapping[str, object], metrics: Sequence[str]) -> list[str]
         escape_line(format_assignments(as_mapping(row["params"]))) or "-",
         escape_line(shown) or "-",
     ]
+
+
+def write_files(
+    rows: Iterable[Mapping[str, object]],
+    directory: Path,
+    seen: View,
+    reading: StoreReading,
+) -> tuple[int, int]:
+    """Writes `INDEX.json` for every task with a result, and its outputs below `INDEX`; returns how
+    many of both. Existing ones are replaced, each seen whole or not at all; other files are left
+    alone.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    outputs: list[Path] = []
+    for row in rows:
+        outputs += _write_outputs(int(str(row["index"])), directory, seen, reading)
+        if row["result"] is None:
+            continue
+        place = directory / f"{row['index']}.json"
+        temporary = place.with_name(f".{place.name}.{os.getpid()}.part")
+        try:
+            temporary.write_text(json.dumps(row["result"], indent=2) + "\n", encoding="utf-8")
+            temporary.replace(place)
+        finally:
+            temporary.unlink(missing_ok=True)
+        written.append(place)
+    note_written([*written, *outputs])
+    return len(written), len(outputs)
+
+
+def _write_outputs(
+    index: int,
+    directory: Path,
+    seen: View,
+    reading: StoreReading,
+) -> Iterator[Path]:
+    task = reading.task(seen, index)
+    found = find_task_outputs(find_state_dir(), seen, task, reading) if task is not None else None
+    if found is None:
+        return
+    for file in found.kept.files:
+        place = directory / str(index) / file.path
+        if not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(directory)):
+            raise Refused(f"`{place.parent}` leads out of `{directory}`", hint="remove that link")
+        write_output(found.kept, file, place)
+        yield place

@@ -6,9 +6,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output
-from fleetctl.cli.command.values import one_of
-from fleetctl.cli.output.grid import (
+from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output, one_of
+from fleetctl.cli.output.output_rows import (
     GridColumn,
     grid_lines,
     hint_at_others,
@@ -18,7 +17,7 @@ from fleetctl.cli.output.grid import (
     write_grid,
 )
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.report.query_views import choose_namespace, count_other_namespaces
+from fleetctl.cli.report.query import choose_namespace, count_other_namespaces
 from fleetctl.common.errors import UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import count_noun
@@ -178,8 +177,8 @@ def _watch_top(args: Namespace, screen: Screen) -> int:
         raise UsageError(
             "`top -w` draws on a terminal", hint="`fleetctl get all -w -o json` is for programs"
         )
-    from fleetctl.cli.output.redraw import RedrawnLines
-    from fleetctl.common.deadline import Deadline
+    from fleetctl.cli.output.live import RedrawnLines
+    from fleetctl.common.clock import Deadline
 
     with RedrawnLines(screen) as shown:
         while True:

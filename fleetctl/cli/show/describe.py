@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.show.description.work_lines import work_lines
 from fleetctl.cli.show.summary import failed_line
+from fleetctl.cli.show.work_lines import work_lines
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import (
@@ -20,14 +20,14 @@ from fleetctl.common.text import (
     format_hinted,
     format_timestamp,
 )
-from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
+from fleetctl.controllers.status_keys import SPILLED_OVER
+from fleetctl.daemon.client.lock_holder import find_stall_reason
 from fleetctl.daemon.client.spawn import find_holder_pid
-from fleetctl.daemon.client.stall_reason import find_stall_reason
 from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.tracking.kept_by import kept_by, shorten_commit
 from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View, explain_status, suggest_fix
-from fleetctl.views.sections.policies import exempt_line
+from fleetctl.views.sections.assets import exempt_line
 from fleetctl.views.store_reading import StoreReading, must_find, open_reading
 from fleetctl.views.tasks import Task, in_order, wandb_run
 
@@ -108,7 +108,7 @@ def _list_services(
     """Returns a text with the state of each service beside the object's work."""
     if not seen.kind.runs:
         return ()
-    from fleetctl.views.services import service_lines
+    from fleetctl.views.tasks import service_lines
 
     return service_lines(state_dir, seen, reading.live_attempts(seen))
 
@@ -136,7 +136,7 @@ def describe_lines(
         yield from _describe_failures(seen, reading)
         yield from _describe_spec(seen)
     else:
-        from fleetctl.cli.show.description.asset_lines import asset_lines
+        from fleetctl.cli.show.asset_lines import asset_lines
 
         yield from (
             _format_label(name, escape_line(text))
@@ -202,7 +202,7 @@ def _list_other_waits(seen: View, because: str) -> list[str]:
 
 
 def _describe_spec(seen: View) -> Iterator[str]:
-    from fleetctl.cli.show.description.spec_lines import spec_lines
+    from fleetctl.cli.show.asset_lines import spec_lines
 
     if spec := seen.shown_spec():
         yield f"Spec (whole: fleetctl get {escape_line(seen.key)} -o yaml):"

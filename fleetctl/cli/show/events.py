@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 
-from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output
-from fleetctl.cli.command.values import one_of, parse_moment
+from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output, one_of, parse_moment
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock

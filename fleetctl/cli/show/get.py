@@ -128,29 +128,29 @@ def run(args: Namespace, screen: Screen) -> int:
 
             return get_tasks(args, reading, screen, attempts=first in ATTEMPTS)
         if first in CHECKPOINTS:
-            from fleetctl.cli.show.get_checkpoints import get_checkpoints
+            from fleetctl.cli.show.get_reports import get_checkpoints
 
             return get_checkpoints(args, reading, screen)
         if first in ARTIFACTS:
-            from fleetctl.cli.show.get_artifacts import get_artifacts
+            from fleetctl.cli.output.artifacts import get_artifacts
 
             return get_artifacts(args, reading, screen)
         if first in METRICS:
-            from fleetctl.cli.show.get_metrics import get_metrics
+            from fleetctl.cli.show.get_reports import get_metrics
 
             return get_metrics(args, reading, screen)
         if args.queued:
             raise UsageError("`--queued` lists tasks", hint="fleetctl get tasks job/NAME --queued")
         if first in INTERPRETERS:
-            from fleetctl.cli.show.lists.interpreters import get_interpreters
+            from fleetctl.cli.show.lists.store_lists import get_interpreters
 
             return get_interpreters(args, screen)
         if first in NOTICES:
-            from fleetctl.cli.show.lists.notices import get_notices
+            from fleetctl.cli.show.lists.store_lists import get_notices
 
             return get_notices(args, reading, screen)
         if first in NAMESPACES:
-            from fleetctl.cli.show.lists.namespaces import get_namespaces
+            from fleetctl.cli.show.lists.store_lists import get_namespaces
 
             return get_namespaces(args, reading, screen)
         wanted = parse_list_request(args)
@@ -191,7 +191,7 @@ def _show_objects(
         elif documents or output == "json":
             write_all(documents, output, screen)
     elif "=" in output or output == "csv":
-        from fleetctl.cli.output.templates import OBJECT_CSV, make_writer
+        from fleetctl.cli.output.documents import OBJECT_CSV, make_writer
 
         write_them = make_writer(output, OBJECT_CSV, screen, headers=wanted.headers)
         parts = ("metadata", "status") if output == "csv" else PARTS
@@ -211,7 +211,7 @@ def _show_objects(
 
 def _say_standstill(screen: Screen) -> None:
     """Prints the cause of a standstill, which statuses cannot show where they cannot be written."""
-    from fleetctl.daemon.client.stall_reason import find_stall_reason
+    from fleetctl.daemon.client.lock_holder import find_stall_reason
 
     still = find_stall_reason(find_state_dir())
     if still is not None:

@@ -26,8 +26,7 @@ from fleetctl.views.objects import (
     suggest_fix,
 )
 from fleetctl.views.store_reading import StoreReading
-from fleetctl.views.task_files import FileNames, file_cell
-from fleetctl.views.tasks import Task
+from fleetctl.views.tasks import FileNames, Task, file_cell
 
 FAILED_SHOWN_MAX = 5
 FRONT_SHOWN_MAX = 8

@@ -6,8 +6,7 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
-from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.command.values import parse_count
+from fleetctl.cli.command.flags import Parser, add_output, parse_count
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused, UsageError
@@ -85,8 +84,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 def _write_backup(args: Namespace, screen: Screen) -> int:
-    from fleetctl.stores import backup
-    from fleetctl.stores.copies import copies
+    from fleetctl.stores import backup, copies
 
     if args.keep == 0:
         raise UsageError("--keep 0 would keep no backup; at least 1")
@@ -112,7 +110,7 @@ def _write_backup(args: Namespace, screen: Screen) -> int:
 
 
 def _restore_backup(args: Namespace, screen: Screen) -> int:
-    from fleetctl.stores.copies import copies
+    from fleetctl.stores import copies
 
     with copies.fetch_copy(find_state_dir(), args.file) as file:
         return _put_back(file, args, screen)
@@ -130,7 +128,7 @@ def _put_back(
     about = backup.read_manifest(file)
     loss = _describe_loss(place, about.copied_at_s)
     if loss and not args.yes:
-        from fleetctl.cli.apply.consent import confirm_losses
+        from fleetctl.cli.apply.request import confirm_losses
 
         if not confirm_losses([loss], screen):
             raise Refused(loss, hint="add --yes; the present state is set aside, not deleted")

@@ -23,9 +23,8 @@ from fleetctl.cli.command.crash import CRASHES
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import FleetctlError, Refused
-from fleetctl.common.redaction import CREDENTIAL_NAME, without_credentials
 from fleetctl.common.state_paths import LOG, find_state_dir
-from fleetctl.common.text import byte_size, escape_line
+from fleetctl.common.text import CREDENTIAL_NAME, byte_size, escape_line, without_credentials
 from fleetctl.common.version import VERSION
 from fleetctl.tracking.written_files import note_written
 from fleetctl.views.objects import as_mapping
@@ -130,7 +129,7 @@ def _collect_doctor(state_dir: Path) -> object:
 
 def _collect_store(state_dir: Path) -> dict[str, object]:
     """Returns counts; objects by kind and phase, never by name."""
-    from fleetctl.stores.read.store_facts import collect_facts
+    from fleetctl.stores.read.query import collect_facts
 
     objects: dict[str, int] = {}
     try:
@@ -195,7 +194,7 @@ def _as_texts(value: object) -> Iterable[str]:
 
 
 def _redact_text(text: str, hidden: Iterable[str]) -> str:
-    from fleetctl.interpreter.interpreter_errors import redact_text
+    from fleetctl.interpreter.result import redact_text
 
     for value in hidden:
         if len(value) >= VALUE_CHARS_MIN:

@@ -1,8 +1,18 @@
-"""`fleetctl up`, `down` and `status`: run, stop and show the controller process."""
+"""`fleetctl up`, `down` and `status`: run, stop and show the controller process; `down --force`
+ends one that does not respond, and no other process.
+
+A pid alone identifies no process: it may be another one by now. The signal goes to the process
+that holds the lock of this state directory according to the kernel, that wrote its name into it,
+and that began when that line says, in this boot; a handle on it is held from before the check, so
+that between check and signal it cannot become another.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -10,17 +20,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.command.values import duration_s
+from fleetctl.cli.command.flags import Parser, add_output, duration_s
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.system.down import stop_controller
 from fleetctl.cli.system.version import VERSION
+from fleetctl.common.clock import Deadline
 from fleetctl.common.errors import FleetctlError, Refused
-from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.state_paths import LOCK, LOG, find_state_dir
 from fleetctl.common.text import count_noun
 from fleetctl.daemon.client import spawn
-from fleetctl.daemon.client.socket_client import ping_controller
-from fleetctl.daemon.client.timeouts import ControllerHung, ControllerUnanswered
+from fleetctl.daemon.client.lock_holder import (
+    ControllerHung,
+    ControllerUnanswered,
+    LockHolder,
+    is_same,
+    kernel_says,
+    read_lock_holder,
+    read_pulse,
+)
+from fleetctl.daemon.client.socket_client import (
+    REPLY_WAIT_S,
+    NotRunning,
+    ping_controller,
+    raise_refusal,
+    send_request,
+)
 from fleetctl.views.store_reading import open_reading
 
 UI_LISTEN = "127.0.0.1:8123"
@@ -74,6 +97,15 @@ exit codes:
 """,
 }
 
+# A running one may want to finish its transaction; a stopped one never will.
+TERM_WAIT_S = 3.0
+# Asked to end, a busy one is silent; after the first time the user gets a message, after the second
+# a signal follows.
+SILENT_S = 2.0
+BUSY_S = 13.0
+KILL_WAIT_S = 10.0
+RELEASE_POLL_S = 0.02
+
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGES[verb])
@@ -114,8 +146,6 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.verb == "status":
         return _show_status(state_dir, args.output, screen)
     if args.force:
-        from fleetctl.cli.system.down import end_by_force
-
         return end_by_force(state_dir, screen)
     return stop_controller(state_dir, screen)
 
@@ -219,3 +249,157 @@ def _ping_controller(
         return ping_controller(state_dir), None
     except ControllerUnanswered as error:
         return None, error
+
+
+def end_by_force(state_dir: Path, screen: Screen) -> int:
+    """Ends it in order where it responds; else by a signal. Raises Refused where the process is
+    uncertain."""
+    try:
+        return _down_soon(state_dir, screen)
+    except FleetctlError as error:
+        held = read_lock_holder(state_dir)
+        if held is None:
+            screen.data("controller stopped; running tasks go on")
+            return 0
+        screen.talk(str(error))
+    pid = _end_process(state_dir, held)
+    _mark_intended_end(state_dir)
+    screen.data(f"controller (pid {pid}) ended by force; running tasks go on")
+    screen.hint("`fleetctl up --detach` starts the next one, which finds them again")
+    return 0
+
+
+def _down_soon(state_dir: Path, screen: Screen) -> int:
+    """Ends it as `down`, within a time that a user waits for. Raises FleetctlError."""
+    try:
+        return stop_controller(state_dir, screen, wait_s=SILENT_S)
+    except ControllerHung:
+        raise
+    except ControllerUnanswered:
+        screen.talk(
+            f"the controller is busy and does not answer; it is ended by force in {BUSY_S:g} s,"
+            " unless it answers before"
+        )
+    return stop_controller(state_dir, screen, wait_s=BUSY_S)
+
+
+def _end_process(state_dir: Path, held: LockHolder) -> int:
+    if held.pid is None:
+        raise _refuse_unsure(state_dir, "the lock does not say which process it is")
+    try:
+        handle = os.pidfd_open(held.pid)
+    except ProcessLookupError:
+        raise _refuse_unsure(
+            state_dir, f"there is no process {held.pid} here; it may be in a container"
+        ) from None
+    except (AttributeError, OSError) as error:
+        raise _refuse_unsure(
+            state_dir, f"this system gives no safe hold of process {held.pid}: {error}"
+        ) from None
+    try:
+        stopped = _verify_holder(state_dir, held)
+        if not stopped:
+            signal.pidfd_send_signal(handle, signal.SIGTERM)
+            if _has_ended(handle, TERM_WAIT_S):
+                return held.pid
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        if not _has_ended(handle, KILL_WAIT_S):
+            raise FleetctlError(
+                f"process {held.pid} was killed and is still there: it waits for a disk",
+                hint="look for disk errors in the system log",
+            )
+        return held.pid
+    except ProcessLookupError:
+        return held.pid  # it ended by itself
+    finally:
+        os.close(handle)
+
+
+def _verify_holder(state_dir: Path, held: LockHolder) -> bool:
+    """Returns true where a signal has stopped it. Raises Refused unless it is the controller of
+    this state directory."""
+    assert held.pid is not None
+    seen = read_pulse(held.pid)
+    if seen is None or not is_same(held, seen):
+        raise _refuse_unsure(state_dir, f"process {held.pid} is not the one that took the lock")
+    if kernel_says(state_dir, held.pid) is False:
+        raise _refuse_unsure(
+            state_dir, f"the kernel says that another process than {held.pid} holds it"
+        )
+    if read_lock_holder(state_dir) != held:
+        raise _refuse_unsure(state_dir, "the lock has just passed to another process")
+    return seen.stopped
+
+
+def _has_ended(handle: int, wait_s: float) -> bool:
+    """Waits on the handle, which is readable once the process has ended."""
+    poller = select.poll()  # `select` takes no descriptor above 1,023
+    poller.register(handle, select.POLLIN)
+    return bool(poller.poll(wait_s * 1000))
+
+
+def _refuse_unsure(state_dir: Path, why: str) -> Refused:
+    return Refused(
+        f"nothing was ended: {why}",
+        hint=f"`fuser -v {state_dir / LOCK}` shows who has it open; end it by hand if it is yours",
+    )
+
+
+def _mark_intended_end(state_dir: Path) -> None:
+    """Empties the lock file, which shows waiting commands that the end was orderly."""
+    import fcntl
+
+    deadline = Deadline(KILL_WAIT_S)
+    while not deadline.passed:
+        with open(state_dir / LOCK, "rb+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Another one has started already, or another command is reading the holder just
+                # now.
+                if read_lock_holder(state_dir) is not None:
+                    return
+            else:
+                lock.truncate(0)
+                return
+        deadline.sleep(RELEASE_POLL_S)
+
+
+# A controller finishes its transaction and closes its connections; runs continue without it.
+DOWN_WAIT_S = 15.0
+
+
+DOWN_POLL_S = 0.02
+
+
+def stop_controller(
+    state_dir: Path,
+    screen: Screen,
+    *,
+    wait_s: float = REPLY_WAIT_S,
+) -> int:
+    """Asks the controller to end. wait_s: for its reply. Raises FleetctlError."""
+    pid = spawn.find_holder_pid(state_dir)
+    try:
+        reply = send_request(state_dir, {"verb": "shutdown"}, wait_s=wait_s)
+    except NotRunning:
+        if pid is None:
+            screen.talk("no controller runs")
+            return 0
+        raise FleetctlError(
+            f"process {pid} holds the store but does not listen: it is starting or ending, or will "
+            "create a lost socket again within seconds",
+            hint=f"try again; `fleetctl down --force` ends it; its log is `{state_dir / LOG}`",
+        ) from None
+    if not reply.get("ok"):
+        raise_refusal(reply)
+    deadline = Deadline(DOWN_WAIT_S)
+    while spawn.find_holder_pid(state_dir) == pid and pid is not None:
+        if deadline.passed:
+            raise FleetctlError(
+                f"the controller (pid {pid}) did not end within {DOWN_WAIT_S:g} s",
+                hint=f"`fleetctl down --force` ends it; its log is `{state_dir / LOG}`",
+            )
+        deadline.sleep(DOWN_POLL_S)
+    screen.data("controller stopped; running tasks go on")
+    return 0

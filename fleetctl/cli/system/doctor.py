@@ -17,16 +17,16 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import StoreError
 from fleetctl.common.state_paths import LOG, find_state_dir
 from fleetctl.common.text import count_noun, escape_line
+from fleetctl.daemon.client.lock_holder import ControllerUnanswered
 from fleetctl.daemon.client.socket_client import ping_controller
 from fleetctl.daemon.client.spawn import find_holder_pid
-from fleetctl.daemon.client.timeouts import ControllerUnanswered
 from fleetctl.specs.builtin import DEFAULT_PROVIDER, runs_here
 from fleetctl.views.objects import View, as_mapping, explain_status, suggest_fix
 from fleetctl.views.sections.assets import endpoint_servers
 from fleetctl.views.store_reading import open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.diagnostics import CheckResult
+    from fleetctl.providers.contract.account import CheckResult
 
 ENDPOINT = "Endpoint"
 SETTINGS = "Settings"
@@ -85,7 +85,7 @@ async def run_checks(state_dir: Path) -> tuple[list[CheckResult], set[str]]:
 
 def _check_endpoints(state_dir: Path) -> Iterator[CheckResult]:
     """Yields the gateway's last finding on each, for as long as a controller keeps it."""
-    from fleetctl.providers.contract.diagnostics import CheckResult
+    from fleetctl.providers.contract.account import CheckResult
 
     try:
         with open_reading(state_dir) as reading:
@@ -116,7 +116,7 @@ def _check_endpoints(state_dir: Path) -> Iterator[CheckResult]:
 
 def _check_backups(state_dir: Path) -> Iterator[CheckResult]:
     """Yields the state of the last backup, where the settings have a schedule."""
-    from fleetctl.providers.contract.diagnostics import CheckResult
+    from fleetctl.providers.contract.account import CheckResult
 
     try:
         with open_reading(state_dir) as reading:
@@ -143,7 +143,7 @@ def _check_backups(state_dir: Path) -> Iterator[CheckResult]:
 
 def _check_notices(state_dir: Path) -> Iterator[CheckResult]:
     """Yields a finding on the delivery of notices; empty where no object has any."""
-    from fleetctl.providers.contract.diagnostics import CheckResult
+    from fleetctl.providers.contract.account import CheckResult
     from fleetctl.views.sections.notice_section import title_of
 
     try:
@@ -174,7 +174,7 @@ def _check_notices(state_dir: Path) -> Iterator[CheckResult]:
 async def _check_providers(state_dir: Path) -> list[CheckResult]:
     from fleetctl.providers.contract.account import built_in
     from fleetctl.specs.builtin import BUILT_IN
-    from fleetctl.views.accounts import load_accounts
+    from fleetctl.views.exec_targets import load_accounts
     from fleetctl.wiring.account_registry import check_providers
     from fleetctl.wiring.plugins import check_packages
 
@@ -201,8 +201,8 @@ def _print_finding(
 
 def _check_state(state_dir: Path) -> tuple[CheckResult, set[str]]:
     """Returns the state of the state directory, and the topics that its objects need."""
-    from fleetctl.providers.contract.diagnostics import CheckResult
-    from fleetctl.stores.filesystem import refuse_shared_filesystem
+    from fleetctl.providers.contract.account import CheckResult
+    from fleetctl.stores.state_dir import refuse_shared_filesystem
 
     nearest = state_dir
     while not os.path.lexists(nearest):
@@ -236,7 +236,7 @@ def _check_state(state_dir: Path) -> tuple[CheckResult, set[str]]:
 
 def _check_controller(state_dir: Path) -> CheckResult:
     from fleetctl.common.version import VERSION
-    from fleetctl.providers.contract.diagnostics import CheckResult
+    from fleetctl.providers.contract.account import CheckResult
 
     try:
         pid = find_holder_pid(state_dir)

@@ -72,7 +72,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 def _predict_removals(place: Path) -> Sequence[Report]:
-    from fleetctl.daemon.retention import predict_retention
+    from fleetctl.daemon.background_work import predict_retention
 
     return predict_retention(place, SystemClock().now_s())
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.install import install_hint
 from fleetctl.common.text import byte_size, format_duration
-from fleetctl.providers.contract.diagnostics import CheckResult
+from fleetctl.providers.contract.account import CheckResult
 from fleetctl.specs.builtin import BUILT_IN
 from fleetctl.wiring.plugins import plugin_of
 
@@ -118,7 +118,7 @@ def _check_disk(nearest: Path) -> CheckResult:
 
 
 def _check_filesystem(nearest: Path) -> CheckResult:
-    from fleetctl.stores.filesystem import filesystem_of
+    from fleetctl.stores.state_dir import filesystem_of
 
     try:
         kind = filesystem_of(nearest, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))

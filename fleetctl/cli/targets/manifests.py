@@ -8,9 +8,8 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable
 
-from fleetctl.cli.targets.files import documents_of, parse_assignment
-from fleetctl.cli.targets.sweep_files import SweepFields, make_sweeps
-from fleetctl.manifest.document.namespaces import NamespaceChoice
+from fleetctl.cli.targets.files import SweepFields, documents_of, make_sweeps, parse_assignment
+from fleetctl.manifest.document.envelope import NamespaceChoice
 from fleetctl.manifest.loader import Manifest, load_manifests
 from fleetctl.views.kinds import Target, kind_of
 

@@ -1,4 +1,6 @@
-"""Finds the task that `exec`, `cp` and `port-forward` enter, as the store knows it."""
+"""Finds the task, or the path in a volume, that words of a command line name, as the store knows
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +8,25 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import parse_count
+from fleetctl.cli.command.flags import Parser, parse_count
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.remote import REMOTE
 from fleetctl.common.text import and_more, did_you_mean, escape_line
 from fleetctl.controllers.model import LIVE_STATES, RunState
-from fleetctl.specs.builtin import runs_here
-from fleetctl.views.accounts import account_named
-from fleetctl.views.exec_targets import describe_task, make_exec_target, template_of
+from fleetctl.specs.builtin import DEFAULT_PROVIDER, runs_here
+from fleetctl.specs.kinds.registry import find_kind
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name
+from fleetctl.views.exec_targets import account_named, describe_task, make_exec_target, template_of
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, as_mapping, parse_document
 from fleetctl.views.store_reading import StoreReading, must_find, open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.exec import Entering, ExecTarget
+    from fleetctl.providers.contract.sandbox_access import Entering, ExecTarget
+    from fleetctl.providers.contract.volume_files import VolumeFiles
     from fleetctl.stores.read.rows import RunRow
     from fleetctl.views.tasks import Task
+
 
 INDEXES_SHOWN_MAX = 10
 
@@ -177,7 +181,7 @@ def _find_task(
         if task.run.state == RunState.STARTING:
             raise _not_begun(f"{describe_task(seen, task.run)} of {escape_line(seen.key)}", seen)
         if task.run.state not in LIVE_STATES:
-            from fleetctl.providers.contract.exec import ENDED_HINT
+            from fleetctl.providers.contract.sandbox_access import ENDED_HINT
 
             raise Refused(
                 f"{describe_task(seen, task.run)} of {escape_line(seen.key)} has ended "
@@ -211,3 +215,56 @@ def _not_begun(what: str, seen: View) -> Refused:
         f"{what} has not begun yet",
         hint=f"`fleetctl describe {escape_line(seen.key)}` shows what it waits for",
     )
+
+
+class VolumePath(NamedTuple):
+    """A path in a volume. `path` as it was written: a `/` or `/.` at its end has a meaning for
+    `cp`."""
+
+    target: Target
+    path: str
+
+    @property
+    def name(self) -> str:
+        """Returns its name at its provider."""
+        return asset_name(self.target.name, self.target.namespace)
+
+    @property
+    def shown(self) -> str:
+        return f"volume/{self.target.name}:/{self.path.lstrip('/')}"
+
+
+def parse_volume_path(text: str, namespace: str = DEFAULT_NAMESPACE) -> VolumePath | None:
+    """Reads `volume/NAME` or `volume/NAME:/path`; None for text that names no volume, such as a
+    local path."""
+    word, slash, rest = text.partition("/")
+    kind = find_kind(word) if slash else None
+    name, _, path = rest.partition(":")
+    if kind is None or kind.name != "Volume" or not name or "/" in name:
+        return None
+    return VolumePath(Target(kind, name, namespace), path)
+
+
+def require_volume_path(text: str, namespace: str) -> VolumePath:
+    """Raises UsageError for text that names no volume."""
+    place = parse_volume_path(text, namespace)
+    if place is None:
+        raise UsageError(
+            f"`{text}` is not a path in a volume", hint="write it as volume/NAME:/path"
+        )
+    return place
+
+
+def files_of(place: VolumePath, home: Path) -> VolumeFiles:
+    """Returns the files of the volume's provider, by the object in the store. Raises NotFound."""
+    with open_reading(home) as reading:
+        provider = must_find(place.target, reading).spec().get("provider") or DEFAULT_PROVIDER
+    if (remote := REMOTE.get()) is not None:
+        from fleetctl.cli.team.remote_files import RemoteVolumeFiles
+        from fleetctl.cli.team.server_fleet import ServerFleet
+
+        assert isinstance(remote, ServerFleet)
+        return RemoteVolumeFiles(remote.client, place.target.name, place.target.namespace)
+    from fleetctl.wiring.account_registry import volume_files
+
+    return volume_files(account_named(str(provider), home), home)

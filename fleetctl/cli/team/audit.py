@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output
-from fleetctl.cli.command.values import parse_count, parse_moment
+from fleetctl.cli.command.flags import (
+    Parser,
+    add_all_namespaces,
+    add_output,
+    parse_count,
+    parse_moment,
+)
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock

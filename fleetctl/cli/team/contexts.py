@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleetctl.common.errors import UsageError
-from fleetctl.common.ownership import open_private
+from fleetctl.common.state_paths import open_private
 
 SERVER_VARIABLE = "FLEETCTL_SERVER"
 TOKEN_VARIABLE = "FLEETCTL_TOKEN"  # noqa: S105 - its name, no token

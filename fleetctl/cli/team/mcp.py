@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from argparse import ArgumentTypeError, Namespace
 
-from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import is_namespace
+from fleetctl.cli.command.flags import Parser, is_namespace
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import FleetctlError, UsageError
 from fleetctl.common.install import install_hint

@@ -16,9 +16,16 @@ from urllib.parse import urlencode, urlsplit
 from fleetctl.cli.team.api_client import parse_error
 from fleetctl.cli.team.server_fleet import ServerFleet
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.common.exec_frames import EXEC_PATH, PIECE_BYTES, STDERR, STDIN, STDOUT, WINDOW_BYTES
-from fleetctl.common.remote import RemoteFleet
-from fleetctl.providers.contract.exec import Entering, ExecStreams, ExecTarget
+from fleetctl.common.remote import (
+    EXEC_PATH,
+    PIECE_BYTES,
+    STDERR,
+    STDIN,
+    STDOUT,
+    WINDOW_BYTES,
+    RemoteFleet,
+)
+from fleetctl.providers.contract.sandbox_access import Entering, ExecStreams, ExecTarget
 
 if TYPE_CHECKING:
     from wsproto import WSConnection

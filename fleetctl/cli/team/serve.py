@@ -64,7 +64,7 @@ def run(args: Namespace, screen: Screen) -> int:
     try:
         from fleetctl.server.api_server import serve_api
         from fleetctl.server.callers import ListenAddress
-        from fleetctl.server.webhooks import read_webhook_secret
+        from fleetctl.server.changes import read_webhook_secret
     except ModuleNotFoundError as error:
         raise FleetctlError(
             f"the server needs the package `{error.name}`", hint=install_hint("server")

@@ -6,8 +6,7 @@ import getpass
 import re
 from argparse import Namespace
 
-from fleetctl.cli.command.flags import Parser, add_output
-from fleetctl.cli.command.values import duration_s, is_namespace, one_of
+from fleetctl.cli.command.flags import Parser, add_output, duration_s, is_namespace, one_of
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock

@@ -1,20 +1,37 @@
-"""Finds the process that holds the store's lock, and checks that it makes progress. Called by
-clients of the controller, and by `down --force`.
+"""Finds the process that holds the store's lock, waits for it as long as it makes progress, and
+states the causes of a standstill that objects cannot show.
 
-Asks the kernel, never a pid file: the lock shows that a process holds it, /proc which one. Without
-/proc both are unknown, and no process counts as hung. Imports the standard library alone, for `get`
-and `--help` load it.
+Asks the kernel, never a pid file: the lock shows that a process holds it, /proc which one.
+Without /proc both are unknown, and no process counts as hung. Imports the standard library alone,
+for `get` and `--help` load it.
+
+A busy controller, or one that waits for a slow server in a long request, is not a hung one: it
+replies to a ping, or uses its processor. One that a signal has stopped, or that does neither,
+hangs.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from fleetctl.common.errors import FleetctlError
+from fleetctl.common.remote import REMOTE
 from fleetctl.common.state_paths import LOCK
+from fleetctl.common.text import byte_size
 
 _STOPPED = ("T", "t")
+
+STOPPED_S = 1.0  # a debugger, or a shell that resumes it at once, stops it for less
+PING_AFTER_S = 3.0  # most replies come in milliseconds
+HANGS_AFTER_S = 9.0  # reported within ten
+_WANTS_ON = ("R", "D")  # it waits for its turn on a busy machine, or for the disk
+
+# The store's own reserve comes back at four times its MiB; below that little can be written.
+ROOM_BYTES_MIN = 4 << 20
 
 
 class LockHolder(NamedTuple):
@@ -97,3 +114,108 @@ def kernel_says(home: Path, pid: int) -> bool | None:
     if owners:
         return str(pid) in owners
     return None
+
+
+class ControllerUnanswered(FleetctlError):
+    """Raised where a controller listens and has not replied: it is very busy, hangs or has just
+    ended."""
+
+
+class ControllerHung(ControllerUnanswered):
+    """Raised where it exists, holds the store, and makes no progress."""
+
+
+def build_hung_error(pid: int | None, why: str) -> ControllerHung:
+    who = f"the controller (pid {pid})" if pid else "the controller"
+    on = f"`kill -CONT {pid}` lets it go on; " if pid and why.startswith("it is stopped") else ""
+    return ControllerHung(
+        f"{who} hangs: {why}",
+        hint=f"{on}`fleetctl down --force` ends it, and running tasks go on",
+    )
+
+
+class ControllerTimeout:
+    """One wait. `look` is called at least twice a second; it raises ControllerHung.
+
+    answers: sends a short request on another connection, and returns true for a reply; None: the
+    pending request is short itself.
+    """
+
+    def __init__(self, home: Path, answers: Callable[[float], bool] | None = None) -> None:
+        self._home = home
+        self._answers = answers
+        self._began_s = self._heard_s = time.monotonic()
+        self._first: ProcessPulse | None = None
+
+    @property
+    def waited_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def look(self) -> None:
+        silent_s = time.monotonic() - self._heard_s
+        if silent_s < STOPPED_S:
+            return
+        held = read_lock_holder(self._home)
+        seen = read_pulse(held.pid) if held is not None and held.pid is not None else None
+        if held is None or seen is None:
+            return
+        if seen.stopped:
+            raise build_hung_error(
+                held.pid, "it is stopped by a signal (SIGSTOP, or Ctrl-Z where it runs)"
+            )
+        if self._first is None or self._first.begun != seen.begun:
+            self._first = seen
+        if self._answers is not None and silent_s >= PING_AFTER_S:
+            if self._answers(HANGS_AFTER_S - PING_AFTER_S):
+                self._note_reply()
+                return
+            silent_s = time.monotonic() - self._heard_s
+        if silent_s < HANGS_AFTER_S:
+            return
+        now = read_pulse(held.pid) if held.pid is not None else None
+        idle = now is not None and now.cpu_ticks == self._first.cpu_ticks
+        if now is not None and idle and now.state not in _WANTS_ON:
+            raise build_hung_error(
+                held.pid, f"it has not answered for {silent_s:.0f} s and does no work"
+            )
+        self._note_reply()  # it works: it is only busy
+
+    def _note_reply(self) -> None:
+        self._heard_s = time.monotonic()
+        self._first = None
+
+
+class StallReason(NamedTuple):
+    why: str
+    hint: str
+
+
+def find_stall_reason(state_dir: Path) -> StallReason | None:
+    """Returns the cause; None without a known one that stops all work."""
+    if REMOTE.get() is not None:
+        return None
+    held = read_lock_holder(state_dir)
+    seen = read_pulse(held.pid) if held is not None and held.pid is not None else None
+    if held is not None and seen is not None and seen.stopped:
+        message = build_hung_error(held.pid, "it is stopped by a signal, and nothing moves on")
+        return StallReason(str(message), message.hint)
+    return _find_full_disk(state_dir)
+
+
+def _find_full_disk(state_dir: Path) -> StallReason | None:
+    try:
+        disk = os.statvfs(state_dir)
+    except OSError:
+        return None
+    free = disk.f_bavail * disk.f_frsize
+    if free < ROOM_BYTES_MIN:
+        left = f"{byte_size(free)} are left"
+    elif disk.f_files and not disk.f_favail:
+        left = "it takes no more files"
+    else:
+        return None
+    return StallReason(
+        f"the disk that holds `{state_dir}` is full ({left}):"
+        " tasks and the controller cannot write",
+        f"free some space; work goes on by itself. `du -sh {state_dir}/*` shows what is large",
+    )

@@ -15,10 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fleetctl.common.errors import FleetctlError, StoreError
-from fleetctl.common.ownership import is_trusted_peer, refuse_foreign
 from fleetctl.common.remote import REMOTE
-from fleetctl.common.state_paths import CONTROLLER, LOG, SOCKET, SOCKET_PATH_BYTES_MAX
-from fleetctl.daemon.client.timeouts import ControllerTimeout, ControllerUnanswered
+from fleetctl.common.state_paths import (
+    CONTROLLER,
+    LOG,
+    SOCKET,
+    SOCKET_PATH_BYTES_MAX,
+    is_trusted_peer,
+    refuse_foreign,
+)
+from fleetctl.daemon.client.lock_holder import ControllerTimeout, ControllerUnanswered
 
 if TYPE_CHECKING:
     from fleetctl.manifest.problems import ManifestProblem

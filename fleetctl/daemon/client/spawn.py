@@ -1,33 +1,44 @@
-"""Starts the controller in the background when a command needs it and none runs.
+"""Starts the controller in the background when a command needs it and none runs, and keeps one at
+work while a command waits.
 
-Called by the verbs that write or wait. The controller itself is in serve.py.
+The controller itself is in serve.py.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from fleetctl.daemon.client.socket_client import raise_refusal
-
-if TYPE_CHECKING:
-    pass
 import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from fleetctl.common.deadline import Deadline
+from fleetctl.common.clock import Deadline, RepeatTimer
 from fleetctl.common.errors import FleetctlError
-from fleetctl.common.ownership import refuse_foreign
 from fleetctl.common.remote import REMOTE
-from fleetctl.common.state_paths import LOCK, LOG
-from fleetctl.daemon.client.lock_holder import read_lock_holder
-from fleetctl.daemon.client.socket_client import NotRunning, ping_controller, send_request
-from fleetctl.daemon.client.timeouts import ControllerHung, ControllerTimeout, ControllerUnanswered
+from fleetctl.common.state_paths import LOCK, LOG, refuse_foreign
+from fleetctl.daemon.client.lock_holder import (
+    ControllerHung,
+    ControllerTimeout,
+    ControllerUnanswered,
+    find_stall_reason,
+    read_lock_holder,
+)
+from fleetctl.daemon.client.socket_client import (
+    NotRunning,
+    ping_controller,
+    raise_refusal,
+    send_request,
+)
 
 if TYPE_CHECKING:
     import subprocess
+
+
+CHECK_EVERY_S = 1.0
+
+
+if TYPE_CHECKING:
+    pass
 
 # Ready within 1 s is promised; a machine that is very busy gets thirty times that. One that ends
 # before is noticed at once.
@@ -199,3 +210,49 @@ def _tail_log(home: Path, log_at: int) -> str:
         return ""
     lines = escape_lines(text)[-LOG_TAIL_LINES:]
     return "; its log ends with:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+class ControllerSupervision:
+    """Starts a controller when there is none, and again when it was killed.
+
+    A controller that the user stopped is not started. talk: receives a sentence about that; warn:
+    a sentence and a hint about a standstill.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        talk: Callable[[str], None],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self._place = state_dir
+        self._talk = talk
+        self._warn = warn
+        self._turn = RepeatTimer(CHECK_EVERY_S, first_s=0.0)
+        self._began = False
+        self._said = False
+
+    def check(self) -> None:
+        """Checks at most once a second, so that a loop may call it in every turn."""
+        if not self._turn.due():
+            return
+        first = not self._began
+        self._began = True
+        if find_holder_pid(self._place) is not None:
+            self._said = self._told_standstill()
+        elif first:
+            start_controller(self._place)
+        elif not ended_orderly(self._place):
+            self._talk("the controller was killed; starting it again")
+            start_controller(self._place)
+        elif not self._said:
+            self._said = True
+            self._talk("the controller was stopped; nothing moves on until `fleetctl up --detach`")
+
+    def _told_standstill(self) -> bool:
+        """Returns true for a standstill in spite of a controller, which is reported once."""
+        found = find_stall_reason(self._place)
+        if found is not None and not self._said:
+            self._warn(found.why, found.hint)
+        return found is not None

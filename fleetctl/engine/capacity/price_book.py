@@ -1,4 +1,5 @@
-"""Evaluates each provider for a template: its price, and unmet requirements. Called by passes.
+"""Evaluates each provider for a template, its price and the unmet requirements, and manages the
+account and the users of each provider.
 
 A price in a Provider object takes precedence over the provider's own.
 """
@@ -7,22 +8,24 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind_controller import KindController
 from fleetctl.controllers.planning.placement import ProviderOffer
-from fleetctl.controllers.queues.queue_usage import CPUS_UNASKED, QueueUsage
-from fleetctl.engine.capacity.providers import ProviderAccounts
-from fleetctl.engine.execute import functions
+from fleetctl.controllers.planning.plan import Plan, Start
+from fleetctl.controllers.queues.queue_state import CPUS_UNASKED, QueueUsage
+from fleetctl.engine.execute import start_specs
 from fleetctl.providers.contract.base import Backend
-from fleetctl.providers.prices import own_prices
+from fleetctl.providers.contract.terms import Contract
+from fleetctl.providers.prices import price_table
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.tracking.track import ResourceWork, Track
@@ -30,11 +33,14 @@ from fleetctl.tracking.track import ResourceWork, Track
 if TYPE_CHECKING:
     from fleetctl.engine.shared.engine_state import EngineState
 
+
 log = logging.getLogger("fleetctl.engine")
 
 KIND = "Provider"
 
 Offers = Mapping[str, Mapping[str, ProviderOffer]]  # template hash -> provider
+
+EVENT = "SpillOver"
 
 
 class PriceBook:
@@ -124,7 +130,7 @@ class PriceBook:
     ) -> float | None:
         """Returns USD a second for a sandbox; None when unknown."""
         try:
-            whole, _ = functions.resolve_template(self._state, template, namespace)
+            whole, _ = start_specs.resolve_template(self._state, template, namespace)
         except Unavailable:
             return None  # the start waits for its Function
         return self._usd_per_s(provider, whole)
@@ -139,7 +145,7 @@ class PriceBook:
         only: bool,
     ) -> ProviderOffer:
         try:
-            whole, _ = functions.resolve_template(self._state, template, track.resource.namespace)
+            whole, _ = start_specs.resolve_template(self._state, template, track.resource.namespace)
         except Unavailable:
             return ProviderOffer()
         price = self._usd_per_s(provider, whole)
@@ -194,7 +200,7 @@ def price_attempt(
         cluster = provider_spec.kubernetes
         if template.kubernetes is not None:
             cluster = (cluster or ClusterSettings()).shaped(template.kubernetes)
-        one = own_prices.usd_per_s(provider_spec.prices, asked, cluster)
+        one = price_table.usd_per_s(provider_spec.prices, asked, cluster)
     else:
         one = backend.usd_per_s(template)
     if one is None:
@@ -231,3 +237,63 @@ def _list_templates(controller: KindController) -> list[tuple[str, Template]]:
         return [(controller.template_hash, controller.content(controller.first))]
     units = [controller.unit(index) for index in controller.indexes()]
     return [(unit.template_hash, controller.template(unit.index)) for unit in units if unit]
+
+
+class ProviderAccounts(Protocol):
+    """Makes the backend of a declared provider; implemented in wiring.py."""
+
+    def open(self, name: str, spec: Mapping[str, object]) -> Backend:
+        """Returns the same backend for the same name, with the account that the spec names from now
+        on.
+        """
+        ...
+
+    def restore(self, name: str) -> None:
+        """Restores the defaults of a built-in provider whose object was removed."""
+        ...
+
+
+def list_users(tracks: Mapping[str, Track], name: str) -> Iterator[str]:
+    """Yields keys of objects that hold capacity at the provider: runs, sandboxes, or assets."""
+    for track in tracks.values():
+        about = track.resource
+        history = track.work.history if track.work is not None else None
+        if about.kind in ("Volume", "Function"):
+            holds = asset_provider(about) == name
+        elif history is not None:
+            live = any(run.provider == name for run in history.live.values())
+            holds = live or any(it.provider == name for it in history.sandboxes.held.counts)
+        else:
+            holds = False
+        if holds:
+            yield about.key
+
+
+def asset_provider(asset: Resource) -> str:
+    """Returns the provider of a volume or a function."""
+    return str(json.loads(asset.spec).get("provider", DEFAULT_PROVIDER))
+
+
+def contract_of(state: EngineState, provider: str) -> Contract | None:
+    """Returns None for a provider that this version cannot read; its runs have a cost all the
+    same.
+    """
+    backend = state.providers.get(provider)
+    if backend is not None:
+        return backend.contract
+    return None
+
+
+def say_spills(
+    state: EngineState,
+    track: Track,
+    plan: Plan,
+) -> None:
+    """Adds one event for each provider that work spills over to, under one generation of the
+    spec.
+    """
+    for start in plan.actions:
+        if isinstance(start, Start) and start.spilled and start.provider not in track.spilled_to:
+            track.spilled_to.add(start.provider)
+            text = f"work moves on to `{start.provider}`: {start.placed}"
+            state.say(track.resource.uid, EVENT, text)

@@ -1,5 +1,5 @@
 """Provider objects: their prices, limits and accounts apply to all work, and their status shows
-what is held there.
+slots, spend and whether new starts are allowed.
 """
 
 from __future__ import annotations
@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.controllers.planning.placement import why_full
+from fleetctl.controllers.status_keys import Status
 from fleetctl.engine.capacity.admission import ProviderAdmission
-from fleetctl.engine.capacity.price_book import KIND, PriceBook
-from fleetctl.engine.capacity.provider_status import provider_status
-from fleetctl.engine.capacity.providers import say_spills
+from fleetctl.engine.capacity.price_book import KIND, PriceBook, say_spills
 from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
 
@@ -84,3 +83,21 @@ class ProviderObjects(EnginePart):
         say_spills(self._state, track, plan)
         if plan.at_capacity:
             self._admission.at_capacity(track, plan.at_capacity)
+
+
+def provider_status(
+    state: EngineState,
+    admission: ProviderAdmission,
+    name: str,
+) -> Status:
+    """Slots, spend and whether anything new may start, as of the beginning of this tick."""
+    if name not in state.providers:
+        text = f"this version has no provider of the type of `{name}`"
+        return {"phase": "Pending", "reason": "NoProvider", "message": text}
+    full = why_full(0.0, admission.capacity_of(name))
+    return {
+        "reason": "Full" if full else "Ready",
+        "message": full,
+        "slots": admission.slots(name),
+        "spend": admission.spend(name),
+    }

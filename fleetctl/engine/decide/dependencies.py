@@ -19,8 +19,7 @@ from fleetctl.controllers.depends.dependency_status import (
     find_blocker,
     list_dependency_statuses,
 )
-from fleetctl.controllers.depends.needed import find_requested_results, needed_by
-from fleetctl.controllers.depends.released import release_key
+from fleetctl.controllers.depends.edges import find_requested_results, needed_by, release_key
 from fleetctl.controllers.depends.results import format_request, rows_in
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
@@ -28,8 +27,7 @@ from fleetctl.controllers.planning.plan import Plan, Reuse, Start
 from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.tracking.annotations import RELEASED, RERUN, RESULTS, pins_of
-from fleetctl.tracking.result_parameters import collect_result_rows, describe_results
-from fleetctl.tracking.row_indexes import matched_rows
+from fleetctl.tracking.result_cache import collect_result_rows, describe_results, matched_rows
 from fleetctl.tracking.track import ResourceWork, Track
 
 if TYPE_CHECKING:

@@ -11,19 +11,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.money.estimate import estimate_of
-from fleetctl.controllers.planning.lint import lint_plan
-from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Plan
+from fleetctl.controllers.budget import estimate_of
+from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Plan, lint_plan
 from fleetctl.controllers.reconcile import reconcile_object
 from fleetctl.controllers.schedule.desired import DesiredObject, StartWait
 from fleetctl.controllers.status import status_of
-from fleetctl.controllers.trials.wandb_backend import lacking_of
-from fleetctl.controllers.trials.winner import MissingInput
-from fleetctl.engine.decide.assets import asset_plan, asset_status
+from fleetctl.controllers.trials.winner import MissingInput, lacking_of
 from fleetctl.engine.decide.dependencies import DependencyCheck
-from fleetctl.engine.money.budget_status import say_money
-from fleetctl.engine.money.reservations import terms_of
-from fleetctl.engine.shared.dependents import key_of
+from fleetctl.engine.decide.intents import asset_plan, asset_status
+from fleetctl.engine.money.budgets import say_money
+from fleetctl.engine.money.ledger import terms_of
+from fleetctl.engine.shared.due_queue import key_of
 from fleetctl.engine.shared.part import EnginePart, EngineParts, WorkDecision
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.annotations import ESTIMATE

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.controllers.planning.kind_controller import KindController, Params
 from fleetctl.engine.shared.boundary import NoAnswer, guard_call
 from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision

@@ -15,12 +15,18 @@ from fleetctl.controllers.trials.prior import (
     waits_in_a_circle,
 )
 from fleetctl.controllers.trials.winner import SWEEP, MissingInput, params_text, winner_of
-from fleetctl.engine.shared.dependents import key_of
+from fleetctl.engine.shared.due_queue import key_of
 from fleetctl.specs.blocks.common import ParamsFrom
 from fleetctl.specs.content import TREE
 from fleetctl.specs.kinds.sweep import SweepSpec
-from fleetctl.tracking.annotations import PARAMS, PRIOR, REVISION, waits_for
-from fleetctl.tracking.best_params import needs_command, notes_of
+from fleetctl.tracking.annotations import (
+    PARAMS,
+    PRIOR,
+    REVISION,
+    needs_command,
+    notes_of,
+    waits_for,
+)
 from fleetctl.tracking.load import load_work, work_of
 from fleetctl.tracking.result_cache import contents_of, find_cached
 from fleetctl.tracking.track import ResourceWork, Track, track_of

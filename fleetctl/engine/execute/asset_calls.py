@@ -17,16 +17,15 @@ from fleetctl.controllers.planning.plan import (
     RemoveFunction,
     RemoveVolume,
 )
-from fleetctl.engine.execute.functions import (
+from fleetctl.engine.execute.rate_limit import RateLimiter
+from fleetctl.engine.execute.secrets import ResolvedSecrets, with_login
+from fleetctl.engine.execute.start_specs import (
     build_function_request,
     build_server_order,
     pin_source,
     qualify_volumes,
 )
-from fleetctl.engine.execute.rate_limit import RateLimiter
-from fleetctl.engine.execute.secrets import ResolvedSecrets, with_login
-from fleetctl.providers.contract.base import Backend, FunctionAsset
-from fleetctl.providers.contract.endpoint_access import ServerAddress, Serving
+from fleetctl.providers.contract.base import Backend, FunctionAsset, ServerAddress, Serving
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.kinds.function import FunctionSpec

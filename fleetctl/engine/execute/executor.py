@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.plan import (
     AssetAction,
@@ -26,12 +26,12 @@ from fleetctl.controllers.planning.plan import (
     RemoveFunction,
     RemoveVolume,
 )
-from fleetctl.controllers.wandb.program_params import observe_template
-from fleetctl.engine.execute import functions
+from fleetctl.controllers.wandb import observe_template
+from fleetctl.engine.execute import start_specs
 from fleetctl.engine.execute.asset_calls import carry_out
 from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.execute.secrets import ResolvedSecrets, with_login
-from fleetctl.engine.execute.stage_results import stage_variables
+from fleetctl.engine.execute.start_specs import stage_variables
 from fleetctl.engine.shared.boundary import NoAnswer, guard_call
 from fleetctl.engine.shared.messages import (
     AssetReplied,
@@ -319,9 +319,11 @@ class PlanExecutor:
         controller = work.controller
         namespace = work.resource.namespace
         own = controller.template_now(work.history, run.index)
-        own = functions.pin_source(self._state, own, work.resource)
-        whole, function = functions.resolve_template(self._state, own, namespace)
-        template = with_login(functions.qualify_volumes(whole, namespace), self._secrets, namespace)
+        own = start_specs.pin_source(self._state, own, work.resource)
+        whole, function = start_specs.resolve_template(self._state, own, namespace)
+        template = with_login(
+            start_specs.qualify_volumes(whole, namespace), self._secrets, namespace
+        )
         contract = self._state.providers[run.provider].contract
         if function is not None and not contract.functions:
             raise Refused(

@@ -1,26 +1,32 @@
-"""The sweep: sandboxes that carry our store's tag and have no record are stopped after a grace time
-(T7, P3).
+"""Ends sandboxes without a record: those that carry our store's tag, after a grace, and by their id
+those believed gone and those that a user names.
 
-A sandbox without a record is rare: a create that landed after we gave up, or a store restored from
-a backup.
+A sandbox without a record is rare: a create that landed after we gave up, or a store restored
+from a backup.
+
+The controller stays until each is confirmed, and the sweep is the net.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.controllers.model import LIVE_STATES
-from fleetctl.engine.shared.boundary import guard_call
-from fleetctl.providers.contract.base import Owned, RunRef
+from fleetctl.common.event_loop import cancel_tasks
+from fleetctl.controllers.model import LIVE_STATES, Run
+from fleetctl.engine.shared.boundary import NoAnswer, guard_call
+from fleetctl.providers.contract.base import Owned, RunRef, ref_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.execute.rate_limit import RateLimiter
     from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.providers.contract.base import Backend
+
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -95,3 +101,67 @@ def _in_rows(
         run.sandbox == sandbox and (run.state in LIVE_STATES or run.sandbox_open)
         for run, _ in state.store.runs.of(uid)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A sandbox to end, of a run whose record is closed."""
+
+    provider: str
+    ref: RunRef
+
+
+def make_leftover(run: Run) -> Leftover:
+    """Returns the leftover that a run may have at its provider."""
+    ref = ref_of(run)
+    return Leftover(run.provider, ref)
+
+
+class Leftovers:
+    """backoff_s: of the n-th try."""
+
+    def __init__(
+        self,
+        *,
+        backend: Callable[[str], Backend | None],
+        rate_limiter: Callable[[str], RateLimiter],
+        backoff_s: Callable[[int], float],
+    ) -> None:
+        self._backend = backend
+        self._rate_limiter = rate_limiter
+        self._backoff_s = backoff_s
+        self._ending: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ending)
+
+    def end(self, left: Leftover) -> None:
+        """Ends the leftover in the background. Idempotent by sandbox."""
+        key = left.ref.sandbox
+        if key in self._ending or self._backend(left.provider) is None:
+            return
+        task = self._ending[key] = asyncio.ensure_future(self._end(left))
+        task.add_done_callback(lambda _: self._ending.pop(key, None))
+
+    async def close(self) -> None:
+        """Cancels every call; the sweep of the next controller finds the remaining sandboxes."""
+        await cancel_tasks(self._ending.values())
+
+    async def _end(self, left: Leftover) -> None:
+        tries = 0
+        while not await self._ask_stop(left):
+            tries += 1
+            await asyncio.sleep(self._backoff_s(tries))
+
+    async def _ask_stop(self, left: Leftover) -> bool:
+        backend = self._backend(left.provider)
+        if backend is None:
+            return True
+        stop: Callable[[], Awaitable[None]] = partial(backend.stop, left.ref, grace_s=0.0)
+        try:
+            call = self._rate_limiter(left.provider).ask(stop)
+            reply = await guard_call(call, what="stop", key=left.ref.sandbox)
+        except (Refused, Unavailable) as error:
+            log.info("stop refused", extra={"sandbox": left.ref.sandbox, "error": str(error)})
+            return False
+        return not isinstance(reply, NoAnswer)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.token_level import TokenLevel
-from fleetctl.engine.shared.engine_figures import CallCounts
+from fleetctl.engine.shared.engine_state import CallCounts
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.stores.base import Store

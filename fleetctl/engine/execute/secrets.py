@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.manifest.files import fence
 from fleetctl.manifest.files.patience import read_briefly
-from fleetctl.providers.pip_index import login_of
+from fleetctl.providers.uv import login_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key

@@ -1,9 +1,12 @@
-"""Tracks budgets over many objects: the charges against each now, and the objects that wait for
-money.
+"""Tracks budgets over many objects: the charges against each now, the objects that wait for money,
+Functions with warm containers among them, the status that users read, and warnings, each sent
+once.
 
-Called by the loop in every tick and by its passes. Counted again from live runs (reservations.py)
-and from the ledger (ledger.py), so that a crash, a deletion or a new period cannot make it drift.
-The status of a Budget is written in budget_status.py.
+Counted again from live runs (ledger.py) and from the ledger (ledger.py), so that a crash, a
+deletion or a new period cannot make it drift. The status of a Budget is written in
+budgets.py.
+
+The charges against a Budget are in budgets.py.
 """
 
 from __future__ import annotations
@@ -11,21 +14,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from fleetctl.controllers.model import Resource
-from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import (
+from fleetctl.controllers import budget
+from fleetctl.controllers.budget import (
     Allowance,
     BudgetAccount,
     BudgetDenial,
     MoneyCap,
     OnExceeded,
 )
-from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.planning.plan import EnsureFunction, Plan
+from fleetctl.controllers.status_keys import Status
 from fleetctl.engine.capacity.price_book import PriceBook
-from fleetctl.engine.money import reservations
-from fleetctl.engine.money.budget_status import budget_status, format_account
+from fleetctl.engine.money import ledger
 from fleetctl.engine.money.ledger import RunCharges
-from fleetctl.engine.money.warm_functions import WarmFunctionCosts
+from fleetctl.engine.money.warm_functions import KIND, WarmFunctionCosts
 from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.budget import BudgetSpec
@@ -34,6 +37,7 @@ from fleetctl.specs.kinds.registry import KINDS, parse_spec
 if TYPE_CHECKING:
     from fleetctl.engine.shared.engine_state import EngineState
     from fleetctl.tracking.track import ResourceWork, Track
+
 
 BUDGET = "Budget"
 
@@ -192,7 +196,7 @@ class Budgets(EnginePart):
             ):
                 continue
             if KINDS[about.kind].runs:
-                reservations.reserve_runs(self._state, account, other, now_s)
+                ledger.reserve_runs(self._state, account, other, now_s)
             else:
                 self.warming.reserve(account, other, first_s=start_s, now_s=now_s)
         for uid, usd in self._state.calling_usd.items():
@@ -200,7 +204,7 @@ class Budgets(EnginePart):
             if caller is None or caller.namespace != namespace:
                 continue
             if budget.matches_labels(spec.selector, caller.labels):
-                reservations.reserve_calls(account, usd)
+                ledger.reserve_calls(account, usd)
         return account
 
     def _own(self, work: ResourceWork, now_s: float) -> BudgetAccount | None:
@@ -218,9 +222,9 @@ class Budgets(EnginePart):
             warn_at=wanted.warn_at,
         )
         account = BudgetAccount(cap, charged_usd=history.charged_usd, unpriced_s=history.unpriced_s)
-        reservations.reserve_runs(self._state, account, work.track, now_s)
+        ledger.reserve_runs(self._state, account, work.track, now_s)
         calling_usd = self._state.calling_usd.get(work.resource.uid, 0.0)
-        reservations.reserve_calls(account, calling_usd)
+        ledger.reserve_calls(account, calling_usd)
         return account
 
 
@@ -238,3 +242,153 @@ def _count_left(work: ResourceWork) -> int:
     if total is None:
         return 1
     return max(1, total - history.done - len(history.failed) - len(history.live))
+
+
+def budget_status(
+    state: EngineState,
+    track: Track,
+    account: BudgetAccount,
+    now_s: float,
+) -> Status:
+    """Returns the status of a Budget; emits warnings, each once a period and a cap.
+
+    account: the charges against it in this tick.
+    """
+    assert isinstance(track.spec, BudgetSpec)
+    since_s, until_s = budget.period_of(track.spec.period, now_s)
+    if until_s is not None:
+        state.queue.add(track.resource.uid, until_s)
+    before = track.status
+    same = before.get("since") == since_s and before.get("maxCost") == account.cap.max_usd
+    value = before.get("warned") if same else 0
+    warned = max(value if isinstance(value, int) else 0, account.warned)
+    if warned and warned != value:
+        _record_warning(state, track, account, warned)
+    return {
+        "phase": "Ready",
+        "reason": "Ready",
+        "message": "",
+        "waitingOn": [],
+        "observedGeneration": track.resource.generation,
+        **format_account(account),
+        "since": since_s,
+        "until": until_s,
+        "warned": warned,
+    }
+
+
+def format_account(account: BudgetAccount) -> Status:
+    """Returns the figures. JSON knows no infinity: reserved is None while a live run has no limit
+    of time.
+    """
+    endless = account.reserved_usd == float("inf")
+    left_usd = 0.0 if endless else account.left_usd
+    used_up = left_usd <= budget.TINY_USD
+    state = "Exhausted" if used_up else "Warning" if account.warned else "OK"
+    return {
+        "used": round(account.charged_usd, 6),
+        "reserved": None if endless else round(account.reserved_usd, 6),
+        "left": round(left_usd, 6),
+        "maxCost": account.cap.max_usd,
+        "state": state,
+        "unpricedSeconds": round(account.unpriced_s, 3),
+    }
+
+
+def say_money(
+    state: EngineState,
+    track: Track,
+    allowance: Allowance,
+    after: Mapping[str, object],
+) -> None:
+    """Warnings of an object whose status becomes `after`, each once: a level of its own budget
+    is crossed, or money is what it lacks.
+    """
+    level = _read_warned(after)
+    level_before = _read_warned(track.status)
+    if allowance.own is not None and level > level_before:
+        _record_warning(state, track, allowance.own, level)
+    lacks = _read_lacking(after)
+    lacked = _read_lacking(track.status)
+    if lacks[0] and lacks[0] != lacked[0]:
+        state.say(track.resource.uid, lacks[0], lacks[1], kind="Warning")
+
+
+def _record_warning(
+    state: EngineState,
+    track: Track,
+    account: BudgetAccount,
+    level: int,
+) -> None:
+    cap = account.cap
+    spent_usd = account.charged_usd + account.accrued_usd
+    parts = f"{budget.format_usd(spent_usd)} of {budget.format_usd(cap.max_usd)}"
+    text = f"{parts} is used, which is {level}% or more"
+    state.say(track.resource.uid, "BudgetWarning", text, kind="Warning")
+
+
+def _read_warned(status: Mapping[str, object]) -> int:
+    own = status.get("budget")
+    level = own.get("warned") if isinstance(own, dict) else 0
+    if isinstance(level, int):
+        return level
+    return 0
+
+
+def _read_lacking(status: Mapping[str, object]) -> tuple[str, str]:
+    """Returns reason and sentence of the condition BudgetOK while it is False; else both empty."""
+    conditions = status.get("conditions")
+    for found in conditions if isinstance(conditions, list) else ():
+        if found["type"] == "BudgetOK" and found["status"] == "False":
+            return str(found["reason"]), str(found["message"])
+    return "", ""
+
+
+class FunctionObjects(EnginePart):
+    kind = KIND
+
+    def __init__(self, state: EngineState, budgets: Budgets) -> None:
+        self._state = state
+        self._budgets = budgets
+
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(wiring.state, wiring.get(Budgets))
+
+    def limit_asset(self, track: Track, plan: Plan) -> Plan:
+        if not any(isinstance(action, EnsureFunction) for action in plan.actions):
+            return plan
+        budgets = self._budgets
+        denied = budgets.warming.denied(track, budgets.shared(track.resource))
+        if denied is None:
+            return plan
+        budgets.denied(track)
+        if denied.until_s is not None:
+            self._state.queue.add(track.resource.uid, denied.until_s)
+        return Plan(
+            (),
+            plan.phase,
+            denied.reason,
+            denied.message,
+            (denied.message,),
+        )
+
+    def add_status(
+        self,
+        track: Track,
+        status: Status,
+        now_s: float,
+    ) -> Status:
+        accounts = self._budgets.shared(track.resource)
+        status |= self._budgets.warming.status(track, accounts, now_s)
+        address = track.asset.address
+        url = address.url if address is not None else str(track.status.get("url") or "")
+        if url and getattr(track.spec, "port", None) is not None:
+            status["url"] = url
+        if track.asset.warning:
+            status["warning"] = track.asset.warning
+        return status
+
+    def dropped(self, track: Track) -> None:
+        if "warm" in track.status:
+            self._budgets.warming.gone(track, self._budgets.shared(track.resource))

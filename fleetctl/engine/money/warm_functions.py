@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controllers.money.budget import (
+from fleetctl.controllers.budget import (
     TINY_USD,
     Allowance,
     BudgetAccount,
@@ -21,7 +21,7 @@ from fleetctl.controllers.money.budget import (
     OnExceeded,
     UnitPrice,
 )
-from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
 

@@ -12,17 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.tasks import wait_or_wake
+from fleetctl.common.event_loop import wait_or_wake
 from fleetctl.controllers.model import Alive, Observation, Run, RunState
 from fleetctl.engine.shared.boundary import NoAnswer, guard_call
 from fleetctl.engine.shared.messages import Observed
-from fleetctl.engine.start_nudges import nudge_start
+from fleetctl.engine.sleeping import nudge_start
 from fleetctl.providers.contract.base import RunRef, ref_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.execute.rate_limit import RateLimiter
-    from fleetctl.engine.shared.engine_settings import EngineSettings
-    from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.engine.shared.engine_state import EngineSettings, EngineState
 
 log = logging.getLogger("fleetctl.engine")
 

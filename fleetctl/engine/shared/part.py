@@ -1,7 +1,7 @@
 """The parts of an engine: each carries out a kind of objects, or adds to what is decided for all.
 
 The loop, its ticks and its passes call the hooks below on every part, in the order of
-part_table.py, and know no part by name. A part overrides what it needs; each hook does nothing by
+engine.py, and know no part by name. A part overrides what it needs; each hook does nothing by
 itself.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from fleetctl.controllers.planning.plan import Plan
 from fleetctl.controllers.schedule.desired import DesiredObject
-from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.values.hints import HintedText
 from fleetctl.tracking.track import ResourceWork, Track
 

@@ -1,5 +1,10 @@
-"""A try of a call at a server, and its usage, however it ends."""
+"""A try of a call at a server, and its usage, however it ends; a stream is read as whole lines to
+pass on, with its text and tokens counted.
+"""
 
+from __future__ import annotations
+
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -19,14 +24,19 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from fleetctl.gateway.asking.call import EndpointCall
-from fleetctl.gateway.asking.stream import AnswerStream
 from fleetctl.gateway.endpoints import GatewayEndpoint
 from fleetctl.gateway.numbered_calls import CallAnswer
-from fleetctl.gateway.rules.bad_answers import BadAnswer, bad_answer, bad_piece, parse_answer
-from fleetctl.gateway.rules.container_sleep import KEY
-from fleetctl.gateway.rules.refusal import NO_ANSWER, GatewayRefusal
-from fleetctl.gateway.rules.retry_rule import UNHEARD, retry_after_s
-from fleetctl.gateway.rules.servers import UpstreamServer
+from fleetctl.gateway.rules.failures import (
+    NO_ANSWER,
+    UNHEARD,
+    BadAnswer,
+    GatewayRefusal,
+    bad_answer,
+    bad_piece,
+    parse_answer,
+    retry_after_s,
+)
+from fleetctl.gateway.rules.servers import KEY, UpstreamServer
 from fleetctl.gateway.rules.usage import (
     NOTHING,
     TokenCount,
@@ -35,8 +45,12 @@ from fleetctl.gateway.rules.usage import (
     count_written,
     usage_of,
     used_by,
+    written_bytes,
 )
 from fleetctl.guest.remote.relay.http import to_task
+
+LINE_BYTES_MAX = 1 << 20  # passed on unread beyond it
+_DATA = b"data:"
 
 CONNECT_S = 5.0
 ANSWER_BYTES_MAX = 64 * 2**20
@@ -47,6 +61,77 @@ _MAX_ALL = "max_completion_tokens"
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
 Begin = Callable[[int, dict[str, str]], Awaitable[None]]
 Piece = Callable[[bytes], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class AnswerStream:
+    """A stream of either protocol: server-sent events, or a JSON object a line.
+
+    hide_usage: the task did not request the piece with the usage; the gateway did.
+    """
+
+    hide_usage: bool = False
+    usage: TokenCount | None = None
+    first: dict[str, Any] | None = field(default=None, repr=False)
+    _bytes: int = 0
+    _pieces: int = 0
+    _rest: bytes = field(default=b"", repr=False)
+    _hidden: bool = False  # and the empty line after it
+
+    @property
+    def came(self) -> int:
+        """Returns at least as many tokens as were written: no token is shorter than a byte or a
+        piece.
+        """
+        return max(self._bytes, self._pieces)
+
+    def feed(self, data: bytes) -> bytes:
+        """Returns the bytes of `data` to pass on."""
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        shown = [line + b"\n" for line in lines if self._shows(line)]
+        if len(self._rest) > LINE_BYTES_MAX:
+            self._bytes += len(self._rest)
+            shown.append(self._rest)
+            self._rest = b""
+        return b"".join(shown)
+
+    def end(self) -> bytes:
+        """Returns the rest to pass on when the stream has ended."""
+        rest = self._rest
+        self._rest = b""
+        if rest and self._shows(rest):
+            return rest
+        return b""
+
+    def _shows(self, line: bytes) -> bool:
+        text = line.strip()
+        if not text:
+            hidden = self._hidden
+            self._hidden = False
+            return not hidden
+        if text.startswith(_DATA):
+            text = text[len(_DATA) :].lstrip()
+        if not text.startswith(b"{"):
+            return True  # `[DONE]`, a comment, the name of an event
+        try:
+            reply: dict[str, Any] = json.loads(text)
+        except ValueError:
+            self._bytes += len(text)
+            return True
+        self.first = reply if self.first is None else self.first
+        usage = usage_of(reply)
+        if usage is not None:
+            # In some protocols one event counts the prompt, and another one the answer.
+            before = self.usage or TokenCount()
+            inward = max(before.inward, usage.inward)
+            self.usage = TokenCount(inward, max(before.outward, usage.outward))
+        if self.hide_usage and "usage" in reply and not reply.get("choices"):
+            self._hidden = True
+            return False
+        self._pieces += 1
+        self._bytes += written_bytes(reply)
+        return True
 
 
 class AttemptFailed(Exception):

@@ -1,9 +1,19 @@
-"""The five calls of a server's batch API, as OpenAI serves it. Each is made once; the caller
-decides how to handle the errors.
+"""The batch API of a server, as OpenAI serves it: its five calls, the lines of its files, and the
+search for a server that takes batches.
+
+Each is made once; the caller decides how to handle the errors.
+
+As OpenAI writes them.
 """
 
+from __future__ import annotations
+
+import asyncio
+import json
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import (
@@ -16,7 +26,9 @@ from aiohttp import (
 )
 
 from fleetctl.common.proxies import proxy_of
-from fleetctl.gateway.rules.access import Access
+from fleetctl.gateway.endpoints import GatewayEndpoint
+from fleetctl.gateway.rules.failures import NO_BATCHES, SERVER_UNREACHABLE, GatewayRefusal
+from fleetctl.gateway.rules.servers import Access
 
 TAG = "fleetctl"  # of a batch's metadata
 CALL_S = 60.0
@@ -27,6 +39,18 @@ LINE_BYTES_MAX = 64 * 2**20
 MESSAGE_CHARS_MAX = 500
 WITHOUT = (404, 405, 501)  # of a server that has no batch API
 CLOCK_SLACK_S = 86400.0  # between the server's clock and ours
+
+URL = "/v1/chat/completions"
+# Error codes of a server that does no more work for a batch.
+OVER = frozenset({"completed", "failed", "expired", "cancelled"})
+# The server never began such a row.
+_NOT_BEGUN = frozenset({"batch_expired", "batch_cancelled"})
+# Too many tokens wait at the server already: less at once may do.
+TOO_MUCH = frozenset({"token_limit_exceeded"})
+
+NO_FOR_S = 60.0  # a server without it may have been another version
+OLLAMA = "ollama"
+LOOKS, AGAIN_S = 2, 2.0  # one odd reply is checked again
 
 
 class BatchUnanswered(Exception):
@@ -191,3 +215,111 @@ async def _check_reply(reply: ClientResponse) -> None:
 def _wrap_error(error: Exception) -> BatchUnanswered:
     name = type(error).__name__
     return BatchUnanswered(name, sent=not isinstance(error, ClientConnectorError))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """A line of an output or an error file. status: status of the row's own answer; None if the row
+    was not asked.
+    """
+
+    custom_id: str
+    status: int | None
+    body: bytes = field(default=b"", repr=False)
+
+
+def request_line(custom_id: str, body: Mapping[str, Any]) -> bytes:
+    request = {"custom_id": custom_id, "method": "POST", "url": URL, "body": body}
+    return _encode_json(request) + b"\n"
+
+
+def _encode_json(value: object) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a surrogate pair: JSON can hold it, UTF-8 cannot
+        return json.dumps(value).encode()
+
+
+def read_line(raw: bytes) -> BatchLine | None:
+    """Parses a line of such a file; returns None for any other text."""
+    try:
+        row = json.loads(raw)
+        custom_id = str(row["custom_id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    response = row.get("response")
+    error = row.get("error")
+    if isinstance(response, dict) and isinstance(response.get("status_code"), int):
+        return BatchLine(
+            custom_id, response["status_code"], _encode_json(response.get("body") or {})
+        )
+    if isinstance(error, dict):
+        if error.get("code") in _NOT_BEGUN:
+            return BatchLine(custom_id, None)
+        return BatchLine(custom_id, 500, json.dumps({"error": error}).encode())
+    return None
+
+
+def counts_of(document: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows that are done, and that failed."""
+    found = document.get("request_counts")
+    counts = found if isinstance(found, dict) else {}
+    done = counts.get("completed")
+    failed = counts.get("failed")
+    return (done if isinstance(done, int) else 0, failed if isinstance(failed, int) else 0)
+
+
+def errors_of(document: Mapping[str, Any]) -> list[tuple[str, str, int | None]]:
+    """Returns the reasons why a whole batch failed: code, message and line, from 1."""
+    found = document.get("errors")
+    rows = found.get("data") if isinstance(found, dict) else None
+    told: list[tuple[str, str, int | None]] = []
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict):
+            line = row.get("line")
+            at = line if isinstance(line, int) else None
+            told.append((str(row.get("code") or ""), str(row.get("message") or ""), at))
+    return told
+
+
+class BatchServers:
+    def __init__(self, client: ClientSession) -> None:
+        self._client = client
+        self._takes: set[str] = set()  # urls
+        self._none_until_s: dict[str, float] = {}
+
+    async def with_batches(self, endpoint: GatewayEndpoint) -> str:
+        """Returns the URL of the first server with a batch API. Raises GatewayRefusal: no server
+        has a batch API, or no server answers.
+        """
+        away = ""
+        for server in endpoint.servers:
+            if server.api == OLLAMA or server.sleep is not None:
+                continue  # a request would start a Function's container, which has no batch API
+            if server.url in self._takes:
+                return server.url
+            if self._none_until_s.get(server.url, 0.0) > time.monotonic():
+                continue
+            remote = BatchApi(self._client, server.url, endpoint.access)
+            try:
+                if await _takes_batches(remote):
+                    self._takes.add(server.url)
+                    return server.url
+            except (BatchUnanswered, BatchDenied) as error:
+                away = f"{server.url} cannot be asked for its batches: {error}"
+                continue
+            self._none_until_s[server.url] = time.monotonic() + NO_FOR_S
+        if away:
+            raise GatewayRefusal(503, SERVER_UNREACHABLE, f"endpoint {endpoint.name}: {away}")
+        urls = ", ".join(server.url for server in endpoint.servers[:3])
+        message = f"endpoint {endpoint.name}: no server has a batch API: {urls}"
+        raise GatewayRefusal(404, NO_BATCHES, message)
+
+
+async def _takes_batches(remote: BatchApi) -> bool:
+    for _ in range(LOOKS - 1):
+        with suppress(BatchDenied):
+            if await remote.supports():
+                return True
+        await asyncio.sleep(AGAIN_S)
+    return await remote.supports()

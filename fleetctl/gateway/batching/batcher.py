@@ -15,18 +15,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.gateway.asking.ask import cache_answer, find_cached
-from fleetctl.gateway.asking.call import EndpointCall
-from fleetctl.gateway.asking.charge import CallCharge
-from fleetctl.gateway.batching.batch_servers import BatchServers
+from fleetctl.gateway.asking.call import CallCharge, EndpointCall
+from fleetctl.gateway.batching.batch_api import BatchServers, request_line
 from fleetctl.gateway.batching.running_batch import RunningBatch, Told
+from fleetctl.gateway.call_ledger import Batch, BatchRecords, BatchRow
 from fleetctl.gateway.endpoints import GatewayEndpoint
 from fleetctl.gateway.gateway_state import GatewayState
-from fleetctl.gateway.keeping.batches import Batch, BatchRecords, BatchRow
 from fleetctl.gateway.numbered_calls import CallAnswer
-from fleetctl.gateway.rules.batch_lines import request_line
-from fleetctl.gateway.rules.refusal import ENDPOINT_UNKNOWN, NO_ANSWER, GatewayRefusal
+from fleetctl.gateway.rules.failures import ENDPOINT_UNKNOWN, NO_ANSWER, GatewayRefusal
 from fleetctl.gateway.rules.usage import most_tokens, price_usd, worst_case
 
 # Bytes per file; OpenAI takes 200 MB.

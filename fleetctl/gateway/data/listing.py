@@ -11,12 +11,12 @@ from fleetctl.gateway.asking.call_attempt import headers_of
 from fleetctl.gateway.endpoints import GatewayEndpoint
 from fleetctl.gateway.gateway_state import GatewayState
 from fleetctl.gateway.numbered_calls import CallAnswer
-from fleetctl.gateway.rules.bad_answers import parse_answer
-from fleetctl.gateway.rules.refusal import (
+from fleetctl.gateway.rules.failures import (
     MODEL_NOT_FOUND,
     NOT_SERVED,
     SERVER_UNREACHABLE,
     GatewayRefusal,
+    parse_answer,
 )
 from fleetctl.gateway.rules.servers import UpstreamServer
 

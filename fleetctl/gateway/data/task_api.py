@@ -8,11 +8,12 @@ from typing import Any
 
 from aiohttp import web
 
-from fleetctl.common.tasks import wait_within
+from fleetctl.common.event_loop import wait_within
 from fleetctl.gateway.asking.ask import answer_call
 from fleetctl.gateway.asking.call import EndpointCall, key_of
 from fleetctl.gateway.batching.batcher import Batcher
 from fleetctl.gateway.data import idempotent_calls
+from fleetctl.gateway.data.idempotent_calls import serve_websocket as serve_line
 from fleetctl.gateway.data.listing import (
     MODELS,
     OF_OLLAMA,
@@ -21,11 +22,10 @@ from fleetctl.gateway.data.listing import (
     find_model,
     list_models,
 )
-from fleetctl.gateway.data.websocket_line import serve_websocket as serve_line
 from fleetctl.gateway.endpoints import CallerGrant, GatewayEndpoint
 from fleetctl.gateway.gateway_state import GatewayState
 from fleetctl.gateway.numbered_calls import CallAnswer
-from fleetctl.gateway.rules.refusal import (
+from fleetctl.gateway.rules.failures import (
     BAD_REQUEST,
     ENDPOINT_UNKNOWN,
     LIMIT_REACHED,

@@ -1,7 +1,13 @@
-"""A directory of checkpoints as the recognisers see it: names, sizes, and texts of small files.
+"""A directory of checkpoints as the recognisers see it, and the note beside it of those that a run
+was writing when its attempt ended.
 
-Used by watch.py and prepare.py. The supervisor of the run reads with the task's own rights, so a
-link leads only to files that the task could read itself.
+The supervisor of the run reads with the task's own rights, so a link leads only to files that the
+task could read itself.
+
+A small file in their directory, since that alone outlives a sandbox at every provider. watch.py
+records what changes while it looks; prepare.py may move these names and no others. A file that is
+torn, of another object or a link is ignored, so no checkpoint is moved for it. While the lists
+are empty there is no file: a program may take each name for one of its own.
 """
 
 from __future__ import annotations
@@ -9,15 +15,21 @@ from __future__ import annotations
 import os
 
 from fleetctl.guest.journal.digest import sha256
+from fleetctl.guest.task.text import compact, parse
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Any, Optional
+
 
 DIRECTORY = -1  # stands for a size
 TEXT_BYTES_MAX = 4 * 1024 * 1024  # of a marker; a run on thousands of nodes names as many files
 FILES_MAX = 100_000  # in a checkpoint, that are counted
 HASH_BYTES = 1024 * 1024
+
+NAME = ".fleetctl-checkpoints.json"
+NAMES_MAX = 10_000  # of each list; older ones are forgotten
 
 
 class Disk:
@@ -134,3 +146,71 @@ class Disk:
             return b""
         finally:
             os.close(handle)
+
+
+class Notebook:
+    """A run's lists. writing: names that changed at the last look; moved: paths set aside."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.writing: set[str] = set()
+        self.moved: list[str] = []
+
+    def save(self, disk: Disk) -> None:
+        """Writes the file. When the disk refuses, later attempts move no checkpoint for it."""
+        if not self.writing and not self.moved:
+            _remove_file(disk)
+            return
+        text = compact(
+            {
+                "about": "written by fleetctl: what its run left unfinished here",
+                "owner": self.owner,
+                "writing": sorted(self.writing)[:NAMES_MAX],
+                "moved": self.moved[-NAMES_MAX:],
+            }
+        )
+        try:
+            _overwrite_file(disk.path, (text + "\n").encode())
+        except OSError:
+            return
+
+
+def notebook_of(disk: Disk, owner: str) -> Notebook:
+    """Reads the directory's notebook; an empty one where the file is another object's."""
+    made = Notebook(owner)
+    # A link could lead to another owner's file.
+    data = None if os.path.islink(disk.at(NAME)) else disk.text(NAME)
+    try:
+        _fill_notebook(made, parse((data or b"").decode()))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return Notebook(owner)
+    return made
+
+
+def _fill_notebook(made: Notebook, found: Any) -> None:
+    """Copies the lists. Raises ValueError, TypeError or KeyError for malformed ones."""
+    if not made.owner or found["owner"] != made.owner:
+        return
+    made.writing = {str(one) for one in found["writing"]}
+    made.moved = [str(one) for one in found["moved"]]
+
+
+def _remove_file(disk: Disk) -> None:
+    try:
+        os.unlink(disk.at(NAME))
+    except OSError:
+        return
+
+
+def _overwrite_file(directory: str, data: bytes) -> None:
+    """Overwrites the file itself, which volumes without rename allow, too; raises OSError."""
+    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(NAME, flags, 0o644, dir_fd=top)
+    finally:
+        os.close(top)
+    try:
+        os.write(handle, data)
+    finally:
+        os.close(handle)

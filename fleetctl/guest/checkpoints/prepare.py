@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from fleetctl.guest.checkpoints.disk import DIRECTORY, Disk
+from fleetctl.guest.checkpoints.disk import DIRECTORY, Disk, notebook_of
 from fleetctl.guest.checkpoints.formats import (
     ASIDE,
     AUTO,
@@ -21,14 +21,13 @@ from fleetctl.guest.checkpoints.formats import (
     format_of,
     unknown,
 )
-from fleetctl.guest.checkpoints.notebook import notebook_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Mapping, Optional
 
+    from fleetctl.guest.checkpoints.disk import Notebook
     from fleetctl.guest.checkpoints.formats import Format, Found
-    from fleetctl.guest.checkpoints.notebook import Notebook
 
 
 COPY_BYTES = 1024 * 1024

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import time
 
-from fleetctl.guest.checkpoints.disk import Disk
+from fleetctl.guest.checkpoints.disk import Disk, notebook_of
 from fleetctl.guest.checkpoints.formats import ASIDE, MARKS, format_of
 from fleetctl.guest.checkpoints.keeping import superfluous
-from fleetctl.guest.checkpoints.notebook import notebook_of
 from fleetctl.guest.checkpoints.prepare import remove
 
 TYPE_CHECKING = False

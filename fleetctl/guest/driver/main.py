@@ -24,12 +24,8 @@ import sys
 import threading
 from typing import Any, Optional
 
-from fleetctl.guest.driver.capture import Capture
-from fleetctl.guest.driver.channel import Channel
-from fleetctl.guest.driver.contexts import Contexts
+from fleetctl.guest.driver.channel import Capture, Channel, Contexts, HostCalls, Uploads
 from fleetctl.guest.driver.execution import Execution, sync_directory
-from fleetctl.guest.driver.hostcalls import HostCalls
-from fleetctl.guest.driver.uploads import Uploads
 
 Message = dict[str, Any]
 

@@ -10,7 +10,7 @@ import os
 import time
 
 from fleetctl.guest.journal.masking import Masking
-from fleetctl.guest.task.finite import NAMES, named
+from fleetctl.guest.task.plain import NAMES, named
 from fleetctl.guest.task.text import compact
 
 TYPE_CHECKING = False

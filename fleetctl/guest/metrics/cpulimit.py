@@ -1,4 +1,4 @@
-"""Ends a call into the standard library that takes too much CPU time. Called by printed.py.
+"""Ends a call into the standard library that takes too much CPU time. Called by followed.py.
 
 A user's expression may try for ever, and a supervisor does no other work meanwhile. CPython checks
 for signals while it matches, so that a clock of the process whose handler raises ends the match; it

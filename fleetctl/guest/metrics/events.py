@@ -13,13 +13,15 @@ import time
 from struct import Struct, error, unpack_from
 
 from fleetctl.guest.metrics.files import (
+    ENTRIES_MAX,
+    FILES_MAX,
     READ_BYTES_MAX,
     GrowingFile,
     describe_cut,
+    find_matches,
     is_older,
     path_from,
 )
-from fleetctl.guest.metrics.globs import ENTRIES_MAX, FILES_MAX, find_matches
 from fleetctl.guest.metrics.protobuf import fields, signed
 
 TYPE_CHECKING = False

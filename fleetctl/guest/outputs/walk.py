@@ -1,20 +1,25 @@
-"""Walks the files below a directory, by descriptors: no link is followed on the way, whatever a
-process that the work left does meanwhile. Called by keeping.py.
+"""Walks the files below a directory, by descriptors, so that no link is followed on the way, and
+reads the clock by which its file system dates changes.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Callable, Iterator, Optional
+
 
 ENTRIES_MAX = 200_000  # that one walk looks at
 DEPTH_MAX = 100  # of directories, each of which is open meanwhile
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+TICK_S, TICKS_MAX = 0.001, 50  # it goes on every 10 ms at the latest
 
 
 class WalkTooLong(Exception):
@@ -139,3 +144,26 @@ class FileWalk:
         except OSError:
             self.unread.append(path)
             return None
+
+
+def file_clock_ns(path: str, *, past: bool) -> int:
+    """Returns the time of the file system's clock, by a change of the file at `path`.
+
+    past: no file that is there already has this time; waits for it, some milliseconds.
+    """
+    first = now = _touch_status(path)
+    for _ in range(TICKS_MAX if past else 0):
+        if now != first:
+            break
+        time.sleep(TICK_S)
+        now = _touch_status(path)
+    return now
+
+
+def _touch_status(path: str) -> int:
+    """Changes a file's status alone, and returns when: by its other times others see whether it was
+    read.
+    """
+    known = os.stat(path)
+    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+    return os.stat(path).st_ctime_ns

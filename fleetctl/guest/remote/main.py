@@ -7,7 +7,7 @@
          ... --services NAME=C,...                    and the logs of its services from there
          ... --outputs O                              and what is kept of its files
          ... --stay yes                              this process lives as long as the sandbox
-         ... --more yes                              and then others; see turns.py
+         ... --more yes                              and then others; see verbs.py
   turns  --dir D                                     the same from the first on, all over stdin
   stop   --dir D --run NAME --grace S                end it; returns at once
   leave  --dir D [--why SandboxEnded]                the sandbox may end now; why a run that is in
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     verb, options = argv[1], dict(zip(argv[2::2], argv[3::2]))  # Python 3.9 has no strict
     place.enter(options.get("--dir", DIRECTORY))
     if verb == "attach":
-        from fleetctl.guest.remote.verbs.attach import attach
+        from fleetctl.guest.remote.verbs import attach
 
         services = _offsets_of(options.get("--services", ""))
         at = [int(options.get(f"--{name}", 0)) for name in ("journal", "log", "outputs")]
@@ -55,21 +55,21 @@ def main(argv: list[str]) -> int:
                 stay=stay,
             )
             if "--more" in options and code == 0:
-                from fleetctl.guest.remote.verbs.turns import attach_in_turn
+                from fleetctl.guest.remote.verbs import attach_in_turn
 
                 code = attach_in_turn()
         except BrokenPipeError:
             return 0  # the reader has closed the pipe
         return code
     if verb == "turns":
-        from fleetctl.guest.remote.verbs.turns import attach_in_turn
+        from fleetctl.guest.remote.verbs import attach_in_turn
 
         return attach_in_turn()
     if verb == "relay":
-        from fleetctl.guest.remote.relay.join import join
+        from fleetctl.guest.remote.relay.keeper import join
 
         return join(options["--run"])
-    from fleetctl.guest.remote.verbs import idle as verbs
+    from fleetctl.guest.remote import verbs
 
     if verb == "idle":
         return verbs.idle(float(options["--begin-s"]))

@@ -1,18 +1,17 @@
-"""The state directory in the sandbox, which is the working directory of every verb.
+"""The state directory in the sandbox, which is the working directory of every verb, and the
+sandbox's preparation before its first task.
 
-supervisor          locked by the living supervisor; its existence shows that a run has begun
-sock                where the supervisor listens
-relay               where the relay of model calls listens, if there is one
-runs/<run>.begun    the latch of a run
-runs/<run>.jsonl    its journal; also a latch: its creator decides whether the run begins
-runs/<run>.log      its output, with later parts beside it (see logfile.py)
-runs/<run>.outputs  what is kept of its files, once its work has ended
+supervisor locked by the living supervisor; its existence shows that a run has begun sock where
+the supervisor listens relay where the relay of model calls listens, if there is one
+runs/<run>.begun the latch of a run runs/<run>.jsonl its journal; also a latch: its creator
+decides whether the run begins runs/<run>.log its output, with later parts beside it (see
+logfile.py) runs/<run>.outputs what is kept of its files, once its work has ended
 runs/<run>.services the names of its services, where it has any; their output is in logs beside it
-files/              files that tasks write for us: parameters, result, metrics
-work/               the directory that tasks begin in
+files/ files that tasks write for us: parameters, result, metrics work/ the directory that tasks
+begin in
 
-Beside it, with its name and `.idle`, the pid of the sandbox's inert entrypoint where there is one,
-which does without the directory.
+Beside it, with its name and `.idle`, the pid of the sandbox's inert entrypoint where there is
+one, which does without the directory.
 """
 
 from __future__ import annotations
@@ -25,8 +24,10 @@ import time
 from fleetctl.guest.supervision.processes import is_held
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Any, Optional
+
 
 LOCK = "supervisor"
 SOCKET = "sock"
@@ -119,3 +120,31 @@ def start_directory(order: dict[str, Any]) -> str:
     if order["workdir"]:
         return os.path.join(start, order["workdir"])
     return str(start)
+
+
+def prepare(order: dict[str, Any]) -> None:
+    """Prepares the sandbox. Raises OSError with a message for the user."""
+    for path in (FILES, WORK):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            continue
+    for volume in order["volumes"]:
+        for link in volume["links"]:
+            _link_volume(link, volume["mount"])
+
+
+def _link_volume(path: str, mount: str) -> None:
+    """Makes `path` lead to a volume. Replaces an empty directory of the image."""
+    if os.path.islink(path) and os.readlink(path) == mount:
+        return
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        os.symlink(mount, path)
+    except OSError as error:
+        raise OSError(
+            f"`{path}` cannot become a link to the volume at `{mount}`: {error.strerror};"
+            " in the image it must be missing or an empty directory"
+        ) from None

@@ -1,6 +1,6 @@
 """Supervises one sandbox: begins its runs, one after another, and decides when it ends.
 
-Started by attach.py as a process of its own, or in attach's own process. Writes journals and logs
+Started by verbs.py as a process of its own, or in attach's own process. Writes journals and logs
 as files and notifies followers when to look.
 """
 
@@ -13,7 +13,7 @@ import time
 from fleetctl.guest.journal.record import Journal, append, masking_of, write_unbegun
 from fleetctl.guest.remote import place
 from fleetctl.guest.remote.loop import Loop
-from fleetctl.guest.remote.process.leader import Leader
+from fleetctl.guest.remote.process.child import Leader
 from fleetctl.guest.remote.run.attempt import Attempt
 from fleetctl.guest.remote.visitors import Visitors
 from fleetctl.guest.supervision.processes import send
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from fleetctl.guest.remote.relay.keeper import Relay
-    from fleetctl.guest.remote.story.frames import Offsets
+    from fleetctl.guest.remote.stream import Offsets
 
 HOME_LOOK_S = 10.0  # between two looks whether the state directory is there
 
@@ -90,8 +90,7 @@ class Supervisor:
         run: str,
         offsets: Offsets,
     ) -> None:
-        from fleetctl.guest.remote.story.frames import Story
-        from fleetctl.guest.remote.story.telling import Telling
+        from fleetctl.guest.remote.stream import Story, Telling
 
         self.visitors.telling = Telling(self.loop, Story(run, offsets), handle)
 

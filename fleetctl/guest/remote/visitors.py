@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
     from fleetctl.guest.remote.loop import Loop
-    from fleetctl.guest.remote.story.telling import Telling
+    from fleetctl.guest.remote.stream import Telling
 
 SOON_S = 0.05  # between two notices of new output: a chatty task must not cost more than a quiet
 REQUEST_BYTES_MAX = 64 * 1024 * 1024  # an order with its code and parameters

@@ -21,40 +21,33 @@ from fleetctl.guest.ship.recompile import table
 
 GUEST = Path(__file__).parents[1]
 # Each after those that it needs.
-_TASK = "text", "lazy", "plain", "flattening", "finite", "chunking", "volumes", "term", "task"
+_TASK = "text", "lazy", "plain", "helpers", "term", "task"
 PARTS = tuple(f"task/{name}.py" for name in _TASK)
 DRIVER_PARTS = (
     *PARTS,
-    *("driver/channel.py", "driver/capture.py", "driver/submit.py", "driver/hostcalls.py"),
-    *("driver/checkout.py", "driver/uploads.py", "driver/contexts.py", "driver/execution.py"),
-    "driver/main.py",
+    *("driver/channel.py", "driver/checkout.py", "driver/execution.py", "driver/main.py"),
 )
 # Each is compiled when it is first imported in the sandbox, if ever.
 REMOTE_PARTS = (
     *(f"journal/{name}.py" for name in ("digest", "logfile", "masking", "record")),
-    *(f"journal/{name}.py" for name in ("metriclines", "results")),
+    "journal/results.py",
     *("journal/ending.py", *PARTS, "task/program.py", "metrics/thinning.py", "metrics/numbers.py"),
-    *("supervision/processes.py", "supervision/pace.py", "supervision/gpus.py"),
-    *("task/serving.py", "task/surroundings.py", "task/parameters.py", "task/inputs.py"),
-    *(f"nodes/{name}.py" for name in ("variables", "outcome", "stragglers", "ray", "rayjob")),
-    *(f"metrics/{name}.py" for name in ("protobuf", "events", "globs", "files")),
+    *("supervision/processes.py", "supervision/pace.py"),
+    *("task/serving.py", "task/parameters.py"),
+    *(f"nodes/{name}.py" for name in ("gang", "ray", "rayjob")),
+    *(f"metrics/{name}.py" for name in ("protobuf", "events", "files")),
     "metrics/cpulimit.py",
-    *("metrics/printed.py", "metrics/followed.py"),
-    *(f"checkpoints/{name}.py" for name in ("disk", "formats", "keeping", "notebook")),
+    "metrics/followed.py",
+    *(f"checkpoints/{name}.py" for name in ("disk", "formats", "keeping")),
     *(f"checkpoints/{name}.py" for name in ("prepare", "begin", "mirror", "watch")),
-    *(f"supervision/services/{name}.py" for name in ("names", "probe", "process")),
-    *(f"supervision/services/{name}.py" for name in ("crew", "keeping")),
-    *(f"wandb/{name}.py" for name in ("file", "params", "trial")),
-    *(f"outputs/{name}.py" for name in ("clock", "globs", "selection", "walk", "pack", "keeping")),
-    *(f"remote/relay/{name}.py" for name in ("keeper", "process", "client")),
-    *(f"remote/relay/{name}.py" for name in ("calls", "http", "join")),
-    *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise", "visitors")),
-    "remote/setup.py",
-    *(f"remote/run/{name}.py" for name in ("attempt", "launching", "looking", "output")),
-    *(f"remote/run/{name}.py" for name in ("files", "keeping", "sync")),
-    *(f"remote/verbs/{name}.py" for name in ("attach", "turns", "idle")),
-    *(f"remote/story/{name}.py" for name in ("frames", "follow", "telling", "unbegun")),
-    *(f"remote/process/{name}.py" for name in ("leader", "child", "tree", "worker")),
+    *(f"supervision/services/{name}.py" for name in ("names", "process", "crew")),
+    *(f"wandb/{name}.py" for name in ("file", "trial")),
+    *(f"outputs/{name}.py" for name in ("selection", "walk", "pack", "keeping")),
+    *(f"remote/relay/{name}.py" for name in ("keeper", "process", "client", "calls", "http")),
+    *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise")),
+    *(f"remote/{name}.py" for name in ("visitors", "stream", "verbs")),
+    *(f"remote/run/{name}.py" for name in ("attempt", "output", "files", "keeping", "sync")),
+    *(f"remote/process/{name}.py" for name in ("child", "tree", "worker")),
 )
 POSIX_PARTS = (
     *("idle.sh", "common.sh", "tree.sh", "end.sh"),

@@ -1,9 +1,17 @@
-"""Selects the files that are shipped with an order for programs to import. Called by providers."""
+"""Selects the files that are shipped with an order for programs to import, and encodes the order
+for its way to a guest.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from fleetctl.guest.posix.order import posix_order
 
 _HERE = Path(__file__).parents[1] / "library"
 _CHECKPOINTS = "fleetctl_checkpoint.py"
@@ -35,3 +43,16 @@ def library(
 @cache
 def _read_text(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")
+
+
+def order_argument(order: Mapping[str, Any], *, posix: bool) -> str:
+    """Returns the argument of `attach --order`. posix: for the guest without Python."""
+    if posix:
+        return posix_order(order)
+    return base64.b64encode(order_input(order, posix=False)).decode()
+
+
+def order_input(order: Mapping[str, Any], *, posix: bool) -> bytes:
+    """Returns the stdin of `attach --order -`."""
+    text = posix_order(order) if posix else json.dumps(order, separators=(",", ":"))
+    return text.encode()

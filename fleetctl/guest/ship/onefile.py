@@ -25,7 +25,7 @@ PACKAGES = (
     *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "outputs", "remote")),
     "fleetctl.guest.wandb",
     "fleetctl.guest.supervision.services",
-    *(f"fleetctl.guest.remote.{name}" for name in ("process", "relay", "run", "story", "verbs")),
+    *(f"fleetctl.guest.remote.{name}" for name in ("process", "relay", "run")),
 )
 
 

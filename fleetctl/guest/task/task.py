@@ -11,7 +11,9 @@ import os
 import sys
 import time
 
-from fleetctl.guest.task.chunking import (
+from fleetctl.guest.task.helpers import (
+    Buffers,
+    Storage,
     chunk_by_headers,
     chunk_by_json_keys,
     chunk_by_size,
@@ -19,13 +21,10 @@ from fleetctl.guest.task.chunking import (
     grep,
     peek,
 )
-from fleetctl.guest.task.finite import ResultCopy, named
-from fleetctl.guest.task.flattening import flat_metrics
 from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
-from fleetctl.guest.task.plain import Unkeepable, plain
+from fleetctl.guest.task.plain import ResultCopy, Unkeepable, flat_metrics, named, plain
 from fleetctl.guest.task.term import Terminated, end_by_term, heed_term, heed_term_no_more
 from fleetctl.guest.task.text import encoder_with, parse
-from fleetctl.guest.task.volumes import Buffers, Storage
 
 TYPE_CHECKING = False  # `typing` costs more to import than a short task does
 if TYPE_CHECKING:

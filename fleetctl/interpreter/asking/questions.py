@@ -1,35 +1,91 @@
-"""Implements `llm_query` and `llm_query_batched` of an interpreter: its code calls the language
-model `sub_lm`.
+"""Implements `llm_query` and `llm_query_batched` of an interpreter: its code asks the language
+model, many things at once, in their order.
 
-Made by interpreter.py and recursion.py, called as tools of the host. It never repeats a question.
+It never repeats a question.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from fleetctl.common.errors import UsageError
 from fleetctl.guest.library.fleetctl_llm_budget import TIMEOUT, Hold, RecursionBudget
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.asking.call_meter import Arguments, CallMeter, Prices
-from fleetctl.interpreter.asking.model_server import ServerRefused
-from fleetctl.interpreter.asking.parallel_calls import (
-    RAISE,
-    TEXT,
-    ask_all,
-    check_on_error,
-    check_prompt,
-    check_prompts,
-    checked_width,
-)
+from fleetctl.interpreter.asking.model_server import Arguments, CallMeter, Prices, ServerRefused
+from fleetctl.interpreter.result import InvalidArgument
+
+PROBLEM_CHARACTERS_MAX = 300  # of each failed prompt, in the error of its batch
+RAISE, TEXT = "raise", "text"  # modes for a batch with failures
+
+T = TypeVar("T")
 
 AT_ONCE = 64  # questions per batch; as many as the slots of a large server
 
 LanguageModel = Callable[..., Any]
+
+
+async def ask_all(
+    ask: Callable[[T], Awaitable[str]],
+    items: Sequence[T],
+    *,
+    width: int,
+    on_error: str,
+) -> list[str]:
+    """Returns the result of `ask` for each item, `width` items at once, in the order of the items.
+
+    Raises RuntimeError, after all have ended, when some failed; with on_error `text` a failed one's
+    is "[ERROR] why" instead.
+    """
+    slots = asyncio.Semaphore(width)
+
+    async def one(item: T) -> str:
+        async with slots:
+            return await ask(item)
+
+    outcomes = await asyncio.gather(*map(one, items), return_exceptions=True)
+    failed = {
+        number: str(outcome)[:PROBLEM_CHARACTERS_MAX]
+        for number, outcome in enumerate(outcomes)
+        if isinstance(outcome, BaseException)
+    }
+    if failed and on_error == RAISE:
+        whys = "; ".join(f"prompt[{number}]: {why}" for number, why in failed.items())
+        raise RuntimeError(f"{len(failed)}/{len(items)} failed: {whys}")
+    return [
+        f"[ERROR] {failed[number]}" if number in failed else str(outcome)
+        for number, outcome in enumerate(outcomes)
+    ]
+
+
+def check_on_error(on_error: str) -> None:
+    """Raises InvalidArgument."""
+    if on_error not in (RAISE, TEXT):
+        raise InvalidArgument(f"on_error is `{on_error}`; it must be `{RAISE}` or `{TEXT}`")
+
+
+def check_prompts(prompts: object) -> None:
+    """Raises InvalidArgument for a text, which would be sent letter by letter."""
+    if isinstance(prompts, str):
+        raise InvalidArgument("prompts is a text; it must be a list of texts")
+
+
+def check_prompt(prompt: object, where: str) -> None:
+    """Raises InvalidArgument."""
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise InvalidArgument(f"{where} is `{prompt!r}`; it must be a text that is not empty")
+
+
+def checked_width(concurrency: int | None, most: int) -> int:
+    """Returns how many run at once. Raises InvalidArgument."""
+    if concurrency is not None and concurrency < 1:
+        raise InvalidArgument(f"concurrency is `{concurrency}`; it must be at least 1")
+    if concurrency is None:
+        return most
+    return min(concurrency, most)
 
 
 class Questions:

@@ -18,16 +18,16 @@ from fleetctl.common.errors import FleetctlError
 from fleetctl.guest.library.fleetctl_llm_budget import TIMEOUT, RecursionBudget
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.asking import rlm
-from fleetctl.interpreter.asking.parallel_calls import (
+from fleetctl.interpreter.asking.questions import (
     RAISE,
     TEXT,
+    Questions,
     ask_all,
     check_on_error,
     check_prompt,
     check_prompts,
     checked_width,
 )
-from fleetctl.interpreter.asking.questions import Questions
 from fleetctl.interpreter.options import AtDepth, ChildPlacement, InterpreterOptions
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fleetctl.common.install import install_hint
 from fleetctl.interpreter.asking.model_server import ModelServer
 from fleetctl.interpreter.asking.questions import Questions
-from fleetctl.interpreter.interpreter_errors import InterpreterError
-from fleetctl.interpreter.result import FinalOutput, read_submitted
+from fleetctl.interpreter.result import FinalOutput, InterpreterError, read_submitted
 
 if TYPE_CHECKING:
     from fleetctl.interpreter.session.execute_call import ExecuteResult

@@ -1,26 +1,31 @@
-"""Exchanges messages with one driver: requests and replies, calls of tools, and its end.
+"""Exchanges messages with one driver: requests and replies, calls of tools, further contexts in the
+same sandbox, files onto its volume, and its end.
 
-Used by interpreter.py, on the shared event loop alone. A request is sent once and never again.
+A request is sent once and never again.
+
+On the shared event loop alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import contextvars
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.interpreter_errors import START_ANEW, InterpreterError, InvalidArgument
-from fleetctl.interpreter.session.contexts import SandboxContexts
+from fleetctl.interpreter.result import START_ANEW, InterpreterError, InvalidArgument
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.session import Session
+    from fleetctl.providers.contract.sandbox_access import Session
+
 
 HELLO_S = 120.0  # for the driver to come up; slow images read much from the network
 INTERRUPT_S = 2.0  # for code to end after it was interrupted; then the sandbox goes
@@ -28,6 +33,12 @@ TOOLS_AT_ONCE = 128  # a thread each; code that calls a language model has many 
 log = logging.getLogger(__name__)
 
 Tool = Callable[..., Any]
+
+STOP_S = 30.0  # for the driver to confirm that a context is gone
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+PIECE_BYTES = 3 * 256 * 1024  # of a file in one message; a multiple of three encodes without rest
 
 
 class DriverProblem(InterpreterError):
@@ -211,3 +222,160 @@ def _call_tool(
 
 async def _await_value(value: Any) -> Any:
     return await value
+
+
+class SandboxContexts:
+    """The contexts of a sandbox. send: raises InterpreterError when the sandbox has ended."""
+
+    def __init__(self, session: Session, send: Send) -> None:
+        self._session = session
+        self._send = send
+        self._open: dict[int, ContextSession] = {}
+        self._last = 0
+
+    async def begin(self) -> ContextSession:
+        """Raises InterpreterError when the sandbox has ended."""
+        self._last += 1
+        context = ContextSession(self._last, self._session, self._send)
+        self._open[self._last] = context
+        await context.order("begin")
+        return context
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Takes a message of the driver about a context."""
+        context = self._open.get(message["context"])
+        if context is None:
+            return
+        if "line" in message:
+            context.hear(str(message["line"]))
+        else:
+            del self._open[message["context"]]
+            context.end(f"its process ended: {message.get('over')}")
+
+    def end(self, why: str) -> None:
+        """Ends all contexts, as the sandbox has ended."""
+        for context in self._open.values():
+            context.end(why)
+        self._open.clear()
+
+
+class ContextSession:
+    """providers/contract/sandbox_access.py's Session."""
+
+    def __init__(
+        self,
+        number: int,
+        session: Session,
+        send: Send,
+    ) -> None:
+        self.place_root = session.place_root
+        self.workspace = session.workspace
+        self.committed_late = session.committed_late
+        self._number = number
+        self._session = session
+        self._send = send
+        self._heard: asyncio.Queue[str | None] = asyncio.Queue()
+        self._over = asyncio.Event()
+        self._why = ""
+
+    async def send(self, line: str) -> None:
+        if self._over.is_set():
+            raise Unavailable(f"the context has ended: {self._why}")
+        await self.order("pass", line=line)
+
+    async def lines(self) -> AsyncIterator[str]:
+        while (line := await self._heard.get()) is not None:
+            yield line
+
+    def ending(self) -> str:
+        return self._why
+
+    async def reload(self) -> None:
+        await self._session.reload()
+
+    async def stop(self) -> None:
+        if self._over.is_set():
+            return
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self.order("end")
+                await self._over.wait()
+        except InterpreterError as error:
+            self.end(str(error))  # with the sandbox that it was in
+        except TimeoutError as error:
+            raise Unavailable(f"a context did not end within {STOP_S:.0f} s") from error
+
+    async def order(self, operation: str, **content: Any) -> None:
+        await self._send({"op": operation, "context": self._number, **content})
+
+    def hear(self, line: str) -> None:
+        self._heard.put_nowait(line)
+
+    def end(self, why: str) -> None:
+        if not self._over.is_set():
+            self._why = why
+            self._heard.put_nowait(None)
+            self._over.set()
+
+
+def list_uploads(
+    local_dirs: Mapping[str, str], local_files: Mapping[str, str]
+) -> dict[str, list[tuple[Path, str]]]:
+    """Returns remote path as requested -> (local file, its remote path). Raises
+    FileNotFoundError.
+    """
+    wanted = {}
+    for local, remote in local_files.items():
+        path = Path(local)
+        if not path.is_file():
+            raise FileNotFoundError(f"`{local}` is not a file")
+        wanted[remote] = [(path, remote)]
+    for local, remote in local_dirs.items():
+        top = Path(local)
+        if not top.is_dir():
+            raise FileNotFoundError(f"`{local}` is not a directory")
+        wanted[remote] = [
+            (path, str(PurePosixPath(remote) / path.relative_to(top).as_posix()))
+            for path in sorted(top.rglob("*"))
+            if path.is_file()
+        ]
+    return wanted
+
+
+async def upload_files(
+    talk: Conversation, wanted: Mapping[str, list[tuple[Path, str]]]
+) -> tuple[str, ...]:
+    """Uploads files; returns the remote paths that were written: those of `wanted` that did not
+    exist yet.
+    """
+    written = []
+    for remote, files in wanted.items():
+        if await talk.ask("exists", path=remote):
+            continue
+        for local, path in files:
+            for piece, first, last in _read_pieces(local):
+                await talk.ask(
+                    "put",
+                    path=path,
+                    data=piece,
+                    first=first,
+                    last=last,
+                )
+        written.append(remote)
+    if written and (problem := await talk.ask("sync")):
+        raise InterpreterError(f"the volume does not take what was written: {problem}")
+    return tuple(written)
+
+
+def _read_pieces(path: Path) -> Iterator[tuple[str, bool, bool]]:
+    """Yields (base64 text, true for the first piece, true for the last)."""
+    with path.open("rb") as file:
+        piece = file.read(PIECE_BYTES)
+        first = True
+        while True:
+            following = file.read(PIECE_BYTES)
+            yield base64.b64encode(piece).decode(), first, not following
+            if not following:
+                return
+            piece = following
+            first = False

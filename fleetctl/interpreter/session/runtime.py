@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.interpreter_errors import START_ANEW, InterpreterError, redact_text
 from fleetctl.interpreter.options import InterpreterOptions, session_order
-from fleetctl.interpreter.session import exit_cleanup
+from fleetctl.interpreter.result import START_ANEW, InterpreterError, redact_text
+from fleetctl.interpreter.session import interpreter_record
 from fleetctl.interpreter.session.conversation import Conversation, DriverProblem, Tool
 from fleetctl.interpreter.session.execute_call import (
     Callback,
     ExecuteRequest,
     ExecuteResult,
+    ExecutionEvents,
     plain_value,
     read_answer,
 )
-from fleetctl.interpreter.session.execution_events import ExecutionEvents
 from fleetctl.interpreter.session.interpreter_record import InterpreterRecord
 
 if TYPE_CHECKING:
-    from fleetctl.providers.contract.session import Session, SessionRequest
+    from fleetctl.providers.contract.sandbox_access import Session, SessionRequest
 
 SYNC_S = 30.0  # for a volume to take what was written, before the sandbox goes
 log = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class InterpreterRuntime:
         from fleetctl.wiring import account_registry as wiring
 
         open_session = wiring.session_opener(self._options.provider)
-        exit_cleanup.be_first()
+        interpreter_record.be_first()
         self._record.begin(order.name)
         try:
             session = await open_session(

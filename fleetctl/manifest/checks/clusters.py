@@ -15,10 +15,9 @@ from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.notify import Notify
-from fleetctl.specs.blocks.renamed import WhenSpec
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
-from fleetctl.specs.values.scalars import Spec
+from fleetctl.specs.values.scalars import Spec, WhenSpec
 
 TRUTHS = frozenset(("true", "false"))
 # Names of mappings with keys of the author's choice; and the name of lists of such mappings.

@@ -1,4 +1,5 @@
-"""Finds Python text that no task could run, before a sandbox is paid for.
+"""Finds Python text that no task could run, parameters that it could not use, and metrics that its
+trials can never print, before a sandbox is paid for.
 
 A mistake if the Python that runs it is known to be no newer than this one, else a doubt.
 """
@@ -6,6 +7,8 @@ A mistake if the Python that runs it is known to be no newer than this one, else
 from __future__ import annotations
 
 import ast
+import builtins
+import keyword
 import re
 import sys
 from collections.abc import Iterator
@@ -14,9 +17,12 @@ from itertools import pairwise
 
 from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.common.program import tree_of
+from fleetctl.guest.task.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.blocks.template import Image
+from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.values.metrics import NAME, STEP
 from fleetctl.specs.values.scalars import Spec
 
 _FILE = re.compile(r"[\w./-]+\.py(?:\s.*)?")
@@ -24,6 +30,14 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Pass)
 OURS = sys.version_info[:2]
 TREES_KEPT = 16
 SHARED_CHARS_MAX = 16_384  # its tree is about a megabyte
+
+SUBMIT = "SUBMIT"
+ALL = "params"  # the mapping of all parameters
+HELPERS = frozenset(
+    {SUBMIT, "report", *STORAGE_HELPERS, *BUFFER_HELPERS, *(it.__name__ for it in TEXT_HELPERS)}
+)
+
+PATH: Path = ("spec", "template", "metrics", "regex")
 
 
 def find_problems(spec: Spec) -> Iterator[Finding]:
@@ -129,3 +143,96 @@ def _brings_a_newer(image: Image) -> bool:
         return True  # its content is unknown
     wanted = tuple(map(int, (image.python or "0").split(".")[:2]))
     return wanted > OURS
+
+
+def find_parameter_problems(spec: Spec) -> Iterator[Finding]:
+    trees = [parse_program(code) for _, code in spec_parts.values_of(spec, "python")]
+    programs = [tree for tree in trees if isinstance(tree, ast.Module)]
+    if not programs:
+        return
+    read, made = _collect_names(programs)
+    for path, name in spec_parts.list_parameters(spec):
+        why, hint = _describe_fault(name, read, made)
+        if why:
+            yield _name_finding(path, name, why, hint)
+
+
+def _describe_fault(
+    name: str,
+    read: frozenset[str],
+    made: frozenset[str],
+) -> tuple[str, str]:
+    """Returns the fault of the name, and the fix; both empty for a good name.
+
+    read: names that the programs read; made: names to which they assign a value themselves.
+    """
+    if name == SUBMIT:
+        return "replaces `SUBMIT(...)`, which submits the result", "name it otherwise"
+    if keyword.iskeyword(name) and ALL not in read:
+        return (
+            "is a word of Python's own, so no program can read it as a variable",
+            f'name it otherwise, such as `{name}_`, or read it as `params["{name}"]`',
+        )
+    if name.startswith("__") and name.endswith("__"):
+        return "is a name of Python's own", "name it otherwise"
+    what = ""
+    if name in read and name not in made:
+        if name in HELPERS:
+            what = f"replaces the helper `{name}(...)`, which python calls"
+        elif hasattr(builtins, name):
+            what = f"replaces Python's own `{name}(...)`, which python calls"
+    return what, f"name it otherwise, such as `{name}_value`"
+
+
+def _name_finding(
+    path: Path,
+    name: str,
+    why: str,
+    hint: str,
+) -> Finding:
+    block = path[:3]
+    return Finding(
+        path, f": the parameter `{shorten_text(name)}` {why}", hint, at_key=True, about=block
+    )
+
+
+def _collect_names(programs: list[ast.Module]) -> tuple[frozenset[str], frozenset[str]]:
+    """Names that are called (and `params`, when it is read at all), and those that are made."""
+    read: set[str] = set()
+    made: set[str] = set()
+    for node in (it for tree in programs for it in ast.walk(tree)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            read.add(node.func.id)
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                made.add(node.id)
+            elif node.id == ALL:
+                read.add(ALL)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            made.add(node.name)
+        elif isinstance(node, ast.alias):
+            made.add((node.asname or node.name).partition(".")[0])
+    return frozenset(read), frozenset(made)
+
+
+def find_doubts(spec: SweepSpec) -> Iterator[Finding]:
+    """Yields warnings: the metric may be reported otherwise, so this is not a mistake
+    for certain.
+    """
+    if spec.template is None or spec.search.metric is None:
+        return
+    asked = spec.template.metrics
+    wanted = spec.search.metric.name
+    if asked is None or asked.regex is None or spec.template.python is not None:
+        return
+    names = re.compile(asked.regex).groupindex.keys() - {STEP}
+    if not names or NAME in names or wanted in names:
+        return
+    text = ", ".join(f"`{it}`" for it in sorted(names))
+    message = f" names {text}, and the search compares `{shorten_text(wanted)}`"
+    hint = (
+        f"write `(?P<{wanted}>...)`"
+        if wanted.isidentifier()
+        else "find its name too: `(?P<name>[\\w/.]+)=(?P<value>[-+.\\w]+)`"
+    )
+    yield Finding(PATH, message, f"{hint}, or fix `search.metric.name`", Severity.DOUBT)

@@ -18,7 +18,7 @@ from typing import Any
 
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.hints.synonyms import guess_name
-from fleetctl.manifest.hints.two_readings import read_twice
+from fleetctl.manifest.hints.value_hints import read_twice
 from fleetctl.manifest.problems import quoted_text, value_text
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 

@@ -21,19 +21,26 @@ from pydantic import ValidationError
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.files import fence
 from fleetctl.manifest.files.documents import Document, is_address, read_documents
-from fleetctl.manifest.files.editable import editable_path, put_first, why_not
 from fleetctl.manifest.files.parameter_rows import RowError, read_rows
 from fleetctl.manifest.files.requirements import (
     RequirementsError,
+    editable_path,
     named_file,
+    put_first,
     read_requirements,
     sent_package,
     told_by_content,
     whole_path,
+    why_not,
     wrong_package,
 )
-from fleetctl.manifest.files.task_files import FilesError, find_files, real_path, split_glob
-from fleetctl.manifest.files.volume_globs import wrong_in_volume
+from fleetctl.manifest.files.task_files import (
+    FilesError,
+    find_files,
+    real_path,
+    split_glob,
+    wrong_in_volume,
+)
 from fleetctl.manifest.findings import list_findings
 from fleetctl.manifest.problems import ManifestProblem, shorten_text, value_text
 from fleetctl.manifest.yaml.reader import read_yaml
@@ -424,7 +431,7 @@ def _include_files_of_tasks(
     included: IncludedFiles,
 ) -> None:
     """Replaces `fromFiles` by the files that it finds, each with the digest of its content.
-    A volume is listed later, by volume_tasks.py, when its provider is known.
+    A volume is listed later, by task_inputs.py, when its provider is known.
     """
     tasks = spec.get("tasks")
     here = ("spec", "tasks", "fromFiles")

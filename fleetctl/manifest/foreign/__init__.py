@@ -12,13 +12,12 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest.foreign.fitting import fit_manifest
 from fleetctl.manifest.foreign.foreign_mapping import (
     ConversionOptions,
     DocumentLines,
     ForeignMapping,
 )
-from fleetctl.manifest.foreign.foreign_yaml import parse_foreign_yaml, sweep_files
+from fleetctl.manifest.foreign.foreign_yaml import fit_manifest, parse_foreign_yaml, sweep_files
 
 
 class Conversion(NamedTuple):

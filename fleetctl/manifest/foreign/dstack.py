@@ -10,16 +10,18 @@ from typing import Any
 
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import count_noun
-from fleetctl.manifest.foreign import amounts
+from fleetctl.manifest.foreign import foreign_mapping
 from fleetctl.manifest.foreign.foreign_mapping import (
+    DSTACK,
     ConversionOptions,
     Converted,
     ForeignMapping,
     build_manifest,
     drop_empty,
+    gpus_in,
+    lines_for,
     make_name,
 )
-from fleetctl.manifest.foreign.old_names import DSTACK, gpus_in, lines_for
 from fleetctl.specs.kinds.schedule import NAME_CHARS_MAX
 
 RETRIES = 3  # dstack retries for a time; a manifest needs a number
@@ -48,7 +50,9 @@ def _convert_source(source: ForeignMapping, wanted: ConversionOptions) -> Iterat
         size = source.take("size")
         source.leave(_ELSEWHERE, *_PLACE)
         yield build_manifest(
-            "Volume", called, drop_empty({"size": amounts.parse_size(size) if size else None})
+            "Volume",
+            called,
+            drop_empty({"size": foreign_mapping.parse_size(size) if size else None}),
         )
     elif sort == "task":
         yield from _convert_task(source, called, wanted)
@@ -260,14 +264,14 @@ def _build_resources(resources: ForeignMapping) -> dict[str, Any]:
     if isinstance(disk, dict):
         disk = disk.get("size")
     for key, value in (("cpu", cpu), ("memory", memory), ("disk", disk)):
-        if amounts.is_open(value):
+        if foreign_mapping.is_open(value):
             resources.say(key, "became exactly its lower end")
     resources.leave("is left out: a sandbox has the shared memory of its machine", "shm_size")
     return drop_empty(
         {
-            "cpu": amounts.parse_cores(cpu) if cpu is not None else None,
-            "memory": amounts.parse_size(memory) if memory is not None else None,
-            "disk": amounts.parse_size(disk) if disk is not None else None,
+            "cpu": foreign_mapping.parse_cores(cpu) if cpu is not None else None,
+            "memory": foreign_mapping.parse_size(memory) if memory is not None else None,
+            "disk": foreign_mapping.parse_size(disk) if disk is not None else None,
             "gpu": _parse_gpu(resources),
         }
     )
@@ -290,7 +294,7 @@ def _parse_gpu(resources: ForeignMapping) -> str | None:
             resources.say("gpu.memory", "is left out: name the sort of GPU")
     else:
         for part in str(wanted).split(":"):
-            if amounts.is_size(part):
+            if foreign_mapping.is_size(part):
                 resources.say(
                     "gpu", "gives an amount of memory, which is left out: name the model of GPU"
                 )
@@ -300,9 +304,11 @@ def _parse_gpu(resources: ForeignMapping) -> str | None:
                 names = part.split(",")
     if len(names) > 1:
         resources.say("gpu", f"became `{names[0]}`, its first sort")
-    if amounts.is_open(count):
-        resources.say("gpu", f"became exactly its lower end, {amounts.parse_cores(count) or 0}")
-    number = amounts.parse_cores(count)
+    if foreign_mapping.is_open(count):
+        resources.say(
+            "gpu", f"became exactly its lower end, {foreign_mapping.parse_cores(count) or 0}"
+        )
+    number = foreign_mapping.parse_cores(count)
     if number == 0:
         return None
     return f"{names[0] if names else 'any'}:{number or 1}"

@@ -1,7 +1,10 @@
-"""A mapping of another tool's file that remembers which of its fields were taken out.
+"""A mapping of another tool's file that remembers which of its fields were taken out, with the
+amounts and the variables of SkyPilot and dstack.
 
-Fields that no converter took are reported at the end, so that no field is lost silently. Values are
-never reported: they may be secrets.
+Fields that no converter took are reported at the end, so that no field is lost silently. Values
+are never reported: they may be secrets.
+
+On one node the variables of nodes are unset here, so each line has a default.
 """
 
 from __future__ import annotations
@@ -15,6 +18,34 @@ NAME_CHARS_MAX = 63
 _NO_COUNTERPART = "has no counterpart here"
 _MISFIT = re.compile(r"[^a-z0-9]+")
 _LAST = re.compile(r"(\.[^.\[\]]*|\[\d+\])$")
+
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b?)?", re.I)
+
+_RANK = "${NODE_RANK:-0}"
+_NODES = "${NNODES:-1}"
+_IPS = "${FLEETCTL_NODE_IPS:-127.0.0.1}"
+_FIRST = "${MASTER_ADDR:-127.0.0.1}"
+_GPUS = "GPUS"  # stands for how many each node has
+_ALL_GPUS = "ALL"  # and the number of GPUs of all nodes
+
+SKYPILOT: Mapping[str, str] = {
+    "SKYPILOT_NODE_RANK": _RANK,
+    "SKYPILOT_NUM_NODES": _NODES,
+    "SKYPILOT_NODE_IPS": _IPS,
+    "SKYPILOT_NUM_GPUS_PER_NODE": _GPUS,
+    "SKYPILOT_SETUP_NODE_RANK": _RANK,
+    "SKYPILOT_SETUP_NODE_IPS": _IPS,
+    "SKYPILOT_SETUP_NUM_GPUS_PER_NODE": _GPUS,
+}
+DSTACK: Mapping[str, str] = {
+    "DSTACK_NODE_RANK": _RANK,
+    "DSTACK_NODES_NUM": _NODES,
+    "DSTACK_NODES_IPS": _IPS,
+    "DSTACK_MASTER_NODE_IP": _FIRST,
+    "DSTACK_GPUS_PER_NODE": _GPUS,
+    "DSTACK_GPUS_NUM": _ALL_GPUS,
+}
+_WORD = re.compile(r"\b(?:SKYPILOT|DSTACK)_[A-Z0-9_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +210,87 @@ def build_manifest(
 def drop_empty(values: Mapping[str, Any]) -> dict[str, Any]:
     """Drops empty values and None; zero and False stay."""
     return {key: it for key, it in values.items() if it is not None and it not in ("", [], {}, ())}
+
+
+def lower_end(value: Any) -> str | None:
+    """Returns the lower end of `8`, `8+`, `8..16`, `..16`; None without a lower end."""
+    text = str(value).strip().rstrip("+")
+    low, _, high = text.partition("..")
+    return low or high or None
+
+
+def is_open(value: Any) -> bool:
+    """Returns True if more than the lower end would do as well."""
+    return isinstance(value, str) and (value.rstrip().endswith("+") or ".." in value)
+
+
+def parse_cores(value: Any) -> float | int | None:
+    """Parses `8+`, `x86:4..` as a number of cores."""
+    found = _NUMBER.fullmatch((lower_end(value) or "").rpartition(":")[2])
+    if found is None:
+        return None
+    number = float(found[1])
+    if number.is_integer():
+        return int(number)
+    return number
+
+
+def parse_size(value: Any) -> str | None:
+    """Parses `32+`, `16GB..`, `512MB` as a quantity; a bare number counts GiB, as in the other
+    tool.
+    """
+    found = _NUMBER.fullmatch(lower_end(value) or "")
+    if found is None:
+        return None
+    unit = (found[2] or "G")[0].upper()
+    return f"{found[1]}{'K' if unit == 'K' else unit}i"
+
+
+def is_size(text: str) -> bool:
+    found = _NUMBER.fullmatch(lower_end(text) or "")
+    return found is not None and found[2] is not None
+
+
+def lines_for(
+    source: ForeignMapping,
+    key: str,
+    text: str,
+    known: Mapping[str, str],
+    *,
+    gpus: int,
+    every: bool,
+) -> list[str]:
+    """Returns the lines that set the variables which the text uses, or every known one; adds a
+    remark on `key` for variables without a counterpart.
+    """
+    used = dict.fromkeys(_WORD.findall(text))
+    for name in used:
+        if name not in known:
+            source.say(key, f"uses `{name}`, which is not set here")
+    wanted = [name for name in known if every or name in used]
+    if wanted and not every:
+        source.say(
+            key, f"uses {_quote_names(wanted)}: set in its first lines from what is set here"
+        )
+    return [f'export {name}="{_expand_value(known[name], gpus)}"' for name in wanted]
+
+
+def gpus_in(resources: Mapping[str, object]) -> int:
+    """Returns the number of GPUs of a node, from `resources` of ours."""
+    text = str(resources.get("gpu") or "")
+    count = text.partition(":")[2] or "1"
+    if text and count.isdigit():
+        return int(count)
+    return 0
+
+
+def _expand_value(value: str, gpus: int) -> str:
+    if value == _ALL_GPUS:
+        return f"$(( {_NODES} * {gpus} ))"
+    if value == _GPUS:
+        return str(gpus)
+    return value
+
+
+def _quote_names(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

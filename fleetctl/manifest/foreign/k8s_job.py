@@ -1,11 +1,19 @@
-"""A Kubernetes Job, or the Job of a CronJob, and the claims that it mounts."""
+"""A Kubernetes Job, or the Job of a CronJob, and the claims that it mounts: the parts of its pod
+that only clusters have become the block `kubernetes`.
+
+The rule is Kubernetes', see its third_party/forked/golang/expansion: the name of a variable that
+is defined above is replaced, any other name stays as it is, and `$$` is a `$`.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleetctl.common.errors import UsageError
+from fleetctl.manifest.checks.commands import holds_a_reference
 from fleetctl.manifest.foreign.foreign_mapping import (
     ConversionOptions,
     Converted,
@@ -14,8 +22,7 @@ from fleetctl.manifest.foreign.foreign_mapping import (
     drop_empty,
     make_name,
 )
-from fleetctl.manifest.foreign.k8s_pod import PodParts
-from fleetctl.manifest.foreign.k8s_references import ContainerEnv, build_work
+from fleetctl.specs.blocks.kubernetes import MAIN
 from fleetctl.specs.kinds.schedule import NAME_CHARS_MAX
 
 INDEX = "JOB_COMPLETION_INDEX"
@@ -35,6 +42,27 @@ _TIMES = (
     "schedule", "timeZone", "concurrencyPolicy", "startingDeadlineSeconds",
     "successfulJobsHistoryLimit", "failedJobsHistoryLimit", "suspend",
 )  # fmt: skip
+
+# By their names here.
+_TEXTS = {
+    "serviceAccount": "serviceAccountName",
+    "priorityClass": "priorityClassName",
+    "runtimeClass": "runtimeClassName",
+}
+_LISTS = {
+    "topologySpread": "topologySpreadConstraints",
+    "tolerations": "tolerations",
+    "initContainers": "initContainers",
+    "resourceClaims": "resourceClaims",
+}
+# Fields without a counterpart of ours go through as a patch.
+_PATCHED = (
+    *("hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostAliases", "dnsPolicy", "dnsConfig"),
+    *("schedulerName", "shareProcessNamespace", "preemptionPolicy", "overhead", "readinessGates"),
+)
+_SHARED = "/dev/shm"  # noqa: S108 - of the pod
+
+_PART = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 def convert(sources: Sequence[ForeignMapping], wanted: ConversionOptions) -> Iterator[Converted]:
@@ -313,3 +341,168 @@ def _build_mounts(
             mount.say("", "is left out with its volume")
             mount.forget()
     return mounts
+
+
+class PodParts:
+    """Collects the fields of a pod."""
+
+    def __init__(
+        self,
+        metadata: ForeignMapping,
+        pod: ForeignMapping,
+        main: ForeignMapping,
+    ) -> None:
+        self._found: dict[str, Any] = {
+            "podLabels": metadata.take("labels", dict),
+            "podAnnotations": metadata.take("annotations", dict),
+            "affinity": pod.take("affinity", dict),
+            "securityContext": pod.take("securityContext", dict),
+            "containerSecurityContext": main.take("securityContext", dict),
+            **{ours: pod.text(theirs) for ours, theirs in _TEXTS.items()},
+            **{ours: pod.take(theirs, list) for ours, theirs in _LISTS.items()},
+            "imagePullSecrets": [it.text("name") for it in pod.parts("imagePullSecrets")],
+            "configMaps": [],
+            "secrets": [],
+        }
+        pod.take("serviceAccount")  # the older name of the same
+        self._patch = drop_empty({name: pod.take(name) for name in _PATCHED})
+        self._env: list[dict[str, Any]] = []
+
+    def variables_of(
+        self,
+        plural: str,
+        name: str,
+        prefix: str | None,
+    ) -> None:
+        """Adds the variables of a ConfigMap or a Secret. plural: `configMaps` or `secrets`."""
+        self._found[plural].append(drop_empty({"name": name, "prefix": prefix}))
+
+    def files_of(
+        self,
+        plural: str,
+        name: str,
+        mount_path: str,
+    ) -> None:
+        self._found[plural].append({"name": name, "mountPath": mount_path})
+
+    def variable_from(self, name: str, origin: dict[str, Any]) -> None:
+        """Adds a variable whose value Kubernetes itself resolves."""
+        self._env.append({"name": name, "valueFrom": origin})
+
+    def shares_memory(self, mount_path: str, size: str | None) -> bool:
+        """Takes a volume of memory as `sharedMemory`; returns False for a mount at another path."""
+        if mount_path != _SHARED:
+            return False
+        self._found["sharedMemory"] = size
+        return True
+
+    def selects(self, labels: dict[str, Any]) -> None:
+        self._found["nodeSelector"] = labels
+
+    def takes(self, requests: dict[str, Any], extra: dict[str, Any]) -> None:
+        """Requests below the limits, and resources that only clusters have."""
+        self._found |= {"requests": requests, "extraResources": extra}
+
+    def block(self) -> dict[str, Any]:
+        """Returns the whole block; empty without any field."""
+        spec = dict(self._patch)
+        if self._env:
+            spec["containers"] = [{"name": MAIN, "env": self._env}]
+        patch = {"spec": spec} if spec else {}
+        return drop_empty({**self._found, "podTemplate": patch})
+
+
+class TextPiece(NamedTuple):
+    """A part of a text: literal, or (later) the name of a variable whose value only a run knows."""
+
+    text: str
+    later: bool = False
+
+
+class ContainerEnv:
+    """The variables of a container, in the order of their definitions.
+
+    later: names of variables whose values only a run knows. values: the known values by name.
+    """
+
+    def __init__(self, later: Sequence[str]) -> None:
+        self._later = set(later)
+        self.values: dict[str, str] = {}
+        self.computed: dict[str, list[TextPiece]] = {}  # values with a part that only a run knows
+
+    def mark_later(self, name: str) -> None:
+        """Adds a variable whose value only a run knows: one of a Secret, or of the run itself."""
+        self.values.pop(name, None)
+        self._later.add(name)
+
+    def copy_later(self, name: str, other: str) -> None:
+        """Adds a variable that has the value of the variable `other`, which only a run knows."""
+        self.computed[name] = [TextPiece(other, later=True)]
+        self.mark_later(name)
+
+    def add(self, name: str, value: str) -> None:
+        """Adds a variable with a value from the file, which may refer to variables above it."""
+        pieces = self.pieces(value)
+        if any(it.later for it in pieces):
+            self.computed[name] = pieces
+            self.mark_later(name)
+        else:
+            self._later.discard(name)
+            self.values[name] = "".join(it.text for it in pieces)
+
+    def pieces(self, text: str) -> list[TextPiece]:
+        """Splits a text at its references; references with a known value are replaced."""
+        return list(_join_pieces(self._pieces(text)))
+
+    def _pieces(self, text: str) -> Iterator[TextPiece]:
+        end = 0
+        for match in _PART.finditer(text):
+            yield TextPiece(text[end : match.start()])
+            name = match[1]
+            end = match.end()
+            if name is None:
+                yield TextPiece("$")
+            elif name in self._later:
+                yield TextPiece(name, later=True)
+            else:
+                yield TextPiece(self.values.get(name, match[0]))
+        yield TextPiece(text[end:])
+
+
+def build_work(
+    words: Sequence[str], variables: ContainerEnv
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns (the field `command`, or `script` where a shell has to insert values that only a run
+    knows; the variables with known values).
+    """
+    split = [variables.pieces(word) for word in words]
+    later = any(it.later for pieces in (*split, *variables.computed.values()) for it in pieces)
+    command = ["".join(it.text for it in pieces) for pieces in split]
+    # A text that looks like a reference is refused in a command, because it would stay unexpanded.
+    if not later and not holds_a_reference(command):
+        return {"command": command}, variables.values
+    lines = [f"export {name}={_quote_pieces(it)}" for name, it in variables.computed.items()]
+    lines.append("exec " + " ".join(map(_quote_pieces, split)))
+    return {"script": "\n".join(lines)}, variables.values
+
+
+def _quote_pieces(pieces: Sequence[TextPiece]) -> str:
+    """Returns a word in the syntax of a POSIX shell, with its later parts as `"${NAME}"`."""
+    if not pieces:
+        return "''"
+    return "".join(f'"${{{it.text}}}"' if it.later else shlex.quote(it.text) for it in pieces)
+
+
+def _join_pieces(pieces: Iterator[TextPiece]) -> Iterator[TextPiece]:
+    """Yields the pieces with adjacent literal ones as one, and without empty ones."""
+    text = ""
+    for piece in pieces:
+        if not piece.later:
+            text += piece.text
+            continue
+        if text:
+            yield TextPiece(text)
+        text = ""
+        yield piece
+    if text:
+        yield TextPiece(text)

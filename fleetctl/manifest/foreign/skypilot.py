@@ -8,16 +8,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest.foreign import amounts
+from fleetctl.manifest.foreign import foreign_mapping
 from fleetctl.manifest.foreign.foreign_mapping import (
+    SKYPILOT,
     ConversionOptions,
     Converted,
     ForeignMapping,
     build_manifest,
     drop_empty,
+    gpus_in,
+    lines_for,
     make_name,
 )
-from fleetctl.manifest.foreign.old_names import SKYPILOT, gpus_in, lines_for
 
 _DOCKER = "docker:"
 _PLACE = ("cloud", "region", "zone", "infra", "instance_type")
@@ -227,14 +229,14 @@ def _build_resources(resources: ForeignMapping) -> dict[str, Any]:
     cpus = resources.take("cpus")
     memory = resources.take("memory")
     if cpus is not None:
-        made["cpu"] = amounts.parse_cores(cpus)
+        made["cpu"] = foreign_mapping.parse_cores(cpus)
     if memory is not None:
-        made["memory"] = amounts.parse_size(memory)
+        made["memory"] = foreign_mapping.parse_size(memory)
     for key, value in (("cpus", cpus), ("memory", memory)):
-        if amounts.is_open(value):
+        if foreign_mapping.is_open(value):
             resources.say(key, "became exactly its lower end")
     disk = resources.take("disk_size")
-    made["disk"] = amounts.parse_size(disk) if disk is not None else None
+    made["disk"] = foreign_mapping.parse_size(disk) if disk is not None else None
     made["gpu"] = _read_gpu(resources)
     resources.leave(_ELSEWHERE, *_PLACE)
     resources.leave(_NO_SPOT, "use_spot")

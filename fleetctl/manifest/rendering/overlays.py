@@ -19,11 +19,10 @@ from fleetctl.manifest.hints.synonyms import join_names
 from fleetctl.manifest.positions import ManifestOrigin
 from fleetctl.manifest.problems import value_text
 from fleetctl.manifest.rendering.declared_variables import DeclaredVariable
-from fleetctl.manifest.rendering.merge_origins import MergeOrigins
-from fleetctl.manifest.rendering.merging import StrategicMerge, paths_in
+from fleetctl.manifest.rendering.merging import MergeOrigins, StrategicMerge, paths_in
 from fleetctl.manifest.yaml.reader import YamlDocument
 from fleetctl.specs.kinds.registry import API_VERSION, kind_called
-from fleetctl.specs.rendering.overlay import Overlay
+from fleetctl.specs.rendering import Overlay
 
 KIND = "Overlay"
 _PARTS = ("apiVersion", "kind", "metadata", "spec")

@@ -22,15 +22,13 @@ from fleetctl.manifest.problems import ManifestErrors, ManifestProblem, in_order
 from fleetctl.manifest.rendering.declared_variables import KIND as VARIABLES
 from fleetctl.manifest.rendering.declared_variables import (
     DeclaredVariable,
-    VariableScopes,
-    declare_variables,
-    find_unresolved,
-    is_variables,
-)
-from fleetctl.manifest.rendering.given_values import (
     GivenValue,
     Source,
+    VariableScopes,
+    declare_variables,
     find_unknown_values,
+    find_unresolved,
+    is_variables,
     sources_in,
 )
 from fleetctl.manifest.rendering.overlays import KIND as OVERLAY

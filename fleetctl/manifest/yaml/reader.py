@@ -1,17 +1,20 @@
-"""Strict YAML: one walk over the parser's events, with limits, that builds plain Python values.
+"""Strict YAML: one walk over the parser's events, with limits, that builds plain Python values;
+anchors and aliases only where W&B's reader expands them.
 
-Refuses duplicate keys, aliases and anchors, tags, merge keys and keys that are not texts, and goes
-on, so that one reading finds all of them. The walk has no recursion, and in our own manifests
-aliases are never expanded, so no document is a bomb; where a dialect expands aliases, anchors.py
-counts their repetitions. Called by loader.py; a second walk finds the positions of the paths that a
-message needs.
+Refuses duplicate keys, aliases and anchors, tags, merge keys and keys that are not texts, and
+goes on, so that one reading finds all of them. The walk has no recursion, and in our own
+manifests aliases are never expanded, so no document is a bomb; where a dialect expands aliases,
+reader.py counts their repetitions.
+
+A repeated value is not copied, but a reader of the document meets it each time: so the expansions
+of aliases are counted, and no file is a bomb.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +29,6 @@ from fleetctl.manifest.problems import (
     shorten_text,
     value_text,
 )
-from fleetctl.manifest.yaml.anchors import YamlAnchors, merge_mappings
 from fleetctl.manifest.yaml.syntax_errors import Position, reader_problem, syntax_problem
 
 DEPTH_MAX = 64  # the deepest valid manifest has about 15 levels
@@ -43,6 +45,8 @@ _OLD_WORDS = frozenset(("y", "n", "yes", "no", "on", "off"))
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _BARE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+REPEATED_MAX = 100_000  # values that all aliases of a document stand for
 
 
 @dataclass(slots=True)
@@ -463,3 +467,73 @@ def _join_surrogates(match: re.Match[str]) -> str:
     high = int(match[1], 16)
     low = int(match[2], 16)
     return f"\\U{0x10000 + (high - 0xD800) * 0x400 + (low - 0xDC00):08x}"
+
+
+class YamlAnchors:
+    """The anchors of a document. full: more than REPEATED_MAX; reading has to end."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self._values: dict[str, Any] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}  # values, and how deep they are
+        self._open: set[str] = set()
+        self._repeated = 0
+
+    def open(self, name: str) -> None:
+        """A collection begins."""
+        self._open.add(name)
+
+    def close(self, name: str, value: Any) -> None:
+        """A value is whole; a name that stands for something already is another from here on."""
+        self._open.discard(name)
+        self._values[name] = value
+        self._sizes.pop(name, None)
+
+    def repeat(self, name: str, *, depth_max: int) -> Any:
+        """Raises ValueError with the rest of a sentence about the alias."""
+        if name in self._open:
+            raise ValueError("is an alias of a value that holds it")
+        if name not in self._values:
+            raise ValueError(f"is an alias, and no `&{name}` is before it")
+        size, depth = self._sizes.get(name) or self._measured(name)
+        self._repeated += size
+        if self._repeated > REPEATED_MAX:
+            self.full = True
+            raise ValueError(f"is one too many: they stand for more than {REPEATED_MAX:,} values")
+        if depth > depth_max:
+            raise ValueError("is nested too deep")
+        return self._values[name]
+
+    def _measured(self, name: str) -> tuple[int, int]:
+        """Returns the size and the depth of an anchor. All values of a level are counted before the
+        next level; at most as many as may be repeated.
+        """
+        size = 0
+        depth = 0
+        level = [self._values[name]]
+        while level and size <= REPEATED_MAX:
+            size += len(level)
+            depth += any(isinstance(it, dict | list) for it in level)
+            level = [below for it in level for below in _child_values(it)]
+        self._sizes[name] = size, depth
+        return size, depth
+
+
+def merge_mappings(container: dict[str, Any], merged: Sequence[Any]) -> bool:
+    """Adds the entries of `<<`: a mapping's own keys win, and of merged ones the first. Returns
+    False if a merged value is not a mapping.
+    """
+    for one in merged:
+        if not isinstance(one, dict):
+            return False
+        for key, value in one.items():
+            container.setdefault(key, value)
+    return True
+
+
+def _child_values(value: Any) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list):
+        return value
+    return ()

@@ -1,7 +1,12 @@
-"""The CustomResourceDefinition of a kind, whole. Pure; written by write.py.
+"""The CustomResourceDefinition of a kind, whole: its structural schema, and the columns that
+`kubectl get` shows. Pure; written by write.py.
 
-Made of the kind's line in the registry, its model, the keys of statuses and the columns of lists: a
-new kind needs no change here.
+Made of the kind's line in the registry, its model, the keys of statuses and the columns of lists:
+a new kind needs no change here.
+
+Types that a structural schema cannot express (a number or a text, a text or a mapping) are left
+open there: our own validation decides, and its refusal becomes a condition. Defaults are left
+out, so that the server stores the manifest as its author wrote it.
 """
 
 from __future__ import annotations
@@ -11,14 +16,23 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from fleetctl.controllers.vocabulary.status_keys import Status, describe_keys
+from fleetctl.controllers.status_keys import Status, describe_keys
 from fleetctl.manifest.schemas import schema_of
-from fleetctl.operator.crds.columns import CELLS, printer_columns
-from fleetctl.operator.crds.structural import OPEN, Schema, build_structural_schema
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.registry import API_VERSION, Kind
-from fleetctl.specs.values.cluster_rules import KEY as RULES
-from fleetctl.views.objects import TIME_KEYS
+from fleetctl.specs.values.scalars import KEY as RULES
+from fleetctl.views.columns import TableColumn, choose_columns
+from fleetctl.views.objects import NONE, TIME_KEYS, View
+
+Schema = dict[str, Any]
+
+OPEN: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+# Kept as they are: they mean the same in both.
+_SAME = (
+    "description", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
+    "maxProperties", "minimum", "maximum", "required", RULES,
+)  # fmt: skip
+_SCALARS = frozenset(("string", "integer", "number", "boolean"))
 
 GROUP, _, VERSION = API_VERSION.partition("/")
 CATEGORY = "fleetctl"  # `kubectl get fleetctl` lists all of ours
@@ -34,6 +48,107 @@ TAKEN = {
 }
 LABELS = {"app.kubernetes.io/part-of": "fleetctl"}
 _SORTS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+# An API server shows the value at a path, so the cells that our lists compute are written into the
+# status, below `columns`. Ages are left to kubectl: they go on between two writes.
+
+CELLS = "columns"
+# kubectl cannot leave out a column that is empty in every row. Columns that our lists leave out
+# then are for `-o wide` there, except for those that users look for first.
+SHOWN = frozenset(("COST", "DURATION"))
+# kubectl has the first two of itself; the others would be wrong a second later.
+_KUBECTLS = frozenset(("NAME", "LABELS"))
+_AT = {"STATUS": ".status.phase", "ACTIVE": ".status.active", "FAILED": ".status.failed"}
+_AGES = {"AGE": ".metadata.creationTimestamp", "STARTED": ".status.startTime"}
+
+
+def build_structural_schema(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
+    """Returns the structural schema. schema: one below `$defs`, or any part of such a schema."""
+    return _convert_schema(schema, definitions, ())
+
+
+def _convert_schema(
+    schema: Mapping[str, Any],
+    definitions: Mapping[str, Any],
+    within: tuple[str, ...],
+) -> Schema:
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        if name in within:
+            return _add_description(schema, OPEN)  # it holds itself: as deep as it likes
+        return _add_description(
+            schema, _convert_schema(definitions[name], definitions, (*within, name))
+        )
+    if "anyOf" in schema:
+        return _add_description(schema, _convert_union(schema["anyOf"], definitions, within))
+    made = {key: schema[key] for key in _SAME if key in schema}
+    if "const" in schema or "enum" in schema:
+        made["enum"] = list(schema.get("enum") or [schema["const"]])
+    if "exclusiveMinimum" in schema:
+        made |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
+    sort = schema.get("type")
+    if sort == "array":
+        return made | {"type": sort, "items": _convert_schema(schema["items"], definitions, within)}
+    if sort == "object" or "properties" in schema:
+        return made | _convert_object(schema, definitions, within)
+    if isinstance(sort, str) and sort in _SCALARS:
+        return made | {"type": sort}
+    return _add_description(made, OPEN)
+
+
+def _convert_object(
+    schema: Mapping[str, Any],
+    definitions: Mapping[str, Any],
+    within: tuple[str, ...],
+) -> Schema:
+    fields = schema.get("properties")
+    more = schema.get("additionalProperties")
+    if fields:
+        shown = {name: _convert_schema(it, definitions, within) for name, it in fields.items()}
+        open_too = OPEN if more not in (None, False) else {}
+        return {"type": "object", "properties": shown, **open_too}
+    values = list((schema.get("patternProperties") or {}).values())
+    if isinstance(more, dict):
+        values.append(more)
+    each = _convert_schema(values[0], definitions, within) if len(values) == 1 else OPEN
+    # A map without a type for its values cannot be a field of a rule; an object of anything can.
+    if not _is_typed(each):
+        return {"type": "object", **OPEN}
+    return {"type": "object", "additionalProperties": each}
+
+
+def _is_typed(made: Schema) -> bool:
+    """Returns whether rules in CEL can see a value of this schema."""
+    if made.get("type") == "array":
+        return _is_typed(made["items"])
+    return "type" in made or "x-kubernetes-int-or-string" in made
+
+
+def _convert_union(
+    forms: list[Mapping[str, Any]],
+    definitions: Mapping[str, Any],
+    within: tuple[str, ...],
+) -> Schema:
+    told = [it for it in forms if it.get("type") != "null"]
+    nullable = {"nullable": True} if len(told) < len(forms) else {}
+    if len(told) == 1:
+        return {**_convert_schema(told[0], definitions, within), **nullable}
+    sorts = {str(it.get("type")) for it in told}
+    if sorts == {"integer", "string"}:
+        return {"x-kubernetes-int-or-string": True, **nullable}
+    if sorts == {"integer", "number"}:
+        return {"type": "number", **nullable}
+    return {**OPEN, **nullable}
+
+
+def _add_description(by: Mapping[str, Any], made: Schema) -> Schema:
+    """Adds the description beside a reference or a union, which is more specific than the one
+    inside.
+    """
+    if "description" in by:
+        return {**made, "description": by["description"]}
+    return dict(made)
 
 
 def definition_of(kind: Kind) -> dict[str, Any]:
@@ -153,3 +268,45 @@ _CONDITIONS: Schema = {
         },
     },
 }
+
+
+def printer_columns(kind: Kind) -> list[dict[str, Any]]:
+    """Returns `additionalPrinterColumns` of its CRD."""
+    made = [_build_printer_column(column) for column in _list_columns(kind)]
+    # kubectl shows the columns of both sorts in their order; those always shown come first.
+    return sorted(made, key=lambda it: it.get("priority", 0))
+
+
+def build_cells(seen: View, now_s: float) -> dict[str, str]:
+    """Returns the cells below `columns` of an object's status. A duration is shown once it is
+    final.
+    """
+    told: dict[str, str] = {}
+    for column in _list_columns(seen.kind):
+        if column.title in _AT or column.title in _AGES:
+            continue
+        if column.title == "DURATION" and not seen.over:
+            continue
+        cell = column.cell(seen, now_s)
+        if cell != NONE:
+            told[cell_name(column.title)] = cell
+    return told
+
+
+def cell_name(title: str) -> str:
+    """Returns `bestTrial` for `BEST TRIAL`, `usdPerHour` for `$/H`."""
+    first, *others = title.replace("$/H", "USD PER HOUR").split()
+    return str(first.lower() + "".join(word.capitalize() for word in others))
+
+
+def _list_columns(kind: Kind) -> list[TableColumn]:
+    return [it for it in choose_columns(kind, wide=True) if it.title not in _KUBECTLS]
+
+
+def _build_printer_column(column: TableColumn) -> dict[str, Any]:
+    title = column.title
+    path = _AT.get(title) or _AGES.get(title) or f".status.{CELLS}.{cell_name(title)}"
+    sort = "date" if title in _AGES else "integer" if title in ("ACTIVE", "FAILED") else "string"
+    wide = column.wide or (column.sparse and title not in SHOWN)
+    made = {"name": title, "type": sort, "jsonPath": path}
+    return made | ({"priority": 1} if wide else {})

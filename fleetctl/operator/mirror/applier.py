@@ -1,14 +1,19 @@
-"""Applies one custom resource as a user's manifest would be, or returns the reason for its
-condition.
+"""Applies one custom resource as a user's manifest would be, or returns the reason for its refusal;
+calls that wait at the same time share a commit of the store.
 
-Called by resource_mirror.py. The request goes the way of every apply (daemon/receive.py): checks,
-predictions, consent and money are the same, and an edit with kubectl meets the same rules.
+The request goes the way of every apply (daemon/receive.py): checks, predictions, consent and
+money are the same, and an edit with kubectl meets the same rules.
+
+A manifest that runs on a laptop is accepted as it is; the installer of the operator sets once
+where its work runs here. Called before an apply; the custom resource itself stays as it was
+written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fleetctl.apply.consent import NeedsConsent
 from fleetctl.common.errors import Conflict, FleetctlError, StoreError
@@ -19,13 +24,12 @@ from fleetctl.manifest.problems import PredictedErrors, join_sentences
 from fleetctl.operator.crds.definition import GROUP
 from fleetctl.operator.mirror.custom_resource import APPROVE, CustomResource, manifest_text
 from fleetctl.operator.mirror.entries import MirrorEntry
-from fleetctl.operator.mirror.joined_calls import JoinedCalls
-from fleetctl.operator.mirror.local_provider import replace_local
 from fleetctl.operator.mirror.statuses import Unaccepted
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 
 if TYPE_CHECKING:
     from fleetctl.daemon.receive import ManifestReceiver
+
 
 # A refusal may pass without an edit: an object that the resource names is stored later. The mirror
 # tries again whenever another object changed; this is the net.
@@ -48,10 +52,17 @@ NO_PROGRAMS = Unaccepted(
     "use a `webhook`, `slack` or `email`",
 )
 
+T = TypeVar("T")
+
+# Lists of candidates, in a placement.
+_LISTS = ("ordered", "anyOf")
+# Kinds that are kept at one provider, and do no work.
+_KEPT = frozenset(("Volume", "Function"))
+
 
 class Applier:
     """Applies custom resources. local_means: the provider for work with provider `local`; see
-    local_provider.py.
+    applier.py.
     """
 
     def __init__(self, receiver: ManifestReceiver, local_means: str = DEFAULT_PROVIDER) -> None:
@@ -150,3 +161,116 @@ def _require_consent(
         "; ".join(error.losses),
         f"`{annotate}` lets it happen; until then the state before is kept",
     )
+
+
+class JoinedCalls(Generic[T]):
+    """Calls of a function that handles several items at once, all or none. An item whose batch is
+    refused is handled by itself, so that it learns its own error and stops no other.
+    """
+
+    def __init__(self, call: Callable[[Sequence[T]], Awaitable[object]], *, items_max: int) -> None:
+        self._call = call
+        self._items_max = items_max
+        self._waiting: list[tuple[T, asyncio.Future[None]]] = []
+        self._working: asyncio.Task[None] | None = None
+
+    async def handle(self, item: T) -> None:
+        """Returns once the item is handled. Raises the errors of the function for this item."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, done))
+        if self._working is None:
+            self._working = asyncio.ensure_future(self._work())
+        await done
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)  # whoever is ready in this turn of the loop joins
+                batch = self._waiting[: self._items_max]
+                del self._waiting[: self._items_max]
+                if wanted := [it for it in batch if not it[1].done()]:  # not cancelled
+                    await self._carry_out(wanted)
+        finally:
+            self._working = None
+
+    async def _carry_out(self, batch: Sequence[tuple[T, asyncio.Future[None]]]) -> None:
+        try:
+            await self._call([item for item, _ in batch])
+        except Exception as error:  # noqa: BLE001 - carried over to whoever waits
+            # One bad object never stops the others (P7).
+            if len(batch) > 1:
+                for one in batch:
+                    await self._carry_out([one])
+            elif not batch[0][1].done():
+                batch[0][1].set_exception(error)
+            return
+        for _, done in batch:
+            if not done.done():  # its caller was cancelled
+                done.set_result(None)
+
+
+def replace_local(
+    kind: str,
+    spec: Mapping[str, Any],
+    means: str,
+    *,
+    runs: bool,
+) -> Mapping[str, Any]:
+    """Returns the spec with the provider `means` instead of `local` or of an absent provider. runs:
+    objects of this kind do work.
+    """
+    if means == DEFAULT_PROVIDER:
+        return spec
+    if kind in _KEPT:
+        return {**spec, "provider": _replace_name(spec.get("provider"), means)}
+    if not runs:
+        return spec
+    made = dict(spec)
+    template = spec.get("template")
+    asks = isinstance(template, Mapping) and template.get("prompt") is not None
+    if spec.get("placement") is not None or not asks:  # a prompt has a provider of its own
+        made["placement"] = _replace_in_placement(spec.get("placement") or {}, means)
+    stages = spec.get("stages")
+    if isinstance(stages, list):
+        made["stages"] = [_replace_in_stage(it, means) for it in stages]
+    return made
+
+
+def _replace_in_stage(stage: Any, means: str) -> Any:
+    if not isinstance(stage, Mapping) or not isinstance(stage.get("placement"), Mapping):
+        return stage
+    return {**stage, "placement": _replace_in_placement(stage["placement"], means)}
+
+
+def _replace_in_placement(placement: Any, means: str) -> Any:
+    if not isinstance(placement, Mapping):
+        return placement  # for the model to refuse
+    made = dict(placement)
+    lists = [name for name in _LISTS if isinstance(made.get(name), list)]
+    for name in lists:
+        made[name] = _replace_candidates(made[name], means)
+    if "provider" in made or not lists:
+        made["provider"] = _replace_name(made.get("provider"), means)
+    return made
+
+
+def _replace_candidates(listed: list[Any], means: str) -> list[Any]:
+    """Lists each provider once: one that is named beside `local` takes the position of the first of
+    both.
+    """
+    made: list[Any] = []
+    seen: set[object] = set()
+    for it in listed:
+        here = isinstance(it, Mapping) and it.get("provider") == DEFAULT_PROVIDER
+        one = {**it, "provider": means} if here else it
+        name = one.get("provider") if isinstance(one, Mapping) else None
+        if name != means or name not in seen:
+            made.append(one)
+        seen.add(name)
+    return made
+
+
+def _replace_name(provider: Any, means: str) -> Any:
+    if provider in (None, DEFAULT_PROVIDER):
+        return means
+    return provider

@@ -14,11 +14,11 @@ from fleetctl.operator.crds.definition import GROUP, VERSION
 from fleetctl.operator.mirror.custom_resource import (
     APPROVE,
     CustomResource,
+    RefusedApply,
     digest_of,
     parse_custom_resource,
     store_namespace,
 )
-from fleetctl.operator.mirror.next_action import RefusedApply
 from fleetctl.operator.mirror.statuses import StatusWrites, Unaccepted
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key

@@ -21,8 +21,7 @@ from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import ApiConnection
 from fleetctl.kubernetes.informer import Informer
 from fleetctl.manifest.schemas import remove_bare_texts
-from fleetctl.operator.crds.definition import GROUP, VERSION
-from fleetctl.operator.crds.structural import build_structural_schema
+from fleetctl.operator.crds.definition import GROUP, VERSION, build_structural_schema
 from fleetctl.specs.kinds.registry import KINDS, Kind
 
 log = logging.getLogger("fleetctl.operator")

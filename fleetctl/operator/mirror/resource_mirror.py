@@ -1,7 +1,8 @@
 """Keeps custom resources and stored objects equal, for as long as this process leads.
 
-An event of either side names the key to look at. The action is decided in next_action.py; an object
-is stored by applier.py; its status is computed in statuses.py and written by cluster_writer.py.
+An event of either side names the key to look at. The action is decided in custom_resource.py; an
+object is stored by applier.py; its status is computed in statuses.py and written by
+cluster_writer.py.
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import NotFound, StoreError, Unavailable
-from fleetctl.common.tasks import cancel_tasks, wait_or_wake
+from fleetctl.common.event_loop import cancel_tasks, wait_or_wake
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.shared.due_queue import DueQueue
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import ApiConnection, Object
 from fleetctl.kubernetes.informer import Informer, key_of
-from fleetctl.operator.mirror.applier import Applier
+from fleetctl.operator.mirror.applier import Applier, JoinedCalls
 from fleetctl.operator.mirror.cluster_writer import ClusterWriter
-from fleetctl.operator.mirror.custom_resource import CustomResource, origin_of
+from fleetctl.operator.mirror.custom_resource import (
+    CustomResource,
+    MirrorAction,
+    MirroredObject,
+    RefusedApply,
+    choose_action,
+    origin_of,
+)
 from fleetctl.operator.mirror.entries import (
     MirrorEntry,
     drop_unread,
@@ -29,14 +37,7 @@ from fleetctl.operator.mirror.entries import (
     is_whole,
     let_go,
 )
-from fleetctl.operator.mirror.joined_calls import JoinedCalls
 from fleetctl.operator.mirror.kinds_served import KindsServed
-from fleetctl.operator.mirror.next_action import (
-    MirrorAction,
-    MirroredObject,
-    RefusedApply,
-    choose_action,
-)
 from fleetctl.specs.kinds.registry import KINDS, Kind
 from fleetctl.views.objects import View, build_view
 

@@ -1,5 +1,8 @@
-"""The status of a custom resource: the engine's status of the stored object, whether the newest
-state was accepted, and when that is worth a write. Pure.
+"""The status of a custom resource: the engine's status of the stored object, and its health for
+tools that do not know its kind.
+
+Work is ready once it has succeeded, and suspended work that is meant to be is. A state that a
+user has to fix is stalled: a refusal, a failure, a wait that will not end by itself.
 """
 
 from __future__ import annotations
@@ -9,9 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.common.text import format_timestamp, shorten_text
-from fleetctl.operator.crds.columns import CELLS, build_cells
-from fleetctl.operator.mirror.health import health_of
-from fleetctl.views.objects import View, as_mapping, build_document
+from fleetctl.operator.crds.definition import CELLS, build_cells
+from fleetctl.views.objects import (
+    DELETING,
+    FAILED,
+    READY,
+    SKIPPED,
+    SUCCEEDED,
+    SUSPENDED,
+    View,
+    as_mapping,
+    build_document,
+    explain_status,
+)
 from fleetctl.views.sections.assets import WHY_CHARS_MAX
 
 ACCEPTED = "Accepted"
@@ -26,6 +39,9 @@ COUNTS_S = 5.0
 COUNTS_MAX_S = 600.0
 
 Status = dict[str, Any]
+
+_AS_ASKED = "Suspended"  # the reason of objects that their own spec suspends
+_MESSAGE_CHARS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +223,70 @@ def list_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tup
 
 
 _TOLD = {"Complete": "Normal", "Failed": "Warning", "Warning": "Warning"}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectHealth:
+    """The health of an object. ready, stalled: neither means reconciling. reason: one CamelCase
+    word.
+    """
+
+    reason: str
+    message: str
+    ready: bool = False
+    stalled: bool = False
+
+    def conditions(self, generation: int) -> list[dict[str, Any]]:
+        """Returns the conditions, without times. Conditions of a problem are there only while it
+        lasts.
+        """
+        found = [_build_health_condition("Ready", self.ready, self, generation)]
+        if self.stalled:
+            found.append(_build_health_condition("Stalled", True, self, generation))
+        elif not self.ready:
+            found.append(_build_health_condition("Reconciling", True, self, generation))
+        return found
+
+
+def health_of(
+    seen: View | None,
+    status: Mapping[str, Any],
+    *,
+    refused: str,
+    told: str,
+) -> ObjectHealth:
+    """Returns the health of an object.
+
+    seen: the stored object. refused: reason why the newest state is not carried out, one word;
+    told: the same as a sentence.
+    """
+    if refused:
+        return ObjectHealth(refused, told, stalled=True)
+    if seen is None or not seen.current:
+        return ObjectHealth("InProgress", "the engine has not looked at it yet")
+    reason = str(status.get("reason") or seen.phase)
+    message = (str(status.get("message") or "") or explain_status(seen))[:_MESSAGE_CHARS_MAX]
+    if seen.phase in (SUCCEEDED, READY, SKIPPED):
+        return ObjectHealth(reason, message, ready=True)
+    if seen.phase == SUSPENDED and reason == _AS_ASKED:
+        return ObjectHealth(reason, message, ready=True)
+    if seen.phase in (FAILED, SUSPENDED):
+        return ObjectHealth(reason, message, stalled=True)
+    if (stuck := as_mapping(seen.status.get("stuck"))) and seen.phase != DELETING:
+        return ObjectHealth(reason, str(stuck.get("message") or message), stalled=True)
+    return ObjectHealth(reason, message)
+
+
+def _build_health_condition(
+    name: str,
+    holds: bool,
+    health: ObjectHealth,
+    generation: int,
+) -> dict[str, Any]:
+    return {
+        "type": name,
+        "status": "True" if holds else "False",
+        "reason": health.reason,
+        "message": health.message,
+        "observedGeneration": generation,
+    }

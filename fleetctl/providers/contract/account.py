@@ -1,18 +1,19 @@
-"""The account that a provider works with: its name from the user, and the source of its
-credentials.
+"""The account that a provider works with, its name and the source of its credentials, and the
+results that `fleetctl doctor` gets about it and the machine.
 
-Made of Provider objects by wiring and the CLI, read by the providers. Holds no credential: names of
-variables and profiles alone, looked up at each connection. Standard library only.
+Made of Provider objects by wiring and the CLI, read by the providers. Holds no credential: names
+of variables and profiles alone, looked up at each connection.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from fleetctl.common.errors import Refused
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.paths import provider_dir
 
 Lookup = Callable[[str], str | None]  # of a variable
@@ -105,3 +106,27 @@ def account_of(
         environ,
         block if isinstance(block, Mapping) else {},
     )
+
+
+class CheckResult(NamedTuple):
+    """A line of `doctor`. `says` never holds a credential; `fix` is the exact command that would
+    help.
+    """
+
+    topic: str  # a provider's name, or what it shares with others: `uv`, `git`
+    what: str  # such as `package`, `token`, `server`
+    ok: bool
+    says: str
+    fix: str = ""
+    away: bool = False  # the fault is that a service does not answer
+
+
+def explain_no_access(topic: str, error: Refused | Unavailable, fix: str) -> CheckResult:
+    """Returns the check of a server that refuses, or that cannot be reached; then `fix` helps."""
+    if isinstance(error, Unavailable) and not error.account:
+        return CheckResult(topic, "access", False, f"unreachable: {error}", fix, away=True)
+    return CheckResult(topic, "access", False, str(error), error.hint)
+
+
+# called with the state directory and the account that is looked at
+Check = Callable[[Path, Account], Awaitable[list[CheckResult]]]

@@ -1,12 +1,20 @@
-"""The description of a provider's package in its `plugin.py`. Imports no heavy module: lists come
-through here.
+"""The description of a provider's package in its `plugin.py`, and of its caches on this machine.
+Imports no module of a provider: they come as names.
+
+Imports no heavy module: lists come through here.
+
+Optional; a row of its plugin names it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from typing import NamedTuple, Protocol
 
 from fleetctl.specs.builtin import BuiltInProvider
+
+# An entry that was used within this time may be in use by a caller that has yet to write it down.
+YOUNG_S = 3600.0
 
 
 class ProviderServer(NamedTuple):
@@ -51,3 +59,33 @@ class Plugin(NamedTuple):
     api: int = 0
     row: BuiltInProvider = BuiltInProvider(accounts=((),))
     settings: str = ""
+
+
+class CachedEntry(NamedTuple):
+    """An entry of a cache. sort: a word of `limits.Sort` in controllers/kinds/retention. key: for
+    `let_go`; of a work directory the uid of its object. used_s: since the epoch. held: why it may
+    not go, or empty.
+    """
+
+    sort: str
+    key: str
+    name: str
+    bytes: int
+    used_s: float
+    held: str = ""
+
+
+class Caches(Protocol):
+    """Built with the home. Both block: they are called in a thread."""
+
+    def listed(self, over: Collection[str], now_s: float) -> Iterable[CachedEntry]:
+        """Returns all entries. over: uids of objects that are over; an entry that any other uid
+        uses is held.
+        """
+        ...
+
+    def let_go(self, one: CachedEntry) -> bool:
+        """Removes it, unless it was used since it was listed; False then. A later user gets it
+        whole or makes it again, also when this is killed half-way.
+        """
+        ...

@@ -1,8 +1,12 @@
-"""The promises of a provider, as data that the engine plans with."""
+"""The promises of a provider, as data that the engine plans with, and how much of an attempt's
+outputs it keeps.
+
+Sent to the guest with the patterns.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fleetctl.specs.blocks.nodes import nodes_of, ray_of, rdma_of
 from fleetctl.specs.blocks.template import Template
@@ -10,6 +14,9 @@ from fleetctl.specs.blocks.template import Template
 # The largest total of the files of a task whose order is an argument of a call, or a text for a
 # shell.
 SMALL_INPUTS_BYTES_MAX = 1024 * 1024
+
+MIB = 1 << 20
+GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +116,30 @@ class Contract:
 BRING_HINT = (
     "keep them on a volume, with their paths in a file of `fromFile`, or place it elsewhere"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """Bytes of one file, and bytes and files of one attempt."""
+
+    file_bytes_max: int
+    bytes_max: int
+    files_max: int
+
+
+# All of it passes through the line that carries a run's log, and stays on the disk of this machine:
+# larger data belongs in a volume.
+OUTPUT_LIMITS = OutputLimits(
+    file_bytes_max=GIB,
+    bytes_max=2 * GIB,
+    files_max=20_000,
+)
+
+
+def outputs_order(
+    template: Template, limits: OutputLimits = OUTPUT_LIMITS
+) -> dict[str, object] | None:
+    """Returns the template's `outputs` as the guest reads them; see guest/outputs. None without."""
+    if not template.outputs:
+        return None
+    return {"patterns": list(template.outputs), **asdict(limits)}

@@ -22,12 +22,11 @@ from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
 from fleetctl.providers.daytona.connection.daytona_errors import is_not_found, retryable_call
 from fleetctl.providers.daytona.runs import daytona_endings
-from fleetctl.providers.daytona.runs.daytona_endings import state_of
-from fleetctl.providers.daytona.runs.sandbox_deletes import delete_sandbox
-from fleetctl.providers.remote.assets import volumes_used
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
+from fleetctl.providers.daytona.runs.daytona_endings import delete_sandbox, state_of
+from fleetctl.providers.remote import volume_listing
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.sandbox_names import of_tags
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 
 JOBS = "jobs"  # where the objects of this home link the images that they need
 INTERPRETER_LABEL = "fleetctl-interpreter"
@@ -60,7 +59,7 @@ class DaytonaOrphans:
         there = await asyncio.gather(*(_is_there(client, it.handle, places) for it in read))
         known = [
             a_volume(self._name, volume)
-            for volume in volumes_used.list_used(self._place)
+            for volume in volume_listing.list_used(self._place)
             if await daytona_volumes.find_volume(client, volume) is not None
         ]
         made = await daytona_snapshots.list_snapshots(client)
@@ -82,7 +81,7 @@ class DaytonaOrphans:
         client = await self._connection.client()
         if orphan.kind == VOLUME:
             await daytona_volumes.DaytonaVolumes().remove(client, orphan.handle)
-            volumes_used.forget_used(self._place, orphan.handle)
+            volume_listing.forget_used(self._place, orphan.handle)
             return
         if orphan.kind == SNAPSHOT:
             await daytona_snapshots.remove_snapshot(client, orphan.handle)

@@ -20,11 +20,11 @@ from fleetctl.providers.contract.base import (
     RunRequest,
 )
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.daytona import daytona_preflight
+from fleetctl.providers.daytona import daytona_check
 from fleetctl.providers.daytona.assets import daytona_source
 from fleetctl.providers.daytona.assets.daytona_images import DaytonaImages
 from fleetctl.providers.daytona.assets.daytona_volumes import DaytonaVolumes
-from fleetctl.providers.daytona.connection import daytona_settings, sdk
+from fleetctl.providers.daytona.connection import daytona_connection, sdk
 from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
 from fleetctl.providers.daytona.connection.daytona_errors import retryable_call
 from fleetctl.providers.daytona.runs import daytona_machines
@@ -33,11 +33,9 @@ from fleetctl.providers.daytona.runs.daytona_sandboxes import DaytonaSandboxes
 from fleetctl.providers.daytona.runs.daytona_streams import Guest
 from fleetctl.providers.paths import provider_dir
 from fleetctl.providers.prices import price_table as prices
-from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote import remote_provider, volume_listing
 from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
-from fleetctl.providers.remote.runs import job_cleanup
-from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext
-from fleetctl.providers.remote.runs.lifetimes import work_s
+from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext, work_s
 from fleetctl.providers.sources.pinning import pin_commit
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import Template
@@ -54,7 +52,7 @@ CONTRACT = Contract(
     list_shows_finished=False,
     strong_get=True,
     max_lifetime_s=None,  # no limit but the TTL that we ask for
-    usual_lifetime_s=daytona_settings.DaytonaSettings().lifetime_s,
+    usual_lifetime_s=daytona_connection.DaytonaSettings().lifetime_s,
     billing_quantum_s=1.0,  # priced by the second
     calls_per_s=150.0,  # 10,000 a minute in the smallest tier
     calls_at_once=256,
@@ -86,7 +84,7 @@ class DaytonaProvider(RemoteProvider):
     async def owned(self) -> Sequence[Owned]:
         # Without an account, or without runs at Daytona, the sweep must cost no call. After a
         # connection the sweep goes on: a create that was given up may have landed since.
-        if not self._connection.is_open and not job_cleanup.any_left(self._jobs):
+        if not self._connection.is_open and not remote_provider.any_left(self._jobs):
             return []
         found = await self._sandboxes.owned()
         await self._images.collect(await self._connection.client())
@@ -94,11 +92,11 @@ class DaytonaProvider(RemoteProvider):
 
     async def ensure_volume(self, name: str) -> None:
         await self._volumes.ensure(await self._connection.client(), name)
-        volumes_used.note_used(provider_dir(self._home, self._name), name)
+        volume_listing.note_used(provider_dir(self._home, self._name), name)
 
     async def remove_volume(self, name: str) -> None:
         await self._volumes.remove(await self._connection.client(), name)
-        volumes_used.forget_used(provider_dir(self._home, self._name), name)
+        volume_listing.forget_used(provider_dir(self._home, self._name), name)
 
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         self._images.forget(self._job(uid))
@@ -108,7 +106,7 @@ class DaytonaProvider(RemoteProvider):
         return _usd_per_s(template.sandbox_resources)
 
     def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
-        return daytona_preflight.find_obstacles(template, account)
+        return daytona_check.find_obstacles(template, account)
 
     def lacks(self, template: Template) -> str:
         if template.is_function:
@@ -133,8 +131,8 @@ class DaytonaProvider(RemoteProvider):
     # -- made when first needed, so that a wrong setting is reported to callers that need it -------
 
     @cached_property
-    def _settings(self) -> daytona_settings.DaytonaSettings:
-        return daytona_settings.from_environment()
+    def _settings(self) -> daytona_connection.DaytonaSettings:
+        return daytona_connection.from_environment()
 
     @cached_property
     def _sandboxes(self) -> DaytonaSandboxes:

@@ -6,12 +6,12 @@ from fleetctl.providers.contract.plugin import Plugin, ProviderServer
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.daytona.daytona_provider:DaytonaProvider",
-    volume_files="fleetctl.providers.daytona.assets.daytona_files:DaytonaFiles",
+    volume_files="fleetctl.providers.daytona.assets.daytona_volumes:DaytonaFiles",
     orphans="fleetctl.providers.daytona.daytona_orphans:DaytonaOrphans",
     exec="fleetctl.providers.daytona.runs.daytona_exec:DaytonaEntering",
     check="fleetctl.providers.daytona.daytona_check:check_daytona",
-    session="fleetctl.providers.daytona.interpreter.daytona_session:open_session",
-    session_end="fleetctl.providers.daytona.interpreter.daytona_session:end_session",
+    session="fleetctl.providers.daytona.daytona_session:open_session",
+    session_end="fleetctl.providers.daytona.daytona_session:end_session",
     sdk="daytona",
     server=ProviderServer("DAYTONA_API_KEY", "https://app.daytona.io/api", "DAYTONA_API_URL"),
 )

@@ -1,8 +1,9 @@
-"""Provider `endpoint`: a run is a call of a model, and its start is the call.
+"""Provider `endpoint`: a run is a call of a model, and its start is the call. A forgotten call
+holds no resource, so there are no orphans.
 
-Built by wiring; called by the engine. A start ends when its outcome has been observed. So a run is
-`Starting` during its call: after a crash of the controller it is started again under its name, and
-the gateway, which lives on, returns the answer that it has kept under (run, number).
+Built by wiring; called by the engine. A start ends when its outcome has been observed. So a run
+is `Starting` during its call: after a crash of the controller it is started again under its name,
+and the gateway, which lives on, returns the answer that it has kept under (run, number).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fleetctl.controllers.model import Ended, Gone, Observation
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
+    EndpointAccess,
     FunctionAsset,
     LogChunk,
     Notify,
@@ -27,11 +29,14 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.contract.orphans import GONE_HINT, Orphan, Orphans
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.endpoint.endpoint_check import find_obstacles
-from fleetctl.providers.endpoint.gateway_connection import GatewayConnection
-from fleetctl.providers.endpoint.model_replies import GatewayReply, ModelFailure
+from fleetctl.providers.endpoint.gateway_connection import (
+    GatewayConnection,
+    GatewayReply,
+    ModelFailure,
+    find_obstacles,
+)
 from fleetctl.providers.endpoint.prompt_row import NUMBERS, RowOutcome, ask_row
 from fleetctl.providers.paths import jobs_dir, make_private, runs_dir
 from fleetctl.providers.rundir.run_log_reader import RunLogReader
@@ -239,3 +244,29 @@ class EndpointProvider:
 
 
 _: type[Backend] = EndpointProvider
+
+
+class NoOrphans:
+    def __init__(self, home: Path, account: Account) -> None:
+        del home, account
+
+    async def find_all(self) -> Sequence[Orphan]:
+        return ()
+
+    async def remove(self, orphan: Orphan) -> None:
+        """Does no work: there are no orphans."""
+
+    async def claim(
+        self,
+        orphan: Orphan,
+        store_id: str,
+        uid: str,
+    ) -> None:
+        del store_id, uid
+        raise Refused(f"`{orphan.run}` is a call, which cannot be adopted", hint=GONE_HINT)
+
+    async def close(self) -> None:
+        """Does no work: no connection is open."""
+
+
+__: type[Orphans] = NoOrphans

@@ -6,6 +6,6 @@ from fleetctl.providers.contract.plugin import Plugin
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.endpoint.endpoint_provider:EndpointProvider",
-    orphans="fleetctl.providers.endpoint.no_orphans:NoOrphans",
-    check="fleetctl.providers.endpoint.endpoint_check:check_endpoint",
+    orphans="fleetctl.providers.endpoint.endpoint_provider:NoOrphans",
+    check="fleetctl.providers.endpoint.gateway_connection:check_endpoint",
 )

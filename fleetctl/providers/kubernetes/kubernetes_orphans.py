@@ -10,24 +10,23 @@ from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import MERGE_PATCH
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.orphans import GONE_HINT, VOLUME, Orphan, Orphans, a_volume
-from fleetctl.providers.kubernetes.assets.kubernetes_volumes import (
+from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
+    ClusterLink,
+    KubernetesConnection,
+    used_namespaces,
+)
+from fleetctl.providers.kubernetes.connection.kubernetes_errors import cluster_call, is_not_found
+from fleetctl.providers.kubernetes.kubernetes_volumes import (
     KubernetesVolumes,
     find_claim,
     link_of,
 )
-from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
-    ClusterLink,
-    KubernetesConnection,
-)
-from fleetctl.providers.kubernetes.connection.kubernetes_errors import cluster_call, is_not_found
-from fleetctl.providers.kubernetes.connection.namespaces import used_namespaces
 from fleetctl.providers.kubernetes.manifests.labels import MANAGED, split_marks, tags_of
 from fleetctl.providers.kubernetes.runs import pod_statuses
-from fleetctl.providers.kubernetes.runs.job_ends import JobEnds
-from fleetctl.providers.kubernetes.runs.job_handles import handle_of, parse_handle, split_handle
-from fleetctl.providers.kubernetes.runs.job_informers import JobInformers, job_of
+from fleetctl.providers.kubernetes.runs.job_informers import JobEnds, JobInformers, job_of
+from fleetctl.providers.kubernetes.runs.pod_statuses import handle_of, parse_handle, split_handle
 from fleetctl.providers.paths import serves_cluster
-from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote import volume_listing
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.sandbox_names import of_tags
 
@@ -50,7 +49,7 @@ class KubernetesOrphans:
         if not there or not self._connection.tenants:
             there.add((await self._connection.link()).namespace)
         jobs = [it for namespace in sorted(there) for it in await self._jobs_in(namespace)]
-        used_volumes = volumes_used.list_used(self._place)
+        used_volumes = volume_listing.list_used(self._place)
         known = [
             a_volume(self._name, volume)
             for volume in used_volumes
@@ -76,7 +75,7 @@ class KubernetesOrphans:
         if orphan.kind == VOLUME:
             link = await link_of(self._connection, orphan.handle)
             await KubernetesVolumes(self._place).remove(link, orphan.handle)
-            volumes_used.forget_used(self._place, orphan.handle)
+            volume_listing.forget_used(self._place, orphan.handle)
             return
         link = await self._connection.link(parse_handle(orphan.handle).namespace)
         cluster = JobInformers(link, _OURS, changed=lambda _cluster, _job: None)

@@ -12,7 +12,7 @@ from functools import cached_property
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Observation
-from fleetctl.guest.nodes.names import whole_name
+from fleetctl.guest.nodes.gang import whole_name
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
@@ -22,28 +22,29 @@ from fleetctl.providers.contract.base import (
     RunRequest,
 )
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.kubernetes import kubernetes_preflight
-from fleetctl.providers.kubernetes.assets import kubernetes_source
-from fleetctl.providers.kubernetes.assets.kubernetes_volumes import KubernetesVolumes, link_of
-from fleetctl.providers.kubernetes.connection import kubernetes_settings
+from fleetctl.providers.kubernetes import kubernetes_check, kubernetes_source
+from fleetctl.providers.kubernetes.connection import kubernetes_connection
 from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
     SORT,
     ClusterLink,
     KubernetesConnection,
 )
 from fleetctl.providers.kubernetes.connection.kubernetes_errors import ACCESS_DENIED, cluster_call
+from fleetctl.providers.kubernetes.kubernetes_volumes import KubernetesVolumes, link_of
 from fleetctl.providers.kubernetes.manifests import gang_manifests
 from fleetctl.providers.kubernetes.runs.gang_sandboxes import GangSandboxes
 from fleetctl.providers.kubernetes.runs.job_creator import JobCreator, JobParts
-from fleetctl.providers.kubernetes.runs.job_handles import parse_handle
+from fleetctl.providers.kubernetes.runs.pod_statuses import parse_handle
 from fleetctl.providers.paths import provider_dir, serves_cluster
-from fleetctl.providers.remote.assets import volumes_used
-from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, NodeWork
-from fleetctl.providers.remote.gangs.node_orders import Meeting
+from fleetctl.providers.remote import remote_provider, volume_listing
+from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, Meeting, NodeWork
 from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
-from fleetctl.providers.remote.runs import job_cleanup
-from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext, guest_order
-from fleetctl.providers.remote.runs.lifetimes import work_s
+from fleetctl.providers.remote.runs.guest_order import (
+    INPUTS_BYTES_MAX,
+    SandboxContext,
+    guest_order,
+    work_s,
+)
 from fleetctl.providers.sources.pinning import pin_commit
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.values.namespaces import split_key
@@ -61,7 +62,7 @@ CONTRACT = Contract(
     list_shows_finished=False,  # an ended Job is deleted once its end is on our disk
     strong_get=True,
     max_lifetime_s=None,
-    usual_lifetime_s=kubernetes_settings.KubernetesSettings().lifetime_s,
+    usual_lifetime_s=kubernetes_connection.KubernetesSettings().lifetime_s,
     billing_quantum_s=1.0,
     calls_per_s=100.0,
     calls_at_once=256,
@@ -84,8 +85,8 @@ CONTRACT = Contract(
 class KubernetesProvider(RemoteProvider):
     contract = CONTRACT
     sort = SORT
-    no_functions = kubernetes_preflight.NO_FUNCTIONS
-    function_hint = kubernetes_preflight.FUNCTION_HINT
+    no_functions = kubernetes_check.NO_FUNCTIONS
+    function_hint = kubernetes_check.FUNCTION_HINT
 
     def _open(self) -> None:
         self._place = provider_dir(self._home, self._name)
@@ -121,17 +122,17 @@ class KubernetesProvider(RemoteProvider):
     async def owned(self) -> list[Owned]:
         # Without a cluster, or without runs there, the sweep must cost no call. After a connection
         # the sweep goes on: a create that was given up may have landed since.
-        if not self._connection.is_open and not job_cleanup.any_left(self._jobs):
+        if not self._connection.is_open and not remote_provider.any_left(self._jobs):
             return []
         return await self._sandboxes.owned()
 
     async def ensure_volume(self, name: str) -> None:
         await self._volumes.ensure(await link_of(self._connection, name), name)
-        volumes_used.note_used(self._place, name)
+        volume_listing.note_used(self._place, name)
 
     async def remove_volume(self, name: str) -> None:
         await self._volumes.remove(await link_of(self._connection, name), name)
-        volumes_used.forget_used(self._place, name)
+        volume_listing.forget_used(self._place, name)
 
     def usd_per_s(self, template: Template) -> float | None:
         """Returns None: a cluster has no price but that of its Provider object, which is read
@@ -141,11 +142,11 @@ class KubernetesProvider(RemoteProvider):
         return None
 
     def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
-        return kubernetes_preflight.find_obstacles(template, account)
+        return kubernetes_check.find_obstacles(template, account)
 
     def lacks(self, template: Template) -> str:
-        settings = kubernetes_settings.of_account(self._account())
-        return next((it.what for it in kubernetes_preflight.of_template(template, settings)), "")
+        settings = kubernetes_connection.of_account(self._account())
+        return next((it.what for it in kubernetes_check.of_template(template, settings)), "")
 
     async def reach(self) -> None:
         """Asks for what any token that may start Jobs may see. Where each namespace has rights of
@@ -166,8 +167,8 @@ class KubernetesProvider(RemoteProvider):
     # -- made when first needed, so that a wrong setting is reported to callers that need it -------
 
     @cached_property
-    def _settings(self) -> kubernetes_settings.KubernetesSettings:
-        return kubernetes_settings.from_environment()
+    def _settings(self) -> kubernetes_connection.KubernetesSettings:
+        return kubernetes_connection.from_environment()
 
     @cached_property
     def _sandboxes(self) -> GangSandboxes:
@@ -199,7 +200,7 @@ class KubernetesProvider(RemoteProvider):
 
     async def _parts(self, link: ClusterLink, request: RunRequest) -> JobParts:
         # Cheap refusals come before any object is made.
-        for found in kubernetes_preflight.of_template(request.template, link.settings):
+        for found in kubernetes_check.of_template(request.template, link.settings):
             raise Refused(found.what, hint=found.fix)
         await pin_commit(request.template, self._job(request.uid))
         return JobParts(await self._volumes.mounts(link, request.template))

@@ -10,9 +10,8 @@ from pathlib import Path
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.install import install_hint
 from fleetctl.controllers.model import Ended
-from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.account import Account, CheckResult
 from fleetctl.providers.contract.base import RunRef, RunRequest
-from fleetctl.providers.contract.diagnostics import CheckResult
 from fleetctl.providers.local.local_provider import LocalProvider
 from fleetctl.providers.local.runs.gpu_claims import list_devices
 from fleetctl.providers.programs import ProgramOutput, run_program

@@ -11,7 +11,7 @@ from pathlib import Path
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.providers.contract.base import no_network, no_pods
-from fleetctl.providers.local.assets import pythons, system_packages
+from fleetctl.providers.local.assets import pythons
 from fleetctl.providers.local.local_layout import COVERING_HINT, covering_mount
 from fleetctl.providers.local.runs import gpu_claims
 from fleetctl.providers.sources import git
@@ -46,7 +46,7 @@ async def find_obstacles(template: Template, home: Path) -> AsyncIterator[Findin
 
 async def _find_image_obstacles(image: Image) -> AsyncIterator[Finding]:
     try:
-        await system_packages.check_image(image)
+        await pythons.check_image(image)
     except Refused as error:
         names = ("registry", "snapshot", "run", "apt")
         field = next(name for name in names if getattr(image, name))

@@ -35,7 +35,7 @@ from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.local import local_preflight
 from fleetctl.providers.local.assets import local_source, local_volumes
 from fleetctl.providers.local.local_layout import LocalLayout, supervisor_name, uid_of
-from fleetctl.providers.local.runs import gpu_claims, run_preparation
+from fleetctl.providers.local.runs import gpu_claims, supervisor_messages
 from fleetctl.providers.local.runs.gpu_claims import GpuClaims
 from fleetctl.providers.local.runs.supervisor_link import SupervisorGone
 from fleetctl.providers.local.runs.supervisor_messages import mark_of, start_message
@@ -272,13 +272,13 @@ class LocalProvider:
     async def _order(self, name: str, request: RunRequest) -> str:
         """Hands the order to its supervisor. Raises Refused, Unavailable or SupervisorGone."""
         link = await self._supervisors.ensure(
-            name, lambda: run_preparation.prepare_run(self._layout, request, tier=self._tier)
+            name, lambda: supervisor_messages.prepare_run(self._layout, request, tier=self._tier)
         )
         nodes, devices = await self._devices(request)
         # Before it starts: it may have ended, and been observed, when the answer is read here.
         self._supervisors.watch(name, request.run)
         try:
-            files = run_preparation.show_inputs(self._layout, request)
+            files = supervisor_messages.show_inputs(self._layout, request)
             answer = await link.start(start_message(request, devices, nodes, files))
         except SupervisorGone:
             self._supervisors.forget(name, request.run)

@@ -6,13 +6,13 @@ from fleetctl.providers.contract.plugin import Plugin
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.local.local_provider:LocalProvider",
-    volume_files="fleetctl.providers.local.assets.local_files:LocalFiles",
+    volume_files="fleetctl.providers.local.assets.local_volumes:LocalFiles",
     orphans="fleetctl.providers.local.local_orphans:LocalOrphans",
-    exec="fleetctl.providers.local.runs.local_exec:LocalEntering",
+    exec="fleetctl.providers.local.runs.local_access:LocalEntering",
     check="fleetctl.providers.local.local_check:check_local",
-    session="fleetctl.providers.local.interpreter.local_session:open_session",
-    session_end="fleetctl.providers.local.interpreter.local_session:end_session",
-    kept="fleetctl.providers.local.runs.work_dir:find_work_dir",
+    session="fleetctl.providers.local.local_session:open_session",
+    session_end="fleetctl.providers.local.local_session:end_session",
+    kept="fleetctl.providers.local.runs.local_access:find_work_dir",
     listed_bytes="fleetctl.providers.local.assets.local_sizes:listed_bytes",
     caches="fleetctl.providers.local.assets.local_caches:LocalCaches",
 )

@@ -1,19 +1,29 @@
-"""A line to one agent: requests by number, replies and streams as they come.
+"""A line to the agent of a machine, opened when it is first needed and again after it broke:
+requests by number, replies, and streams as they come.
 
-Made by the providers with the command that reaches a machine. One process here, and one session
-there, serve any number of runs: an SSH server takes ten sessions of a connection by default.
+One process here, and one session there, serve any number of runs: an SSH server takes ten
+sessions of a connection by default.
+
+A machine that cannot be reached is not asked again at once by each of its runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.event_loop import cancel_tasks
+from fleetctl.guest.ship.library import order_input
 from fleetctl.providers.machines.agent_bundle import MARK, bundle
+from fleetctl.providers.remote.runs.follower import GuestEnded, SandboxOver
+from fleetctl.providers.remote.sandboxes import exec_channel
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
 
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 1 << 22
@@ -24,6 +34,15 @@ END_S = 2.0
 # Between two reports to an agent that this process works; a short lease has four of them.
 BEAT_S = 20.0
 BEATS_PER_LEASE = 4.0
+
+log = logging.getLogger("fleetctl.providers")
+
+CALL_S = 60.0
+AGAIN_S = 2.0  # between two tries to reach a machine
+AWAY_S = 5.0
+
+GONE, CLOSED = 97, 98  # exit codes of an agent's `attach`
+LOST = b'{"e":"lost"'  # begins the frame of a run whose supervisor died; in no text of a journal
 
 
 class LineBroken(ConnectionError):
@@ -311,3 +330,157 @@ async def open_link(
         await link.close()
         raise
     return link
+
+
+class AgentLine:
+    """The line to one machine. All verbs raise Unavailable when it cannot be reached now. name: in
+    messages. open_link: raises Refused and Unavailable with what keeps the line from being opened.
+    """
+
+    def __init__(self, name: str, open_link: Callable[[], Awaitable[AgentLink]]) -> None:
+        self.name = name
+        self._open = open_link
+        self._link: AgentLink | None = None
+        self._opening = asyncio.Lock()
+        self._failed: FleetctlError | None = None
+        self._failed_at_s = 0.0
+        self._silent_since_s: float | None = None
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The host's facts as last asked; empty before."""
+        return self._link.facts if self._link is not None else {}
+
+    @property
+    def silent_s(self) -> float:
+        """Returns how long this process has tried in vain to reach it."""
+        if self._silent_since_s is None:
+            return 0.0
+        return time.monotonic() - self._silent_since_s
+
+    async def link(self) -> AgentLink:
+        async with self._opening:
+            if self._link is not None and not self._link.broken:
+                return self._link
+            if self._failed is not None and time.monotonic() - self._failed_at_s < AGAIN_S:
+                raise self._failed
+            if self._link is not None:
+                await self._link.close()
+            try:
+                self._link = await self._open()
+            except (Refused, Unavailable) as error:
+                self._failed = error
+                self._failed_at_s = time.monotonic()
+                self._silent_since_s = self._silent_since_s or self._failed_at_s
+                raise
+            self._failed = self._silent_since_s = None
+            log.info("host reached", extra={"host": self.name})
+            return self._link
+
+    async def call(
+        self,
+        op: str,
+        fields: Mapping[str, object] | None = None,
+        payload: bytes = b"",
+        *,
+        deadline_s: float = CALL_S,
+    ) -> dict[str, Any]:
+        """Raises Unavailable, and AgentFault for the user's faults."""
+        async with self.asked(deadline_s=deadline_s):
+            return await (await self.link()).call(op, fields, payload)
+        raise AssertionError
+
+    @asynccontextmanager
+    async def asked(self, *, deadline_s: float = CALL_S) -> AsyncIterator[None]:
+        """Translates what a line raises."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                yield
+        except LineBroken as error:
+            raise Unavailable(
+                f"the line to host `{self.name}` broke: {error}",
+                reason="Unreachable",
+                retry_after_s=AGAIN_S,
+            ) from error
+        except TimeoutError as error:
+            raise Unavailable(
+                f"host `{self.name}` does not answer", reason="Unreachable", retry_after_s=AWAY_S
+            ) from error
+        except AgentFault as error:
+            if error.sort != "machine":
+                raise
+            raise Unavailable(
+                f"host `{self.name}` cannot do that now: {error}",
+                reason="MachineFailed",
+                retry_after_s=AWAY_S,
+            ) from error
+
+    async def close(self) -> None:
+        if self._link is not None:
+            await self._link.close()
+            self._link = None
+
+
+class SupervisorLost(SandboxOver):
+    """Raised by a stream that has shown all of a run whose supervisor died without a last word."""
+
+
+async def follow_run(
+    link: AgentLink,
+    box: str,
+    run: str,
+    work: RunWork | None,
+    at: StreamOffsets,
+) -> AsyncGenerator[bytes, None]:
+    """Yields the frames of a run, which begins if `work` is given and it has not begun. Raises
+    SandboxOver, GuestEnded and LineBroken.
+    """
+    fields = {
+        "box": box,
+        "run": run,
+        "words": at.words(),
+        "secrets": dict(work.secrets) if work is not None else {},
+    }
+    order = order_input(work.order, posix=False) if work is not None else b""
+    stream = link.stream("attach", fields, order)
+    held = b""
+    async with aclosing(stream.pieces()) as pieces:
+        async for piece in pieces:
+            data = held + piece
+            held = b""
+            found = data.find(LOST)
+            if found >= 0:
+                yield data[:found]
+                raise SupervisorLost(box)
+            cut = data.rfind(b"\n") + 1
+            if len(data) - cut < len(LOST):
+                held = data[cut:]
+                data = data[:cut]
+            if data:
+                yield data
+    if stream.code in (GONE, CLOSED):
+        raise SandboxOver(box)
+    raise GuestEnded(stream.code or 0)
+
+
+class AgentChannel:
+    """The line of a run's model calls."""
+
+    def __init__(self, stream: AgentStream) -> None:
+        self._stream = stream
+
+    async def send(self, text: str) -> None:
+        try:
+            await self._stream.send(text.encode())
+        except LineBroken as error:
+            raise Unavailable(f"the sandbox cannot be written to: {error}") from error
+
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        async for data in self._stream.pieces():
+            yield data.decode("ascii", "replace")
+
+    async def close(self) -> None:
+        self._stream.leave()
+
+
+_: type[exec_channel.ExecChannel] = AgentChannel

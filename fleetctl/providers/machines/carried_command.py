@@ -14,8 +14,8 @@ import tty
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
-from fleetctl.common.tasks import cancel_tasks
-from fleetctl.providers.contract.exec import ExecStreams
+from fleetctl.common.event_loop import cancel_tasks
+from fleetctl.providers.contract.sandbox_access import ExecStreams
 
 PIECE_BYTES = 1 << 16
 SAID_BYTES_MAX = 4096

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.common.ownership import is_private
+from fleetctl.common.state_paths import is_private
 from fleetctl.providers.machines.agent_bundle import BOOT, bundle
 from fleetctl.providers.machines.agent_link import AgentFault, AgentLink, LineBroken, open_link
 from fleetctl.providers.paths import make_private

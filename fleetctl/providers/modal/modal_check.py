@@ -1,25 +1,34 @@
-"""Checks whether this machine can work with Modal: the package, a token, the server, access. Called
-by `fleetctl doctor`; never shows a token, and makes and starts no object.
+"""Checks whether this machine can work with Modal: the package, a token, the server, access; and
+finds work that Modal refuses, without calling it.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.diagnostics import CheckResult, explain_no_access
+from fleetctl.common.finding import Finding, Severity
+from fleetctl.common.install import install_hint
+from fleetctl.providers.contract.account import Account, CheckResult, explain_no_access
+from fleetctl.providers.contract.base import no_pods
 from fleetctl.providers.modal.connection import modal_credentials
 from fleetctl.providers.modal.connection.modal_connection import (
     VERSIONS,
     ModalConnection,
+    WorkspaceMemory,
     import_sdk,
     installed_version,
     is_too_new,
     is_too_old,
 )
-from fleetctl.providers.modal.connection.workspace import WorkspaceMemory
+from fleetctl.providers.modal.connection.modal_errors import TOKEN_HINT
+from fleetctl.providers.modal.runs import modal_machines
+from fleetctl.specs.blocks.template import Template
+
+EXTRA = "modal"
 
 
 async def check_modal(home: Path, account: Account) -> list[CheckResult]:
@@ -86,3 +95,48 @@ async def _check_access(home: Path, account: Account) -> CheckResult:
     finally:
         await connection.close()
     return CheckResult(account.name, "access", True, f"`{server}` answers and knows the token")
+
+
+def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
+    image = template.image
+    if image is not None and image.snapshot is not None:
+        message = f"image.snapshot is `{image.snapshot}`, and only provider `daytona` has snapshots"
+        yield Finding(("image", "snapshot"), message, "list python, pip and apt under `image`")
+    if template.endpoints and (template.is_function or modal_machines.cluster_size(template) > 1):
+        yield no_line(template.endpoints[0])
+    if template.network is not None and (
+        template.is_function or modal_machines.cluster_size(template) > 1
+    ):
+        message = "the network of a function's containers, and of several nodes, is not restricted"
+        yield Finding(("network",), message, "use a sandbox for each task, and one node")
+    if template.kubernetes is not None:
+        yield no_pods("modal")
+    disk = template.resources.disk
+    try:
+        modal_machines.choose_machine(template.sandbox_resources)
+        for sort in template.resources.gpu.each if template.resources.gpu is not None else ():
+            modal_machines.gpu_name(sort)
+        modal_machines.check_cluster(template)
+    except Refused as error:
+        over = disk is not None and disk > modal_machines.DISK_BYTES_MAX
+        yield Finding(("resources", "disk" if over else "gpu"), str(error), error.hint)
+    if importlib.util.find_spec("modal") is None:
+        yield Finding(
+            (), "the package `modal` is not installed", install_hint(EXTRA), Severity.LATER
+        )
+        return
+    try:
+        modal_credentials.check_file()
+        if not modal_credentials.is_there(account):
+            yield Finding((), "there is no token for Modal", TOKEN_HINT, Severity.LATER)
+    except Refused as error:
+        yield Finding((), str(error), error.hint, Severity.LATER)
+
+
+def no_line(endpoint: str) -> Finding:
+    """Returns why an endpoint cannot be used: calls are carried over a command's input, and a
+    function's container has no such command.
+    """
+    message = f"a function's containers cannot ask endpoint `{endpoint}`, nor can several nodes"
+    hint = "use a sandbox for each task, one node, or an Endpoint with `reach: Direct`"
+    return Finding(("endpoints",), message, hint)

@@ -20,15 +20,14 @@ from fleetctl.providers.contract.orphans import (
     a_volume,
 )
 from fleetctl.providers.modal.assets import modal_volumes
-from fleetctl.providers.modal.connection.modal_connection import ModalConnection
+from fleetctl.providers.modal.connection.modal_connection import ModalConnection, WorkspaceMemory
 from fleetctl.providers.modal.connection.modal_errors import is_not_found, retryable_call
-from fleetctl.providers.modal.connection.workspace import WorkspaceMemory
 from fleetctl.providers.modal.functions.deployments import APPS, stop_app
 from fleetctl.providers.paths import checked_name
-from fleetctl.providers.remote.assets import volumes_used
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
+from fleetctl.providers.remote import volume_listing
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.sandbox_names import of_tags
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 
 if TYPE_CHECKING:
     import modal
@@ -63,7 +62,7 @@ class ModalOrphans:
                 orphans += await self._of_function(client, str(app.name))
             elif app.name and app.name.startswith(sandbox_names.GROUP):
                 orphans += await self._of_app(client, str(app.app_id))
-        for volume in volumes_used.list_used(self._place):
+        for volume in volume_listing.list_used(self._place):
             if await modal_volumes.find_volume(client, volume) is not None:
                 orphans.append(a_volume(self._name, volume))
         return orphans
@@ -72,7 +71,7 @@ class ModalOrphans:
         client = await self._connection.client()
         if orphan.kind == VOLUME:
             await modal_volumes.ModalVolumes().remove(client, orphan.handle)
-            volumes_used.forget_used(self._place, orphan.handle)
+            volume_listing.forget_used(self._place, orphan.handle)
             return
         if orphan.kind == FUNCTION:
             await stop_app(client, orphan.handle, deadline_s=END_S)

@@ -19,6 +19,7 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     SANDBOX_CLOSED,
     Backend,
+    EndpointAccess,
     FunctionAsset,
     FunctionRequest,
     LivePrices,
@@ -27,35 +28,28 @@ from fleetctl.providers.contract.base import (
     Relaying,
     RunRef,
     RunRequest,
+    ServerAddress,
+    Serving,
 )
-from fleetctl.providers.contract.endpoint_access import EndpointAccess, ServerAddress, Serving
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.modal import modal_preflight
-from fleetctl.providers.modal.assets import modal_source
+from fleetctl.providers.modal import modal_check
+from fleetctl.providers.modal.assets import modal_images
 from fleetctl.providers.modal.assets.modal_images import ModalImages
-from fleetctl.providers.modal.assets.modal_volumes import ModalVolumes, list_names
-from fleetctl.providers.modal.assets.secrets import Secrets
-from fleetctl.providers.modal.connection import (
-    modal_credentials,
-    modal_rates,
-    modal_settings,
-    workspace,
-)
-from fleetctl.providers.modal.connection.modal_connection import ModalConnection
+from fleetctl.providers.modal.assets.modal_volumes import ModalVolumes, Secrets, list_names
+from fleetctl.providers.modal.connection import modal_connection, modal_credentials, modal_rates
+from fleetctl.providers.modal.connection.modal_connection import ModalConnection, WorkspaceMemory
 from fleetctl.providers.modal.connection.modal_errors import retryable_call
 from fleetctl.providers.modal.connection.modal_rates import Rates
-from fleetctl.providers.modal.connection.workspace import WorkspaceMemory
 from fleetctl.providers.modal.functions.deployments import FunctionDeployment, FunctionParts
 from fleetctl.providers.modal.functions.function_runs import FunctionRuns
-from fleetctl.providers.modal.runs import clusters, modal_machines
+from fleetctl.providers.modal.runs import modal_machines
 from fleetctl.providers.modal.runs.modal_creator import ModalCreator, ModalParts
 from fleetctl.providers.modal.runs.modal_sandboxes import ModalSandboxes
 from fleetctl.providers.paths import provider_dir
-from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote import remote_provider, volume_listing
 from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
-from fleetctl.providers.remote.runs import job_cleanup, resumption
-from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext
-from fleetctl.providers.remote.runs.lifetimes import work_s
+from fleetctl.providers.remote.runs import guest_order
+from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext, work_s
 from fleetctl.providers.sources.pinning import pin_commit
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import SCALEDOWN_S_MIN
@@ -75,7 +69,7 @@ CONTRACT = Contract(
     default_parallelism=20,
     poll_s=30.0,
     two_phase=True,
-    nodes_max=clusters.NODES_MAX,
+    nodes_max=modal_machines.NODES_MAX,
     rdma=True,
     ray=True,
     secrets=True,
@@ -99,15 +93,15 @@ class ModalProvider(RemoteProvider):
         self._rates = Rates(self._account_rates)
 
     async def start(self, request: RunRequest) -> str:
-        called = request.function is not None or clusters.cluster_size(request.template) > 1
+        called = request.function is not None or modal_machines.cluster_size(request.template) > 1
         if called and request.endpoints is not None:
-            no = modal_preflight.no_line(request.endpoints.names[0])
+            no = modal_check.no_line(request.endpoints.names[0])
             raise Refused(no.what, hint=no.fix)
         if not request.handle:
             # A failed connection has sent no request to Modal, so there is no object to look for.
             await self._connection.app()
         self._rates.refresh_soon()
-        if request.function is None and clusters.cluster_size(request.template) > 1:
+        if request.function is None and modal_machines.cluster_size(request.template) > 1:
             # Sandboxes form no clusters.
             request = replace(request, function=FunctionRequest("", 0, None, SCALEDOWN_S_MIN))
         if request.function is not None:
@@ -143,7 +137,7 @@ class ModalProvider(RemoteProvider):
             return []
         await self._functions.collect()
         # After a connection the sweep goes on: a create that was given up may have landed since.
-        if self._connection.open_client is None and not job_cleanup.any_left(self._jobs):
+        if self._connection.open_client is None and not remote_provider.any_left(self._jobs):
             return []
         return await self._sandboxes.owned()
 
@@ -164,11 +158,11 @@ class ModalProvider(RemoteProvider):
 
     async def ensure_volume(self, name: str) -> None:
         await self._volumes.ensure(await self._connection.client_to_make(), name)
-        volumes_used.note_used(provider_dir(self._home, self._name), name)
+        volume_listing.note_used(provider_dir(self._home, self._name), name)
 
     async def remove_volume(self, name: str) -> None:
         await self._volumes.remove(await self._connection.client(), name)
-        volumes_used.forget_used(provider_dir(self._home, self._name), name)
+        volume_listing.forget_used(provider_dir(self._home, self._name), name)
 
     async def ensure_function(self, asset: FunctionAsset) -> ServerAddress | None:
         return await self._functions.ensure(asset)
@@ -187,7 +181,7 @@ class ModalProvider(RemoteProvider):
         await self._remove_files(uid, keep_logs=keep_logs)
 
     def usd_per_s(self, template: Template) -> float | None:
-        return self._rates.usd_per_s(template, clustered=clusters.cluster_size(template) > 1)
+        return self._rates.usd_per_s(template, clustered=modal_machines.cluster_size(template) > 1)
 
     @property
     def has_live_prices(self) -> bool:
@@ -198,12 +192,12 @@ class ModalProvider(RemoteProvider):
             await self._rates.refresh()
 
     def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
-        return modal_preflight.find_obstacles(template, account)
+        return modal_check.find_obstacles(template, account)
 
     def lacks(self, template: Template) -> str:
         try:
             modal_machines.choose_machine(template.sandbox_resources)
-            clusters.check_cluster(template)
+            modal_machines.check_cluster(template)
         except Refused as error:
             return str(error)
         return ""
@@ -213,7 +207,7 @@ class ModalProvider(RemoteProvider):
         client = await self._connection.client()
         try:
             async with retryable_call(f"provider `{self._name}`", deadline_s=REACH_S):
-                await workspace.ask_workspace(client)
+                await modal_connection.ask_workspace(client)
         except Unavailable as error:
             if error.account:
                 self._connection.doubt(client)
@@ -233,8 +227,8 @@ class ModalProvider(RemoteProvider):
     # -- made when first needed, so that a wrong setting is reported to callers that need it -------
 
     @cached_property
-    def _settings(self) -> modal_settings.ModalSettings:
-        return modal_settings.from_environment()
+    def _settings(self) -> modal_connection.ModalSettings:
+        return modal_connection.from_environment()
 
     @cached_property
     def _sandboxes(self) -> ModalSandboxes:
@@ -277,9 +271,9 @@ class ModalProvider(RemoteProvider):
         modal_machines.choose_machine(template.sandbox_resources)
         await pin_commit(template, self._job(request.uid))
         client, app = await self._connection.client(), await self._connection.app()
-        if (asked := resumption.wanted_checkpoint(request)) is not None:
+        if (asked := guest_order.wanted_checkpoint(request)) is not None:
             found = await list_names(client, asked.volume, asked.path)
-            resumption.refuse_what_is_missing(asked, found)
+            guest_order.refuse_what_is_missing(asked, found)
         return ModalParts(
             app=app,
             client=client,
@@ -321,7 +315,7 @@ class ModalProvider(RemoteProvider):
         # that.
         request = replace(request, reusable=request.reusable and not note)
         commit = await pin_commit(request.template, self._job(request.uid))
-        setup, directory = modal_source.setup_commands(request.template, commit)
+        setup, directory = modal_images.setup_commands(request.template, commit)
         age_s = await self._sandboxes.age_s(request.handle)
         grace_s = request.template.termination_grace_period_seconds
         place = SandboxContext(

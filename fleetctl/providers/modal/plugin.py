@@ -6,12 +6,12 @@ from fleetctl.providers.contract.plugin import Plugin, ProviderServer
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.modal.modal_provider:ModalProvider",
-    volume_files="fleetctl.providers.modal.assets.modal_files:ModalFiles",
+    volume_files="fleetctl.providers.modal.assets.modal_volumes:ModalFiles",
     orphans="fleetctl.providers.modal.modal_orphans:ModalOrphans",
     exec="fleetctl.providers.modal.runs.modal_exec:ModalEntering",
     check="fleetctl.providers.modal.modal_check:check_modal",
-    session="fleetctl.providers.modal.interpreter.modal_session:open_session",
-    session_end="fleetctl.providers.modal.interpreter.modal_session:end_session",
+    session="fleetctl.providers.modal.modal_session:open_session",
+    session_end="fleetctl.providers.modal.modal_session:end_session",
     sdk="modal",
     server=ProviderServer("MODAL_TOKEN_ID", "https://api.modal.com", "MODAL_SERVER_URL"),
 )

@@ -1,21 +1,33 @@
-"""Price tables and the cost of a sandbox by them. Pure, except that it reads the packaged files.
+"""Price tables and the cost of a sandbox by them: the packaged ones and a user's own, and the
+entries of a list of GPUs that a sandbox can have got.
 
-Called by providers for each run's price, and by estimates before a run is started.
+In doubt it keeps an entry: a run is charged by the dearest that is left, so that no doubt makes
+it cheaper than it was.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from fleetctl.common.text import HOUR_S
+from fleetctl.specs.blocks.kubernetes import ClusterSettings
+from fleetctl.specs.blocks.placement import MachinePrices, Prices
 from fleetctl.specs.blocks.resources import Gpu, Resources
 
 GIB = 1 << 30
 SANDBOX = "sandbox"
 FUNCTION = "function"
+
+ANY = "ANY"
+# The GPUs that a provider may give instead of the requested one, at the price of the requested one
+# (Modal's guide to GPUs, 2026-10); all other names are within their device's own, such as `NVIDIA
+# A100 80GB PCIe`.
+INSTEAD = {"H100": ("H200",), "B200+": ("B200", "B300"), "A10G": ("A10",)}
+PINNED = "!"  # no other GPU replaces it
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +121,89 @@ def _number_table(value: object) -> dict[str, float]:
 def _as_mapping(value: object) -> Mapping[object, object]:
     assert isinstance(value, Mapping)
     return value
+
+
+def usd_per_s(
+    prices: Prices,
+    resources: Resources,
+    cluster: ClusterSettings | None = None,
+) -> float | None:
+    """Returns the price of a sandbox; None when it is unknown, as for a GPU that the user has not
+    priced.
+
+    With prices by a label of nodes, the price is that of the nodes that the `cluster` settings
+    select; else that of the dearest listed nodes, since the scheduler chooses among them.
+    """
+    if prices.node_label is None:
+        return _machine_price(prices, resources)
+    gpu = resources.gpu.name if resources.gpu is not None else None
+    settings = cluster or ClusterSettings()
+    value = settings.label_of(prices.node_label, gpu)
+    others: list[MachinePrices] = [prices] if prices.say_anything else []
+    if value is None:
+        return highest_price(
+            _machine_price(rates, resources) for rates in (*prices.nodes.values(), *others)
+        )
+    rates = prices.nodes.get(value, prices)
+    if rates is not prices or others:
+        return _machine_price(rates, resources)
+    return None
+
+
+def _machine_price(rates: MachinePrices, resources: Resources) -> float | None:
+    """Returns the USD a second on one sort of machine; None for a GPU without a price there.
+
+    Without any price of a GPU, `perHour` is the price of the whole machine. In a list of GPUs the
+    dearest counts, since the chosen one is unknown. Where cores or memory have a price, resources
+    without an amount of them have none.
+    """
+    parts = _hourly_parts(rates, resources)
+    if parts is None:
+        return None
+    wanted = resources.gpu
+    base = rates.per_hour + parts
+    if wanted is None or not rates.gpu:
+        return base / HOUR_S
+    each = {name.upper(): price for name, price in rates.gpu.items()}
+    gpu = highest_price(
+        None if (price := each.get(it.name.upper())) is None else price * it.count
+        for it in wanted.choices
+    )
+    if gpu is None:
+        return None
+    return (base + gpu) / HOUR_S
+
+
+def _hourly_parts(rates: MachinePrices, resources: Resources) -> float | None:
+    """Returns the USD an hour of cores and memory; None for an amount that is not set."""
+    usd = 0.0
+    for price, amount in (
+        (rates.cpu, resources.cpu),
+        (rates.memory, None if resources.memory is None else resources.memory / GIB),
+    ):
+        if price and amount is None:
+            return None
+        usd += price * (amount or 0.0)
+    return usd
+
+
+def possible_gpus(wanted: Gpu, devices: Sequence[str]) -> Gpu:
+    """Returns the list with only those entries that such devices can stand for; all entries where
+    no entry fits, or no device was reported.
+    """
+    fitting = [it for it in wanted.each if it.count == len(devices) and _stands_for(it, devices)]
+    if not fitting:
+        return wanted
+    first, *others = fitting
+    return first.model_copy(update={"otherwise": tuple(others)})
+
+
+def _stands_for(wanted: Gpu, devices: Sequence[str]) -> bool:
+    asked = wanted.name.upper()
+    names = (asked.rstrip(PINNED), *INSTEAD.get(asked, ()))
+    return asked == ANY or all(any(_is_named(name, it) for name in names) for it in devices)
+
+
+def _is_named(name: str, device: str) -> bool:
+    """Returns whether every part of `A100-80GB` is in `NVIDIA A100-SXM4-80GB`."""
+    return all(part in device.upper() for part in name.split("-"))

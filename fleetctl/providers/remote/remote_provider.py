@@ -1,12 +1,14 @@
-"""The shared base of all providers whose tasks run in their own sandboxes elsewhere.
+"""The shared base of all providers whose tasks run in their own sandboxes elsewhere; it also frees
+the files that a resource's runs left on this machine.
 
-Each such provider is built on this: it defines what its sandboxes are, how they are made, and how a
-task begins in one; names, journals, stops and the files below $FLEETCTL_HOME are kept here.
+Each such provider is built on this: it defines what its sandboxes are, how they are made, and how
+a task begins in one; names, journals, stops and the files below $FLEETCTL_HOME are kept here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,21 +20,31 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Observation
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
-from fleetctl.providers.contract.base import FunctionAsset, LogChunk, Notify, RunRef, RunRequest
-from fleetctl.providers.contract.endpoint_access import EndpointAccess, ServerAddress
+from fleetctl.providers.contract.base import (
+    EndpointAccess,
+    FunctionAsset,
+    LogChunk,
+    Notify,
+    RunRef,
+    RunRequest,
+    ServerAddress,
+)
 from fleetctl.providers.paths import checked_name, jobs_dir, make_private
-from fleetctl.providers.remote.relay.relays import RelayLines, Relays
-from fleetctl.providers.remote.runs import job_cleanup
+from fleetctl.providers.remote.relay import RelayLines, Relays
 from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.providers.remote.runs.guest_order import SandboxContext, guest_order, secrets_of
 from fleetctl.providers.remote.runs.remote_runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreates
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes
-from fleetctl.providers.sources.resolved import revision_in
+from fleetctl.providers.rundir.kept_outputs import contents_of, release_contents
+from fleetctl.providers.sources.pinning import revision_in
 from fleetctl.specs.blocks.template import Template
 
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
 REACH_S = 4.0  # for a service to answer whether it is there
+
+KEPT = ("runs", "builds")  # journals and logs, and what leads to logs of builds
+INTERPRETERS = "interpreters"  # their image builds, beside the objects'; no sweep is about those
 
 
 class MarkedSandboxes(Sandboxes, RelayLines, Protocol):
@@ -228,9 +240,44 @@ class RemoteProvider(ABC):
         if not keep_logs:
             await self._runs.forget_all_of(uid)
         await asyncio.to_thread(
-            job_cleanup.remove_job_files,
+            remove_job_files,
             self._home,
             self._name,
             uid,
             keep_logs=keep_logs,
         )
+
+
+def any_left(jobs: Path) -> bool:
+    """Returns whether some object has files there: only then may its provider hold objects of
+    ours.
+    """
+    return jobs.is_dir() and any(one.name != INTERPRETERS for one in jobs.iterdir())
+
+
+def remove_job_files(
+    home: Path,
+    provider: str,
+    uid: str,
+    *,
+    keep_logs: bool,
+) -> None:
+    """Idempotent. Raises Unavailable when something cannot be removed."""
+    job = jobs_dir(home, provider) / checked_name(uid)
+    if not job.exists():
+        return
+    contents = set() if keep_logs else contents_of(job)
+    for path in job.iterdir() if keep_logs else [job]:
+        if keep_logs and path.name in KEPT:
+            continue
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(
+                f"the scratch space of `{uid}` cannot be removed completely: {error.strerror}",
+                hint=f"look at {path}",
+            ) from error
+    release_contents(job.parents[1], contents)

@@ -1,21 +1,27 @@
-"""A whole backend over a SandboxHost: names, two-phase starts, adoption, the mirror of journals and
-logs, stops, sweeps and orphans. Built by another project's package; called by the engine.
+"""A whole backend over a SandboxHost, the interface that another project's package implements:
+names, two-phase starts, adoption, the mirror of journals.
+
+Built by another project's package; called by the engine.
+
+Implemented outside; called by sandbox_backend.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from dataclasses import field as data_field
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.guest.ship.assemble import remote_source
-from fleetctl.guest.ship.order_text import order_input
+from fleetctl.guest.ship.library import order_input
 from fleetctl.providers.contract.account import Account, AccountNow
 from fleetctl.providers.contract.base import (
     Backend,
@@ -28,21 +34,13 @@ from fleetctl.providers.contract.base import (
 )
 from fleetctl.providers.contract.orphans import GONE_HINT, Orphan, Orphans
 from fleetctl.providers.contract.terms import Contract
+from fleetctl.providers.remote import remote_provider
 from fleetctl.providers.remote.remote_provider import RemoteProvider
-from fleetctl.providers.remote.runs import job_cleanup
 from fleetctl.providers.remote.runs.guest_order import SandboxContext, guest_order
-from fleetctl.providers.remote.sandbox_host import (
-    GuestCommand,
-    HostedSandbox,
-    SandboxHost,
-    SandboxOrder,
-    VolumeHost,
-)
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.exec_channel import ExecChannel
-from fleetctl.providers.remote.sandboxes.fates import Fate
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreates
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Fate, RunWork, StreamOffsets
 from fleetctl.specs.blocks.template import Template
 
 PATIENCE_S = 20.0  # for a sandbox to be made, before the engine is to ask again
@@ -101,7 +99,7 @@ class SandboxBackend(RemoteProvider):
         return await self._start(request)
 
     async def owned(self) -> Sequence[Owned]:
-        if not job_cleanup.any_left(self._jobs):
+        if not remote_provider.any_left(self._jobs):
             return []  # without a run here, the sweep must cost no call
         return await self._sandboxes.owned()
 
@@ -289,3 +287,81 @@ class HostedOrphans:
 _: type[Backend] = SandboxBackend
 __: type[Foreseeing] = SandboxBackend
 ___: type[Orphans] = HostedOrphans
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxOrder:
+    """A sandbox that is wanted. name: a function of the run and its store, at most 64 letters,
+    digits, `.`, `_` and `-`. tags: whose it is; kept with it, and listed. template: its size.
+    """
+
+    name: str
+    tags: Mapping[str, str]
+    template: Template
+
+
+@dataclass(frozen=True, slots=True)
+class HostedSandbox:
+    """A living sandbox, as a list shows it."""
+
+    handle: str
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCommand:
+    """A command that runs in a sandbox: `python3 GUEST WORDS`, whose text is guest_program().
+
+    words: its arguments, without `--dir DIRECTORY`, which names a directory of the sandbox's own
+    and follows the first of them. stdin: all of its input. env: secrets, for this command alone.
+    """
+
+    words: Sequence[str]
+    stdin: bytes = b""
+    env: Mapping[str, str] = data_field(default_factory=dict, repr=False)
+
+
+class SandboxHost(Protocol):
+    """Each verb may be called again, raises Unavailable where its effect is unknown, and Refused
+    where it can never succeed.
+    """
+
+    async def create(self, order: SandboxOrder) -> str:
+        """Makes the sandbox, or finds the one of that name; returns its handle, which no other
+        sandbox ever has. No program of a task runs in it yet.
+        """
+        ...
+
+    async def list(self) -> Sequence[HostedSandbox]:
+        """Returns the living sandboxes, of every store."""
+        ...
+
+    async def fate(self, handle: str) -> Fate | None:
+        """Returns how it ended; None while it lives, Cause.UNKNOWN where nothing is known of it."""
+        ...
+
+    async def end(self, handle: str) -> None:
+        """Ends it with all its processes; returns once that is certain. No error when it is
+        over.
+        """
+        ...
+
+    def execute(self, handle: str, command: GuestCommand) -> AsyncGenerator[bytes, None]:
+        """Yields the standard output of a command in the sandbox as it comes. Raises SandboxOver
+        where the sandbox is gone, and GuestEnded for an exit code that is not 0. Closing the
+        generator may end the command, and no process that it has left behind.
+        """
+        ...
+
+
+@runtime_checkable
+class VolumeHost(Protocol):
+    """A host with directories that outlive its sandboxes. Optional."""
+
+    async def ensure_volume(self, name: str) -> str:
+        """Makes it exist; returns its path in every sandbox."""
+        ...
+
+    async def remove_volume(self, name: str) -> None:
+        """Removes it with all that is in it. No error when it is gone."""
+        ...

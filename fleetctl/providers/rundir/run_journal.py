@@ -1,13 +1,14 @@
-"""Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line's end.
+"""Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line; the
+events of a guest without Python are judged here.
 
-Used by every provider whose guest or supervisor writes one. Pure; it opens no file. Events:
-`started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `left`, `services`, `result`,
-`ended`, `closed` (the sandbox that the run left open is closed). A guest without Python writes
-unread `metrics` and an unread `result`; see raw_events.py.
+Events: `started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `left`, `services`,
+`result`, `ended`, `closed` (the sandbox that the run left open is closed). A guest without Python
+writes unread `metrics` and an unread `result`; see run_journal.py.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,7 @@ from fleetctl.controllers.model import (
     Node,
     SavedCheckpoint,
 )
-from fleetctl.guest.journal.metriclines import format_problems
-from fleetctl.providers.rundir.raw_events import raw_metrics, raw_result
+from fleetctl.guest.journal.results import format_problems, judge, parse_result, read_line
 
 RAW_METRICS = b'{"e":"metrics"'  # begins a line in which a guest hands on metrics as they were
 
@@ -341,3 +341,49 @@ def _parse_ending(event: Mapping[str, Any]) -> RunEnding:
         node=int(event.get("node", 0)),
         outputs=int(event.get("outputs", 0)),
     )
+
+
+def raw_metrics(event: Mapping[str, Any]) -> tuple[list[Metric], list[str]]:
+    """Returns (the metrics in some lines of a task's $FLEETCTL_METRICS, the problems of other
+    lines).
+
+    `seq` grows with the offset of a line, since a line has more bytes than values.
+    """
+    offset = int(event["offset"])
+    at_s = float(event["at"])
+    number = int(event.get("line", 0))
+    found = []
+    wrong = []
+    step = number - 1
+    for line in _decode_bytes(event).removesuffix(b"\n").split(b"\n"):
+        line_step, values, problem = read_line(line, number, max(number, step + 1))
+        step = line_step if values else step
+        wrong += [problem] if problem else []
+        found += [
+            Metric(
+                seq=offset + place,
+                step=line_step,
+                name=name,
+                value=value,
+                at_s=at_s,
+            )
+            for place, (name, value) in enumerate(values.items())
+        ]
+        offset = offset + len(line) + 1
+        number = number + 1
+    return found, wrong
+
+
+def raw_result(event: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Returns (the result as canonical JSON, "", changes made to it) or ("", the problem, "")."""
+    value, problem = parse_result(_decode_bytes(event))
+    if not problem:
+        return judge(value)
+    return ("", problem, "")
+
+
+def _decode_bytes(event: Mapping[str, Any]) -> bytes:
+    """Raises KeyError or ValueError."""
+    if "b64" in event:
+        return base64.b64decode(event["b64"], validate=True)
+    return bytes.fromhex(event["hex"])

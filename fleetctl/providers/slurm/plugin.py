@@ -6,8 +6,8 @@ from fleetctl.providers.contract.plugin import Plugin
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.slurm.slurm_provider:SlurmProvider",
-    volume_files="fleetctl.providers.slurm.slurm_files:SlurmFiles",
-    orphans="fleetctl.providers.slurm.slurm_orphans:SlurmOrphans",
-    exec="fleetctl.providers.slurm.slurm_exec:SlurmEntering",
-    check="fleetctl.providers.slurm.slurm_check:check_slurm",
+    volume_files="fleetctl.providers.slurm.slurm_access:SlurmFiles",
+    orphans="fleetctl.providers.slurm.slurm_access:SlurmOrphans",
+    exec="fleetctl.providers.slurm.slurm_access:SlurmEntering",
+    check="fleetctl.providers.slurm.slurm_login:check_slurm",
 )

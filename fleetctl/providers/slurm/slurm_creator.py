@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.nodes.gang import node_name
 from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.machines.agent_bundle import JOB, bundle
 from fleetctl.providers.machines.agent_link import AgentFault

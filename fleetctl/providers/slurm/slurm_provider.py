@@ -13,7 +13,7 @@ from functools import cached_property
 from fleetctl.common.errors import Refused
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Alive, Observation
-from fleetctl.guest.nodes.names import whole_name
+from fleetctl.guest.nodes.gang import whole_name
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
@@ -25,8 +25,9 @@ from fleetctl.providers.contract.base import (
     no_pods,
 )
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.machines import machine_source
-from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, NodeWork
+from fleetctl.providers.machines import machine_volumes
+from fleetctl.providers.remote import remote_provider
+from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, Meeting, NodeWork
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
     NODES_MAX,
     JoinedSandboxes,
@@ -34,9 +35,7 @@ from fleetctl.providers.remote.gangs.joined_sandboxes import (
     nodes_of,
     port_of,
 )
-from fleetctl.providers.remote.gangs.node_orders import Meeting
 from fleetctl.providers.remote.remote_provider import RemoteProvider
-from fleetctl.providers.remote.runs import job_cleanup
 from fleetctl.providers.remote.runs.guest_order import (
     INPUTS_BYTES_MAX,
     SandboxContext,
@@ -77,7 +76,7 @@ class SlurmProvider(RemoteProvider):
         self._login = SlurmLogin(self._home, self._account)
 
     async def start(self, request: RunRequest) -> str:
-        machine_source.check_image(request.template.image, "slurm")
+        machine_volumes.check_image(request.template.image, "slurm")
         if request.endpoints is not None:
             raise Refused(
                 "provider `slurm` carries no calls of endpoints",
@@ -100,7 +99,7 @@ class SlurmProvider(RemoteProvider):
 
     async def owned(self) -> Sequence[Owned]:
         # Without a cluster, or without runs there, the sweep must cost no command.
-        if not self._account().settings or not job_cleanup.any_left(self._jobs):
+        if not self._account().settings or not remote_provider.any_left(self._jobs):
             return []
         return await self._sandboxes.owned()
 
@@ -168,13 +167,13 @@ class SlurmProvider(RemoteProvider):
         template = request.template
         line = self._login.line
         if template.source is not None:
-            await machine_source.bring_source(line, template.source, self._job(request.uid))
+            await machine_volumes.bring_source(line, template.source, self._job(request.uid))
         mounts = [
             {"path": path, "target": self._volume(mount.name)}
             for mount in template.volumes
             for path in (mount.mount_path, *mount.links)
         ]
-        python = await machine_source.ensure_python(line, template.image)
+        python = await machine_volumes.ensure_python(line, template.image)
         interface = self._login.settings.interface or ""
         fields = {"mounts": mounts, "python": python, "interface": interface}
         await line.call("change", {"box": box, "fields": fields})
@@ -201,7 +200,7 @@ class SlurmProvider(RemoteProvider):
         place = self._boxes.place_of(handle)
         source = request.template.source
         directory = _source_directory(source, place) if source is not None else None
-        setup = await machine_source.setup_commands(
+        setup = await machine_volumes.setup_commands(
             request,
             root=self._login.root,
             directory=directory or "",
@@ -210,7 +209,7 @@ class SlurmProvider(RemoteProvider):
         note = f"Slurm job {split_handle(handle)[0]}"
         context = SandboxContext(handle=request.handle, setup=setup, source=directory, note=note)
         order = guest_order(request, context)
-        env = machine_source.order_variables(order, request.template.image)
+        env = machine_volumes.order_variables(order, request.template.image)
         return NodeWork(context, {**order, "env": env})
 
     def _changed(self, run: str) -> None:
@@ -233,7 +232,7 @@ def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
         message = "provider `slurm` carries no calls of endpoints"
         yield Finding(("endpoints",), message, "place it on another provider")
     try:
-        machine_source.check_image(template.image, "slurm")
+        machine_volumes.check_image(template.image, "slurm")
     except Refused as error:
         yield Finding(("image",), str(error), error.hint)
     try:

@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.guest.nodes.names import whole_name
-from fleetctl.guest.ship.order_text import order_input
+from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.guest.ship.library import order_input
 from fleetctl.providers.contract.base import Owned
-from fleetctl.providers.machines.agent_streams import AgentChannel, SupervisorLost, follow_run
+from fleetctl.providers.machines.agent_link import AgentChannel, SupervisorLost, follow_run
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
     NodeFacts,
     NodeSandboxes,
@@ -23,10 +23,8 @@ from fleetctl.providers.remote.gangs.joined_sandboxes import (
 )
 from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
-from fleetctl.providers.slurm.slurm_login import SlurmLogin
-from fleetctl.providers.slurm.slurm_queue import QueuedJob
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate, RunWork, StreamOffsets
+from fleetctl.providers.slurm.slurm_login import QueuedJob, SlurmLogin
 from fleetctl.specs.values.hints import NO_TEXT, HintedText
 
 # What the scheduler's last word about a job means; others, and none, mean a lost machine.

@@ -1,5 +1,5 @@
-"""Finds facts of a commit of a repository without its files: the id of the directory that a source
-takes, and the files that a clone would lack. Called when a manifest is proposed.
+"""Finds facts of a commit of a repository without its files, and checks out a few of its texts
+alone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fleetctl.common.errors import Refused
+from fleetctl.common.text import did_you_mean
 from fleetctl.providers.sources import git
-from fleetctl.providers.sources.unrelated_files import SUFFIXES
+from fleetctl.providers.sources.excludes import SUFFIXES
 from fleetctl.specs.blocks.template import GitSource
 from fleetctl.specs.content import TREE
 
@@ -25,6 +27,9 @@ TEXTS_MAX = 1000  # files that can be manifests; with more, each commit is anoth
 KEPT_MAX = 1000  # commits of which this is remembered, as they never change
 _SUBMODULE = "160000"
 _LINK = "120000"
+
+KINDS = (".txt", ".in")  # files that such a file may name in its turn
+CHECKED_OUT_TEXTS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +200,31 @@ async def _list_lfs_files(
     """
     listed = await git.run(["ls-files", "-z", "--", ":(attr:filter=lfs)"], source, cwd=tree)
     return [name for name in listed.split("\0") if name in within]
+
+
+async def check_out(
+    source: GitSource,
+    commit: str,
+    file: str,
+    tree: Path,
+) -> None:
+    """Fills the empty directory `tree` with the file and the texts beside it. Links become texts,
+    so that no link leads elsewhere. Raises Refused without such a file, and Unavailable.
+    """
+    git.check_source(source)
+    await git.run(["init", "--quiet", "--template=", "."], source, cwd=tree)
+    await git.run(["remote", "add", "origin", source.url], source, cwd=tree)
+    fetch = ["fetch", "--quiet", "--depth=1", "--no-tags", "--filter=blob:none", "origin", commit]
+    await git.run(fetch, source, cwd=tree)
+    listed = await git.run(["ls-tree", "-r", "--name-only", "-z", "FETCH_HEAD"], source, cwd=tree)
+    names = listed.split("\0")
+    texts = [it for it in names if it.endswith(KINDS)]
+    if file not in names:
+        near = did_you_mean(file, texts)
+        url = git.redact_url(source.url)
+        raise Refused(f"{url} has no `{file}` at {commit[:7]}", hint=near)
+
+    texts = [it for it in texts if it != file][:CHECKED_OUT_TEXTS_MAX]
+    check_out = ["checkout", "--quiet", "FETCH_HEAD", "--", file, *texts]
+    literal = ["--literal-pathspecs", "-c", "core.symlinks=false"]
+    await git.run([*literal, *check_out], source, cwd=tree)

@@ -1,5 +1,7 @@
-"""Pins the commit that all runs of a template get: looked up at the remote once, and kept. Called
-before a start by providers that clone in the sandbox.
+"""Pins the commit that all runs of a template get, looked up at the remote once and kept, and finds
+the revision that a resource's runs really had.
+
+Called before a start by providers that clone in the sandbox.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.paths import make_private
-from fleetctl.providers.sources import git
+from fleetctl.providers.sources import archive, git
 from fleetctl.specs.blocks.template import GitSource, Template
 
 ASK_S = 20.0  # for a remote to list its commits; later the branch itself is cloned
@@ -96,3 +98,16 @@ def commit_variables(template: Template, secrets: Collection[str]) -> dict[str, 
 def _pin_path(source: GitSource, job: Path) -> Path:
     key = sha256(f"{source.url}\n{source.ref}".encode()).hexdigest()[:16]
     return job / f"commit-{key}.json"
+
+
+def revision_in(template: Template, job: Path) -> str:
+    """Returns a commit, or the revision of a directory; "" while it is unknown. Never waits."""
+    source = template.source
+    if source is None:
+        return ""
+    if source.git is not None:
+        # A function's containers have the commit cloned when it was made ready, not a run's commit.
+        if template.is_function:
+            return ""
+        return known_commit(source.git, job)
+    return archive.frozen_revision(source, job)

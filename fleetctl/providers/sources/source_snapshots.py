@@ -1,8 +1,5 @@
-"""Stores directories of this machine as they were when objects were applied, by their content,
-below the state directory: runs get the files that the plan showed, whatever is edited meanwhile.
-
-Called when manifests are proposed and stored (`look`, `keep`), when a run starts (`path_of`), and
-now and then to remove snapshots that no object names (`sweep`).
+"""Stores by their content, below the state directory, directories of this machine as they were when
+objects were applied, and the input files of tasks.
 """
 
 from __future__ import annotations
@@ -14,15 +11,17 @@ import shutil
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
+from fleetctl.manifest.files import fence
 from fleetctl.providers.paths import make_private
-from fleetctl.providers.sources.file_stats import FileStats
-from fleetctl.providers.sources.revision import APART, SourceTree, of_copy, of_project
+from fleetctl.providers.sources.excludes import NOTHING_APART, UnrelatedFiles
+from fleetctl.providers.sources.revision import APART, FileStats, SourceTree, of_copy, of_project
 from fleetctl.providers.sources.tree_copy import CopyRules, copy_tree
-from fleetctl.providers.sources.unrelated_files import NOTHING_APART, UnrelatedFiles
 
 SOURCES = "sources"
 STATS = "stats"
@@ -32,6 +31,10 @@ FILES = ".files.json"  # beside the directory, which has its own name
 EVERYTHING = ("!*",)  # a snapshot has no excluded files in it
 # A snapshot is taken before the object that names it is stored.
 YOUNG_S = 3600.0
+
+INPUTS = "inputs"
+BLOCK_BYTES = 512
+_PIECE_BYTES = 1024 * 1024
 
 
 class Snapshots:
@@ -190,3 +193,86 @@ def list_differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[
     """Files of the program that are not the same, in order."""
     names = (name for name in {*before, *after} if before.get(name) != after.get(name))
     return sorted(it for it in names if not (after.get(it) or before[it]).startswith(APART))
+
+
+class ContentMoved(Exception):
+    """A file has no longer the content that it was read with."""
+
+
+class StoredContent(NamedTuple):
+    """A content that is kept. bytes: on the disk; kept_s: when an object last named it."""
+
+    digest: str
+    bytes: int
+    kept_s: float
+
+
+class InputFiles:
+    """home: the state directory."""
+
+    def __init__(self, home: Path) -> None:
+        self._place = home / INPUTS
+
+    def keep(self, digest: str, origin: str) -> None:
+        """Stores the file, unless its content is here. Raises ContentMoved, and OSError."""
+        target = self._of(digest)
+        if target.exists():
+            os.utime(target)  # an object is about to name it
+            return
+        make_private(self._place)
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        taking = self._place / f".taking.{os.getpid()}.{threading.get_ident()}"
+        taken = sha256()
+        try:
+            with fence.open_regular(origin) as content, taking.open("wb") as file:
+                while piece := content.read(_PIECE_BYTES):
+                    taken.update(piece)
+                    file.write(piece)
+            if taken.hexdigest() != digest:
+                raise ContentMoved
+            taking.chmod(0o400)
+            taking.rename(target)  # a file that exists is whole
+        finally:
+            taking.unlink(missing_ok=True)
+
+    def path_of(self, digest: str) -> Path | None:
+        """Returns the path of a stored content, or None."""
+        found = self._of(digest)
+        if found.exists():
+            return found
+        return None
+
+    def listed(self) -> list[StoredContent]:
+        """Returns all contents."""
+        found = []
+        for path in self._stored():
+            looks = path.stat()
+            if not path.name.startswith("."):
+                size = looks.st_blocks * BLOCK_BYTES
+                found.append(StoredContent(path.name, size, looks.st_mtime))
+        return found
+
+    def drop(self, digest: str, *, unused_since_s: float) -> None:
+        """Deletes a content, unless it was kept again since then."""
+        path = self._of(digest)
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime <= unused_since_s:
+                path.unlink()
+
+    def sweep(self, named: Collection[str]) -> None:
+        """Removes contents that are not among these digests, except young ones."""
+        old_s = time.time() - YOUNG_S
+        for path in self._stored():
+            if path.name not in named and path.stat().st_mtime < old_s:
+                path.unlink(missing_ok=True)
+
+    def _stored(self) -> Iterator[Path]:
+        if self._place.is_dir():
+            for part in self._place.iterdir():
+                if part.name.startswith("."):
+                    yield part  # of a process that was killed as it took it
+                else:
+                    yield from part.iterdir()
+
+    def _of(self, digest: str) -> Path:
+        return self._place / digest[:2] / digest

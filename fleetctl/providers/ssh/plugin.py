@@ -6,8 +6,8 @@ from fleetctl.providers.contract.plugin import Plugin
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.ssh.ssh_provider:SshProvider",
-    volume_files="fleetctl.providers.ssh.ssh_files:SshFiles",
-    orphans="fleetctl.providers.ssh.ssh_orphans:SshOrphans",
-    exec="fleetctl.providers.ssh.ssh_exec:SshEntering",
-    check="fleetctl.providers.ssh.ssh_check:check_ssh",
+    volume_files="fleetctl.providers.ssh.ssh_access:SshFiles",
+    orphans="fleetctl.providers.ssh.ssh_access:SshOrphans",
+    exec="fleetctl.providers.ssh.ssh_access:SshEntering",
+    check="fleetctl.providers.ssh.ssh_hosts:check_ssh",
 )

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence, Set
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.nodes.gang import node_name
 from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.machines.agent_link import AgentFault
 from fleetctl.providers.remote.gangs.joined_sandboxes import join_handles, node_tags, nodes_asked

@@ -1,24 +1,38 @@
-"""The hosts of a Provider object, and the line to each: opened when it is first needed, and again
-after it broke.
-
-Made by the provider and by commands of users.
+"""The hosts of a Provider object, the line to each, the check whether they take work, and the work
+that no host can take.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.contract.account import Account, AccountNow
-from fleetctl.providers.machines.agent_line import AWAY_S, AgentLine
-from fleetctl.providers.machines.openssh import SshTarget, open_ssh_link, sockets_in
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.finding import Finding, Severity
+from fleetctl.guest.journal.ending import size_text
+from fleetctl.providers.contract.account import Account, AccountNow, CheckResult
+from fleetctl.providers.contract.base import no_network, no_pods
+from fleetctl.providers.machines import machine_volumes
+from fleetctl.providers.machines.agent_link import AWAY_S, AgentFault, AgentLine
+from fleetctl.providers.machines.openssh import (
+    INSTALL,
+    SshTarget,
+    find_ssh,
+    open_ssh_link,
+    plain_command,
+    sockets_in,
+)
 from fleetctl.specs.blocks.machines import SshHost, SshSettings
+from fleetctl.specs.blocks.nodes import nodes_of
+from fleetctl.specs.blocks.template import Template
 
 NO_HOSTS_HINT = (
     "declare them: kind: Provider, metadata: {name: ssh}, spec: {ssh: {hosts: [gpu1.lab]}}"
 )
+
+FREE_BYTES_MIN = 1 << 30
 
 
 def settings_of(account: Account) -> SshSettings:
@@ -105,3 +119,76 @@ class SshHosts:
     async def close(self) -> None:
         await asyncio.gather(*(line.close() for line in self._lines.values()))
         self._lines = {}
+
+
+async def check_ssh(home: Path, account: Account) -> list[CheckResult]:
+    """Returns a finding for each host; none for the built-in name without hosts."""
+    if not account.settings:
+        return []
+    name = account.name
+    try:
+        find_ssh()
+    except Refused as error:
+        return [CheckResult(name, "program", False, str(error), error.hint)]
+    hosts = SshHosts(home, lambda: account)
+    try:
+        found = await asyncio.gather(*(_check_host(name, line) for line in hosts.lines()))
+    finally:
+        await hosts.close()
+    return [one for findings in found for one in findings]
+
+
+async def _check_host(name: str, line: SshLine) -> list[CheckResult]:
+    try:
+        await line.link()
+        boxes = (await line.call("list"))["boxes"]
+    except (FleetctlError, AgentFault) as error:
+        away = isinstance(error, Unavailable) and not error.account
+        hint = getattr(error, "hint", "")
+        return [CheckResult(name, "host", False, str(error), hint, away=away)]
+    facts = line.facts
+    slots = line.host.slots or facts["cpu"]
+    gpus = ", ".join(facts["gpus"]) or "no GPU"
+    text = (
+        f"`{line.name}`: {facts['cpu']} cores, {size_text(facts['memory'])}, {gpus};"
+        f" {len(boxes)} of {slots} slots taken; Python {facts['python']}, {facts['installer']}"
+    )
+    found = [CheckResult(name, "host", True, text)]
+    reach = plain_command(line.target)
+    if facts["free"] < FREE_BYTES_MIN:
+        free = size_text(facts["free"])
+        text = f"`{line.name}` has {free} free where its work is kept, `{facts['root']}`"
+        found.append(CheckResult(name, "disk", False, text, f"{reach} du -sh {facts['root']}"))
+    if facts["ends_with_login"]:
+        text = f"`{line.name}` kills all processes of a user at the end of the last login"
+        found.append(CheckResult(name, "logind", False, text, f"{reach} loginctl enable-linger"))
+    return found
+
+
+def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
+    if template.is_function:
+        hint = "use a sandbox for each task, or place it on `modal` or `local`"
+        yield Finding(("runtime",), "hosts of one's own have no functions", hint)
+    if template.network is not None:
+        yield no_network("ssh")
+    if template.kubernetes is not None:
+        yield no_pods("ssh")
+    try:
+        machine_volumes.check_image(template.image, "ssh")
+    except Refused as error:
+        yield Finding(("image",), str(error), error.hint)
+    nodes = nodes_of(template)
+    if template.endpoints and nodes.max > 1:
+        endpoint = next(iter(template.endpoints))
+        message = f"several nodes cannot ask endpoint `{endpoint}` through one run's line"
+        yield Finding(("endpoints",), message, "use `nodes: 1`, or `reach: Direct` in the Endpoint")
+    try:
+        hosts = settings_of(account).hosts
+        if nodes.min > len(hosts):
+            message = f"`nodes` is {nodes}, and provider `{account.name}` has {len(hosts)}"
+            hint = "list more hosts in the Provider object, or use fewer nodes"
+            yield Finding(("nodes",), f"{message} host{'s' * (len(hosts) > 1)}", hint)
+    except Refused as error:
+        yield Finding((), str(error), error.hint, Severity.LATER)
+    if shutil.which("ssh") is None:
+        yield Finding((), "`ssh` is not installed on this machine", INSTALL, Severity.LATER)

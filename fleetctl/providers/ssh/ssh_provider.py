@@ -13,7 +13,7 @@ from functools import cached_property
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Observation
-from fleetctl.guest.nodes.names import whole_name
+from fleetctl.guest.nodes.gang import whole_name
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
@@ -24,17 +24,16 @@ from fleetctl.providers.contract.base import (
     RunRequest,
 )
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.machines import machine_source
-from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, NodeWork
+from fleetctl.providers.machines import machine_volumes
+from fleetctl.providers.remote import remote_provider
+from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, Meeting, NodeWork
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
     NODES_MAX,
     JoinedSandboxes,
     nodes_of,
     port_of,
 )
-from fleetctl.providers.remote.gangs.node_orders import Meeting
 from fleetctl.providers.remote.remote_provider import RemoteProvider
-from fleetctl.providers.remote.runs import job_cleanup
 from fleetctl.providers.remote.runs.guest_order import (
     INPUTS_BYTES_MAX,
     SandboxContext,
@@ -43,7 +42,7 @@ from fleetctl.providers.remote.runs.guest_order import (
 from fleetctl.providers.remote.sandboxes.sandbox_names import tag_of
 from fleetctl.providers.sources.archive import name_in_sandbox
 from fleetctl.providers.sources.git import directory_name
-from fleetctl.providers.ssh import ssh_preflight
+from fleetctl.providers.ssh import ssh_hosts
 from fleetctl.providers.ssh.ssh_creator import SshCreator, links_of, volume_directory
 from fleetctl.providers.ssh.ssh_hosts import SshHosts, SshLine
 from fleetctl.providers.ssh.ssh_sandboxes import SshSandboxes, split_handle
@@ -79,7 +78,7 @@ class SshProvider(RemoteProvider):
         self._hosts = SshHosts(self._home, self._account, fleet=tag_of(self._store_id))
 
     async def start(self, request: RunRequest) -> str:
-        machine_source.check_image(request.template.image, "ssh")
+        machine_volumes.check_image(request.template.image, "ssh")
         return await self._start(request)
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
@@ -96,7 +95,7 @@ class SshProvider(RemoteProvider):
 
     async def owned(self) -> Sequence[Owned]:
         # Without hosts, or without runs on any, the sweep must cost no connection.
-        if not self._account().settings or not job_cleanup.any_left(self._jobs):
+        if not self._account().settings or not remote_provider.any_left(self._jobs):
             return []
         return await self._sandboxes.owned()
 
@@ -125,10 +124,10 @@ class SshProvider(RemoteProvider):
         return 0.0  # a machine of one's own sends no bill
 
     def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
-        return ssh_preflight.find_obstacles(template, account)
+        return ssh_hosts.find_obstacles(template, account)
 
     def lacks(self, template: Template) -> str:
-        found = ssh_preflight.find_obstacles(template, self._account())
+        found = ssh_hosts.find_obstacles(template, self._account())
         return next((it.what for it in found if it.severity is Severity.NEVER), "")
 
     async def reach(self) -> None:
@@ -188,8 +187,8 @@ class SshProvider(RemoteProvider):
     async def _prepare(self, request: RunRequest, line: SshLine, box: str) -> None:
         template = request.template
         if template.source is not None:
-            await machine_source.bring_source(line, template.source, self._job(request.uid))
-        python = await machine_source.ensure_python(line, template.image)
+            await machine_volumes.bring_source(line, template.source, self._job(request.uid))
+        python = await machine_volumes.ensure_python(line, template.image)
         if python:
             await line.call("change", {"box": box, "fields": {"python": python}})
 
@@ -218,7 +217,7 @@ class SshProvider(RemoteProvider):
         place = self._boxes.place_of(handle)
         source = request.template.source
         directory = _source_directory(source, place) if source is not None else None
-        setup = await machine_source.setup_commands(
+        setup = await machine_volumes.setup_commands(
             request,
             root=str(line.facts["root"]),
             directory=directory or "",
@@ -234,7 +233,7 @@ class SshProvider(RemoteProvider):
             {**it, "links": [path for path in it["links"] if path not in links]}
             for it in order["volumes"]  # type: ignore[attr-defined]
         ]
-        env = machine_source.order_variables(order, request.template.image)
+        env = machine_volumes.order_variables(order, request.template.image)
         return NodeWork(context, {**order, "volumes": volumes, "env": env})
 
     def _changed(self, run: str) -> None:

@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.guest.nodes.names import whole_name
+from fleetctl.guest.nodes.gang import whole_name
 from fleetctl.providers.contract.base import Owned
-from fleetctl.providers.machines.agent_streams import AgentChannel, SupervisorLost, follow_run
+from fleetctl.providers.machines.agent_link import AgentChannel, SupervisorLost, follow_run
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
     NodeFacts,
     NodeSandboxes,
@@ -24,8 +24,7 @@ from fleetctl.providers.remote.gangs.joined_sandboxes import (
     sandbox_in,
 )
 from fleetctl.providers.remote.sandboxes import sandbox_names
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate, RunWork, StreamOffsets
 from fleetctl.providers.ssh.ssh_hosts import SshHosts, SshLine
 
 log = logging.getLogger("fleetctl.providers")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fleetctl.common import state_paths as places
 from fleetctl.common.errors import StoreError
-from fleetctl.stores.codes import SCHEMA_VERSION
-from fleetctl.stores.damage import is_missed, missing_error, must_be_ours
+from fleetctl.stores.queries import SCHEMA_VERSION
+from fleetctl.stores.sqlite_errors import is_missed, missing_error, must_be_ours
 
 _WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
 

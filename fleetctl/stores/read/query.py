@@ -1,8 +1,11 @@
-"""Runs a user's SQL over the store: only reading, only the views of views.sql, within bounds.
+"""Runs SQL over the store, only reading and within bounds: a user's own over the views, a condition
+on rows, and the facts of a bug report.
 
-Called by `fleetctl query`, `cost` and `top`. The store is the user's own file, so the bounds guard
-against mistakes and runaways, not against its owner. It never writes, and opens only the files that
-their writers keep.
+The store is the user's own file, so the bounds guard against mistakes and runaways, not against
+its owner. It never writes, and opens only the files that their writers keep.
+
+The rows are put into a database of their own in memory, so that no other data can be read or
+written; within bounds.
 """
 
 from __future__ import annotations
@@ -10,15 +13,17 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fleetctl.common import state_paths as places
 from fleetctl.common.errors import UsageError
+from fleetctl.common.state_paths import EVENTS_DB, STATE_DB
 from fleetctl.stores import queries
-from fleetctl.stores.codes import STATES
 from fleetctl.stores.interpreters import is_readable
+from fleetctl.stores.queries import STATES
 from fleetctl.stores.read.connecting import connect_readonly, readonly_uri
 from fleetctl.stores.sqlite_errors import READ_FAILURES, explain_error, primary_code
 
@@ -58,6 +63,25 @@ _SCHEMAS = (
 Hint = Callable[[], str]
 # State, reason and index of a task, the failed indexes of its object, and its end.
 TaskState = Callable[..., str]
+
+# As the view `tasks` of views.sql has them. `cached` is apart: a result that was taken over is a
+# success like any other here, so that what is chosen does not hang on what had run before.
+COLUMNS = (
+    "idx", "state", "cached", "attempts", "reason", "exit_code", "provider", "params",
+    "duration_s", "usd", "result", "content", "outdated", "run", "message",
+)  # fmt: skip
+SUCCEEDED = "state = 'Succeeded'"
+# A condition over 100,000 rows takes some millions of steps; a second is a mistake.
+STEPS_MAX = 50_000_000
+_STEPS_PER_LOOK = 1_000_000
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
+_FORBIDDEN = ("load_extension", "readfile", "writefile", "edit", "fts3_tokenizer", "randomblob")
+
+
+# No name, document or result is among them. Opens the files read-only; the error of a file that
+# cannot be read is one of its facts.
+
+FILES = (STATE_DB, EVENTS_DB)
 
 
 class QueryAnswer(NamedTuple):
@@ -331,3 +355,88 @@ def _explain_error(error: Exception, columns: Hint) -> UsageError:
         f"the query is wrong: {message}",
         hint=(columns() if message.startswith("no such column") else "") or views,
     )
+
+
+def choose_rows(rows: Iterable[Sequence[object]], where: str) -> list[int]:
+    """Returns the indexes, ascending, of the rows (by COLUMNS) that meet it. Raises UsageError."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        db.execute(f"CREATE TABLE tasks ({', '.join(COLUMNS)})")
+        marks = ", ".join("?" * len(COLUMNS))
+        db.executemany(f"INSERT INTO tasks VALUES ({marks})", rows)  # noqa: S608 - question marks
+        _lock_down(db)
+        try:
+            # The end of a line ends a comment in it. The last line ensures a single condition: with
+            # a second statement or an early parenthesis the whole does not parse.
+            sql = f"SELECT idx FROM tasks WHERE (\n{where}\n) ORDER BY idx"  # noqa: S608
+            found = db.execute(sql).fetchall()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise _explain_condition_error(error) from error
+    return [index for (index,) in found]
+
+
+def check_condition(where: str) -> None:
+    """Raises UsageError if it is not a condition and could select no row."""
+    choose_rows((), where)
+
+
+def _lock_down(db: sqlite3.Connection) -> None:
+    looks = iter(range(STEPS_MAX // _STEPS_PER_LOOK))
+    db.execute("PRAGMA query_only = ON")
+    for function in ("json_each", "json_tree"):  # made when first used, which is denied below
+        db.execute(f"SELECT 1 FROM {function}('[]')").fetchall()  # noqa: S608
+    db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    db.set_authorizer(_authorize_condition)
+    db.set_progress_handler(lambda: int(next(looks, None) is None), _STEPS_PER_LOOK)
+
+
+def _authorize_condition(
+    action: int,
+    _what: str | None,
+    detail: str | None,
+    *_: str | None,
+) -> int:
+    if action == sqlite3.SQLITE_FUNCTION:
+        if detail in _FORBIDDEN:
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+    if action in _ALLOWED:
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def _explain_condition_error(error: Exception) -> UsageError:
+    message = str(error)
+    if message == "interrupted":
+        return UsageError("the condition takes too long", hint="compare columns with values")
+    if "not authorized" in message or "prohibited" in message:
+        return UsageError("the condition may only read tasks", hint=f"e.g. {SUCCEEDED}")
+    columns = f"the columns are {', '.join(COLUMNS)}; a field of a result is `result ->> 'score'`"
+    return UsageError(f"the condition is wrong: {message}", hint=columns)
+
+
+def collect_facts(state_dir: Path) -> dict[str, object]:
+    """Returns, by file of the store, its size in bytes, its versions and the rows of each table."""
+    return {file: _describe_file(state_dir / file) for file in FILES}
+
+
+def _describe_file(path: Path) -> dict[str, object]:
+    if not path.exists():
+        return {"exists": False}
+    facts: dict[str, object] = {"exists": True, "bytes": path.stat().st_size}
+    try:
+        with closing(sqlite3.connect(readonly_uri(path), uri=True, timeout=1.0)) as store:
+            for pragma in ("application_id", "user_version", "page_count", "journal_mode"):
+                facts[pragma] = store.execute(f"PRAGMA {pragma}").fetchone()[0]
+            facts["quick_check"] = store.execute("PRAGMA quick_check(5)").fetchone()[0]
+            facts["rows"] = _count_rows(store)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        facts["error"] = str(error)
+    return facts
+
+
+def _count_rows(store: sqlite3.Connection) -> dict[str, int]:
+    names = store.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+    return {
+        name: store.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]  # noqa: S608 - names from the schema
+        for (name,) in names.fetchall()
+    }

@@ -18,10 +18,9 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.stores import queries
 from fleetctl.stores.base import ReadableStore, Store
 from fleetctl.stores.read.connecting import connect_readonly
-from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.database_files import StoreIdentity
 from fleetctl.stores.sqlite.resources import SqliteResources
-from fleetctl.stores.sqlite.runs import SqliteRuns
+from fleetctl.stores.sqlite.runs import SqliteCache, SqliteRuns
 from fleetctl.stores.sqlite.store import open_memory_store
 from fleetctl.stores.sqlite.store_session import BarrierHooks, StoreFiles, StoreSession
 from fleetctl.stores.sqlite_errors import READ_FAILURES, explain_error

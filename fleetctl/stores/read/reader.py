@@ -18,9 +18,8 @@ from typing import Any
 from fleetctl.common import state_paths as places
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores import queries
-from fleetctl.stores.codes import STATES
+from fleetctl.stores.queries import STATES
 from fleetctl.stores.read.connecting import connect_readonly
-from fleetctl.stores.read.listing import ObjectQuery, counts_sql, page_sql
 from fleetctl.stores.read.rows import (
     RUN_COLUMNS,
     CheckpointRow,
@@ -29,9 +28,12 @@ from fleetctl.stores.read.rows import (
     MetricEnd,
     MetricRow,
     NoticeRow,
+    ObjectQuery,
     ResourceRow,
     RunRow,
     TaskRow,
+    counts_sql,
+    page_sql,
 )
 
 EVENTS_MAX = 100_000

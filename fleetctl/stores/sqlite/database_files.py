@@ -19,9 +19,15 @@ from pathlib import Path
 from fleetctl.common import state_paths as places
 from fleetctl.common.errors import StoreError
 from fleetctl.stores import queries
-from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
-from fleetctl.stores.damage import damaged_error, missing_error, must_be_ours
-from fleetctl.stores.sqlite_errors import READ_FAILURES, explain_error, primary_code
+from fleetctl.stores.queries import APPLICATION_ID, SCHEMA_VERSION
+from fleetctl.stores.sqlite_errors import (
+    READ_FAILURES,
+    damaged_error,
+    explain_error,
+    missing_error,
+    must_be_ours,
+    primary_code,
+)
 from fleetctl.stores.state_dir import CHANGES_LOST, StoreMarker, note_lost
 
 # A check must not slow the start. Measured: indexes against tables 7 ms a MiB, pages alone 2 ms;

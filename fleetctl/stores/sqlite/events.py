@@ -1,23 +1,39 @@
-"""Events in SQLite: repeats counted, the newest kept. Part of the SQLite store; see
-base.EventStore.
+"""Events in SQLite, repeats counted and the newest kept, with the charges of runs and the notices
+on their way.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, fields, replace
 from hashlib import blake2b
+from operator import attrgetter
 
+from fleetctl.controllers.kinds.notices import Notice, NoticeState
 from fleetctl.stores import queries
 from fleetctl.stores.base import (
     EVENT_MESSAGE_CHARS_MAX,
     EVENT_REPEAT_S,
     EVENTS_PER_OBJECT_MAX,
+    NOTICES_KEPT_MAX,
+    CallStore,
+    CallSums,
+    EndpointUsage,
     EventRow,
     EventStore,
+    LedgerEntry,
+    LedgerStore,
+    NoticeStore,
 )
-from fleetctl.stores.sqlite.store_session import StoreSession
+from fleetctl.stores.sqlite.store_session import Row, StoreSession
+
+Counts = tuple[float, ...]  # in the order of the fields of CallSums
+_NAMES = tuple(it.name for it in fields(CallSums))
+_counts: Callable[[CallSums], Counts] = attrgetter(*_NAMES)
+_NO_CALLS = _counts(CallSums())
+_USD = _NAMES.index("usd")
 
 
 class SqliteEvents:
@@ -120,3 +136,118 @@ def drop_orphans(events: sqlite3.Connection, known: set[str]) -> None:
 
 
 _: type[EventStore] = SqliteEvents
+
+
+class SqliteLedger:
+    """The charges of runs, one row for each day, namespace and set of labels."""
+
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    def add(self, entries: Sequence[LedgerEntry]) -> None:
+        rows = [
+            (it.day, it.namespace, _format_labels(it.labels), it.usd, it.unpriced_s)
+            for it in entries
+        ]
+        self._session.writing().executemany(self._session.sql["add_to_ledger"], rows)
+
+    def entries(self) -> Sequence[LedgerEntry]:
+        return [
+            LedgerEntry(day, json.loads(labels), *rest)
+            for day, labels, *rest in self._session.read("read_ledger")
+        ]
+
+
+class SqliteCalls:
+    """The requests of runs to model endpoints, and the sums of each endpoint."""
+
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    def record(self, usages: Sequence[EndpointUsage]) -> list[float]:
+        rises = [self._record(usage) for usage in usages]
+        sums: dict[str, Counts] = {}
+        for usage, rise in zip(usages, rises, strict=True):
+            if usage.endpoint_uid and any(rise):
+                known = sums.get(usage.endpoint_uid, _NO_CALLS)
+                sums[usage.endpoint_uid] = tuple(a + b for a, b in zip(known, rise, strict=True))
+        rows = [(uid, *rise) for uid, rise in sums.items()]
+        self._session.writing().executemany(self._session.sql["add_endpoint_calls"], rows)
+        return [rise[_USD] for rise in rises]
+
+    def _record(self, usages: EndpointUsage) -> Counts:
+        """Replaces the counts of a run at an endpoint; returns by how much each has risen. Zeros
+        for a run that this store does not have.
+        """
+        writing = self._session.writing()
+        sql = self._session.sql
+        row = writing.execute(sql["calls_of_run"], (usages.run, usages.endpoint)).fetchone()
+        if row is None:
+            return _NO_CALLS
+        run_id, known, *before = row
+        total = _counts(usages.total)
+        writing.execute(sql["record_calls"], (run_id, usages.endpoint, *total, *usages.times_ms))
+        earlier = before if known is not None else _NO_CALLS
+        return tuple(now - was for now, was in zip(total, earlier, strict=True))
+
+    def sum_of(self, endpoint_uid: str) -> CallSums:
+        row = list(self._session.read("read_endpoint_calls", (endpoint_uid,)))
+        if row:
+            return CallSums(*row[0])
+        return CallSums()
+
+    def forget(self, endpoint_uid: str) -> None:
+        self._session.writing().execute(self._session.sql["forget_endpoint_calls"], (endpoint_uid,))
+
+
+def _format_labels(labels: dict[str, str]) -> str:
+    return json.dumps(labels, sort_keys=True, separators=(",", ":"))
+
+
+__: tuple[type[LedgerStore], type[CallStore]] = (SqliteLedger, SqliteCalls)
+
+
+class SqliteNotices:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    def add(self, notices: Sequence[Notice]) -> None:
+        rows = [_to_row(it) for it in notices]
+        self._session.writing().executemany(self._session.sql["add_notice"], rows)
+
+    def waiting(self, *, after: int, count_max: int) -> Sequence[Notice]:
+        return [
+            _to_notice(row) for row in self._session.read("waiting_notices", (after, count_max))
+        ]
+
+    def advance(self, notices: Sequence[Notice]) -> None:
+        state = self._session.writing()
+        sql = self._session.sql
+        rows = [
+            (
+                it.state.value,
+                it.tries,
+                it.due_at_s,
+                it.message,
+                it.problem,
+                it.ended_at_s,
+                it.number,
+            )
+            for it in notices
+        ]
+        state.executemany(sql["advance_notice"], rows)
+        if any(it.ended_at_s is not None for it in notices):
+            state.execute(sql["forget_notices"], (NOTICES_KEPT_MAX,))
+
+
+def _to_row(notice: Notice) -> Row:
+    *row, _number = astuple(replace(notice, state=notice.state.value))  # type: ignore[arg-type]
+    return tuple(row)
+
+
+def _to_notice(row: Row) -> Notice:
+    found = Notice(*row)
+    return replace(found, state=NoticeState(found.state))
+
+
+___: type[NoticeStore] = SqliteNotices

@@ -1,4 +1,9 @@
-"""Resources in SQLite: specs and their status. Part of the SQLite store; see stores/base.py."""
+"""Resources in SQLite: specs and their status, deleted objects for as long as their records stay,
+and the objects that a controller need not look at.
+
+A deletion moves one row; the object's runs, results and metrics stay where they are. They are
+removed later in small steps, so that no tick of the controller waits for them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,13 @@ from dataclasses import replace
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.stores.base import ResourceStore
-from fleetctl.stores.sqlite.gone import bury_resource, clear_name, make_way
+from fleetctl.stores.base import GoneStore, ResourceStore, SleepStore
+from fleetctl.stores.sqlite.events import drop_events, rename_events
 from fleetctl.stores.sqlite.store_session import Row, StoreSession
+
+# The most rows that a step removes: some milliseconds.
+STEP_RUNS_MAX = 500
+STEP_METRICS_MAX = 10_000
 
 
 class SqliteResources:
@@ -178,3 +187,126 @@ def _to_resource(row: Row) -> Resource:
 
 
 _: type[ResourceStore] = SqliteResources
+
+
+class SqliteGone:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+        self._sql = session.sql
+
+    def forget(
+        self,
+        *,
+        until_s: float,
+        bytes_max: int,
+        objects_max: int,
+    ) -> bool:
+        state = self._session.writing()
+        oldest = state.execute(self._sql["oldest_gone"]).fetchone()
+        if oldest is None:
+            return False
+        rid, uid, gone_at_s = oldest
+        if gone_at_s > until_s:
+            objects, size = state.execute(self._sql["sum_gone"]).fetchone()
+            if objects <= objects_max and size <= bytes_max:
+                return False
+        parts = {
+            "thin_metrics": STEP_METRICS_MAX,
+            "thin_checkpoints": STEP_METRICS_MAX,
+            "thin_calls": STEP_RUNS_MAX,
+        }
+        for query, most in (*parts.items(), ("thin_results", STEP_RUNS_MAX)):
+            if state.execute(self._sql[query], (rid, most)).rowcount == most:
+                return True
+        if state.execute(self._sql["thin_runs"], (rid, STEP_RUNS_MAX)).rowcount == STEP_RUNS_MAX:
+            return True
+        state.execute(self._sql["forget_gone"], (rid,))
+        self._session.event_writes.append(lambda events: drop_events(events, uid))
+        return True
+
+
+def bury_resource(
+    session: StoreSession,
+    uid: str,
+    rid: int,
+) -> None:
+    """Moves the row from `resources` to `gone`. None of its runs may hold a sandbox any more; a run
+    that is still recorded so is ended, as no pass would look after it again.
+    """
+    state = session.writing()
+    sql = session.sql
+    now_s = session.now_s()
+    state.execute(sql["end_runs"], (now_s, rid))
+    state.execute(sql["bury"], (now_s, rid))
+    for query in ("drop_spec", "drop_resource"):
+        state.execute(sql[query], (rid,))
+    kind, namespace, name = state.execute(sql["gone_key"], (rid,)).fetchone()
+    living = state.execute(sql["is_named"], (kind, namespace, name)).fetchone() is not None
+    state.execute(sql["retitle_gone"], (kind, namespace, name, None if living else rid))
+    session.rids.pop(uid, None)
+
+
+def make_way(
+    session: StoreSession,
+    uid: str,
+    kind: str,
+    namespace: str,
+    name: str,
+) -> None:
+    """Frees the name for a new object, and perhaps the uid of a deleted one: that of an adopted
+    sandbox, whose files lie under it. The old records stay, under names that are not used.
+    """
+    state = session.writing()
+    sql = session.sql
+    clear_name(session, kind, namespace, name)
+    known = state.execute(sql["gone_of"], (uid,)).fetchone()
+    if known is None:
+        return
+    (rid,) = known
+    past = f"{uid}~{rid}"
+    state.execute(sql["rename_gone"], (past, rid))
+    state.execute(sql["rename_runs"], (f"~{rid}", rid))
+    session.event_writes.append(lambda events: rename_events(events, uid, past))
+
+
+def clear_name(
+    session: StoreSession,
+    kind: str,
+    namespace: str,
+    name: str,
+) -> None:
+    """Renames deleted objects as a living object has this name: they are shown with their end."""
+    session.writing().execute(session.sql["retitle_gone"], (kind, namespace, name, None))
+
+
+__: type[GoneStore] = SqliteGone
+
+
+class SqliteSleep:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    def put(
+        self,
+        uid: str,
+        *,
+        until_s: float | None,
+        expected_version: int,
+    ) -> bool:
+        writing = self._session.writing()
+        sql = self._session.sql
+        self._session.rids.pop(uid, None)  # a sleeping object is not looked up by its runs
+        done = writing.execute(sql["sleep"], (until_s, uid, expected_version))
+        return done.rowcount == 1
+
+    def awake(self, now_s: float) -> Sequence[str]:
+        return [uid for (uid,) in self._session.read("awake", (now_s,))]
+
+    def next_at_s(self, now_s: float) -> float | None:
+        ((at_s,),) = self._session.read("next_wake", (now_s,))
+        if at_s is None:
+            return None
+        return float(at_s)
+
+
+___: type[SleepStore] = SqliteSleep

@@ -1,19 +1,33 @@
-"""Runs, results and metrics in SQLite. Part of the SQLite store; see base.RunStore.
+"""Runs, results and metrics in SQLite, successes by content, and the times of requests for new
+sandboxes.
 
-The busiest tables: one statement for an intent, one for a step of a run, and no look-up that a memo
-can save.
+The busiest tables: one statement for an intent, one for a step of a run, and no look-up that a
+memo can save.
+
+Entries are numbered and their bytes are added up as they come, so that the oldest are found
+without counting.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from math import nan
 
 from fleetctl.common.errors import Conflict, NotFound
 from fleetctl.controllers.model import LIVE_STATES, Metric, Run, RunState, SavedCheckpoint
-from fleetctl.stores.base import RunStore
-from fleetctl.stores.codes import STATES
+from fleetctl.stores.base import (
+    CACHE_BYTES_MAX,
+    CACHE_ROWS_MAX,
+    CachedSuccess,
+    CacheStore,
+    CreateStore,
+    ReuseScope,
+    RunStore,
+)
+from fleetctl.stores.queries import STATES
 from fleetctl.stores.sqlite.store_session import Row, StoreSession
 
 _CODES = {RunState(name): code for code, name in enumerate(STATES)}
@@ -21,6 +35,8 @@ _STATES = tuple(RunState(name) for name in STATES)
 _MASKS: dict[frozenset[RunState], int] = {}  # at most one for each set that the engine names
 _PAGE_RUNS = 1000
 THIN_STEP_MAX = 10_000  # metrics: some milliseconds
+
+_ENTRY_BYTES = 200  # of a row and its index, beside the texts that vary
 
 
 class SqliteRuns:
@@ -175,3 +191,102 @@ def _to_metric(row: Row) -> Metric:
 
 
 _: type[RunStore] = SqliteRuns
+
+
+class SqliteCache:
+    def __init__(
+        self,
+        session: StoreSession,
+        *,
+        rows_max: int = CACHE_ROWS_MAX,
+        bytes_max: int = CACHE_BYTES_MAX,
+    ) -> None:
+        self._session = session
+        self._sql = session.sql
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+
+    def remember(self, successes: Sequence[CachedSuccess]) -> None:
+        if not successes:
+            return
+        state = self._session.writing()
+        newest = state.execute(self._sql["newest_remembered"]).fetchone()
+        total = newest[1] if newest is not None else 0
+        for it in successes:
+            total += _ENTRY_BYTES + len(it.result or "") + len(it.metrics)
+            row = (
+                it.template_key, it.unit_key, it.result, it.metrics, it.run, it.object, it.index,
+                it.duration_s, it.usd, it.ended_at_s, total, it.owner,
+            )  # fmt: skip
+            entry = state.execute(self._sql["remember"], row).lastrowid
+        assert entry is not None
+        self._forget(entry - self._rows_max, total - self._bytes_max)
+
+    def recall(self, template_key: str, among: ReuseScope) -> Collection[str]:
+        rows = self._session.read("recall", (template_key, *_reuse_parameters(among)))
+        return frozenset(row[0] for row in rows)
+
+    def get(
+        self,
+        template_key: str,
+        unit_key: str,
+        among: ReuseScope,
+    ) -> CachedSuccess | None:
+        first = among.owners[0]
+        rows = self._session.read(
+            "remembered", (template_key, *_reuse_parameters(among), unit_key, first)
+        )
+        if rows:
+            return CachedSuccess(*rows[0])
+        return None
+
+    def hand_on(self, owner: str, heir: str) -> None:
+        state = self._session.writing()
+        rows = state.execute(self._sql["remembered_of"], (owner,)).fetchall()
+        self.remember([replace(CachedSuccess(*row), owner=heir) for row in rows])
+
+    def forget(self, owner: str) -> None:
+        self._session.writing().execute(self._sql["forget_successes_of"], (owner,))
+
+    def put_aside(self, runs: Sequence[str]) -> None:
+        state = self._session.writing()
+        state.executemany(self._sql["forget_success"], [(run,) for run in runs])
+
+    def _forget(self, entry: int, bytes_so_far: int) -> None:
+        """Drops all up to this entry, and all whose bytes lie below."""
+        state = self._session.writing()
+        while oldest := state.execute(self._sql["oldest_remembered"]).fetchone():
+            if oldest[0] > entry and oldest[1] > bytes_so_far:
+                return
+            state.execute(self._sql["drop_remembered"], oldest[:1])
+
+
+def _reuse_parameters(among: ReuseScope) -> tuple[object, ...]:
+    """Returns the parameters 2 to 4 of a question."""
+    return (among.after_s, among.shared, json.dumps(among.owners))
+
+
+__: type[CacheStore] = SqliteCache
+
+
+class SqliteCreates:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    def add(
+        self,
+        provider: str,
+        at_s: float,
+        *,
+        forget_until_s: float,
+    ) -> None:
+        writing = self._session.writing()
+        sql = self._session.sql
+        writing.execute(sql["forget_creates"], (provider, forget_until_s))
+        writing.execute(sql["add_create"], (provider, at_s))
+
+    def times(self, provider: str) -> Sequence[float]:
+        return [at_s for (at_s,) in self._session.read("creates", (provider,))]
+
+
+___: type[CreateStore] = SqliteCreates

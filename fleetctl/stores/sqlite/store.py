@@ -17,15 +17,15 @@ from fleetctl.common.clock import Clock
 from fleetctl.stores import queries, state_dir
 from fleetctl.stores.base import Store
 from fleetctl.stores.sqlite import database_files as opening
-from fleetctl.stores.sqlite.cache import SqliteCache
-from fleetctl.stores.sqlite.creates import SqliteCreates
-from fleetctl.stores.sqlite.events import SqliteEvents, drop_orphans
-from fleetctl.stores.sqlite.gone import SqliteGone
-from fleetctl.stores.sqlite.ledger import SqliteCalls, SqliteLedger
-from fleetctl.stores.sqlite.notices import SqliteNotices
-from fleetctl.stores.sqlite.resources import SqliteResources
-from fleetctl.stores.sqlite.runs import SqliteRuns
-from fleetctl.stores.sqlite.sleep import SqliteSleep
+from fleetctl.stores.sqlite.events import (
+    SqliteCalls,
+    SqliteEvents,
+    SqliteLedger,
+    SqliteNotices,
+    drop_orphans,
+)
+from fleetctl.stores.sqlite.resources import SqliteGone, SqliteResources, SqliteSleep
+from fleetctl.stores.sqlite.runs import SqliteCache, SqliteCreates, SqliteRuns
 from fleetctl.stores.sqlite.store_session import (
     BarrierHooks,
     Hook,

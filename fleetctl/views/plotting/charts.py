@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fleetctl.common.text import and_more, count_noun
-from fleetctl.controllers.history.metrics.front import ParetoFront
-from fleetctl.controllers.trials.scores import sign_value
-from fleetctl.views.plotting.importance import TRIALS_MIN, compute_importances
+from fleetctl.controllers.history.scores import ParetoFront, sign_value
 from fleetctl.views.plotting.scales import (
     LINEAR,
     AxisScale,
@@ -25,10 +23,12 @@ from fleetctl.views.plotting.scales import (
 )
 from fleetctl.views.plotting.trials import (
     MAXIMIZE,
+    TRIALS_MIN,
     PlottedTrial,
     Study,
     Value,
     collect_columns,
+    compute_importances,
     format_params,
     list_constants,
 )

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import and_more, did_you_mean, escape_line
+from fleetctl.controllers.status_keys import EARLY_TERMINATED
 from fleetctl.controllers.trials.early_terminate import stopped_at
-from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED
 from fleetctl.stores.read.rows import RunRow
+from fleetctl.views.documents import metric_goals, metric_values, result_rows
 from fleetctl.views.objects import SUCCEEDED, View, as_mapping
 from fleetctl.views.plotting.charts import (
     FRONT,
@@ -32,7 +33,6 @@ from fleetctl.views.plotting.curves import (
 from fleetctl.views.plotting.trials import PlottedTrial, Study, build_trial
 from fleetctl.views.store_reading import StoreReading
 from fleetctl.views.tasks import CACHED, Task, of_one_content
-from fleetctl.views.unit_results import metric_goals, metric_values, result_rows
 
 # Without `--metric`, the number of charts; for a run that logs hundreds of metrics the user names
 # some.

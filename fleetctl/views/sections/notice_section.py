@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetctl.common.text import format_age
-from fleetctl.controllers.kinds.notices.notice import sink_of
+from fleetctl.controllers.kinds.notices import sink_of
 from fleetctl.stores.read.rows import NoticeRow
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from fleetctl.controllers.kinds.notices.notice import Notice, NoticeState
+from fleetctl.controllers.kinds.notices import Notice, NoticeState
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, SavedCheckpoint
 from fleetctl.providers.rundir.build_logs import link_log
 from fleetctl.stores.base import CallSums, EndpointUsage, EventRow

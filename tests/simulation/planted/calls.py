@@ -15,7 +15,7 @@ from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute import orphan_sweep
 from fleetctl.engine.execute.executor import PlanExecutor
 from fleetctl.engine.execute.rate_limit import RateLimiter
-from fleetctl.engine.observe.replies import ReplyHandler
+from fleetctl.engine.observe.intake import ReplyHandler
 from fleetctl.engine.observe.watcher import RunWatcher
 from fleetctl.engine.shared.messages import Observed, StartReplied
 from fleetctl.providers.contract.base import RunRef, RunRequest

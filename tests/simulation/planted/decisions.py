@@ -11,10 +11,10 @@ from unittest import mock
 from fleetctl.apply import propose
 from fleetctl.controllers import reconcile
 from fleetctl.controllers.history import attempts, outcome
-from fleetctl.controllers.history import replay as replaying
+from fleetctl.controllers.history import history as replaying
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.open_sandboxes import OpenSandboxes
-from fleetctl.controllers.history.retries.retry_limits import RetryLimits
+from fleetctl.controllers.history.retry_limits import RetryLimits
 from fleetctl.controllers.kinds import batchjob
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.kind_controller import (
@@ -24,8 +24,8 @@ from fleetctl.controllers.planning.kind_controller import (
     is_superseded,
 )
 from fleetctl.controllers.planning.plan import Drop, FreeScratch, Phase, Plan
-from fleetctl.controllers.schedule import desired, starts, stops
-from fleetctl.engine.decide import assets, passes
+from fleetctl.controllers.schedule import desired, end, starts
+from fleetctl.engine.decide import intents, passes
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.tick import Ticks
 from fleetctl.tracking import load
@@ -153,7 +153,7 @@ def deadline_ignored() -> Context:
 
 def suspend_only_in_status() -> Context:
     """A suspended object says so, and its runs go on."""
-    return swapped(stops, "stop_all", lambda known, reason, policy: [])
+    return swapped(end, "stop_all", lambda known, reason, policy: [])
 
 
 def suspend_unset_by_an_apply() -> Context:
@@ -222,7 +222,7 @@ def poison_stops_the_loop() -> Context:
 
 def volume_goes_before_its_users() -> Context:
     """The data of a deleted volume is removed while tasks still use it."""
-    return swapped(assets, "_list_asset_users", lambda state, market, used: [])
+    return swapped(intents, "_list_asset_users", lambda state, market, used: [])
 
 
 def retain_ignored() -> Context:
@@ -231,7 +231,7 @@ def retain_ignored() -> Context:
     def make(desired: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *facts: replace(desired(*facts), delete_data=True)
 
-    return around(assets, "_desired_asset", make)
+    return around(intents, "_desired_asset", make)
 
 
 def program_is_no_content() -> Context:

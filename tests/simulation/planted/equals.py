@@ -15,7 +15,7 @@ from fleetctl.controllers.reuse.content_keys import ContentFacts, ReuseKey, Work
 from fleetctl.engine.decide import intents
 from fleetctl.engine.observe.records import Records
 from fleetctl.stores.base import CachedSuccess, ReuseScope
-from fleetctl.stores.sqlite.cache import SqliteCache
+from fleetctl.stores.sqlite.runs import SqliteCache
 from fleetctl.tracking import result_cache
 from tests.simulation.planted.plant import Plant, around, swapped
 

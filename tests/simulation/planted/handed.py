@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from fleetctl.controllers.model import Run
-from fleetctl.controllers.wandb.assigned_runs import AssignedRuns
+from fleetctl.controllers.wandb import AssignedRuns
 from fleetctl.engine.kinds.wandb.wandb_agent import WandbAgent
 from tests.simulation.planted.plant import Plant, around, swapped
 

@@ -7,18 +7,18 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
+from fleetctl.controllers import budget
+from fleetctl.controllers.budget import Allowance, ReservedCost, UnitPrice
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import Allowance, ReservedCost, UnitPrice
 from fleetctl.controllers.schedule import affordable
 from fleetctl.engine.capacity import price_book
 from fleetctl.engine.decide import intents
-from fleetctl.engine.money import reservations
+from fleetctl.engine.money import ledger as reservations
 from fleetctl.engine.money.budgets import Budgets
-from fleetctl.engine.observe import gpu_price
+from fleetctl.engine.observe import observations
 from fleetctl.specs.blocks.nodes import ONE
-from fleetctl.stores.sqlite.ledger import SqliteLedger
+from fleetctl.stores.sqlite.events import SqliteLedger
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -179,7 +179,7 @@ def what_is_not_told_is_the_cheapest() -> Context:
 
         return patched
 
-    return around(gpu_price, "possible_gpus", make)
+    return around(observations, "possible_gpus", make)
 
 
 def a_gang_costs_what_one_node_costs() -> Context:
@@ -189,7 +189,7 @@ def a_gang_costs_what_one_node_costs() -> Context:
 
 def nodes_that_it_did_not_get_are_paid_for() -> Context:
     """An attempt that got fewer nodes than the most is charged for the most."""
-    return swapped(gpu_price, "_of_fewer_nodes", lambda work, run, seen: run)
+    return swapped(observations, "_of_fewer_nodes", lambda work, run, seen: run)
 
 
 def _all(*contexts: Context) -> Context:

@@ -9,14 +9,14 @@ from typing import Any
 
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.schedule.capacity import PassSlots
-from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
+from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.engine.capacity import admission
 from fleetctl.engine.capacity.admission import ProviderAdmission
 from fleetctl.engine.capacity.price_book import PriceBook
 from fleetctl.engine.decide import intents
 from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.observe.records import Records
-from fleetctl.stores.sqlite.creates import SqliteCreates
+from fleetctl.stores.sqlite.runs import SqliteCreates
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]

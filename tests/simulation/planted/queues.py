@@ -12,7 +12,7 @@ from fleetctl.controllers.model import Ended, Run, RunState
 from fleetctl.controllers.queues import preemption
 from fleetctl.controllers.queues.queue_admission import QueueAdmission
 from fleetctl.controllers.queues.queue_state import QueueState, QueueStates
-from fleetctl.engine.kinds.queues.queues import Queues
+from fleetctl.engine.kinds.queues import Queues
 from fleetctl.engine.observe import observations
 from tests.simulation.planted.plant import Plant, around, swapped
 

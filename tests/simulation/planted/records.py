@@ -11,9 +11,8 @@ from typing import Any
 
 from fleetctl.apply import draft
 from fleetctl.controllers.history import attempts
-from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.curves import MetricCurves
-from fleetctl.controllers.history.replay import ReplayedRun
+from fleetctl.controllers.history.curves import MetricCurves
+from fleetctl.controllers.history.history import History, ReplayedRun
 from fleetctl.controllers.kinds.sweep import SweepController
 from fleetctl.controllers.model import (
     LIVE_STATES,
@@ -31,9 +30,8 @@ from fleetctl.engine.observe import observations
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.tick import Ticks
 from fleetctl.stores.base import CachedSuccess, LedgerEntry
-from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.resources import SqliteResources
-from fleetctl.stores.sqlite.runs import SqliteRuns
+from fleetctl.stores.sqlite.runs import SqliteCache, SqliteRuns
 from fleetctl.stores.sqlite.store_session import StoreSession
 from fleetctl.tracking import load
 from tests.simulation.planted.plant import Plant, around, swapped

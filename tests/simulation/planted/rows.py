@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager as Context
 from math import inf
 
 from fleetctl.controllers.reuse.row_matching import RowHolder, assign_indexes
-from fleetctl.tracking import result_cache, row_indexes
+from fleetctl.tracking import result_cache
 from fleetctl.tracking.annotations import RERUN
 from tests.simulation.planted.plant import Plant, swapped
 
@@ -18,7 +18,7 @@ def rows_are_matched_by_their_index() -> Context[object]:
     def by_position(rows: Sequence[tuple[int, str]], held: Iterable[RowHolder]) -> list[int]:
         return [own for own, _ in rows]
 
-    return swapped(row_indexes, "assign_indexes", by_position)
+    return swapped(result_cache, "assign_indexes", by_position)
 
 
 def a_count_of_equal_rows_is_ignored() -> Context[object]:
@@ -32,7 +32,7 @@ def a_count_of_equal_rows_is_ignored() -> Context[object]:
             seen.add(digest)
         return assign_indexes(told, held)
 
-    return swapped(row_indexes, "assign_indexes", first_only)
+    return swapped(result_cache, "assign_indexes", first_only)
 
 
 def a_rerun_is_asked_for_ever() -> Context[object]:

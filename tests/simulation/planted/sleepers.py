@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from fleetctl.stores.sqlite.sleep import SqliteSleep
+from fleetctl.stores.sqlite.resources import SqliteSleep
 from fleetctl.tracking.track import Track
 from tests.simulation.planted.plant import Plant, around, swapped
 

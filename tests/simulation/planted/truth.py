@@ -10,8 +10,8 @@ from typing import Any
 from fleetctl.controllers.model import Alive, Ended, Gone, Run, RunState
 from fleetctl.engine.execute import executor
 from fleetctl.engine.observe import observations
+from fleetctl.engine.observe.intake import ReplyHandler
 from fleetctl.engine.observe.observations import Observations
-from fleetctl.engine.observe.replies import ReplyHandler
 from fleetctl.engine.shared.messages import StartUnknown, StartWaits
 from tests.simulation import observing
 from tests.simulation.planted.plant import Plant, around, swapped

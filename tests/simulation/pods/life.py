@@ -15,18 +15,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.kubernetes import informer
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.kubernetes.connection.kubernetes_connection import ClusterLink
-from fleetctl.providers.kubernetes.connection.kubernetes_settings import KubernetesSettings
+from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
+    ClusterLink,
+    KubernetesSettings,
+)
 from fleetctl.providers.kubernetes.kubernetes_provider import CONTRACT
 from fleetctl.providers.kubernetes.runs.job_creator import JobCreator, JobParts
-from fleetctl.providers.kubernetes.runs.job_handles import split_handle
 from fleetctl.providers.kubernetes.runs.job_sandboxes import JobSandboxes
+from fleetctl.providers.kubernetes.runs.pod_statuses import split_handle
 from fleetctl.providers.remote.runs.follower import SandboxOver
-from fleetctl.providers.remote.sandboxes.fates import Cause
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, StreamOffsets
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Template
 from tests.simulation.loop import Timeline, VirtualLoop

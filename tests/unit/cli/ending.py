@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from fleetctl.daemon.client.lock_holder import ControllerUnanswered
 from fleetctl.daemon.client.socket_client import NotRunning, send_request
 from fleetctl.daemon.client.spawn import find_holder_pid
-from fleetctl.daemon.client.timeouts import ControllerUnanswered
 from tests.contracts.local_worlds import stop_supervisors
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError
-from fleetctl.daemon.backup_process import backed_up
+from fleetctl.daemon.background_work import backed_up
 from fleetctl.stores import backup
-from fleetctl.stores.damage import way_back
 from fleetctl.stores.sqlite.store import open_store
+from fleetctl.stores.sqlite_errors import way_back
 
 
 def test_a_backup_is_made_while_a_controller_holds_the_store(tmp_path: Path) -> None:

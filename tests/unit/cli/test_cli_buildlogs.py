@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.follow import logs_build
+from fleetctl.cli.follow import logs
 from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.show import describe
 from fleetctl.controllers.model import Resource, Run, RunState
@@ -65,7 +65,7 @@ class Spoken(io.StringIO):
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
     """One job that has begun its first run."""
-    monkeypatch.setattr(logs_build, "WaitSupervisor", Silent)
+    monkeypatch.setattr(logs, "WaitSupervisor", Silent)
     made = open_store(tmp_path, FixedClock())
     with made.transaction():
         row = Resource("u", "BatchJob", "x", 1, 0, "{}", "{}", {}, {}, 5.0)
@@ -82,7 +82,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteSto
 def followed(home: Path, out: io.StringIO) -> int:
     with open_reading(home) as reading:
         seen = must_find(parse_target("job/x"), reading)
-        return logs_build.show_build_logs(home, seen, FOLLOW, reading, Screen(out, io.StringIO()))
+        return logs.show_build_logs(home, seen, FOLLOW, reading, Screen(out, io.StringIO()))
 
 
 def test_lines_are_shown_while_the_image_is_built(store: SqliteStore, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.daemon.retention import VARIABLE, engine_settings
+from fleetctl.daemon.background_work import VARIABLE, engine_settings
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 from tests.golden.cli.cli_world import NOW_S, FixedClock

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleetctl.cli.show.description.figures import (
+from fleetctl.cli.show.work_lines import (
     attempts_line,
     cost_line,
     eta_s,

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.command.flags import Parser, join_kind_names
-from fleetctl.cli.command.values import duration_s, parse_count, parse_indexes
+from fleetctl.cli.command.flags import (
+    Parser,
+    duration_s,
+    join_kind_names,
+    parse_count,
+    parse_indexes,
+)
 from fleetctl.cli.command.verbs import VERBS
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean

@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from fleetctl.cli.follow.logs_follow import RunLogFollower
-from fleetctl.cli.follow.logs_select import LogSelection
+from fleetctl.cli.follow.logs_stream import LogSelection
 from fleetctl.cli.follow.progress import PlainProgress
 from fleetctl.cli.follow.wait_supervisor import WaitSupervisor
 from fleetctl.cli.output.live import LiveProgress
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.show.description.figures import where_line
-from fleetctl.cli.show.description.spec_lines import spec_lines
+from fleetctl.cli.show.asset_lines import spec_lines
+from fleetctl.cli.show.work_lines import where_line
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.state_paths import LOCK
 from fleetctl.daemon.client import spawn

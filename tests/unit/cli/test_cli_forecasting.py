@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fleetctl.apply.forecast import CostForecast, may_cost, note_estimates
+from fleetctl.apply.cost.estimate import CostForecast, may_cost, note_estimates
 from fleetctl.apply.plan.build_plan import forecast_costs
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request.options import ApplyOptions, digests_of
-from fleetctl.cli.apply.screens.outcomes import cost_lines_of
+from fleetctl.apply.request import ApplyOptions, digests_of
+from fleetctl.cli.apply.request import cost_lines_of
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
 from fleetctl.stores.read.read_only import open_readonly

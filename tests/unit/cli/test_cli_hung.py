@@ -16,13 +16,18 @@ import pytest
 
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.system import down
+from fleetctl.cli.system import controller
 from fleetctl.cli.system.doctor import _check_controller
 from fleetctl.common.state_paths import LOCK, SOCKET
-from fleetctl.daemon.client import socket_client, spawn, timeouts
-from fleetctl.daemon.client.lock_holder import is_same, kernel_says, read_lock_holder, read_pulse
+from fleetctl.daemon.client import lock_holder, socket_client, spawn
+from fleetctl.daemon.client.lock_holder import (
+    ControllerHung,
+    is_same,
+    kernel_says,
+    read_lock_holder,
+    read_pulse,
+)
 from fleetctl.daemon.client.socket_client import send_request
-from fleetctl.daemon.client.timeouts import ControllerHung
 from tests.unit.cli.ending import end
 
 JOB = """
@@ -51,7 +56,7 @@ def run(*words: str) -> tuple[int, str, str]:
 def test_a_controller_that_hangs_is_told_by_every_verb_and_ended_by_force(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeouts, "STOPPED_S", 0.2)
+    monkeypatch.setattr(lock_holder, "STOPPED_S", 0.2)
     (tmp_path / "job.yaml").write_text(JOB)
     assert run("apply", "-f", str(tmp_path / "job.yaml"))[0] == 0
     pid = spawn.find_holder_pid(home)
@@ -88,7 +93,7 @@ def test_one_that_sleeps_and_answers_nothing_hangs_too(
 ) -> None:
     """Not stopped by anybody: it waits for something that never comes."""
     for name, span_s in (("STOPPED_S", 0.1), ("PING_AFTER_S", 0.2), ("HANGS_AFTER_S", 0.6)):
-        monkeypatch.setattr(timeouts, name, span_s)
+        monkeypatch.setattr(lock_holder, name, span_s)
     monkeypatch.setattr(socket_client, "SLICE_S", 0.1)
     (tmp_path / LOCK).parent.mkdir()
     program = (
@@ -154,7 +159,7 @@ def test_force_ends_nobody_whom_the_lock_does_not_name_for_sure(
 def test_a_controller_that_is_busy_for_ever_is_ended_by_force_in_time(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(down, "BUSY_S", 3.0)
+    monkeypatch.setattr(controller, "BUSY_S", 3.0)
     holder = spawn.find_holder_pid(home)
     assert holder is not None
     end(home)

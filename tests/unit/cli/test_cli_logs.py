@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.command.values import parse_moment
+from fleetctl.cli.command.flags import parse_moment
 from fleetctl.cli.follow.logs_stream import (
     LINE_BYTES_MAX,
     UNDATED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fleetctl.cli.follow.stuck_policy import (
+from fleetctl.cli.follow.progress import (
     ACCOUNT_S,
     STUCK_S,
     StuckPolicy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fleetctl.cli.show.lists.task_columns import TaskColumns, task_row
+from fleetctl.cli.show.lists.tasks import TaskColumns, task_row
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.rows import ResourceRow, RunRow
 from fleetctl.views.columns import choose_columns, drop_empty_columns

@@ -7,8 +7,13 @@ from random import Random
 
 import pytest
 
-from fleetctl.views.plotting.importance import TRIALS_MIN, compute_importances, compute_ranks
-from fleetctl.views.plotting.trials import Study, build_trial
+from fleetctl.views.plotting.trials import (
+    TRIALS_MIN,
+    Study,
+    build_trial,
+    compute_importances,
+    compute_ranks,
+)
 
 STUDIES = 200
 

@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 from fleetctl.views.plotting.charts import KINDS, EmptyChart, build_charts
 from fleetctl.views.plotting.curves import metric_chart
 from fleetctl.views.plotting.trials import Study, build_trial
-from fleetctl.views.plotting.writers.page import html_page
-from fleetctl.views.plotting.writers.svg import svg_file
+from fleetctl.views.plotting.writers.svg import html_page, svg_file
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.main import run_guarded
-from fleetctl.cli.output.redraw import fit_lines
+from fleetctl.cli.output.live import fit_lines
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleetctl.cli.main import run_guarded
-from fleetctl.cli.output.csv_text import write_csv
+from fleetctl.cli.output.documents import write_csv
 from fleetctl.cli.output.live import progress_text
 from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.report.results import STATES, _fit_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.apply.plans.report_markdown import CHARS_MAX, escape_cell
+from fleetctl.cli.apply.plans.report_screen import CHARS_MAX, escape_cell
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from tests.unit.planning.repositories import commit, job, repository, volume

@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.cli.apply.runs.from_flags import name_of
-from fleetctl.cli.apply.runs.run_source import files_named
+from fleetctl.cli.apply.runs.run_manifest import files_named, name_of
 from fleetctl.cli.apply.runs.work_flags import in_flags
-from fleetctl.cli.follow import stuck_policy
+from fleetctl.cli.follow import progress
 from fleetctl.cli.follow.logs_follow import TaskOutput
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.daemon.client.supervision import ControllerSupervision
+from fleetctl.daemon.client.spawn import ControllerSupervision
 from fleetctl.stores.sqlite.store import open_store
 from tests.cli_controller import controller
 
@@ -154,7 +153,7 @@ def waiting(home: Path, status: dict[str, object]) -> Callable[[bytes], bytes]:
 def test_what_nothing_can_get_on_ends_with_what_would_help(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stuck_policy, "STUCK_S", 0.0)
+    monkeypatch.setattr(progress, "STUCK_S", 0.0)
     monkeypatch.setattr(ControllerSupervision, "check", lambda _: None)
     stuck = {"lack": "capacity", "reason": "NoCapacity", "message": "no A100", "hint": "rent one"}
     with controller(home, waiting(home, {"stuck": stuck})):

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from fleetctl.cli.apply.runs.bring_back import WRITTEN
-from fleetctl.cli.apply.runs.each import script_of
-from fleetctl.cli.apply.runs.script_header import read_script_header
+from fleetctl.cli.apply.runs.run_manifest import read_script_header, script_of
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError

@@ -12,7 +12,7 @@ import pytest
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
-from fleetctl.controllers.kinds.notices.notice import sink_of
+from fleetctl.controllers.kinds.notices import sink_of
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
 

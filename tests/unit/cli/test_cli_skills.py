@@ -14,7 +14,7 @@ from fleetctl.cli.learn.init import list_examples
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.version import VERSION
-from fleetctl.controllers.vocabulary.reasons import REASONS
+from fleetctl.controllers.reasons import REASONS
 from fleetctl.specs.kinds.registry import KINDS
 from tests.docs.fleet import ROOT
 

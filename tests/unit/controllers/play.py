@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.replay import ReplayedRun, replay_runs
+from fleetctl.controllers.history.history import History, ReplayedRun, replay_runs
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.kind_controller import KindController, is_outdated, is_superseded
-from fleetctl.controllers.planning.lint import lint_plan
 from fleetctl.controllers.planning.plan import (
     CloseSandbox,
     Drop,
@@ -24,6 +22,7 @@ from fleetctl.controllers.planning.plan import (
     Rollout,
     Start,
     Stop,
+    lint_plan,
 )
 from fleetctl.controllers.reconcile import reconcile_object
 from fleetctl.controllers.schedule.desired import DesiredObject, PriorStatus, StartWait

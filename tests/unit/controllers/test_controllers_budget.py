@@ -6,8 +6,7 @@ from math import inf
 
 import pytest
 
-from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.money.budget import (
+from fleetctl.controllers.budget import (
     Allowance,
     BudgetAccount,
     BudgetDenial,
@@ -23,6 +22,7 @@ from fleetctl.controllers.money.budget import (
     reserved_usd,
     worst_case_usd,
 )
+from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.placement import ProviderOffer
 from fleetctl.controllers.planning.plan import Shortage
 from fleetctl.controllers.reconcile import reconcile_object

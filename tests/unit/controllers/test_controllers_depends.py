@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.report.graphs.text_tree import draw_rows
+from fleetctl.cli.report.graph_drawings import draw_rows
 from fleetctl.controllers.depends.dependency_status import DependencyState, get_dependency_status
 from fleetctl.controllers.depends.edges import Node, circle_from, edges_in, edges_of
 from fleetctl.controllers.depends.results import ResultParameters, rows_in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.controllers.money.estimate import CostEstimate, estimate_of
+from fleetctl.controllers.budget import CostEstimate, estimate_of
 
 
 @pytest.mark.parametrize(

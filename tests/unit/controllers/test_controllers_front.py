@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.metrics.front import ParetoFront, Values
+from fleetctl.controllers.history.scores import ParetoFront, Values
 from fleetctl.controllers.kinds.sweep import SweepController
 from fleetctl.controllers.trials.trial_warnings import FRONT_SHOWN_MAX, front_status
 from fleetctl.specs.kinds.sweep import SweepSpec

@@ -12,8 +12,8 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kinds.sweep import SweepController
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.kind_controller import KeepRunning, StopNow
-from fleetctl.controllers.trials.wandb_backend import lacking_of
-from fleetctl.controllers.wandb.assigned_runs import SweepLocation, SweepReport
+from fleetctl.controllers.trials.winner import lacking_of
+from fleetctl.controllers.wandb import SweepLocation, SweepReport
 from fleetctl.specs.content import Pins
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.hints import HintedText

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.replay import ReplayedRun, replay_runs
-from fleetctl.controllers.history.retries.retry_limits import MAX_LIFETIME, RetryLimits
+from fleetctl.controllers.history.history import History, ReplayedRun, replay_runs
+from fleetctl.controllers.history.retry_limits import MAX_LIFETIME, RetryLimits
 from fleetctl.controllers.model import Run, RunState
 
 RUN = Run("r0", "u", 0, 1, RunState.STARTING, "local", "r0", "t", "{}", "p", 10.0)

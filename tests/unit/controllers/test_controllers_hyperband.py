@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleetctl.controllers.history.metrics.curves import MetricCurves
+from fleetctl.controllers.history.curves import MetricCurves
 from fleetctl.controllers.model import Metric
 from fleetctl.controllers.trials.early_terminate import (
     early_end,
@@ -25,7 +25,7 @@ from fleetctl.controllers.trials.early_terminate import (
     list_rungs,
     stopped_at,
 )
-from fleetctl.specs.search.early_terminate import EarlyTerminate
+from fleetctl.specs.search.config import EarlyTerminate
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("hyperband.jsonl").open()]
 HYPERBAND = {"type": "hyperband"}

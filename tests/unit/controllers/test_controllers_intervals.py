@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.controllers.history.intervals import IntervalSet
+from fleetctl.controllers.history.facts import IntervalSet
 
 
 def test_neighbours_join_into_one_interval() -> None:

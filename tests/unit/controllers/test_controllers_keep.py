@@ -13,7 +13,7 @@ from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run
 from fleetctl.controllers.planning.kind_controller import KeepRunning, ObjectVerdict, StopNow
 from fleetctl.controllers.reuse.impact import estimate_impact
-from fleetctl.controllers.schedule.adoption import AdoptionRefused, match_adoption
+from fleetctl.controllers.schedule.starts import AdoptionRefused, match_adoption
 from tests.unit.controllers.play import Play, job
 
 PRUNED = "Pruned"

@@ -8,8 +8,16 @@ from typing import cast
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.planning.lint import lint_plan
-from fleetctl.controllers.planning.plan import Action, CloseSandbox, Drop, Phase, Plan, Start, Stop
+from fleetctl.controllers.planning.plan import (
+    Action,
+    CloseSandbox,
+    Drop,
+    Phase,
+    Plan,
+    Start,
+    Stop,
+    lint_plan,
+)
 from tests.unit.controllers.play import Play, job
 
 START = Start(

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.notices.message import (
-    body_of,
-    id_of,
-    key_bytes,
-    message_of,
-    sign_message,
-)
-from fleetctl.controllers.kinds.notices.notice import Notice, sink_of
-from fleetctl.controllers.kinds.notices.notice_events import NoticeEvent, find_notice_events
-from fleetctl.controllers.kinds.notices.sink_pace import (
+from fleetctl.controllers.kinds.notices import (
     BURST,
     EVERY_S,
     RETRY_MAX_S,
+    Notice,
+    NoticeEvent,
     SinkPace,
+    body_of,
+    find_notice_events,
+    id_of,
+    key_bytes,
+    message_of,
     retry_after_s,
+    sign_message,
+    sink_of,
 )
 from fleetctl.controllers.model import Resource
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.controllers.queues.queue_state import QueueAsk, QueueRules, QueueStates
-from fleetctl.controllers.queues.queue_usage import QueueUsage, Quota
+from fleetctl.controllers.queues.queue_state import (
+    QueueAsk,
+    QueueRules,
+    QueueStates,
+    QueueUsage,
+    Quota,
+)
 
 
 def ask(gpus: int) -> QueueAsk:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.controllers.vocabulary.reasons import REASONS, is_reason
+from fleetctl.controllers.reasons import REASONS, is_reason
 
 ROOT = Path(__file__).parents[3]
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*|OOMKilled")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.controllers.history.retries.retry_limits import MAX_LIFETIME
+from fleetctl.controllers.history.retry_limits import MAX_LIFETIME
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.plan import CloseSandbox, Drop, FreeScratch, Phase, Start, Stop
 from fleetctl.controllers.schedule.desired import StartWait

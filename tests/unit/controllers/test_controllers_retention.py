@@ -7,16 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.controllers.kinds.retention.limits import (
+from fleetctl.controllers.kinds.retention_decision import (
     DEFAULTS,
     GIB,
+    RetentionItem,
     RetentionLimits,
     RetentionSort,
-    limits_of,
-)
-from fleetctl.controllers.kinds.retention.retention_decision import (
-    RetentionItem,
     decide_retention,
+    limits_of,
     shrink_group,
 )
 from fleetctl.specs.kinds.settings import RetentionBudget, RetentionLimit, RetentionSettings

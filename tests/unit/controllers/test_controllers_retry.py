@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetctl.controllers.history.retries.retry_limits import (
+from fleetctl.controllers.history.retry_limits import (
     FailureAction,
     FailureRule,
     RetryLimits,

@@ -6,7 +6,7 @@ import re
 from importlib.resources import files
 from typing import get_args
 
-from fleetctl.controllers.vocabulary.status_keys import Count, Map, Text, Time, describe_keys
+from fleetctl.controllers.status_keys import Count, Map, Text, Time, describe_keys
 
 
 def test_each_key_has_a_sentence() -> None:

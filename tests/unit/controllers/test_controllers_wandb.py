@@ -13,7 +13,7 @@ from fleetctl.controllers.kinds.sweep import SweepController
 from fleetctl.controllers.kinds.trainingrun import TrainingRunController
 from fleetctl.controllers.model import RunState, WandbTrial
 from fleetctl.controllers.planning.plan import Phase, Start
-from fleetctl.controllers.wandb.program_params import observe_template
+from fleetctl.controllers.wandb import observe_template
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.kinds.sweep import SweepSpec

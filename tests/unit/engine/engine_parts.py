@@ -16,25 +16,23 @@ from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.decide.suggestions import Suggestions
 from fleetctl.engine.decide.work_loader import WorkLoader
 from fleetctl.engine.execute.executor import PlanExecutor
-from fleetctl.engine.execute.leftovers import Leftovers
+from fleetctl.engine.execute.orphan_sweep import Leftovers
 from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.secrets import ResolvedSecrets
 from fleetctl.engine.kinds.endpoints.endpoints import Endpoints
 from fleetctl.engine.kinds.endpoints.served_functions import ServedFunctions
-from fleetctl.engine.kinds.gitops.source_pass import SourcePasses
-from fleetctl.engine.kinds.notices.notice_outbox import NoticeOutbox
-from fleetctl.engine.kinds.queues.queues import Queues
-from fleetctl.engine.kinds.schedules.schedules import Schedules
+from fleetctl.engine.kinds.notices import NoticeOutbox
+from fleetctl.engine.kinds.queues import Queues
+from fleetctl.engine.kinds.schedules import Schedules
+from fleetctl.engine.kinds.source_pass import SourcePasses
 from fleetctl.engine.kinds.wandb.wandb_agents import WandbAgents
-from fleetctl.engine.money.budgets import Budgets
-from fleetctl.engine.money.function_objects import FunctionObjects
+from fleetctl.engine.money.budgets import Budgets, FunctionObjects
 from fleetctl.engine.money.ledger import RunCharges
+from fleetctl.engine.observe.intake import ReplyHandler
 from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.provider_health import ProviderHealth
 from fleetctl.engine.observe.records import Records
-from fleetctl.engine.observe.replies import ReplyHandler
-from fleetctl.engine.shared.engine_settings import EngineSettings
-from fleetctl.engine.shared.engine_state import EngineState
+from fleetctl.engine.shared.engine_state import EngineSettings, EngineState
 from fleetctl.engine.shared.part import EngineParts
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.manifest import Manifest

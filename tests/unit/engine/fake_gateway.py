@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.gateway.client.gateway_client import EndpointConfig, EndpointGrant, SharedCap
+from fleetctl.gateway.gateway_client import EndpointConfig, EndpointGrant, SharedCap
 
 
 class FakeGateway:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from hashlib import sha1
 
-from fleetctl.apply.request.options import ApplyOptions
-from fleetctl.apply.write.release_owned import let_go
+from fleetctl.apply.ownership import let_go
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.kinds.gitops.source_keeper import SourceReading, SourceStoreResult
-from fleetctl.gitops import proposal_store
-from fleetctl.gitops.neighbours import neighbours_of
+from fleetctl.engine.kinds.source_status import SourceReading, SourceStoreResult
+from fleetctl.gitops import git_keeper
+from fleetctl.gitops.child import neighbours_of
 from fleetctl.gitops.proposal import (
     CommitProposal,
     SourceClaim,
@@ -26,7 +26,7 @@ from fleetctl.gitops.proposal import (
     values_of,
 )
 from fleetctl.manifest import Document, Manifest, load_manifests
-from fleetctl.manifest.document.namespaces import NamespaceChoice
+from fleetctl.manifest.document.envelope import NamespaceChoice
 from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.stores.base import Store
 
@@ -110,9 +110,7 @@ class RemoteKeeper:
         self, reading: SourceReading, live: Collection[str], *, approved: bool, now_s: float
     ) -> SourceStoreResult:
         assert isinstance(reading, CommitProposal)
-        return proposal_store.store_proposal(
-            self._store, reading, live, approved=approved, now_s=now_s
-        )
+        return git_keeper.store_proposal(self._store, reading, live, approved=approved, now_s=now_s)
 
     def release(self, source: Resource) -> tuple[Resource, ...]:
         return let_go(self._store, source)

@@ -29,23 +29,22 @@ from fleetctl.controllers.model import (
 )
 from fleetctl.controllers.planning.kind_controller import Params
 from fleetctl.engine.decide.suggestions import Search
-from fleetctl.engine.engine import Engine
-from fleetctl.engine.engine_services import EngineServices
+from fleetctl.engine.engine import Engine, EngineServices
 from fleetctl.engine.execute.secrets import ResolvedSecrets
-from fleetctl.engine.kinds.gitops.source_keeper import SourceKeeper
-from fleetctl.engine.kinds.gitops.source_pass import SourcePasses
-from fleetctl.engine.kinds.notices.delivery import NoticeDelivery, SendNotice
-from fleetctl.engine.shared.engine_settings import EngineSettings
-from fleetctl.gateway.client.gateway_client import Gateway
+from fleetctl.engine.kinds.notices import NoticeDelivery, SendNotice
+from fleetctl.engine.kinds.source_pass import SourcePasses
+from fleetctl.engine.kinds.source_status import SourceKeeper
+from fleetctl.engine.shared.engine_state import EngineSettings
+from fleetctl.gateway.gateway_client import Gateway
 from fleetctl.manifest import Manifest
 from fleetctl.providers.contract.base import (
+    EndpointAccess,
     FunctionAsset,
     LogChunk,
     Owned,
     RunRef,
     RunRequest,
 )
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.template import Template

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fleetctl.apply.request.fields import orphan_of
+from fleetctl.apply.request import orphan_of
 from fleetctl.common.errors import NotFound, Unavailable, UsageError
 from fleetctl.controllers.kinds.registry import CONTROLLERS
-from fleetctl.daemon.adoption.adopt import AdoptionResult, OrphanAdopter
+from fleetctl.daemon.adopt import AdoptionResult, OrphanAdopter
 from fleetctl.engine.execute.orphan_sweep import sweep_orphans
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.contract.orphans import SHARED, Orphan, work_mark, work_of

@@ -12,7 +12,7 @@ import pytest
 from fleetctl.apply.predictions.predict import make_predictions, worth_a_look
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.manifest import Manifest
 from fleetctl.stores.sqlite.store import MemoryDatabase, open_memory_store
 from fleetctl.wiring.account_registry import AccountRegistry

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.forecast import CostForecast, Forecaster
+from fleetctl.apply.cost.estimate import CostForecast, Forecaster
+from fleetctl.controllers.budget import CostEstimate
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.money.estimate import CostEstimate
 from fleetctl.daemon.api import ControllerApi
 from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.tracking.annotations import ORIGIN, REVISION

@@ -10,7 +10,7 @@ import pytest
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change
 from fleetctl.apply.consent import NeedsConsent, check_consent
 from fleetctl.apply.propose import propose_changes, store_changes
-from fleetctl.apply.request.options import ApplyOptions, check_expected, order_of, version_of
+from fleetctl.apply.request import ApplyOptions, check_expected, order_of, version_of
 from fleetctl.common.errors import Conflict, Refused, StoreError, UsageError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest

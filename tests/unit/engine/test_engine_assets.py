@@ -6,7 +6,7 @@ from typing import Any
 
 from fleetctl.common.errors import Refused
 from fleetctl.engine.execute.orphan_sweep import sweep_orphans
-from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.engine.shared.engine_state import EngineSettings
 from tests.unit.engine.fake_world import HANG, Box, Fleet, tasks
 
 DOOMED = {"deletionPolicy": "Delete"}

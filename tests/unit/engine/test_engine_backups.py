@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.engine.execute.secrets import ResolvedSecrets
-from fleetctl.engine.kinds.backups.backups import BackupResult, Backups
+from fleetctl.engine.kinds.backups import BackupResult, Backups
 from tests.unit.engine.fake_world import Fleet
 
 HOUR_S = 3_600.0

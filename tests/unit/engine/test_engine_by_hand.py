@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.apply.local.change_diff import format_diff
+from fleetctl.apply.local_proposal import format_diff
 from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.propose import store_changes as commit_changes
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
-from fleetctl.apply.write.edit import ObjectEdits, manifest_with
+from fleetctl.apply.write.commit import ObjectEdits, manifest_with
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from fleetctl.tracking.annotations import FIELDS
+from fleetctl.tracking.by_hand import digest_of, has_drifted
 from fleetctl.tracking.kept_by import KeptBy
-from fleetctl.tracking.ownership import digest_of, has_drifted
 from tests.unit.engine.fake_world import ManualClock, tasks
 from tests.unit.engine.test_engine_desired import applied, job, manifest
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.controllers import reconcile
 from fleetctl.controllers.model import Metric

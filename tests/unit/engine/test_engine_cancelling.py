@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from fleetctl.common import tasks
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common import event_loop
+from fleetctl.common.event_loop import cancel_tasks
 
 
 async def test_who_swallows_a_cancellation_is_cancelled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks, "AGAIN_S", 0.01)
+    monkeypatch.setattr(event_loop, "AGAIN_S", 0.01)
     swallowed = 0
 
     async def call_of_an_sdk() -> None:

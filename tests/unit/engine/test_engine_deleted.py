@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.retention.limits import DEFAULTS, RetentionSort
-from fleetctl.engine.execute.forgetting import forget_some
+from fleetctl.controllers.kinds.retention_decision import DEFAULTS, RetentionSort
+from fleetctl.engine.execute.retention import forget_some
 from tests.unit.engine.fake_world import Fleet, tasks
 
 DAY_S = 86_400.0

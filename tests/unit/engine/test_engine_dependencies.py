@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.apply.change import Change
 from fleetctl.apply.propose import propose_changes, store_changes
-from fleetctl.apply.request.options import order_of
+from fleetctl.apply.request import order_of
 from fleetctl.apply.write import commit as writes
 from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.manifest import Manifest

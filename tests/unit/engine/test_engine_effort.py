@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from fleetctl.apply.write import commit
-from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.engine.shared.engine_state import EngineSettings
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS

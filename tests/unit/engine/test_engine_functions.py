@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from fleetctl.common.errors import Refused
-from fleetctl.engine.start_nudges import nudge_starts
+from fleetctl.engine.sleeping import nudge_starts
 from fleetctl.providers.contract.base import FunctionAsset
 from tests.unit.engine.fake_world import Fleet, tasks
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.tracking.run_names import RUN_NAME_LENGTH, run_name
+from fleetctl.tracking.track import RUN_NAME_LENGTH, run_name
 
 parts = st.tuples(st.text("0123456789abcdef", min_size=1), st.integers(0), st.integers(1))
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.prune import PruneLimit
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.deletion import PruneLimit
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.common.errors import NotFound
 from fleetctl.engine.execute.secrets import ResolvedSecrets
 from fleetctl.manifest import Document, load_manifests
-from fleetctl.manifest.document.namespaces import NamespaceChoice
+from fleetctl.manifest.document.envelope import NamespaceChoice
 from tests.unit.engine.fake_world import Fleet, tasks
 
 MOUNTS = {"python": "pass", "volumes": [{"name": "data", "mountPath": "/data"}]}

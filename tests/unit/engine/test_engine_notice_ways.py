@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.notices.message import NoticeMessage
-from fleetctl.controllers.kinds.notices.notice import NoticeSink as To
-from fleetctl.notices import notice_program
-from fleetctl.notices.request import keeps_credentials
+from fleetctl.controllers.kinds.notices import NoticeMessage
+from fleetctl.controllers.kinds.notices import NoticeSink as To
+from fleetctl.notices import send
+from fleetctl.notices.request import TAKEN, SinkOutcome, keeps_credentials
 from fleetctl.notices.send import send_notice
-from fleetctl.notices.sink_outcome import TAKEN, SinkOutcome
 from tests.emulators.sink import Sink
 
 BODY = {
@@ -194,7 +193,7 @@ async def test_a_program_that_fails_or_does_not_end_is_tried_again(
 ) -> None:
     assert (await run("sh", "-c", "exit 3")).problem == "`sh` exited with code 3"
     assert (await run("/no/such")).problem.startswith("`/no/such` cannot be started: No such file")
-    monkeypatch.setattr(notice_program, "PROGRAM_S", 0.2)
+    monkeypatch.setattr(send, "PROGRAM_S", 0.2)
     found = await run("sleep", "1000")
     assert found.problem == "`sleep` was killed: it took longer than 0.2 s"
 

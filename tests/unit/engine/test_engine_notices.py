@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.kinds.notices.message import NoticeMessage
+from fleetctl.controllers.kinds.notices import NoticeMessage
 from fleetctl.engine.execute.secrets import ResolvedSecrets
-from fleetctl.engine.kinds.notices.delivery import NoticeDelivery, SendNotice
+from fleetctl.engine.kinds.notices import NoticeDelivery, SendNotice
 from fleetctl.notices import request
 from fleetctl.notices import send as sending
+from fleetctl.notices.request import TAKEN, SinkOutcome
 from fleetctl.notices.send import send_notice
-from fleetctl.notices.sink_outcome import TAKEN, SinkOutcome
 from tests.emulators.sink import CUT, HANG, Sink
 from tests.unit.engine.fake_remote import Remote, RemoteKeeper, job
 from tests.unit.engine.fake_world import Fleet, tasks

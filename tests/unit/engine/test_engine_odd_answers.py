@@ -12,8 +12,7 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Observation, RunState
 from fleetctl.daemon.verbs import RequestVerbs
 from fleetctl.engine.execute.orphan_sweep import sweep_orphans
-from fleetctl.engine.observe.provider_health import ProviderHealth
-from fleetctl.engine.observe.reachability import watch_reachability
+from fleetctl.engine.observe.provider_health import ProviderHealth, watch_reachability
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from tests.unit.engine.fake_world import CONTRACT, HANG, SECOND_LOOK_S, Box, Fleet, tasks
 
@@ -418,7 +417,7 @@ async def test_the_end_of_one_object_wakes_a_start_of_another() -> None:
 async def test_a_service_that_is_away_is_told_by_what_runs_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from fleetctl.engine.observe import reachability as module
+    from fleetctl.engine.observe import provider_health as module
 
     monkeypatch.setattr(module, "PROBE_EVERY_S", 0.001)
     monkeypatch.setattr(module, "PROBE_AGAIN_S", 0.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fleetctl.engine.execute.orphan_sweep import sweep_orphans
-from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.engine.shared.engine_state import EngineSettings
 from tests.unit.engine.fake_world import CONTRACT, Box, Fleet, tasks
 
 BOUND_S = 10.0

@@ -12,7 +12,7 @@ import pytest
 from fleetctl.apply.change import Change
 from fleetctl.apply.consent import NeedsConsent, check_consent, list_approvable
 from fleetctl.apply.propose import propose_changes, store_changes
-from fleetctl.apply.request.options import ApplyOptions, order_of
+from fleetctl.apply.request import ApplyOptions, order_of
 from fleetctl.apply.write import commit as writing
 from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.common.errors import Unavailable, UsageError

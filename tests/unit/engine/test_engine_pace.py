@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from fleetctl.controllers.model import Metric
-from fleetctl.engine.shared.engine_settings import EngineSettings
+from fleetctl.engine.shared.engine_state import EngineSettings
 from fleetctl.engine.shared.messages import StartReplied
 from tests.unit.engine.fake_world import Fleet, tasks
 

@@ -7,18 +7,17 @@ import json
 
 import pytest
 
-from fleetctl.controllers.kinds.retention.limits import RetentionLimits
+from fleetctl.controllers.kinds.retention_decision import RetentionLimits
 from fleetctl.controllers.model import Alive, Ended, RunState
-from fleetctl.engine.decide.assets import asset_plan
-from fleetctl.engine.execute import functions
-from fleetctl.engine.execute.forgetting import forget_some
+from fleetctl.engine.decide.intents import asset_plan
+from fleetctl.engine.execute import start_specs
 from fleetctl.engine.execute.orphan_sweep import sweep_orphans
-from fleetctl.engine.money.budget_status import budget_status
+from fleetctl.engine.execute.retention import forget_some
+from fleetctl.engine.money.budgets import budget_status
 from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.watcher import RunWatcher
-from fleetctl.engine.shared.inbox import Inbox
-from fleetctl.engine.shared.messages import Observed, StartReplied, StartWaits
-from fleetctl.engine.start_nudges import nudge_freed, nudge_starts
+from fleetctl.engine.shared.messages import Inbox, Observed, StartReplied, StartWaits
+from fleetctl.engine.sleeping import nudge_freed, nudge_starts
 from fleetctl.engine.tick import Ticks
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.budget import BudgetSpec
@@ -251,7 +250,7 @@ def test_a_function_that_is_not_declared_is_waited_for() -> None:
     parts = Parts()
     template = Template(python="pass", runtime="function", function="warm")
     with pytest.raises(Exception, match="function/warm is not declared"):
-        functions.resolve_template(parts.state, template, "default")
+        start_specs.resolve_template(parts.state, template, "default")
 
 
 def test_a_turn_drives_what_it_made_durable() -> None:

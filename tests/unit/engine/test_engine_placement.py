@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import RunState
-from fleetctl.engine.start_nudges import nudge_object
+from fleetctl.engine.sleeping import nudge_object
 from tests.unit.engine.fake_world import SECOND_LOOK_S, Fleet, tasks
 
 NAMES = ("daytona", "modal", "local")

@@ -11,11 +11,11 @@ import pytest
 from fleetctl.common.errors import Conflict
 from fleetctl.common.finding import Finding
 from fleetctl.common.install import install_hint
-from fleetctl.controllers.wandb.assigned_runs import SweepLocation
+from fleetctl.controllers.wandb import SweepLocation
 from fleetctl.engine.kinds.wandb.sweep_link import SweepLink, store_link
 from fleetctl.manifest.problems import ManifestProblem, format_problems
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.modal.modal_preflight import no_line
+from fleetctl.providers.modal.modal_check import no_line
 from fleetctl.specs.blocks.template import Template
 from tests.unit.engine.test_engine_api import Served, served
 

@@ -11,7 +11,7 @@ from fleetctl.apply.write import commit
 from fleetctl.controllers.model import CheckpointReport, SavedCheckpoint
 from fleetctl.engine.decide.dependencies import Dependencies
 from fleetctl.engine.decide.passes import Passes
-from fleetctl.engine.kinds.queues.queues import Queues
+from fleetctl.engine.kinds.queues import Queues
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS

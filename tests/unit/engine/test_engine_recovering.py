@@ -10,11 +10,11 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import RunState
-from fleetctl.daemon.adoption.recover import RestoreRecovery
+from fleetctl.daemon.adopt import RestoreRecovery
 from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER
 from fleetctl.providers.contract.orphans import Orphan, work_mark
 from fleetctl.specs.values.hashing import params_hash
-from fleetctl.stores.codes import STATES
+from fleetctl.stores.queries import STATES
 from fleetctl.stores.sqlite.store import MemoryDatabase
 from tests.unit.engine.fake_world import FakeProvider, Fleet, tasks
 

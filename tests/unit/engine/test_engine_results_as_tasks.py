@@ -9,7 +9,7 @@ from typing import Any
 
 from fleetctl.apply.change import Change
 from fleetctl.apply.propose import propose_changes, store_changes
-from fleetctl.apply.request.options import order_of
+from fleetctl.apply.request import order_of
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.controllers import reconcile
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kinds.retention.limits import RetentionLimits, RetentionSort
-from fleetctl.controllers.kinds.retention.retention_decision import (
+from fleetctl.controllers.kinds.retention_decision import (
     ExpiredItem,
     RetentionDecision,
     RetentionItem,
+    RetentionLimits,
+    RetentionSort,
 )
 from fleetctl.controllers.planning.plan import FreeScratch, Phase, Plan
 from fleetctl.controllers.schedule.desired import DesiredObject
 from fleetctl.engine.execute.retention import Retention
 from fleetctl.manifest import Document, load_manifests
-from fleetctl.providers.sources.input_files import InputFiles
-from fleetctl.providers.sources.source_snapshots import Snapshots
+from fleetctl.providers.sources.source_snapshots import InputFiles, Snapshots
 from fleetctl.retention.cleaner import RetentionCleaner
 from fleetctl.retention.survey import SortSurvey
 from fleetctl.tracking.annotations import ORIGIN, REVISION

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import Change
+from fleetctl.apply.deletion import PruneLimit
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.prune import PruneLimit
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.manifest import Manifest

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fleetctl.engine.kinds.schedules.schedules import Schedules
+from fleetctl.engine.kinds.schedules import Schedules
 from fleetctl.tracking.annotations import REVISION, SCHEDULED_BY
 from fleetctl.tracking.manifest_sources import ManifestSources
 from tests.unit.engine.test_engine_api import Served, served

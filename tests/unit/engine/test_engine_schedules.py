@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.cron.schedule_decision import UNBEGUN_MAX
+from fleetctl.controllers.kinds.schedule_decision import UNBEGUN_MAX
 from fleetctl.tracking.annotations import SCHEDULED_AT
 from tests.unit.engine.fake_world import Fleet, tasks
 

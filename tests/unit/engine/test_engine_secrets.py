@@ -19,7 +19,7 @@ from fleetctl.engine.execute.secrets import (
     ResolvedSecrets,
     SecretValues,
 )
-from fleetctl.engine.start_nudges import nudge_starts
+from fleetctl.engine.sleeping import nudge_starts
 from fleetctl.specs.kinds.registry import KINDS, dump_spec
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from tests.unit.engine.fake_world import Fleet, ManualClock, tasks

@@ -13,7 +13,7 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.predictions.predict import make_predictions, read_allowed, split_predictions
 from fleetctl.apply.predictions.world import Prediction, world_of
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit as writing
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest import Manifest, load_manifests

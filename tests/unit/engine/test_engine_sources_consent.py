@@ -11,9 +11,9 @@ import pytest
 from fleetctl.apply.policies.judge import digest_policies
 from fleetctl.apply.write import commit
 from fleetctl.common.errors import Conflict
+from fleetctl.gitops.git_keeper import store_proposal
 from fleetctl.gitops.proposal import CommitProposal, ProposedObject, SourceClaim
-from fleetctl.gitops.proposal_store import store_proposal
-from fleetctl.tracking.ownership import set_name
+from fleetctl.tracking.by_hand import set_name
 from tests.unit.engine.fake_remote import job
 from tests.unit.engine.fake_world import Fleet
 from tests.unit.engine.test_engine_sources import kept, volume

@@ -13,11 +13,10 @@ from typing import Any, Generic
 import pytest
 
 from fleetctl.common.tokens import gateway_token
-from fleetctl.gateway.asking import charge
-from fleetctl.gateway.batching import answers, batch_servers, running_batch
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
-from fleetctl.providers.endpoint.gateway_connection import GatewayConnection
-from fleetctl.providers.endpoint.model_replies import GatewayReply
+from fleetctl.gateway.asking import call
+from fleetctl.gateway.batching import batch_api, running_batch
+from fleetctl.providers.contract.base import EndpointAccess
+from fleetctl.providers.endpoint.gateway_connection import GatewayConnection, GatewayReply
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway.hosted import hosting
@@ -33,9 +32,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(running_batch, "SETTLE_S", 0.01)
     monkeypatch.setattr(running_batch, "CANCEL_AFTER_S", 0.0)
     monkeypatch.setattr(running_batch, "BACKOFF_S", 0.01)
-    monkeypatch.setattr(answers, "AGAIN_S", 0.01)
-    monkeypatch.setattr(batch_servers, "AGAIN_S", 0.01)
-    monkeypatch.setattr(charge, "CAP_WAIT_S", 0.0)
+    monkeypatch.setattr(running_batch, "AGAIN_S", 0.01)
+    monkeypatch.setattr(batch_api, "AGAIN_S", 0.01)
+    monkeypatch.setattr(call, "CAP_WAIT_S", 0.0)
     yield
 
 

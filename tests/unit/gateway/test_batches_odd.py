@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from fleetctl.gateway import __main__ as program
-from fleetctl.gateway.batching import answers, batcher, running_batch
+from fleetctl.gateway import call_ledger
+from fleetctl.gateway.batching import batcher, running_batch
 from fleetctl.gateway.data import task_api
-from fleetctl.gateway.keeping import batches
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway import test_batches
@@ -160,7 +160,7 @@ async def test_a_listing_without_rows_does_not_say_that_a_batch_is_absent(tmp_pa
 def test_a_server_that_is_away_when_a_batch_ends_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "AGAIN_MAX_S", 0.01)
+    monkeypatch.setattr(running_batch, "AGAIN_MAX_S", 0.01)
     away = deque([503] * 20)
 
     def odd(_: str, parts: list[str]) -> web.Response | None:
@@ -194,7 +194,7 @@ async def test_a_batch_that_names_no_files_is_looked_at_again(tmp_path: Path) ->
 def test_a_batch_that_never_ends_is_cancelled_at_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "WAIT_MAX_S", 0.2)
+    monkeypatch.setattr(call_ledger, "WAIT_MAX_S", 0.2)
 
     async def test() -> None:
         truth = Batches(held=True)

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from fleetctl.gateway.client.gateway_client import EndpointGrant
-from fleetctl.gateway.client.gateway_process import GatewayProcess
+from fleetctl.gateway.gateway_client import EndpointGrant, GatewayProcess
 from tests.emulators.llm.server import Model
 from tests.unit.gateway.hosted import Hosted, hosting
 from tests.unit.gateway.test_process import in_loop

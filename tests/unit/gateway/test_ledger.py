@@ -4,7 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from fleetctl.gateway.keeping.call_ledger import FORGET_S, CallLedger, CostHold, UsageKey
+from fleetctl.gateway.call_ledger import FORGET_S, CallLedger, CostHold, UsageKey
 from fleetctl.gateway.rules.usage import TokenCount
 
 KEY = UsageKey("r1", "default", "small", "r1", "uid")

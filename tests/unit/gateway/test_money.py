@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from fleetctl.common.tokens import gateway_token
-from fleetctl.gateway.asking import charge
+from fleetctl.gateway.asking import call
 from fleetctl.gateway.batching.batcher import Batcher
 from fleetctl.gateway.data import task_api
 from fleetctl.gateway.rules.usage import TOKENS_PER_S_MAX
@@ -161,7 +161,7 @@ async def test_a_cap_holds_over_all_runs_of_an_object_and_waits_for_a_new_one(
         await gateway.grant("r1", "r2", cap_usd=5.0)
         assert (await gateway.ask("r1", max_tokens=4)).headers["X-Fleetctl-Usd"] == "2.000000000"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(charge, "CAP_WAIT_S", 0.0)
+            patch.setattr(call, "CAP_WAIT_S", 0.0)
             refused = await gateway.ask("r2", max_tokens=4)
         assert (refused.status, refused.code) == (429, "BudgetExceeded")
         assert refused.headers["x-should-retry"] == "false"
@@ -226,7 +226,7 @@ async def test_one_more_try_is_within_the_cap_too(tmp_path: Path) -> None:
         await gateway.declare([model], **spec)
         await gateway.grant("r1", cap_usd=7.0)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(charge, "CAP_WAIT_S", 0.0)
+            patch.setattr(call, "CAP_WAIT_S", 0.0)
             assert (await gateway.ask("r1", max_tokens=4)).code == "BudgetExceeded"
         assert len(model.asked) == 1
         assert gateway.state.ledger.usd_of("uid") == 4.0

@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 
 from fleetctl.common.tokens import gateway_token
+from fleetctl.gateway import answer_log as module
+from fleetctl.gateway.answer_log import AnswerLog
 from fleetctl.gateway.asking.call import EndpointCall
 from fleetctl.gateway.data.idempotent_calls import join_call
-from fleetctl.gateway.keeping import answer_log as module
-from fleetctl.gateway.keeping.answer_log import AnswerLog
 from fleetctl.gateway.numbered_calls import CallAnswer
 from tests.emulators.llm.server import Fault, Model
 from tests.unit.gateway.hosted import hosting

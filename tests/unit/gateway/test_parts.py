@@ -3,23 +3,29 @@
 import time
 from pathlib import Path
 
-from fleetctl.gateway.keeping.answer_cache import (
+from fleetctl.gateway.answer_log import (
     PUTS_PER_CLEAN,
     AnswerCache,
     cache_key,
     is_cacheable,
 )
-from fleetctl.gateway.rules.burst import Burst
-from fleetctl.gateway.rules.concurrency import ServerPace
-from fleetctl.gateway.rules.fair_queue import FairQueue
-from fleetctl.gateway.rules.limits import EndpointLimits, MinuteUsage, over_task_limit
-from fleetctl.gateway.rules.retry_rule import RetryRule, read_retry, retry_after_s, wait_s
-from fleetctl.gateway.rules.servers import UpstreamServer, choose_server, read_server
+from fleetctl.gateway.endpoints import FairQueue
+from fleetctl.gateway.rules.failures import RetryRule, read_retry, retry_after_s, wait_s
+from fleetctl.gateway.rules.servers import (
+    Burst,
+    ServerPace,
+    UpstreamServer,
+    choose_server,
+    read_server,
+)
 from fleetctl.gateway.rules.usage import (
+    EndpointLimits,
+    MinuteUsage,
     TokenCount,
     calls_of,
     count_lost,
     count_used,
+    over_task_limit,
     price_usd,
     worst_case,
 )

@@ -7,7 +7,7 @@ import pytest
 
 from fleetctl.common.proxies import is_loopback, proxy_of
 from fleetctl.gateway.batching.batch_api import BatchApi
-from fleetctl.gateway.rules.access import Access
+from fleetctl.gateway.rules.servers import Access
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway.hosted import hosting

@@ -1,14 +1,14 @@
 """When a server that is a Function may be asked, and how it is told; no clock but the test's."""
 
-from fleetctl.gateway.rules.container_sleep import (
+from fleetctl.gateway.rules.servers import (
     ASLEEP,
     AWAKE,
     BLOCKED,
     BROKEN,
-    REST_S,
     ContainerSleep,
+    UpstreamServer,
 )
-from fleetctl.gateway.rules.servers import UpstreamServer
+from fleetctl.gateway.rules.servers import START_REST_S as REST_S
 
 ROW = {"name": "function/vllm", "startupSeconds": 600, "scaledownSeconds": 60}
 

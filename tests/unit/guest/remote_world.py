@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fleetctl.guest.ship.order_text import order_argument
+from fleetctl.guest.ship.library import order_argument
 from fleetctl.providers.rundir.run_journal import RunJournal, parse_complete
 
 FOR_EVER_S = 300.0  # far more than anything here takes; only a bug waits for it

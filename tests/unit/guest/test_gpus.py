@@ -10,8 +10,8 @@ import pytest
 
 from fleetctl.controllers.model import GpuUsage
 from fleetctl.guest.journal.record import Journal
-from fleetctl.guest.supervision import gpus
-from fleetctl.guest.supervision.gpus import Gpus, sample_of
+from fleetctl.guest.supervision import pace
+from fleetctl.guest.supervision.pace import Gpus, sample_of
 from fleetctl.providers.rundir.run_journal import parse_journal
 
 ENDED = {"ok": True}
@@ -82,14 +82,14 @@ def test_a_driver_that_hangs_is_not_asked_again_and_one_that_is_missing_neither(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    monkeypatch.setattr(gpus, "QUERY", ("sleep", "600"))
+    monkeypatch.setattr(pace, "QUERY", ("sleep", "600"))
     world.gpus.take(world.journal)
     process = world.gpus._process
     for _ in range(3):
         world.now_s += 60.0
         world.gpus.take(world.journal)
     assert world.gpus._process is None and process.wait() < 0
-    monkeypatch.setattr(gpus, "QUERY", (str(tmp_path / "nothing"),))
+    monkeypatch.setattr(pace, "QUERY", (str(tmp_path / "nothing"),))
     missing = Gpus(None, clock=lambda: world.now_s)
     for _ in range(2):
         assert not missing.take(world.journal)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.guest.task.chunking import (
+from fleetctl.guest.task.helpers import (
+    Buffers,
+    Storage,
     chunk_by_headers,
     chunk_by_json_keys,
     chunk_by_size,
@@ -17,7 +19,6 @@ from fleetctl.guest.task.chunking import (
     grep,
     peek,
 )
-from fleetctl.guest.task.volumes import Buffers, Storage
 
 
 @pytest.fixture

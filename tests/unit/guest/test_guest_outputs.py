@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.guest.outputs.clock import file_clock_ns
 from fleetctl.guest.outputs.keeping import (
     KeepLimits,
     OutputKeeper,
@@ -22,7 +21,8 @@ from fleetctl.guest.outputs.keeping import (
 )
 from fleetctl.guest.outputs.pack import PackWriter, pack_name, read_index
 from fleetctl.guest.outputs.selection import OutputPatterns
-from fleetctl.providers.remote.runs.outputs_mirror import OutputsMirror
+from fleetctl.guest.outputs.walk import file_clock_ns
+from fleetctl.providers.remote.runs.run_mirror import OutputsMirror
 from fleetctl.providers.rundir.kept_outputs import find_outputs
 
 LIMITS = {"file_bytes_max": 1 << 20, "bytes_max": 2 << 20, "files_max": 1000}

@@ -7,8 +7,8 @@ import os
 from math import inf, isnan
 from pathlib import Path
 
-from fleetctl.guest.journal.metriclines import MetricLines
 from fleetctl.guest.journal.record import Journal
+from fleetctl.guest.journal.results import MetricLines
 from fleetctl.providers.rundir.run_journal import parse_journal
 
 

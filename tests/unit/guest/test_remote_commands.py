@@ -14,7 +14,7 @@ from unittest.mock import ANY
 import pytest
 
 from fleetctl.controllers.model import CheckpointOrder
-from fleetctl.guest.ship.order_text import order_input
+from fleetctl.guest.ship.library import order_input
 from tests.training.rayjobs import RayJobs
 from tests.unit.guest.remote_world import Attached, Box, bytes_of, read_bytes
 

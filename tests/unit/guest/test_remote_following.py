@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleetctl.guest.remote.story import follow
+from fleetctl.guest.remote import stream
 
 LOST = '{"e":"lost","message":"the process that looked after the run died"}\n'
 
@@ -33,7 +33,7 @@ class Journal:
         # It was looked at before its supervisor began, and its journal just after.
         ([False, True], [b"", b"begun\n", b""], 0, "begun\n"),
         # It died between both looks, and what it had written comes first.
-        ([False, False, False], [b"", b"last\n", b"", b"", b"-"], follow.LOST, f"last\n{LOST}"),
+        ([False, False, False], [b"", b"last\n", b"", b"", b"-"], stream.LOST, f"last\n{LOST}"),
     ],
 )
 def test_a_supervisor_is_lost_only_if_it_is_gone_at_two_looks(
@@ -44,7 +44,7 @@ def test_a_supervisor_is_lost_only_if_it_is_gone_at_two_looks(
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    monkeypatch.setattr(follow.place, "supervised", lambda: supervised.pop(0))
-    monkeypatch.setattr(follow, "_wait_for_news", lambda line, span_s: None)
-    assert follow._follow_run("run", Journal(news), None) == code  # type: ignore[arg-type]
+    monkeypatch.setattr(stream.place, "supervised", lambda: supervised.pop(0))
+    monkeypatch.setattr(stream, "_wait_for_news", lambda line, span_s: None)
+    assert stream._follow_run("run", Journal(news), None) == code  # type: ignore[arg-type]
     assert capfdbinary.readouterr().out.decode() == written

@@ -13,9 +13,9 @@ from types import CodeType
 from typing import Any
 from uuid import uuid4
 
-from fleetctl.guest.remote.verbs.attach import MOMENT_LOG_BYTES_MAX
+from fleetctl.guest.remote.verbs import MOMENT_LOG_BYTES_MAX
 from fleetctl.guest.ship.assemble import quick_table, recompile_source, remote_source
-from fleetctl.guest.ship.order_text import order_argument
+from fleetctl.guest.ship.library import order_argument
 from tests.unit.guest.remote_world import FOR_EVER_S, Attached, Box, wait_for
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.ship.assemble import quick_source, quick_table, remote_source
-from fleetctl.guest.ship.order_text import order_argument
+from fleetctl.guest.ship.library import order_argument
 from tests.unit.guest.remote_world import Attached, Box, Story, wait_for
 
 COUNTS = "seen = globals().get('seen', 0) + 1\nprint('task', seen)\nSUBMIT(seen)"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.providers.remote.runs.outputs_mirror import OutputsMirror
+from fleetctl.providers.remote.runs.run_mirror import OutputsMirror
 from fleetctl.providers.rundir.kept_outputs import find_outputs
 from tests.unit.guest.remote_world import Attached, Box, Story
 

@@ -287,7 +287,7 @@ def test_the_guest_is_one_text_that_needs_nothing_of_ours(tmp_path: Path) -> Non
     argv = [sys.executable, "-I", "-S", "-X", "importtime", str(tmp_path / "guest.py"), "attach"]
     argv += ["--dir", str(tmp_path / "state"), "--run", "x"]
     imported = subprocess.run(argv, capture_output=True).stderr.decode()
-    assert "fleetctl.guest.remote.verbs.attach" in imported
+    assert "fleetctl.guest.remote.verbs" in imported
     for dear in ("typing", " re\n", " json\n", " socket\n", "hashlib", "subprocess"):
         assert dear not in imported
 

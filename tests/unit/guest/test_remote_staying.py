@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from fleetctl.guest.remote.story.frames import LOG_READ_BYTES
+from fleetctl.guest.remote.stream import LOG_READ_BYTES
 from tests.living import alive
 from tests.unit.guest.remote_world import FOR_EVER_S, Box, wait_for
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.guest.wandb.params import parameter_file
+from fleetctl.guest.wandb.trial import parameter_file
 
 FLOATS = [float(f"1e{exponent}") for exponent in range(-320, 301)]
 

@@ -16,7 +16,7 @@ from fleetctl import DaytonaInterpreter, Interpreter, ModalInterpreter
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.install import install_hint
 from fleetctl.interpreter.interpreter import BaseInterpreter
-from fleetctl.interpreter.interpreter_errors import redact_text
+from fleetctl.interpreter.result import redact_text
 from fleetctl.specs.builtin import SORTS, BuiltInProvider
 from fleetctl.wiring.plugins import plugin_of
 

@@ -19,9 +19,9 @@ import pytest
 from fleetctl import Interpreter
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.state_paths import INTERPRETERS_DB, find_state_dir
-from fleetctl.daemon.orphan_programs import sweep_forever
+from fleetctl.daemon.background_work import sweep_forever
 from fleetctl.interpreter.asking import rlm
-from fleetctl.providers.contract.session import Session, SessionRequest
+from fleetctl.providers.contract.sandbox_access import Session, SessionRequest
 from fleetctl.stores.interpreters import InterpreterRun, InterpreterRuns
 from fleetctl.views.spending import open_asking
 from fleetctl.wiring import account_registry, interpreters

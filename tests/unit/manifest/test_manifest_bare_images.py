@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
-from fleetctl.manifest.checks.bare_images import has_no_python
+from fleetctl.manifest.checks.sandboxes import has_no_python
 from fleetctl.specs.blocks.template import Image
 
 OUTPUTS = "outputs: [out/**]"

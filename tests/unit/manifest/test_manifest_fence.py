@@ -19,7 +19,7 @@ from fleetctl.engine.execute.secrets import check_file
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.manifest.files import fence
 from fleetctl.manifest.files.fence import fence_directory
-from fleetctl.providers.remote.assets.recipes import build_recipe
+from fleetctl.providers.remote.recipes import build_recipe
 from fleetctl.specs.blocks.template import Image, Template
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign import convert_text
-from fleetctl.manifest.foreign.k8s_references import ContainerEnv, build_work
+from fleetctl.manifest.foreign.k8s_job import ContainerEnv, build_work
 
 
 def made(format_: str, data: Any, **more: Any) -> tuple[list[dict[str, Any]], tuple[str, ...]]:

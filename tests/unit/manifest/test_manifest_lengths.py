@@ -9,7 +9,7 @@ import pytest
 from fleetctl.controllers.depends.results import check_results
 from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
-from fleetctl.specs.blocks.from_results import FromResults
+from fleetctl.specs.blocks.depends import FromResults
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n"
 LONG = "x" * (128 * 1024)

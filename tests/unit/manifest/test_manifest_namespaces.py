@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
-from fleetctl.manifest.document.namespaces import NamespaceChoice
+from fleetctl.manifest.document.envelope import NamespaceChoice
 
 JOB = """apiVersion: fleetctl.dev/v1alpha1
 kind: BatchJob

@@ -66,7 +66,7 @@ def _model_in(field: FieldInfo | None) -> type[BaseModel] | None:
 def test_a_finding_refuses_or_warns_by_its_severity_alone() -> None:
     (made,) = load_manifests([Document("sweep.yaml", SWEEP, "/")])
     assert any("the search compares `loss`" in it for it in made.warnings)
-    rows = [it for it in RULES if it.check == "manifest.checks.metrics:find_doubts"]
+    rows = [it for it in RULES if it.check == "manifest.checks.programs:find_doubts"]
     (found,) = [it for rule in rows for it in rule.load()(made.spec)]
     assert found.severity is Severity.DOUBT
 

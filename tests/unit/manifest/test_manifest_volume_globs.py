@@ -13,9 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
-from fleetctl.manifest.files import volume_globs
-from fleetctl.manifest.files.task_files import FilesError, find_files, split_glob
-from fleetctl.manifest.files.volume_globs import choose_files, names_below, split_volume_glob
+from fleetctl.manifest.files import task_files
+from fleetctl.manifest.files.task_files import (
+    FilesError,
+    choose_files,
+    find_files,
+    names_below,
+    split_glob,
+    split_volume_glob,
+)
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 
 MOUNTED = "volumes: [{name: texts, mountPath: /texts, readOnly: true}]"
@@ -117,9 +123,9 @@ def test_paths_that_a_task_could_not_be_given_are_refused() -> None:
 
 
 def test_more_files_than_a_job_takes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(volume_globs, "FILES_MAX", 3)
+    monkeypatch.setattr(task_files, "FILES_MAX", 3)
     with pytest.raises(FilesError, match="more than 3 files match it"):
         choose_files("*", list("abcd"), volume="texts")
-    monkeypatch.setattr(volume_globs, "NAMES_MAX", 3)
+    monkeypatch.setattr(task_files, "NAMES_MAX", 3)
     with pytest.raises(FilesError, match="more than 3 names"):
         choose_files("a", list("abcd"), volume="texts")

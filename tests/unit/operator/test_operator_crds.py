@@ -16,12 +16,11 @@ from fleetctl.manifest.files.documents import Document, read_documents
 from fleetctl.manifest.loader import find_faults
 from fleetctl.manifest.rendering.render import rendered_values
 from fleetctl.manifest.yaml.emit import to_yaml
-from fleetctl.operator.crds.columns import cell_name
-from fleetctl.operator.crds.definition import definition_of
+from fleetctl.operator.crds.definition import cell_name, definition_of
 from fleetctl.operator.crds.write import definition_path, render_files
 from fleetctl.operator.mirror.kinds_served import read_spec_schema
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS
-from fleetctl.specs.values.cluster_rules import KEY
+from fleetctl.specs.values.scalars import KEY
 from fleetctl.views.columns import choose_columns
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleetctl.operator.mirror.joined_calls import JoinedCalls
+from fleetctl.operator.mirror.applier import JoinedCalls
 
 
 class Counted:

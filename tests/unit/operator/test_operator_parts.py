@@ -14,9 +14,9 @@ from fleetctl.controllers.model import Resource
 from fleetctl.manifest.cluster import for_cluster, truth_keys_in
 from fleetctl.manifest.files.documents import read_documents
 from fleetctl.manifest.loader import load_manifests
-from fleetctl.operator.fence import LeaseLost, fence_store
-from fleetctl.operator.health import ProbePage, answer_probes, ready_page
+from fleetctl.operator.metrics import ProbePage, answer_probes, ready_page
 from fleetctl.operator.mirror.entries import MirrorEntry
+from fleetctl.operator.operator_process import LeaseLost, fence_store
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.sqlite.store import open_store
 

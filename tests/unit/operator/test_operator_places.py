@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.operator.mirror.local_provider import replace_local
+from fleetctl.operator.mirror.applier import replace_local
 from fleetctl.specs.kinds.registry import KINDS
 
 THERE = "kubernetes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.apply.cost.caps import BudgetCap
+from fleetctl.apply.cost.estimate import BudgetCap
 
 
 def cap(expected_usd: float | None, high_usd: float | None, then: str = "Suspend") -> BudgetCap:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fleetctl.apply.local.local_proposal import estimate_proposal
+from fleetctl.apply.local_proposal import estimate_proposal
 from fleetctl.manifest.files.documents import Document
 from fleetctl.stores.read.read_only import open_readonly
 from tests.bench import manyobjects

@@ -12,8 +12,8 @@ from fleetctl.apply.plan.build_plan import build_report
 from fleetctl.apply.plan.document import render_plan
 from fleetctl.apply.plan.plan_report import PlanAction
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request.options import ApplyOptions
-from fleetctl.cli.apply.plans.report_markdown import MARKER, render_plan_comment
+from fleetctl.apply.request import ApplyOptions
+from fleetctl.cli.apply.plans.report_screen import MARKER, render_plan_comment
 from fleetctl.manifest import load_manifests, read_documents
 from fleetctl.stores.read.read_only import open_readonly
 from fleetctl.wiring.account_registry import AccountRegistry

@@ -22,16 +22,16 @@ from fleetctl.apply.policies.expressions import (
     compile_expression,
     evaluate_expression,
 )
-from fleetctl.apply.policies.policy_files import refuse_wrong, stored_judged
+from fleetctl.apply.policies.judge import refuse_wrong, stored_judged
 from fleetctl.apply.policies.report import PolicyDenied, warnings_of
-from fleetctl.apply.predictions.policies import wrong_in
+from fleetctl.apply.predictions.predict import wrong_in
 from fleetctl.apply.propose import propose_changes, write_changes
-from fleetctl.apply.request.options import ApplyOptions
+from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
-from fleetctl.apply.write.edit import ObjectEdits, manifest_with
+from fleetctl.apply.write.commit import ObjectEdits, manifest_with
 from fleetctl.apply.write.scheduled import ScheduleMaker, by_hand
 from fleetctl.common.errors import FleetctlError
-from fleetctl.controllers.money.estimate import CostEstimate
+from fleetctl.controllers.budget import CostEstimate
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
 from fleetctl.stores.base import Store
 from fleetctl.stores.read.read_only import open_scratch

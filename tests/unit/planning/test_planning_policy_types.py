@@ -11,10 +11,11 @@ from fleetctl.apply.policies.expressions import (
     ExpressionError,
     compile_expression,
     evaluate_expression,
+    parse_expression,
+    write_expression,
 )
-from fleetctl.apply.policies.syntax import parse_expression, write_expression
 from fleetctl.apply.policies.typecheck import check_types
-from fleetctl.apply.predictions.policies import wrong_in
+from fleetctl.apply.predictions.predict import wrong_in
 from fleetctl.specs.kinds.policy import PolicySpec
 from fleetctl.specs.kinds.registry import KINDS
 

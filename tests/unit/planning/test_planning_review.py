@@ -11,7 +11,7 @@ from fleetctl.apply.plan.plan_report import PlanAction, PlanReport, RevisionComp
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import load_manifests
-from fleetctl.manifest.document.namespaces import NamespaceChoice
+from fleetctl.manifest.document.envelope import NamespaceChoice
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.problems import ManifestErrors
 from tests.unit.planning.repositories import commit, git, job, repository, volume

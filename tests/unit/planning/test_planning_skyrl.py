@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.apply.overrides import with_fields
-from fleetctl.cli.apply.runs.from_file import with_command
+from fleetctl.cli.apply.runs.run_manifest import with_command
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest import load_manifests
 from fleetctl.manifest.files.documents import Document

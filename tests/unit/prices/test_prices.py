@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.providers.prices import own_prices
+from fleetctl.providers.prices import price_table
 from fleetctl.providers.prices.price_table import load_prices
-from fleetctl.specs.blocks.prices import Prices
+from fleetctl.specs.blocks.placement import Prices
 from fleetctl.specs.blocks.resources import Resources
 
 
@@ -65,7 +65,7 @@ def test_a_list_of_gpus_costs_what_its_dearest_costs(gpus: list[str]) -> None:
     alone = usd_per_h("modal", "function", gpu="H100:8", cpu=1)
     assert usd_per_h("modal", "function", gpu=gpus, cpu=1) == alone
     prices = Prices.model_validate({"perHour": 1, "gpu": {"T4": 0.5, "L4": 0.8, "H100": 4}})
-    of_own = own_prices.usd_per_s(prices, Resources.model_validate({"gpu": gpus}))
+    of_own = price_table.usd_per_s(prices, Resources.model_validate({"gpu": gpus}))
     assert of_own == pytest.approx((1 + 8 * 4) / 3600)
 
 
@@ -73,7 +73,7 @@ def test_a_list_of_gpus_with_one_that_has_no_price_has_none() -> None:
     gpus = ["T4", "GTX-1080"]
     assert usd_per_h("modal", "function", gpu=gpus) is None
     prices = Prices.model_validate({"perHour": 1, "gpu": {"T4": 0.5}})
-    assert own_prices.usd_per_s(prices, Resources.model_validate({"gpu": gpus})) is None
+    assert price_table.usd_per_s(prices, Resources.model_validate({"gpu": gpus})) is None
 
 
 def test_every_table_says_when_and_where_its_prices_were_read() -> None:

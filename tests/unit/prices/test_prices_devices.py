@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.providers.prices.gpu_devices import possible_gpus
+from fleetctl.providers.prices.price_table import possible_gpus
 from fleetctl.specs.blocks.resources import Gpu
 from tests.emulators.modal.driver import NAMES
 

@@ -11,10 +11,10 @@ import pytest
 from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.plan.build_plan import build_report
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request.options import ApplyOptions
-from fleetctl.providers.prices import own_prices
+from fleetctl.apply.request import ApplyOptions
+from fleetctl.providers.prices import price_table
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
-from fleetctl.specs.blocks.prices import Prices
+from fleetctl.specs.blocks.placement import Prices
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.stores.read.read_only import open_readonly
 from fleetctl.wiring.account_registry import AccountRegistry
@@ -64,7 +64,7 @@ def test_a_pod_costs_what_its_node_does_as_far_as_that_is_fixed(
     resources: dict[str, Any],
     usd_per_hour: float | None,
 ) -> None:
-    usd = own_prices.usd_per_s(
+    usd = price_table.usd_per_s(
         Prices.model_validate(prices),
         Resources.model_validate(resources),
         ClusterSettings.model_validate(settings),

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.modal.assets import modal_source
+from fleetctl.providers.modal.assets import modal_images
 from fleetctl.providers.sources import clone_command
-from fleetctl.providers.sources.pinning import pin_commit
-from fleetctl.providers.sources.resolved import revision_in
+from fleetctl.providers.sources.pinning import pin_commit, revision_in
 from fleetctl.specs.blocks.template import GitSource, Template
 from tests.unit.providers.test_gitsource import HOSTILE, Repository
 
@@ -220,20 +219,20 @@ def template(**source: object) -> Template:
     ],
 )
 def test_a_source_has_a_place_in_the_sandbox(source: dict[str, object], place: str) -> None:
-    assert modal_source.setup_commands(template(**source))[1] == place
+    assert modal_images.setup_commands(template(**source))[1] == place
 
 
 def test_a_directory_needs_a_command_where_an_archive_came_with_it(tmp_path: Path) -> None:
-    (command,), place = modal_source.setup_commands(template(path="/home/me/x"))
+    (command,), place = modal_images.setup_commands(template(path="/home/me/x"))
     assert place == "/root/x"
     assert subprocess.run(command, cwd=tmp_path, check=True).returncode == 0  # there is none
-    assert modal_source.setup_commands(Template(script="true")) == ([], None)
+    assert modal_images.setup_commands(Template(script="true")) == ([], None)
 
 
 def test_a_pinned_commit_is_what_is_cloned(repository: Repository, tmp_path: Path) -> None:
     first = repository.git("rev-parse", "HEAD")
     repository.commit("main.py", "two")
-    (command,), _ = modal_source.setup_commands(
+    (command,), _ = modal_images.setup_commands(
         template(git={"url": repository.url, "ref": "main"}), first
     )
     command[6] = str(tmp_path / "clone")

@@ -12,7 +12,7 @@ import pytest
 import fleetctl.providers.daytona as ours
 from fleetctl.common.errors import Refused
 from fleetctl.common.program import tree_of
-from fleetctl.providers.daytona.assets import daytona_layers
+from fleetctl.providers.daytona.assets import daytona_images
 from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.daytona_connection import import_sdk
 
@@ -20,7 +20,7 @@ HOME = Path(ours.__file__).parent
 # For type checkers alone; nothing at run time depends on them.
 TYPES_ALONE = {
     ("assets/daytona_volumes.py", "daytona.common.volume"),
-    ("runs/terminals.py", "daytona.handle.async_pty_handle"),
+    ("runs/daytona_exec.py", "daytona.handle.async_pty_handle"),
 }
 GENERATED = ("daytona_api_client", "daytona_toolbox_api_client", "daytona_analytics_api_client")
 
@@ -135,7 +135,7 @@ def test_the_range_is_that_of_the_extra() -> None:
 def test_our_list_of_slim_pythons_is_the_sdks() -> None:
     from daytona import DaytonaError, Image
 
-    for series in daytona_layers.SLIM_SERIES:
+    for series in daytona_images.SLIM_SERIES:
         assert Image.debian_slim(series).dockerfile()  # type: ignore[arg-type]
     with pytest.raises(DaytonaError):
         Image.debian_slim("3.99")  # type: ignore[arg-type]

@@ -10,10 +10,9 @@ import pytest
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import built_in
-from fleetctl.providers.contract.base import FunctionRequest, RunRequest
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.contract.base import EndpointAccess, FunctionRequest, RunRequest
 from fleetctl.providers.local.runs.supervisor_messages import start_message
-from fleetctl.providers.modal import modal_preflight
+from fleetctl.providers.modal import modal_check
 from fleetctl.providers.modal.modal_provider import ModalProvider
 from fleetctl.providers.remote.runs.guest_order import (
     RELAY_BASE,
@@ -106,10 +105,10 @@ def test_functions_have_no_line_and_refuse_before_anything_is_made(tmp_path: Pat
 
 def test_what_a_function_cannot_ask_is_known_before_it_is_stored() -> None:
     template = Template(command=("env",), endpoints=("small",), runtime="function")
-    found = modal_preflight.find_obstacles(template, built_in("modal"))
+    found = modal_check.find_obstacles(template, built_in("modal"))
     assert ("endpoints",) in [it.where for it in found]
     template = template.model_copy(update={"runtime": "sandbox"})
-    found = modal_preflight.find_obstacles(template, built_in("modal"))
+    found = modal_check.find_obstacles(template, built_in("modal"))
     assert ("endpoints",) not in [it.where for it in found]
 
 

@@ -20,7 +20,7 @@ import pytest
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.finding import Finding
 from fleetctl.providers.local import local_preflight, supervisor
-from fleetctl.providers.local.assets import envs, pythons, system_packages
+from fleetctl.providers.local.assets import envs, pythons
 from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.specs.blocks.template import Image, Template
 from tests.contracts.local_worlds import LocalWorld
@@ -313,7 +313,7 @@ def test_what_this_machine_cannot_give_is_refused_with_a_hint(
     image: Image, says: str, hint: str
 ) -> None:
     with pytest.raises(Refused, match=says) as caught:
-        asyncio.run(system_packages.check_image(image))
+        asyncio.run(pythons.check_image(image))
     assert hint in caught.value.hint
 
 

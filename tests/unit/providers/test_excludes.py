@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.guest.outputs.globs import Automaton, expression_of, pieces_of
+from fleetctl.guest.outputs.selection import Automaton, expression_of, pieces_of
 from fleetctl.providers.sources.excludes import DEFAULTS, DockerExcludes, Excludes
 
 

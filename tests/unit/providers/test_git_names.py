@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.local.assets import git_checkout as gitsource
+from fleetctl.providers.local.assets import local_source as gitsource
 from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.providers.sources import git
 from fleetctl.providers.sources.commit_facts import CommitFactsCache, facts_of

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.local.assets import git_checkout as gitsource
+from fleetctl.providers.local.assets import local_source as gitsource
 from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.providers.sources import git
-from fleetctl.providers.sources.git_access import PLAIN
+from fleetctl.providers.sources.git import PLAIN
 from fleetctl.specs.blocks.template import GitSource
 
 HOSTILE = [

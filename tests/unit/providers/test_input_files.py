@@ -13,7 +13,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.manifest import Document, Manifest, load_manifests
-from fleetctl.providers.sources.input_files import YOUNG_S, ContentMoved, InputFiles
+from fleetctl.providers.sources.source_snapshots import YOUNG_S, ContentMoved, InputFiles
 from fleetctl.specs.blocks.template import Template
 from fleetctl.tracking.task_inputs import TaskInputs
 

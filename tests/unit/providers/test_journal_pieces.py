@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.providers.rundir import journal_pieces
+from fleetctl.providers.rundir import journal_runs
 from fleetctl.providers.rundir.journal_runs import JournalRuns
 from fleetctl.providers.rundir.run_journal import RunJournal, parse_complete
 
@@ -73,8 +73,8 @@ class Writer:
 
 @pytest.fixture
 def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[JournalRuns, Path]]:
-    monkeypatch.setattr(journal_pieces, "PIECE_BYTES", 300)
-    monkeypatch.setattr(journal_pieces, "SHORT_BYTES", 200)
+    monkeypatch.setattr(journal_runs, "PIECE_BYTES", 300)
+    monkeypatch.setattr(journal_runs, "SHORT_BYTES", 200)
     runs = JournalRuns(tmp_path, "local")
     path = runs.directory(UID) / f"{RUN}.jsonl"
     path.parent.mkdir(parents=True)
@@ -89,7 +89,7 @@ def between(monkeypatch: pytest.MonkeyPatch, writer: Writer) -> None:
             writer.write()
             return getattr(os, name)
 
-    monkeypatch.setattr(journal_pieces, "os", System())
+    monkeypatch.setattr(journal_runs, "os", System())
 
 
 async def read_to_the_end(runs: JournalRuns) -> list[RunJournal]:
@@ -142,9 +142,9 @@ def test_a_reader_that_looks_twice_is_caught(
     reading: tuple[JournalRuns, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: the end is looked for in what was written since the piece was read."""
-    real = journal_pieces._find_end
+    real = journal_runs._find_end
     monkeypatch.setattr(
-        journal_pieces, "_find_end", lambda handle, _: real(handle, os.fstat(handle).st_size)
+        journal_runs, "_find_end", lambda handle, _: real(handle, os.fstat(handle).st_size)
     )
     stories = (read_while_written(reading, seed) for seed in range(STORIES))
     assert any(read != wrote for read, wrote in stories)
@@ -178,7 +178,7 @@ def test_a_look_at_a_flood_is_bounded_and_elsewhere_than_on_the_loop(
     path = runs.directory(UID) / f"{RUN}.jsonl"
     path.parent.mkdir(parents=True)
     report = line(e="metric", seq=0, step=0, at=2.0, values={"loss": 1.0})
-    count = 12 * journal_pieces.PIECE_BYTES // len(report)
+    count = 12 * journal_runs.PIECE_BYTES // len(report)
     path.write_bytes(STARTED + report * count + RESULT + ENDED)
     read: list[tuple[int, int]] = []  # (thread, bytes) of each call
 
@@ -191,18 +191,18 @@ def test_a_look_at_a_flood_is_bounded_and_elsewhere_than_on_the_loop(
             read.append((threading.get_ident(), len(data)))
             return data
 
-    monkeypatch.setattr(journal_pieces, "os", System())
+    monkeypatch.setattr(journal_runs, "os", System())
     offset, looks, taken = 0, 0, 0
     while True:
         read.clear()
         seen = asyncio.run(runs.look(UID, RUN, offset))
         assert seen is not None
         looks, taken, offset = looks + 1, taken + len(seen.metrics), seen.offset
-        assert len(seen.metrics) <= journal_pieces.PIECE_BYTES // len(report)
+        assert len(seen.metrics) <= journal_runs.PIECE_BYTES // len(report)
         assert threading.get_ident() not in {thread for thread, _ in read}
         if seen.ending is not None:
             break  # the whole is looked through once more here, for lines of guests without Python
-        assert sum(size for _, size in read) <= journal_pieces.PIECE_BYTES
+        assert sum(size for _, size in read) <= journal_runs.PIECE_BYTES
     assert (taken, looks) == (count, 13)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from fleetctl.common.errors import Refused
 from fleetctl.common.finding import Finding, Severity
-from fleetctl.providers.contract.session import SessionRequest, VolumePlace
+from fleetctl.providers.contract.sandbox_access import SessionRequest, VolumePlace
 from fleetctl.providers.local import local_preflight
-from fleetctl.providers.local.interpreter.local_session import open_session
+from fleetctl.providers.local.local_session import open_session
 from fleetctl.specs.blocks.template import Template
 
 

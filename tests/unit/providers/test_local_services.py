@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.nodes.gang import node_name
 from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.providers.rundir.run_log_reader import RunLogReader
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, with_nodes

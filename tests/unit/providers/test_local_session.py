@@ -16,9 +16,9 @@ import pytest
 from fleetctl import Interpreter, InterpreterError
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.ship.assemble import driver_source
-from fleetctl.providers.contract.session import SessionRequest
+from fleetctl.providers.contract.sandbox_access import SessionRequest
 from fleetctl.providers.local import supervisor_locks
-from fleetctl.providers.local.interpreter.local_session import open_session
+from fleetctl.providers.local.local_session import open_session
 from fleetctl.providers.local.supervisor.run import procs
 
 TIERS = ("namespaces", "process")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.providers.local.supervisor.isolation import shortnames
+from fleetctl.providers.local.supervisor.isolation import mounts
 from tests.contracts.local_worlds import LocalWorld
 from tests.contracts.provider_worlds import World, python, script, story
 
@@ -74,19 +74,19 @@ class TestAsAProcess(InNamespaces):
 
     @story
     async def test_nothing_stays_of_a_supervisor_that_was_killed(self, world: World) -> None:
-        before = set(os.listdir(shortnames.TOP))
+        before = set(os.listdir(mounts.TOP))
         ref = await world.start(script("echo begun; readlink $TMPDIR; sleep 600"))
         await world.log_holds(ref, b"work")
         made = os.path.dirname(await self.name_of(world, ref.run))
         assert made
         await world.lose(ref)
         await world.provider.remove_scratch(ref.uid, keep_logs=False)
-        assert os.path.basename(made) not in set(os.listdir(shortnames.TOP)) - before
+        assert os.path.basename(made) not in set(os.listdir(mounts.TOP)) - before
 
     async def name_of(self, world: World, run: str) -> str:
         supervisors = world.directory / "home" / "local" / "keepers"
         (supervisor,) = supervisors.iterdir()
-        made = shortnames.prepare_names(str(supervisor.resolve()))
+        made = mounts.prepare_names(str(supervisor.resolve()))
         (name,) = os.listdir(made)
         return f"{made}/{name}"
 
@@ -95,16 +95,16 @@ class TestAsAProcess(InNamespaces):
 def test_a_directory_that_may_be_somebody_elses_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(shortnames, "TOP", str(tmp_path))
-    path = Path(shortnames.prepare_names("keeper"))
-    assert shortnames.prepare_names("keeper") == str(path)
+    monkeypatch.setattr(mounts, "TOP", str(tmp_path))
+    path = Path(mounts.prepare_names("keeper"))
+    assert mounts.prepare_names("keeper") == str(path)
     if kind == "link":
         path.rmdir()
         (tmp_path / "theirs").mkdir(mode=0o700)
         path.symlink_to(tmp_path / "theirs")
     else:
         path.chmod(0o777)
-    assert shortnames.prepare_names("keeper") == ""
-    assert shortnames.short_name("", "/run/1", "/run/1/tmp") == "/run/1/tmp"
-    shortnames.remove_names("keeper")
+    assert mounts.prepare_names("keeper") == ""
+    assert mounts.short_name("", "/run/1", "/run/1/tmp") == "/run/1/tmp"
+    mounts.remove_names("keeper")
     assert os.path.lexists(path)

@@ -19,7 +19,8 @@ from fleetctl.controllers.model import Alive, Ended, Gone
 from fleetctl.guest.journal.masking import MASK
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.local import supervisor_locks
-from fleetctl.providers.local.runs import supervisors, zygotes
+from fleetctl.providers.local.runs import supervisors
+from fleetctl.providers.local.runs import supervisors as zygotes
 from fleetctl.providers.local.runs.supervisor_link import SupervisorLink
 from fleetctl.providers.local.runs.supervisors import BIRTHS_AT_ONCE, IDLE_MAX
 from fleetctl.specs.blocks.template import Template

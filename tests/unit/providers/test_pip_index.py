@@ -19,15 +19,14 @@ from pydantic import ValidationError
 
 from fleetctl.common.errors import Refused
 from fleetctl.engine.execute.secrets import ResolvedSecrets, with_login
-from fleetctl.providers.daytona import daytona_preflight as daytona
-from fleetctl.providers.daytona.assets import daytona_layers
-from fleetctl.providers.kubernetes.kubernetes_preflight import of_template
-from fleetctl.providers.kubernetes.manifests.pod_images import image_of
+from fleetctl.providers.daytona import daytona_check as daytona
+from fleetctl.providers.daytona.assets import daytona_images
+from fleetctl.providers.kubernetes.kubernetes_check import of_template
+from fleetctl.providers.kubernetes.manifests.pod_parts import image_of
 from fleetctl.providers.local.assets import envs
 from fleetctl.providers.local.local_layout import LocalLayout
-from fleetctl.providers.pip_index import PASSWORD, USERNAME, index_options, index_variables
-from fleetctl.providers.remote.assets.recipes import build_recipe
-from fleetctl.providers.uv import check_packages
+from fleetctl.providers.remote.recipes import build_recipe
+from fleetctl.providers.uv import PASSWORD, USERNAME, check_packages, index_options, index_variables
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Image, PipIndex, Template
 from tests.unit.providers.test_envs import wheel
@@ -184,11 +183,11 @@ def template(**index: Any) -> Template:
 
 
 def test_a_dockerfile_of_daytona_names_it(tmp_path: Path) -> None:
-    text = daytona_layers.build_image(build_recipe(template(**WHOLE)), tmp_path).dockerfile()
+    text = daytona_images.build_image(build_recipe(template(**WHOLE)), tmp_path).dockerfile()
     assert f"pip install fleetctl-greeting {FLAGS}" in text
     assert (
         "index"
-        not in daytona_layers.build_image(build_recipe(Template(python="1")), tmp_path).dockerfile()
+        not in daytona_images.build_image(build_recipe(Template(python="1")), tmp_path).dockerfile()
     )
 
 

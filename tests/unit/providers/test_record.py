@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.guest.journal import digest, record, results
-from fleetctl.providers.local.supervisor.run.begun import BeginLog
+from fleetctl.providers.local.supervisor.run.sandbox import BeginLog
 from fleetctl.providers.rundir.run_journal import parse_journal
 
 ENDED = {"at": 2.0, "started_at": 1.0, "ok": True, "reason": "Completed", "message": "", "exit": 0}

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.providers.sources import source_snapshots
-from fleetctl.providers.sources.file_stats import FileStats
-from fleetctl.providers.sources.revision import of_copy, of_project
+from fleetctl.providers.sources.revision import FileStats, of_copy, of_project
 from fleetctl.providers.sources.source_snapshots import EVERYTHING, Snapshots, list_differing
 
 LONG_AGO_S = 1_000_000_000

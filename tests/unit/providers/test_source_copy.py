@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.providers.local.supervisor.run.source_copy import (
+from fleetctl.providers.local.supervisor.run.cleaning import (
     lay_source,
     learn_source,
     restore_source,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetctl.common import ownership
+from fleetctl.common import state_paths
 from fleetctl.providers.machines import openssh
 from fleetctl.providers.machines.openssh import SshTarget, sockets_in, ssh_command
 
@@ -66,7 +66,7 @@ def test_where_another_user_may_listen_connections_are_not_shared(
         place.chmod(0o777)
     if trap == "another's":
         ours = os.geteuid()
-        monkeypatch.setattr(ownership, "os", SimpleNamespace(geteuid=lambda: ours + 1))
+        monkeypatch.setattr(state_paths, "os", SimpleNamespace(geteuid=lambda: ours + 1))
     sockets = sockets_in(records)
     assert sockets == records / "ssh"
     assert not shares(sockets)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable
-from fleetctl.providers.remote.assets import volume_listing
-from fleetctl.providers.remote.assets.volume_listing import (
+from fleetctl.providers.remote import volume_listing
+from fleetctl.providers.remote.volume_listing import (
     list_command,
     listing_error,
     parse_listing,

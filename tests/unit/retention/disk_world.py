@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from fleetctl.common.clock import SystemClock
-from fleetctl.controllers.kinds.retention.limits import RetentionLimits, RetentionSort
+from fleetctl.controllers.kinds.retention_decision import RetentionLimits, RetentionSort
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.providers.paths import jobs_dir
 from fleetctl.retention.cleaner import RetentionCleaner

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 
 from fleetctl.common.state_paths import RETENTION
-from fleetctl.controllers.kinds.retention.limits import DAY_S, RetentionLimits, RetentionSort
+from fleetctl.controllers.kinds.retention_decision import DAY_S, RetentionLimits, RetentionSort
 from fleetctl.controllers.model import Metric, RunState
 from fleetctl.guest.outputs.pack import PackWriter
-from fleetctl.providers.local.assets import cache_dir
+from fleetctl.providers.local.assets import local_caches
 from fleetctl.providers.paths import jobs_dir
-from fleetctl.providers.remote.runs.job_cleanup import remove_job_files
+from fleetctl.providers.remote.remote_provider import remove_job_files
 from fleetctl.providers.rundir.kept_outputs import find_outputs, sync_pack
 from fleetctl.providers.rundir.run_log_reader import RunLogReader, past_s
-from fleetctl.providers.sources.input_files import InputFiles
-from fleetctl.retention import log_files
+from fleetctl.providers.sources.source_snapshots import InputFiles
+from fleetctl.retention import output_files
 from fleetctl.retention.cleaner import RetentionCleaner
 from fleetctl.retention.output_files import outputs_in
 from fleetctl.stores.base import CachedSuccess, EventRow
@@ -97,7 +97,7 @@ def test_a_crash_while_a_log_goes_leaves_none_that_is_half_there(
         else:
             patch.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
-            log_files.let_go(disk.home, ["local/a/fl-0"])
+            output_files.delete_logs(disk.home, ["local/a/fl-0"])
     assert RunLogReader(runs, "fl-0").read(0) == (b"", 0) and past_s(runs, "fl-0") is not None
     disk.let_go(RetentionSort.LOGS, ALL)
     assert [it.name for it in runs.iterdir()] == ["fl-0.past"]
@@ -125,8 +125,8 @@ def environment(disk: Disk, key: str, at_s: float) -> Path:
     made = disk.home / "local/envs" / key / "bin"
     made.mkdir(parents=True)
     (made / "python").write_bytes(b"x" * 5000)
-    cache_dir.lock_of(made.parent).touch()
-    os.utime(cache_dir.lock_of(made.parent), (at_s, at_s))
+    local_caches.lock_of(made.parent).touch()
+    os.utime(local_caches.lock_of(made.parent), (at_s, at_s))
     return made.parent
 
 
@@ -147,15 +147,15 @@ def test_an_environment_goes_unless_an_object_that_is_not_over_uses_it(disk: Dis
 
 def test_what_was_used_since_it_was_listed_stays(disk: Disk) -> None:
     thing = environment(disk, "free", 100.0)
-    assert cache_dir.mark_used(thing, thing / "bin/python")
-    assert not cache_dir.let_go(thing, known_s=100.0)
+    assert local_caches.mark_used(thing, thing / "bin/python")
+    assert not local_caches.let_go(thing, known_s=100.0)
     assert (thing / "bin/python").exists()
-    known_s = cache_dir.used_s(thing)
-    with open(cache_dir.lock_of(thing)) as other:
+    known_s = local_caches.last_used_s(thing)
+    with open(local_caches.lock_of(thing)) as other:
         fcntl.flock(other, fcntl.LOCK_EX)  # somebody builds it anew
-        assert not cache_dir.let_go(thing, known_s=known_s)
-    assert cache_dir.let_go(thing, known_s=known_s)
-    assert not thing.exists() and not cache_dir.mark_used(thing, thing / "bin/python")
+        assert not local_caches.let_go(thing, known_s=known_s)
+    assert local_caches.let_go(thing, known_s=known_s)
+    assert not thing.exists() and not local_caches.mark_used(thing, thing / "bin/python")
 
 
 def test_a_copy_of_a_source_stays_while_an_object_that_is_not_over_names_it(disk: Disk) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
-from fleetctl.controllers.kinds.retention.limits import RetentionLimits, RetentionSort
+from fleetctl.controllers.kinds.retention_decision import RetentionLimits, RetentionSort
 from tests.unit.retention.disk_world import Disk
 
 

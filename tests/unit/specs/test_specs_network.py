@@ -9,10 +9,10 @@ import pytest
 
 from fleetctl.common.finding import Finding
 from fleetctl.providers.contract.account import built_in
-from fleetctl.providers.daytona import daytona_preflight as daytona
+from fleetctl.providers.daytona import daytona_check as daytona
 from fleetctl.providers.local import local_preflight as local
-from fleetctl.providers.modal import modal_preflight as modal
-from fleetctl.specs.blocks.network import Network
+from fleetctl.providers.modal import modal_check as modal
+from fleetctl.specs.blocks.resources import Network
 from fleetctl.specs.blocks.template import Template
 
 

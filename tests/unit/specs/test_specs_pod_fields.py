@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Any
 
 import fleetctl.specs.values
-from fleetctl.specs.values import pod_fields
+from fleetctl.specs.values import pod_shape
 
 PATH = Path(fleetctl.specs.values.__path__[0]) / "pod_fields.py"
 HEAD = '''"""The fields of a pod's template, by type, as Kubernetes {version} has them. Pure data.
@@ -99,4 +99,4 @@ def text() -> str:
 def test_the_table_is_what_the_package_says() -> None:
     if os.environ.get("FLEETCTL_GOLDEN") == "write":
         PATH.write_text(text())
-    assert table() == pod_fields.FIELDS
+    assert table() == pod_shape.FIELDS

@@ -13,8 +13,7 @@ from fleetctl.cli.report.top import query_jobs
 from fleetctl.common.errors import StoreError, UsageError
 from fleetctl.common.state_paths import STATE_DB
 from fleetctl.controllers.model import Resource
-from fleetctl.stores.codes import STATES
-from fleetctl.stores.queries import read_queries
+from fleetctl.stores.queries import STATES, read_queries
 from fleetctl.stores.read.query import VIEWS, SqlQuery
 from fleetctl.stores.sqlite.store import open_store
 from fleetctl.views.kinds import KINDS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import UsageError
-from fleetctl.stores.read.row_filter import COLUMNS, SUCCEEDED, check_condition, choose_rows
+from fleetctl.stores.read.query import COLUMNS, SUCCEEDED, check_condition, choose_rows
 
 
 def row(idx: int, **fields: Any) -> tuple[Any, ...]:
@@ -50,7 +50,7 @@ def test_what_is_no_condition_is_refused_with_the_columns(where: str, said: str)
 
 
 def test_a_condition_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetctl.stores.read.row_filter.STEPS_MAX", 2_000_000)
+    monkeypatch.setattr("fleetctl.stores.read.query.STEPS_MAX", 2_000_000)
     endless = (
         "(with recursive n(x) as (select 1 union all select x + 1 from n) select max(x) from n)"
     )

@@ -17,10 +17,8 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, StoreError
 from fleetctl.common.install import install_hint
 from fleetctl.controllers.model import Resource
-from fleetctl.stores import backup
-from fleetctl.stores.copies import copies
-from fleetctl.stores.copies.backup_names import PARTIAL, name_for, ours_among, too_many
-from fleetctl.stores.copies.remote_directory import RemoteDirectory
+from fleetctl.stores import backup, copies
+from fleetctl.stores.copies import PARTIAL, RemoteDirectory, name_for, ours_among, too_many
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import open_store
 

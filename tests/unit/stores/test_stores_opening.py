@@ -20,9 +20,9 @@ from stores_disks import on_a_read_only_disk
 from fleetctl.common import state_paths as places
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.model import CACHED, Resource, Run, RunState
-from fleetctl.stores import filesystem, state_dir
+from fleetctl.stores import state_dir
 from fleetctl.stores.base import CachedSuccess, CallSums, EventRow, ReuseScope
-from fleetctl.stores.codes import SCHEMA_VERSION
+from fleetctl.stores.queries import SCHEMA_VERSION
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import open_store
 
@@ -368,7 +368,7 @@ MOUNTS = """\
     ],
 )
 def test_the_filesystem_is_that_of_the_innermost_newest_mount(directory: str, kind: str) -> None:
-    assert filesystem.filesystem_of(Path(directory), MOUNTS) == kind
+    assert state_dir.filesystem_of(Path(directory), MOUNTS) == kind
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "9p", "cifs", "fuse.sshfs", "fuseblk", "virtiofs"])
@@ -377,7 +377,7 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 ) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"{MOUNTS}40 22 0:9 / {tmp_path} rw - {kind} x rw\n")
-    monkeypatch.setattr(filesystem, "MOUNTINFO", mounts)
+    monkeypatch.setattr(state_dir, "MOUNTINFO", mounts)
     with pytest.raises(StoreError, match=f"`{kind}` filesystem") as caught:
         open_store(tmp_path / "home", FixedClock())
     assert "FLEETCTL_UNSAFE_FS=1" in caught.value.hint

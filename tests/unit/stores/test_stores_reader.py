@@ -16,7 +16,7 @@ from fleetctl.common import state_paths as places
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.stores.base import EventRow
-from fleetctl.stores.codes import LAST_LIVE_STATE, STATES
+from fleetctl.stores.queries import LAST_LIVE_STATE, STATES
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 

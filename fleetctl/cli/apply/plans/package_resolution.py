@@ -13,8 +13,7 @@ from fleetctl.common.finding import Finding
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.loader import Manifest
 from fleetctl.manifest.problems import ManifestProblem
-from fleetctl.providers.pip_index import login_of
-from fleetctl.providers.uv import check_packages, find_uv
+from fleetctl.providers.uv import check_packages, find_uv, login_of
 from fleetctl.specs.blocks.template import Image
 
 AT_ONCE = 4

@@ -22,9 +22,9 @@ from fleetctl.cli.command.flags import (
     add_output,
     add_policies,
     add_set,
+    parse_money,
     request_namespace,
 )
-from fleetctl.cli.command.values import parse_money
 from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import FleetctlError, Refused, UsageError
 from fleetctl.common.remote import REMOTE
@@ -127,7 +127,7 @@ def run(args: Namespace, screen: Screen) -> int:
 def _make_plan(args: Namespace, screen: Screen) -> bool:
     """Shows the plan, and writes it to a file on request; true where it has changes. Raises Refused
     beyond --max-cost, and for conditions of --fail-on that are met."""
-    from fleetctl.apply.plan.conditions import conditions_of, list_met_conditions
+    from fleetctl.apply.plan.plan_report import conditions_of, list_met_conditions
 
     conditions = conditions_of(args.fail_on)
     if _wants_comparison(args):
@@ -136,8 +136,7 @@ def _make_plan(args: Namespace, screen: Screen) -> bool:
         denied = _show_report(found, held, args, screen)
         _refuse_met(held, denied)
         return bool(found.changes)
-    from fleetctl.apply.local.local_checks import plan_locally
-    from fleetctl.apply.local.local_proposal import refuse_above
+    from fleetctl.apply.local_proposal import plan_locally, refuse_above
     from fleetctl.apply.policies.report import refuse_problems
     from fleetctl.cli.apply.plans.plan_file import save_plan
     from fleetctl.common.finding import Severity
@@ -179,8 +178,8 @@ def _plan_over_server(
     screen: Screen,
 ) -> bool:
     """Prints the plan that a server makes, as `_make_plan` prints one of this machine."""
-    from fleetctl.apply.local.local_proposal import refuse_above
-    from fleetctl.apply.plan.conditions import conditions_of, list_met_conditions
+    from fleetctl.apply.local_proposal import refuse_above
+    from fleetctl.apply.plan.plan_report import conditions_of, list_met_conditions
     from fleetctl.cli.team.server_plan import request_report
     from fleetctl.daemon.client.socket_client import raise_refusal
 
@@ -232,7 +231,7 @@ def _show_report(
 
         screen.data(json.dumps(render_plan(found), indent=2, ensure_ascii=False))
     elif args.output == "markdown":
-        from fleetctl.cli.apply.plans.report_markdown import render_plan_comment
+        from fleetctl.cli.apply.plans.report_screen import render_plan_comment
 
         screen.data(render_plan_comment(found))
     else:
@@ -265,7 +264,7 @@ def _wants_comparison(args: Namespace) -> bool:
 
 def _compare_revisions(args: Namespace) -> PlanReport:
     from fleetctl.apply.plan.compare import ReviewRequest, compare_revisions
-    from fleetctl.apply.request.options import namespace_of
+    from fleetctl.apply.request import namespace_of
 
     def settle(documents: list[Document], lenient: bool) -> list[Document]:
         return _apply_settings(documents, args.set, lenient=lenient)

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fleetctl.apply.request.fields import document_of
+from fleetctl.apply.request import document_of
 from fleetctl.common.errors import Conflict, NotFound, UsageError
 from fleetctl.manifest.files.documents import SET, Document, is_address, read_documents
 from fleetctl.tracking.written_files import note_written
@@ -41,7 +41,7 @@ def save_plan(
     """Writes the plan to a file that only its owner can read: a manifest may hold confidential
     text."""
     from fleetctl.apply.consent import list_approvable
-    from fleetctl.apply.request.options import digests_of, version_of
+    from fleetctl.apply.request import digests_of, version_of
 
     kept = {
         "form": FORM,

@@ -18,7 +18,7 @@ from fleetctl.common.text import and_more, byte_size, count_noun, escape_line
 from fleetctl.providers.rundir.kept_outputs import KeptFile, KeptOutputs
 from fleetctl.tracking.written_files import note_written
 from fleetctl.views.objects import View
-from fleetctl.views.run_outputs import find_task_outputs, write_output
+from fleetctl.views.run_files import find_task_outputs, write_output
 from fleetctl.views.store_reading import StoreReading
 
 # All that it writes, but hidden files and caches.

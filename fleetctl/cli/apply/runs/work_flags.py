@@ -1,6 +1,6 @@
 """Flags that describe work: their fields in a manifest, and errors about it that name the flags.
 
-Called by from_flags.py for a command, and by the verbs that take a bare W&B sweep file.
+Called by run_manifest.py for a command, and by the verbs that take a bare W&B sweep file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import parse_count, parse_money
-from fleetctl.cli.targets.sweep_files import COMMAND_LINE, SweepFields
+from fleetctl.cli.command.flags import Parser, parse_count, parse_money
+from fleetctl.cli.targets.files import COMMAND_LINE, SweepFields
 from fleetctl.common.errors import FleetctlError
 from fleetctl.manifest.plain_scalars import resolve_scalar
 

@@ -1,24 +1,30 @@
-"""Selects the objects that `get` lists, and makes the rows of their table. Called by get.py and
-watch.py."""
+"""Selects the objects that `get` lists, and makes the rows of their table; the size of a volume is
+exact, or `-` where it is not known.
+"""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fleetctl.common.clock import SystemClock
-from fleetctl.common.errors import UsageError
-from fleetctl.common.text import escape_line
+from fleetctl.common.errors import NotFound, UsageError
+from fleetctl.common.state_paths import find_state_dir
+from fleetctl.common.text import byte_size, escape_line
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import Kind
-from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name, object_key
 from fleetctl.views.columns import (
     NAMESPACE,
+    TableColumn,
     build_label_columns,
     choose_columns,
     drop_empty_columns,
 )
 from fleetctl.views.kinds import Target, kinds_of, parse_target, target_of
 from fleetctl.views.objects import (
+    NONE,
+    READY,
     View,
     build_document,
 )
@@ -156,8 +162,6 @@ def build_table(
     """
     shown = choose_columns(wanted.kind, wide=wide)
     if wanted.kind is not None and wanted.kind.name == "Volume":
-        from fleetctl.cli.show.lists.volume_size import with_size
-
         shown = with_size(shown)
     if wanted.labels or wanted.show_labels:
         shown = (*shown, *build_label_columns(wanted.labels, everything=wanted.show_labels))
@@ -170,3 +174,54 @@ def build_table(
     else:
         header, rows = drop_empty_columns(shown, rows)
     return header if wanted.headers else [], rows
+
+
+def with_size(columns: Sequence[TableColumn]) -> tuple[TableColumn, ...]:
+    """Returns the columns of volumes with one more behind the provider."""
+    at = [column.title for column in columns].index("PROVIDER") + 1
+    return (*columns[:at], TableColumn("SIZE", _format_listed_size), *columns[at:])
+
+
+def _format_listed_size(seen: View, _now_s: float) -> str:
+    """Returns the size of this machine's volumes alone; a list sends no request to a provider."""
+    if seen.phase != READY:
+        return NONE
+    from fleetctl.wiring.plugins import listed_bytes
+
+    sort = str(seen.spec().get("provider") or DEFAULT_PROVIDER)
+    return _format_size(listed_bytes(sort, find_state_dir(), _at_provider(seen)))
+
+
+def query_size(seen: View) -> str:
+    """Requests the size from the provider, which may take some seconds."""
+    if seen.phase != READY:
+        return NONE
+    import asyncio
+
+    from fleetctl.cli.targets.task import VolumePath, files_of
+
+    target = Target(seen.kind, seen.resource.name, seen.resource.namespace)
+    try:
+        files = files_of(VolumePath(target, ""), find_state_dir())
+    except NotFound:
+        return NONE  # the provider is not declared any more
+    return _format_size(asyncio.run(files.size(_at_provider(seen))))
+
+
+def volume_lines(
+    seen: View,
+    _reading: StoreReading,
+    _now_s: float,
+) -> Iterator[tuple[str, str]]:
+    """Yields the lines of `describe`."""
+    yield "Size", query_size(seen)
+
+
+def _at_provider(seen: View) -> str:
+    return asset_name(seen.resource.name, seen.resource.namespace)
+
+
+def _format_size(size: int | None) -> str:
+    if size is None:
+        return NONE
+    return byte_size(size)

@@ -39,7 +39,7 @@ def _redraw_objects(
     screen: Screen,
 ) -> int:
     """Draws the whole list each time: ages go on, and rows move when `--sort-by` says so."""
-    from fleetctl.cli.output.redraw import RedrawnLines
+    from fleetctl.cli.output.live import RedrawnLines
 
     with RedrawnLines(screen) as shown:
         while True:
@@ -95,7 +95,7 @@ def _change_printer(
 ) -> Callable[[list[View]], None]:
     """Returns a function that prints some objects: table rows under one header, or one document a
     line."""
-    from fleetctl.cli.output.templates import OBJECT_CSV, is_templated, make_writer
+    from fleetctl.cli.output.documents import OBJECT_CSV, is_templated, make_writer
 
     widths: list[int] = []
     write = (

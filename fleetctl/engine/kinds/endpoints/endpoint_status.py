@@ -1,14 +1,13 @@
-"""Builds the status of an Endpoint: the gateway's health checks of the servers, and their requests.
-Pure.
+"""Builds the status of an Endpoint: the gateway's health checks of the servers, their requests, and
+the batches that they work on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.engine.kinds.endpoints import batch_status
+from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.stores.base import CallSums
 
@@ -16,6 +15,8 @@ NOT_LOOKED = ("EndpointNotReady", "its servers have not been asked yet", "")
 FINE = ("Ready", "Asleep", "Starting")  # states of a usable server
 NOT_LISTED = "ModelNotListed"  # so can such a one
 _MS = ("waiting_ms_p50", "waiting_ms_p95", "answer_ms_p50", "answer_ms_p95")
+
+NAMED_MAX = 3  # batches that a sentence names
 
 
 def find_lack(spec: EndpointSpec, health: Mapping[str, Any] | None) -> tuple[str, str, str] | None:
@@ -59,7 +60,7 @@ def build_status(
         "queue": int(health.get("queue") or 0),
         "servers": [_server_status(it) for it in health.get("servers") or ()],
     }
-    if found := batch_status.list_batches(health):
+    if found := list_batches(health):
         status["batches"] = found
     if gathering := int(health.get("gathering") or 0):
         status["gathering"] = gathering
@@ -102,3 +103,52 @@ def _to_camel(name: str) -> str:
     """Converts a key: `waiting_ms_p50` -> `waitingMsP50`."""
     first, *others = name.split("_")
     return first + "".join(it[:1].upper() + it[1:] for it in others)
+
+
+def of_object(endpoints: Iterable[Mapping[str, Any]], uid: str) -> str:
+    """Returns where the rows of an object are; empty where none is in a batch. endpoints: the
+    gateway's report of each endpoint.
+    """
+    found = [it for row in endpoints for it in row.get("batches") or () if it["uid"] == uid]
+    if not found:
+        return ""
+    names = [it["id"] or "one that is being sent" for it in found[:NAMED_MAX]]
+    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+    rows = sum(it["rows"] for it in found)
+    done = sum(it["done"] for it in found)
+    failed = sum(it["failed"] for it in found)
+    faults = f", {failed:,} failed" if failed else ""
+    trouble = next((f"; {it['trouble']}" for it in found if it["trouble"]), "")
+    batches = "batch" if len(found) == 1 else "batches"
+    return f"in {batches} {', '.join(names)}{more} of {rows:,}, {done:,} done{faults}{trouble}"
+
+
+def list_batches(health: Mapping[str, Any]) -> list[Mapping[str, object]]:
+    """Returns the batches for the status of an Endpoint."""
+    return [
+        {
+            "id": it["id"],
+            "state": it["state"],
+            "rows": it["rows"],
+            "done": it["done"],
+            "failed": it["failed"],
+            **({"trouble": it["trouble"]} if it["trouble"] else {}),
+        }
+        for it in health.get("batches") or ()
+    ]
+
+
+def find_changed(
+    before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]
+) -> set[str]:
+    """Returns uids of objects whose batches have changed."""
+    was, now = map(_by_tag, (before, after))
+    return {
+        str((now.get(tag) or was[tag])["uid"])
+        for tag in was.keys() | now.keys()
+        if was.get(tag) != now.get(tag)
+    }
+
+
+def _by_tag(endpoints: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    return {it["tag"]: it for row in endpoints for it in row.get("batches") or ()}

@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fleetctl.common.errors import StoreError, Unavailable
-from fleetctl.common.tasks import wait_or_wake
+from fleetctl.common.event_loop import wait_or_wake
 from fleetctl.engine.execute.secrets import ResolvedSecrets
-from fleetctl.engine.kinds.endpoints import batch_status
-from fleetctl.engine.kinds.endpoints.charging import EndpointCharges
+from fleetctl.engine.kinds.endpoints import endpoint_status
 from fleetctl.engine.kinds.endpoints.endpoint_status import build_status, find_lack
-from fleetctl.engine.kinds.endpoints.grants import EndpointGrants, grant_of
+from fleetctl.engine.kinds.endpoints.grants import EndpointCharges, EndpointGrants, grant_of
 from fleetctl.engine.kinds.endpoints.served_functions import (
     FunctionServer,
     ServedFunctions,
@@ -27,10 +26,9 @@ from fleetctl.engine.kinds.endpoints.served_functions import (
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import RunCharges
 from fleetctl.engine.shared.part import EnginePart, Helper, PartWiring
-from fleetctl.engine.start_nudges import nudge_starts
-from fleetctl.gateway.client.gateway_client import EndpointConfig, Gateway
-from fleetctl.providers.contract.base import Relaying, RunRequest, ref_of
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.engine.sleeping import nudge_starts
+from fleetctl.gateway.gateway_client import EndpointConfig, Gateway
+from fleetctl.providers.contract.base import EndpointAccess, Relaying, RunRequest, ref_of
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.hints import HintedText
@@ -39,7 +37,7 @@ from fleetctl.specs.values.namespaces import object_key
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
-    from fleetctl.controllers.vocabulary.status_keys import Status
+    from fleetctl.controllers.status_keys import Status
     from fleetctl.engine.shared.engine_state import EngineState
     from fleetctl.tracking.track import ResourceWork, Track
 
@@ -344,7 +342,7 @@ class Endpoints(EnginePart):
 
     def batched(self, uid: str) -> str:
         """Returns in which batches the rows of an object are, as a sentence; or empty."""
-        return batch_status.of_object(self._health.values(), uid)
+        return endpoint_status.of_object(self._health.values(), uid)
 
     # -- the gateway -------------------------------------------------------------------------------
 
@@ -488,7 +486,8 @@ class Endpoints(EnginePart):
             if _comparable_health(before.get(name)) != _comparable_health(found.get(name)):
                 self._state.poke(track.resource.uid)
         for uid in (
-            batch_status.find_changed(before.values(), found.values()) & self._state.tracks.keys()
+            endpoint_status.find_changed(before.values(), found.values())
+            & self._state.tracks.keys()
         ):
             self._state.poke(uid)
         ready = {name for name, health in found.items() if health.get("ready")}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.controllers.money.budget import BudgetDenial
-from fleetctl.providers.contract.endpoint_access import Serving
+from fleetctl.controllers.budget import BudgetDenial
+from fleetctl.providers.contract.base import Serving
 from fleetctl.specs.kinds.endpoint import EndpointServer
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import parse_spec

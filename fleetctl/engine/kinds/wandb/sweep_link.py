@@ -1,5 +1,7 @@
-"""Stores the link of an object to a sweep at W&B, as an annotation of the object: the sweep's
-location, our agents, and their assigned runs. Written before any action that depends on it.
+"""Finds or makes the sweep of an object at W&B, and stores the link to it as an annotation of the
+object.
+
+Written before any action that depends on it.
 """
 
 from __future__ import annotations
@@ -9,18 +11,24 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controllers.wandb.assigned_runs import SweepLocation
+from fleetctl.controllers.wandb import SweepLocation, names_of
 from fleetctl.tracking.annotations import WANDB
+from fleetctl.wandb import calls
+from fleetctl.wandb.calls import GraphqlCall, app_url
 
 if TYPE_CHECKING:
     from fleetctl.controllers.history.history import History
     from fleetctl.controllers.model import Resource
-    from fleetctl.controllers.wandb.assigned_runs import AssignedRuns
+    from fleetctl.controllers.wandb import AssignedRuns
+    from fleetctl.specs.kinds.sweep import SweepSpec
     from fleetctl.stores.base import Store
 
 
 PAUSING = "pausing"
 PAUSED = "paused"
+
+NOTHING: Mapping[str, Any] = {}
+PROJECT = "uncategorized"  # W&B's own default
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +117,98 @@ def store_link(
     again = replace(row, annotations={**row.annotations, WANDB: text})
     with store.transaction():
         return store.resources.put(again, expected_version=row.version)
+
+
+async def attach_sweep(ask: GraphqlCall, spec: SweepSpec) -> SweepLocation | None:
+    """Returns the sweep that `wandb.sweepId` names, with its configuration where the spec has none;
+    None where W&B has no such sweep.
+    """
+    entity, project, base_url = _resolve_names(spec)
+    found = await calls.read_sweep(ask, _sweep_id(spec), entity=entity, project=project)
+    if found is None:
+        return None
+    own = "search" in spec.model_fields_set
+    config = {} if own else calls.config_of(found.config)
+    return _build_location(found, entity, base_url, config=config)
+
+
+async def find_created_sweep(
+    ask: GraphqlCall,
+    spec: SweepSpec,
+    words: str,
+) -> SweepLocation | None:
+    """Returns the sweep of ours whose description contains these words; None where none was made.
+    Raises Refused where a server cannot search.
+    """
+    entity, project, base_url = _resolve_names(spec)
+    found = await calls.find_sweep(ask, words, entity=entity, project=project)
+    if found is None:
+        return None
+    return _build_location(found, entity, base_url, made=True)
+
+
+async def create_sweep(
+    ask: GraphqlCall,
+    spec: SweepSpec,
+    words: str,
+) -> tuple[SweepLocation, list[str]]:
+    """Makes a new sweep; returns it with W&B's warnings. words: by which it is found again."""
+    entity, project, base_url = _resolve_names(spec)
+    own = spec.search.description
+    found, warnings = await calls.create_sweep(
+        ask,
+        config_of(spec),
+        entity=entity,
+        project=project,
+        description=f"{own}\n\n{words}" if own else words,
+    )
+    return _build_location(found, entity, base_url, made=True), warnings
+
+
+def config_of(spec: SweepSpec) -> dict[str, Any]:
+    """Returns the search as W&B takes it: without our own fields."""
+    ours = {"prior_trials", "sampler"}
+    return spec.search.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude_defaults=True,
+        exclude=ours,
+    )
+
+
+def path_of(spec: SweepSpec) -> str:
+    """Returns the path of the sweep that `wandb.sweepId` names, as far as it is given."""
+    entity, project, _ = _resolve_names(spec)
+    return "/".join(filter(None, (entity, project, _sweep_id(spec))))
+
+
+def _resolve_names(spec: SweepSpec) -> tuple[str, str, str]:
+    entity, project, base_url = names_of(spec)
+    return entity, project or PROJECT, base_url
+
+
+def _sweep_id(spec: SweepSpec) -> str:
+    assert spec.wandb is not None and spec.wandb.sweep_id is not None, "it attaches"
+    return spec.wandb.sweep_id
+
+
+def _build_location(
+    found: calls.WandbSweep,
+    entity: str,
+    base_url: str,
+    *,
+    made: bool = False,
+    config: Mapping[str, Any] = NOTHING,
+) -> SweepLocation:
+    """entity: the requested one, where the reply has none."""
+    entity = found.entity or entity
+    url = f"{app_url(base_url)}/{entity}/{found.project}/sweeps/{found.name}"
+    return SweepLocation(
+        found.name,
+        found.key,
+        entity,
+        found.project,
+        url,
+        made,
+        config,
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable
-from fleetctl.controllers.wandb.assigned_runs import (
+from fleetctl.controllers.wandb import (
     CANCELED,
     FINISHED,
     OPEN_STATES,
@@ -31,23 +31,21 @@ from fleetctl.engine.kinds.wandb.sweep_link import (
     PAUSING,
     SweepLink,
     assign_agents,
-    store_link,
-    ties_of,
-)
-from fleetctl.engine.kinds.wandb.sweep_opening import (
     attach_sweep,
     create_sweep,
     find_created_sweep,
     path_of,
+    store_link,
+    ties_of,
 )
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.hints import HintedText
 from fleetctl.wandb import calls
-from fleetctl.wandb.graphql import GraphqlCall
+from fleetctl.wandb.calls import GraphqlCall
 
 if TYPE_CHECKING:
     from fleetctl.controllers.history.history import History
-    from fleetctl.controllers.wandb.assigned_runs import AssignedRuns
+    from fleetctl.controllers.wandb import AssignedRuns
     from fleetctl.engine.shared.engine_state import EngineState
 
 READS_EACH = 3  # heartbeats between two looks at the sweep itself

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, Unavailable
-from fleetctl.common.tasks import cancel_tasks, wait_or_wake
-from fleetctl.controllers.wandb.assigned_runs import names_of
+from fleetctl.common.event_loop import cancel_tasks, wait_or_wake
+from fleetctl.controllers.wandb import names_of
 from fleetctl.engine.execute.secrets import ResolvedSecrets
 from fleetctl.engine.kinds.wandb.sweep_link import ties_of
 from fleetctl.engine.kinds.wandb.wandb_agent import AgentGoal, WandbAgent
@@ -23,7 +23,7 @@ from fleetctl.engine.shared.boundary import NoAnswer, guard_call
 from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.hints import hinted_error
-from fleetctl.wandb.graphql import GraphqlCall, WandbConnect
+from fleetctl.wandb.calls import GraphqlCall, WandbConnect
 
 if TYPE_CHECKING:
     from fleetctl.engine.shared.engine_state import EngineState

@@ -11,8 +11,7 @@ import sys
 
 from fleetctl.guest.remote.process.child import begun_of, send_line
 from fleetctl.guest.task.program import enter
-from fleetctl.guest.task.serving import serve
-from fleetctl.guest.task.surroundings import Surroundings
+from fleetctl.guest.task.serving import Surroundings, serve
 from fleetctl.guest.task.text import compact, parse
 
 TYPE_CHECKING = False

@@ -1,7 +1,11 @@
-"""The relay in the supervisor: its addresses, and the process that listens there.
+"""The relay in the supervisor: its addresses, the process that listens there, and the verb `relay`,
+which joins it for a run and is its line.
 
-The addresses are bound here, before a task begins, and stay for the sandbox's life: a process that
-dies is started again behind them. Its memory is then lost, and clients repeat their requests.
+The addresses are bound here, before a task begins, and stay for the sandbox's life: a process
+that dies is started again behind them. Its memory is then lost, and clients repeat their
+requests.
+
+Losing this process loses no request.
 """
 
 from __future__ import annotations
@@ -10,12 +14,15 @@ import _signal
 import _socket
 import gc
 import os
+import select
+import time
 
 from fleetctl.guest.task.text import compact
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from typing import Any, Callable, NoReturn, Protocol
+    from typing import Any, Callable, NoReturn, Optional, Protocol
 
     class Loop(Protocol):
         """The supervisor's loop; see remote/loop.py."""
@@ -33,6 +40,10 @@ if TYPE_CHECKING:
 SOCKET = "relay"  # in the state directory: where the verb `relay` joins
 AGAIN_S = 0.5  # until a process that died is started again
 DESCRIPTORS_MAX = 1024  # more than the supervisor ever has
+
+BEGIN_S, LOOK_S = 60.0, 0.05  # until the relay listens: its run may be about to begin
+READ_BYTES = 256 * 1024
+NOBODY = 5  # the exit code when there is no relay
 
 
 class Relay:
@@ -119,3 +130,44 @@ def _become_listener(*sockets: _socket.socket) -> NoReturn:
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(code)
+
+
+def join(run: str) -> int:
+    """Returns the exit code when either side has closed."""
+    relay = _connect_relay()
+    if relay is None:
+        return NOBODY
+    relay.sendall(run.encode() + b"\n")
+    poll = select.poll()
+    for handle in (0, relay.fileno()):
+        poll.register(handle, select.POLLIN)
+    while True:
+        for handle, _ in poll.poll():
+            data = os.read(handle, READ_BYTES)
+            if not data:
+                return 0
+            if handle == 0:
+                relay.sendall(data)
+            else:
+                _write_all(data)
+
+
+def _connect_relay() -> Optional[_socket.socket]:
+    until_s = time.monotonic() + BEGIN_S
+    while True:
+        relay = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            relay.connect(SOCKET)
+        except OSError:
+            relay.close()
+        else:
+            return relay
+        if time.monotonic() > until_s:
+            return None
+        time.sleep(LOOK_S)
+
+
+def _write_all(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]

@@ -1,38 +1,37 @@
-"""One run in this sandbox, from its preparations to its end record.
+"""One run in this sandbox, from its preparations and the start of its processes to its end
+record.
 
-Made by supervise.py. Never waits: slow work ends in a call of the loop.
+Never waits: slow work ends in a call of the loop.
 """
 
 from __future__ import annotations
 
 import _signal
+import os
 import time
 
 from fleetctl.guest.journal.ending import outcome
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.remote import place
 from fleetctl.guest.remote.place import start_directory
-from fleetctl.guest.remote.process.child import environment
-from fleetctl.guest.remote.run import launching
+from fleetctl.guest.remote.process.child import Leader, begun_of, environment, execute, send_line
 from fleetctl.guest.remote.run.files import odd_remark
 from fleetctl.guest.remote.run.keeping import Keeping
-from fleetctl.guest.remote.run.looking import Looking
-from fleetctl.guest.remote.run.output import Output
+from fleetctl.guest.remote.run.output import Looking, Output
 from fleetctl.guest.supervision.processes import send
-from fleetctl.guest.task.inputs import write_inputs
-from fleetctl.guest.task.parameters import remark_on_long
+from fleetctl.guest.task.parameters import remark_on_long, write_inputs
 from fleetctl.guest.task.program import start_failure
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from typing import Any, Callable, Optional, Protocol
+    from typing import Any, Callable, NoReturn, Optional, Protocol
 
     from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.remote.loop import Loop
-    from fleetctl.guest.remote.process.leader import Leader
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
-    from fleetctl.guest.supervision.services.keeping import ServiceRecords
+    from fleetctl.guest.supervision.services.process import ServiceRecords
 
     class Box(Protocol):
         """The sandbox, as its run sees it; see supervise.py."""
@@ -49,6 +48,12 @@ if TYPE_CHECKING:
         def relayed(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]: ...
         def may_stay(self, order: dict[str, Any]) -> bool: ...
         def finished(self, run: str, *, staying: bool) -> None: ...
+
+    class Workers(Protocol):
+        """A part of the sandbox that holds the worker which continues after its task."""
+
+        loop: Loop
+        worker: Optional[Leader]
 
 
 SETTLE_S, SETTLE_MAX_S = 0.02, 0.5  # between two looks at processes that a run left behind
@@ -109,7 +114,7 @@ class Attempt:
         if self.order.get("relay"):
             self._attempt(self._join_relay)
         if fresh:
-            from fleetctl.guest.remote.setup import prepare
+            from fleetctl.guest.remote.place import prepare
 
             self._steps = list(self.order["setup"])
             self._loop.after("timeout", SETUP_S, lambda: self.end("SourceFailed", 0.0))
@@ -141,7 +146,7 @@ class Attempt:
     def _start_preparation(self, argv: list[str]) -> None:
         variables = self._variables()
         writable = self._output.writable
-        leader = launching.preparation(
+        leader = preparation(
             self._loop,
             self.order,
             argv,
@@ -192,7 +197,7 @@ class Attempt:
         if order.get("wandb"):
             variables.update(self._looking.trial(order, variables, directory))
         writable = self._output.writable
-        leader = launching.program(
+        leader = program(
             self._loop,
             order,
             variables,
@@ -216,7 +221,7 @@ class Attempt:
     def _start_python(self) -> None:
         variables = self._variables()
         writable = self._output.writable
-        self._follow(launching.python(self._box, self.order, variables, writable), self._ended)
+        self._follow(python(self._box, self.order, variables, writable), self._ended)
 
     def _follow(self, leader: Leader, ended: Callable[[], None]) -> None:
         self._leader = leader
@@ -450,3 +455,100 @@ class Attempt:
 
 def _ignore_event(_: dict[str, Any]) -> None:
     """Ignores events of a worker between two tasks."""
+
+
+def preparation(
+    loop: Loop,
+    order: dict[str, Any],
+    argv: list[str],
+    variables: dict[str, str],
+    output: int,
+) -> Leader:
+    """Starts a preparation. output: the descriptor of its output, as in all functions here."""
+    directory = os.getcwd()
+    return Leader(loop, lambda: execute(argv, variables, directory, order["workdir"]), output)
+
+
+def program(
+    loop: Loop,
+    order: dict[str, Any],
+    variables: dict[str, str],
+    directory: str,
+    output: int,
+) -> Leader:
+    def work(variables: dict[str, str]) -> NoReturn:
+        if order.get("ray"):
+            _with_ray(order, variables, directory)
+        own, more = begun_of(order, variables)
+        if order.get("ray_job"):
+            from fleetctl.guest.nodes.rayjob import lead_job
+
+            lead_job(order["ray_job"], order["argv"], {**variables, **own}, send_line)
+        execute([*order["argv"], *more], {**variables, **own}, directory, order["workdir"])
+
+    return Leader(loop, lambda: _beside_services(order, variables, directory, work), output)
+
+
+def python(
+    workers: Workers,
+    order: dict[str, Any],
+    variables: dict[str, str],
+    output: int,
+) -> Leader:
+    """Begins Python work in the living worker, or in a new process."""
+    from fleetctl.guest.remote.process.worker import message, serves, work
+
+    worker = workers.worker
+    if worker is not None:
+        worker.hand(message(order, variables), output)
+        return worker
+    directory = start_directory(order)
+
+    def whole() -> NoReturn:
+        _beside_services(order, variables, directory, lambda known: work(order, known, directory))
+
+    worker = Leader(workers.loop, whole, output)
+    workers.worker = worker if serves(order) else None
+    return worker
+
+
+def _beside_services(
+    order: dict[str, Any],
+    variables: dict[str, str],
+    directory: str,
+    work: Callable[[dict[str, str]], NoReturn],
+) -> NoReturn:
+    """Does the work once its services are ready, where it has any. work: takes the variables."""
+    services = order.get("services")
+    if services:
+        from fleetctl.guest.supervision.services.crew import lead
+
+        lead(
+            services,
+            variables,
+            directory,
+            lambda ports: work({**variables, **ports}),
+            grace_s=order["grace_s"],
+            tell=send_line,
+        )
+    work(variables)
+    raise AssertionError  # it has become the program
+
+
+def _with_ray(
+    order: dict[str, Any],
+    variables: dict[str, str],
+    directory: str,
+) -> NoReturn:
+    """Does the work inside a cluster of its own."""
+    from fleetctl.guest.nodes.ray import launch, own_variables
+
+    whole = {**variables, **own_variables(order["ray"])}
+    # Before the cluster, whose workers have the variables that it was started with.
+    own, more = begun_of(order, whole)
+    known = {**whole, **own}
+
+    def work() -> NoReturn:
+        execute([*order["argv"], *more], known, directory, order["workdir"])
+
+    launch(order["ray"], known, work, send_line)

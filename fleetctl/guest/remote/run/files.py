@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from fleetctl.guest.checkpoints.watch import Watch
     from fleetctl.guest.journal.masking import Masking
-    from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
+    from fleetctl.guest.journal.results import MetricLines
     from fleetctl.guest.metrics.followed import Followed
-    from fleetctl.guest.supervision.services.keeping import ServiceRecords
+    from fleetctl.guest.supervision.services.process import ServiceRecords
     from fleetctl.guest.wandb.trial import Trial
 
 
@@ -36,8 +36,7 @@ def read_metrics(
     """
     if not os.path.lexists(f"{place.FILES}/metrics.jsonl"):
         return known, False
-    from fleetctl.guest.journal.metriclines import MetricLines
-    from fleetctl.guest.journal.results import METRICS_READ_BYTES_MAX
+    from fleetctl.guest.journal.results import METRICS_READ_BYTES_MAX, MetricLines
 
     lines = known or MetricLines()
     news = 0
@@ -135,7 +134,7 @@ def services_of(
     """Returns the records of its services' output. The stream of the run finds their names in a
     file.
     """
-    from fleetctl.guest.supervision.services.keeping import ServiceRecords
+    from fleetctl.guest.supervision.services.process import ServiceRecords
 
     names = [one["name"] for one in order["services"]]
     with open(place.services(order["run"]), "w", encoding="ascii") as file:

@@ -35,7 +35,7 @@ class Keeping:
 
     def begin(self) -> None:
         """Notes when the work begins. Raises OSError."""
-        from fleetctl.guest.outputs.clock import file_clock_ns
+        from fleetctl.guest.outputs.walk import file_clock_ns
 
         mark = f"{place.FILES}/began"
         os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -108,7 +108,7 @@ class Keeping:
 
     def _keep_beside(self, then: Callable[[], None]) -> None:
         """Keeps more than can be kept at once, in a process of its own."""
-        from fleetctl.guest.remote.process.leader import Leader
+        from fleetctl.guest.remote.process.child import Leader
 
         def work() -> NoReturn:
             # A new process has none of the supervisor's descriptors.

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 
-from fleetctl.guest.remote.process.child import execute
-from fleetctl.guest.remote.process.leader import Leader
+from fleetctl.guest.remote.process.child import Leader, execute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import signal
 import time
 
 from fleetctl.guest.supervision.processes import end_with_parent, ended, send
-from fleetctl.guest.supervision.services import probe
+from fleetctl.guest.supervision.services import process
 from fleetctl.guest.supervision.services.process import Service, exit_code, let_go
 from fleetctl.guest.task.program import guarded
 
@@ -109,7 +109,7 @@ class _Crew:
         for it in asked:
             port = _port_of(it)
             while port and port in numbers.values():
-                port = probe.free_port()
+                port = process.free_port()
             numbers[it["name"]] = port
         ports = {_port_variable(name): str(port) for name, port in numbers.items() if port}
         known = {**variables, **ports}
@@ -276,8 +276,8 @@ def _port_of(asked: Mapping[str, Any]) -> int:
     if port is None:
         return 0
     if port == 0:
-        return probe.free_port()
-    if probe.is_taken(port):
+        return process.free_port()
+    if process.is_taken(port):
         name = asked["name"]
         raise _CrewFailed(
             FAILED,

@@ -1,20 +1,35 @@
-"""One service: its process, its output, and whether it is ready. Its end is
-handled by crew.py.
+"""One service: its process, its output, whether it is ready, which a process of its own checks once
+at a time, and the record of its events.
+
+Its end is handled by crew.py.
+
+Runs in a process of its own, whose exit code is the result: the supervisor of services never
+waits for it.
+
+The events come from within the sandbox, so invalid ones are dropped.
 """
 
 from __future__ import annotations
 
+import binascii
 import os
 import signal
 import time
 
+from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.supervision.processes import end_with_parent, send
-from fleetctl.guest.supervision.services import probe
+from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.guest.task.program import become, enter, guarded
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, NoReturn, Optional
+    import socket
+    from typing import Any, Callable, Iterable, Mapping, NoReturn, Optional
+
+    from fleetctl.guest.journal.masking import Masking
+    from fleetctl.guest.journal.record import Journal
+
 
 READ_BYTES_MAX = 48 * 1024  # one piece of output, which travels as one event
 LAST_WORDS_BYTES = 1024
@@ -25,6 +40,14 @@ ANSWER_S = 11.0  # a slower probe is ended; our own ones take 10
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 60.0  # between an end and the next start
 STEADY_S = 60.0  # after this long a life its next end counts as the first
 STATES = STARTING, READY, RESTARTING, ENDED = "Starting", "Ready", "Restarting", "Ended"
+
+ANSWERS, SILENT, REFUSED = 0, 1, 2  # 1: no program listens there; 2: one does, with another reply
+ASK_S = 10.0  # for one reply
+HEAD_BYTES_MAX = 256  # of a reply; its status is in the first line
+ADDRESSES = ("127.0.0.1", "::1")  # of this sandbox alone
+
+LOG_BYTES_MAX = 16 * 1024 * 1024  # of each service
+NOTES_MAX = 200  # of each run; a service may be started again and again
 
 
 class Service:
@@ -161,7 +184,7 @@ class Service:
     @property
     def unready(self) -> str:
         """Explains in a message why it is not ready."""
-        return probe.why(self._answer, self._ready, self._port)
+        return why(self._answer, self._ready, self._port)
 
     def tell_to_end(self) -> None:
         self._end_probe()
@@ -182,7 +205,7 @@ class Service:
         try:
             if self._ready.get("argv"):
                 return self._spawn(self._ready["argv"], null)
-            return _fork_session(lambda: os._exit(probe.asked(self._ready, self._port)), null)
+            return _fork_session(lambda: os._exit(ask_service(self._ready, self._port)), null)
         finally:
             os.close(null)
 
@@ -227,3 +250,131 @@ def _fork_session(work: Callable[[], NoReturn], output: int) -> int:
     if pid == 0:
         guarded(whole)
     return pid
+
+
+def ask_service(ready: Mapping[str, Any], port: int) -> int:
+    """Returns the exit code. ready: with `path` of an HTTP request, or without for a connection."""
+    path = ready.get("path")
+    for address in ADDRESSES:
+        line = connected(address, port)
+        if line is None:
+            continue
+        try:
+            return ANSWERS if path is None or _answers_well(line, path, port) else REFUSED
+        except OSError:
+            return REFUSED
+        finally:
+            line.close()
+    return SILENT
+
+
+def is_taken(port: int) -> bool:
+    """Returns whether a program listens there."""
+    for address in ADDRESSES:
+        line = connected(address, port)
+        if line is not None:
+            line.close()
+            return True
+    return False
+
+
+def free_port() -> int:
+    """Returns a port at which no program listens now."""
+    import socket
+
+    with socket.socket() as line:
+        line.bind((ADDRESSES[0], 0))
+        return int(line.getsockname()[1])
+
+
+def why(
+    code: Optional[int],
+    ready: Mapping[str, Any],
+    port: int,
+) -> str:
+    """Explains the last result in a message. code: None before the first."""
+    if ready.get("argv"):
+        how = "did not end in time" if code in (None, 137) else f"exited with code {code}"
+        return f"`{' '.join(ready['argv'])}` {how}"
+    if code == SILENT:
+        return f"nothing listens at port {port}"
+    path = ready.get("path")
+    what = f"`http://localhost:{port}{path}`" if path is not None else f"port {port}"
+    if code is None:
+        return f"{what} does not answer"
+    return f"{what} does not answer with 200 to 399"
+
+
+def connected(address: str, port: int) -> Optional[socket.socket]:
+    """Connects; None where no program accepts."""
+    import socket  # few runs need it, and every supervisor loads this file
+
+    try:
+        return socket.create_connection((address, port), ASK_S)
+    except OSError:
+        return None
+
+
+def _answers_well(
+    line: socket.socket,
+    path: str,
+    port: int,
+) -> bool:
+    """Returns whether the status is a success or a redirect, as in Kubernetes. Raises OSError."""
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nUser-Agent: fleetctl\r\n"
+    line.sendall(f"{request}Accept: */*\r\nConnection: close\r\n\r\n".encode())
+    head = b""
+    while b"\r\n" not in head and len(head) < HEAD_BYTES_MAX:
+        data = line.recv(HEAD_BYTES_MAX)
+        if not data:
+            break
+        head += data
+    words = head.split(b" ", 2)
+    status = words[1][:3] if len(words) > 1 and words[0].startswith(b"HTTP/") else b""
+    return status.isdigit() and 200 <= int(status) < 400
+
+
+class ServiceRecords:
+    def __init__(
+        self,
+        names: Iterable[str],
+        directory: int,
+        run: str,
+        bytes_max: int,
+        masking: Optional[Masking] = None,
+    ) -> None:
+        """directory: the open one of journals and logs; bytes_max: of a log of the run; masking:
+        as for the run's logs.
+        """
+        most = min(bytes_max, LOG_BYTES_MAX)
+        self._logs = {
+            name: LogFile(directory, service_name(run, name), most, masking) for name in names
+        }
+        self._states = dict.fromkeys(self._logs, STARTING)
+        self._notes = 0
+
+    def hear(self, event: dict[str, Any], journal: Journal) -> bool:
+        """Takes an event of the run's leader; returns whether the journal gained a line."""
+        kind = event.get("e")
+        name = event.get("name")
+        if not isinstance(name, str) or name not in self._logs:
+            return False
+        if kind == "service_log":
+            self._write(name, event.get("b64"))
+        elif kind == "service" and event.get("state") in STATES and self._notes < NOTES_MAX:
+            self._notes += 1
+            self._states[name] = event["state"]
+            return journal.note("services", {"services": self._states})
+        return False
+
+    def close(self) -> None:
+        """Closes the complete logs."""
+        for log in self._logs.values():
+            log.close()
+
+    def _write(self, name: str, text: Any) -> None:
+        try:
+            data = binascii.a2b_base64(text)
+        except (TypeError, ValueError):
+            return
+        self._logs[name].write(data)

@@ -1,14 +1,20 @@
-"""Snapshots that are ready to start sandboxes from: one for each image and size, built once, with
-the guest in it.
+"""Snapshots that are ready to start sandboxes from: one for each image and size, built once from a
+recipe, with the guest in it.
 
-Called by the provider before a start.
+All that is built here belongs to root, and so does what runs in it: an image of a registry may
+name another user, without rights to install packages, and a Dockerfile cannot read that user to
+restore it after. Modal does the same and ignores `USER`. A task for another user switches itself,
+as in `su jovyan -c ...`, or starts from a snapshot, which is left as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
+import shlex
 import shutil
+import textwrap
 import time
 from collections.abc import Callable, Coroutine
 from functools import cache, partial
@@ -16,11 +22,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.common.tasks import cancel_tasks
-from fleetctl.guest.ship.assemble import posix_source, remote_source
-from fleetctl.providers.daytona.assets import daytona_layers, daytona_snapshots
+from fleetctl.common.event_loop import cancel_tasks
+from fleetctl.guest.ship.assemble import posix_source, quick_source, recompile_source, remote_source
+from fleetctl.providers.daytona.assets import daytona_snapshots
 from fleetctl.providers.daytona.assets.daytona_snapshots import SnapshotScope
-from fleetctl.providers.daytona.connection import daytona_credentials, rest_api, sdk
+from fleetctl.providers.daytona.connection import daytona_credentials, sdk
 from fleetctl.providers.daytona.connection.daytona_errors import (
     classify_error,
     error_words,
@@ -30,15 +36,21 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     sdk_errors,
 )
 from fleetctl.providers.daytona.runs.daytona_machines import DaytonaMachine, choose_machine
-from fleetctl.providers.remote.assets import recipes
-from fleetctl.providers.remote.assets.build_waits import (
+from fleetctl.providers.daytona.runs.daytona_streams import IN_IMAGE
+from fleetctl.providers.paths import make_private
+from fleetctl.providers.remote import recipes
+from fleetctl.providers.remote.recipes import (
+    CHECK_PYTHON,
     RETRY_AFTER_S,
+    LocalPackage,
+    Recipe,
     await_build,
     has_failed,
     start_build,
 )
-from fleetctl.providers.remote.assets.recipes import Recipe
 from fleetctl.providers.rundir.build_logs import BuildLog, link_log
+from fleetctl.providers.sources.tree_copy import CopyRules, copy_tree
+from fleetctl.providers.uv import index_options
 from fleetctl.specs.blocks.template import Image, Template
 
 ASK_S = 30.0
@@ -53,6 +65,11 @@ _OWN_WORDS = ("Creating snapshot ", "Created snapshot ")  # of the SDK, in a bui
 log = logging.getLogger("fleetctl.providers")
 
 Building = asyncio.Task[str]
+
+FORMAT = "2"  # of what this module makes; a change makes other snapshots
+# From the SDK's `Image.debian_slim`, which refuses others; a test compares the two lists.
+SLIM_SERIES = ("3.9", "3.10", "3.11", "3.12", "3.13")
+LINE_CHARACTERS = 48_000  # builders refuse lines of more than 64 KiB
 
 
 class DaytonaImages:
@@ -197,7 +214,7 @@ class DaytonaImages:
                 return name
             scratch = self._home / "packages" / log.stem
             try:
-                image = await asyncio.to_thread(daytona_layers.build_image, recipe, scratch)
+                image = await asyncio.to_thread(build_image, recipe, scratch)
                 await _build_snapshot(
                     client,
                     name,
@@ -302,7 +319,7 @@ class _BuildOutput:
 
     async def make_up(self, client: sdk.AsyncDaytona, name: str) -> None:
         if not self._streamed:
-            self._log.write(await rest_api.build_log(client, name))
+            self._log.write(await daytona_credentials.build_log(client, name))
 
 
 async def _explain_failure(
@@ -336,7 +353,7 @@ async def _explain_failure(
 
 
 def _snapshot_key(recipe: Recipe, size: DaytonaMachine) -> str:
-    facts = [daytona_layers.FORMAT, recipe.key, _hash_guests(), size.cpu, size.memory, size.disk]
+    facts = [FORMAT, recipe.key, _hash_guests(), size.cpu, size.memory, size.disk]
     facts += [size.gpu, size.gpu_type]
     return sha256(repr(facts).encode()).hexdigest()[:16]
 
@@ -344,3 +361,84 @@ def _snapshot_key(recipe: Recipe, size: DaytonaMachine) -> str:
 @cache
 def _hash_guests() -> str:
     return sha256((remote_source(compiled=False) + posix_source()).encode()).hexdigest()
+
+
+def build_image(recipe: Recipe, scratch: Path) -> sdk.Image:
+    """scratch: where copies of local packages may lie until the image is built."""
+    built = _base_image(recipe)
+    if recipe.env:
+        built = built.env(dict(recipe.env))
+    if recipe.apt:
+        names = " ".join(recipe.apt)
+        built = built.run_commands(
+            f"apt-get update && apt-get install -y --no-install-recommends {names}"
+            " && rm -rf /var/lib/apt/lists/*"
+        )
+    for package in recipe.packages:
+        built = _with_package(built, package, scratch)
+    wanted = (*(package.wanted for package in recipe.packages), *recipe.pip)
+    if wanted:
+        built = built.pip_install(*wanted, extra_options=shlex.join(index_options(recipe.index)))
+    if recipe.run:
+        built = built.run_commands(*recipe.run)
+    if recipe.must_have_python:
+        built = built.run_commands(CHECK_PYTHON)
+    return _with_guest(built).entrypoint(["sleep", "infinity"])
+
+
+def _base_image(recipe: Recipe) -> sdk.Image:
+    if recipe.registry is not None:
+        if recipe.python is not None:
+            raise Refused(
+                f"image.python is `{recipe.python}` beside the registry image `{recipe.registry}`,"
+                " and Daytona adds no Python to images",
+                hint="name an image that has it",
+            )
+        return sdk.Image.base(recipe.registry).dockerfile_commands(["USER root"])
+    version = recipe.python or ""
+    if (recipe.pip or recipe.packages) and version in SLIM_SERIES:
+        return sdk.Image.debian_slim(version)  # type: ignore[arg-type]  # with compilers
+    return sdk.Image.base(f"python:{version}-slim-bookworm")
+
+
+def _with_package(
+    built: sdk.Image,
+    package: LocalPackage,
+    scratch: Path,
+) -> sdk.Image:
+    path = Path(package.path)
+    if path.is_file():
+        return built.add_local_file(path, package.place)
+    copy = make_private(scratch) / package.digest[:16]
+    shutil.rmtree(copy, ignore_errors=True)
+    copy_tree(path, copy, CopyRules.of_project(()))
+    return built.add_local_dir(copy, package.place)
+
+
+def _with_guest(built: sdk.Image) -> sdk.Image:
+    """The image with the guest, which is written as text of the commands: a build's context would
+    need a store of its own.
+
+    The guest in Python is compiled here, by the Python that will run it.
+    """
+    commands = [f"mkdir -p {IN_IMAGE}"]
+    program = f"{IN_IMAGE}/recompile.py"
+    files = {
+        f"{IN_IMAGE}/guest.py": remote_source(compiled=False),
+        f"{IN_IMAGE}/guest.sh": posix_source(),
+        f"{IN_IMAGE}/quick.py": quick_source(),
+        program: recompile_source(),
+    }
+    for path, text in files.items():
+        commands += _write_file(path, text)
+    commands.append(
+        f"if command -v python3 >/dev/null; then python3 -I {program} {IN_IMAGE}/guest.py; fi"
+        f" && rm {program}"
+    )
+    return built.run_commands(*commands)
+
+
+def _write_file(path: str, text: str) -> list[str]:
+    lines = textwrap.wrap(base64.b64encode(text.encode()).decode(), LINE_CHARACTERS)
+    commands = [f"echo {line} | base64 -d >>{path}" for line in lines]
+    return [f"rm -f {path}", *commands]

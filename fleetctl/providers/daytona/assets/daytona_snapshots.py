@@ -18,8 +18,8 @@ from typing import Protocol, cast
 
 from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.daytona_errors import is_not_found, retryable_call
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.sandboxes import sandbox_names
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 from fleetctl.providers.rundir.build_logs import LINKS
 
 PREFIX = "fleetctl-"  # of the names of all snapshots that we make

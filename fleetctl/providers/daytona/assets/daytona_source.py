@@ -20,7 +20,7 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     is_not_found,
     retryable_call,
 )
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 from fleetctl.providers.sources import clone_command, git
 from fleetctl.providers.sources.archive import archive_of, name_in_sandbox
 from fleetctl.specs.blocks.template import GitSource, Source

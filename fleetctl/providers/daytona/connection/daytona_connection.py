@@ -1,4 +1,5 @@
-"""The provider's one connection to Daytona: the SDK and its client, shared by all calls.
+"""The provider's one connection to Daytona: the SDK and its client, shared by all calls, and the
+pacing of these.
 
 Made at the first call that needs it; several callers share one attempt. Never prints a key.
 """
@@ -6,15 +7,20 @@ Made at the first call that needs it; several callers share one attempt. Never p
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
-from fleetctl.providers.daytona.connection import daytona_credentials, daytona_settings, sdk
+from fleetctl.providers.daytona.connection import daytona_credentials, sdk
 from fleetctl.providers.daytona.connection.daytona_errors import KEY_HINT, retryable_call
-from fleetctl.providers.remote.connection.last_failure import LastFailure
+from fleetctl.providers.remote.service_calls import LastFailure, read_settings
 
 CONNECTIONS_MAX = 2000  # a stream for each run, and calls beside them
+
+PREFIX = "FLEETCTL_DAYTONA_"
 
 
 class DaytonaConnection:
@@ -70,7 +76,7 @@ class DaytonaConnection:
         account = self._account()
         connect_s = self._given_connect_s
         if connect_s is None:
-            connect_s = daytona_settings.from_environment().connect_s
+            connect_s = from_environment().connect_s
         await import_sdk()
         known = daytona_credentials.of_account(account)
         server = known.url
@@ -132,3 +138,28 @@ async def import_sdk() -> None:
             f"provider `daytona` needs the package `daytona`: it {problem}",
             hint=install_hint("daytona"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DaytonaSettings:
+    """Settings of the provider. Defaults are the limits of Daytona's smallest tier, where it
+    documents them.
+    """
+
+    creates_per_s: float = 5.0  # 300 a minute; more is answered with 429
+    creates_burst: float = 60.0
+    making_max: float = 500.0  # sandboxes under way at once; each is looked at now and then
+    # TTL of a sandbox whose task names no timeoutSeconds: our dead-man's switch. It cuts no task
+    # that names one.
+    lifetime_s: float = 86_400.0
+    queue_s: float = 3600.0  # a sandbox with a GPU waits this long for a machine, then asks again
+    # Until Daytona has answered at all. Ten seconds, less the SDK's import and all else that a
+    # command does before.
+    connect_s: float = 5.0
+    call_s: float = 30.0  # our own deadline for a call
+    quick_s: float = 2.0  # a task that ends sooner is begun, followed and ended in one call
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> DaytonaSettings:
+    """Raises Refused for a value that is not a positive number."""
+    return read_settings(DaytonaSettings, PREFIX, os.environ if environ is None else environ)

@@ -1,25 +1,37 @@
-"""Finds the key for Daytona and the server that it is sent to. Made by daytona_connection.py; read
-by modules that call Daytona where the SDK has no method, and by `fleetctl doctor`.
+"""Finds the key for Daytona and the server that it is sent to, and calls the API with both where
+the SDK has no method.
 
-The same files in the same order as the SDK's own: the environment, then `.env.local` and `.env` of
-the working directory, which may name a key and never a server.
+The same files in the same order as the SDK's own: the environment, then `.env.local` and `.env`
+of the working directory, which may name a key and never a server.
+
+No private part of the SDK is used here.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.daytona.connection.daytona_errors import KEY_AFTER_S, KEY_HINT
+from fleetctl.providers.daytona.connection import sdk
+from fleetctl.providers.daytona.connection.daytona_errors import KEY_AFTER_S, KEY_HINT, is_marked
 
 KEY, TOKEN, ORGANIZATION = "DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"
 TARGET = "DAYTONA_TARGET"
 FILES = (".env.local", ".env")  # the first that has the key
+
+FETCH_S = 30.0
+DELETE_S = 30.0
+LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +133,52 @@ def _read_env_files() -> dict[Path, Mapping[str, str | None]]:
 
     there = (Path.cwd() / name for name in FILES)
     return {path: dotenv_values(path) for path in there if path.is_file()}
+
+
+async def build_log(client: sdk.AsyncDaytona, snapshot: str) -> str:
+    """Returns the whole log of a snapshot's build: the SDK streams no line of a build that is over
+    before it looks. "" where it cannot be had: a build's end never depends on its log.
+    """
+    import aiohttp
+
+    known = of_client(client)
+    place = f"{known.url}/snapshots/{quote(snapshot, safe='')}/build-logs-url"
+    try:
+        async with (
+            asyncio.timeout(FETCH_S),
+            aiohttp.ClientSession(trust_env=True, headers=known.headers()) as session,
+        ):
+            async with session.get(place) as address:
+                address.raise_for_status()
+                log = str((await address.json())["url"])
+            async with session.get(log) as answer:
+                answer.raise_for_status()
+                return await answer.text(errors="replace")
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def delete_now(client: sdk.AsyncDaytona, id_or_name: str) -> bool:
+    """Deletes a sandbox while this process exits, and checks that it is gone. Blocks. False without
+    such a sandbox.
+
+    The SDK looks for proxies in a thread at each request, and no thread can be started any more.
+    Raises OSError when it is not gone in time.
+    """
+    known = of_client(client)
+    url = f"{known.url}/sandbox/{quote(id_or_name, safe='')}"
+    until_s = time.monotonic() + DELETE_S
+    method = "DELETE"
+    while time.monotonic() < until_s:
+        request = urllib.request.Request(url, method=method, headers=known.headers())  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=DELETE_S) as answer:  # noqa: S310
+                answer.read()
+            method = "GET"  # accepted; from now on it is only looked at
+        except urllib.error.HTTPError as error:
+            if error.code == 404 and is_marked(error.read()):
+                return method == "GET"
+            if error.code not in (404, 409):
+                raise
+        time.sleep(LOOK_S)
+    raise TimeoutError(f"sandbox `{id_or_name}` is still there")

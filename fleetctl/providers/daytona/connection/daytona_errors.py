@@ -1,20 +1,25 @@
-"""Translates the SDK's errors into fleetctl's.
+"""Translates the SDK's errors into fleetctl's, and stops calls of one kind after a 429 until
+Daytona takes them again.
 
-Called by all modules that call Daytona. The SDK's names are looked up when an error is there, so
-that importing this module is cheap.
+The SDK's names are looked up when an error is there, so that importing this module is cheap.
+
+Kept by daytona_sandboxes.py, one throttle for each sort of call; checked and set by
+daytona_errors.retryable_call and by the streams. Makes no call. Creates have a bucket of their
+own, in which they wait in line.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.daytona.connection import sdk
-from fleetctl.providers.daytona.connection.throttles import RATE_LIMITED, Throttle
-from fleetctl.providers.remote.connection.api_call import RETRY_AFTER_S, translated_call
+from fleetctl.providers.remote.service_calls import RETRY_AFTER_S, translated_call
 
 KEY_HINT = "export DAYTONA_API_KEY=..., a key of app.daytona.io/dashboard/keys"
 RATE_AFTER_S = 5.0  # when Daytona names no time
@@ -49,6 +54,8 @@ _OF_THE_ORDER = re.compile(
     r"|cannot specify|gpu type .* is not available|only available for|validation failed"
     r"|secrets not found|is already in use by another"
 )
+
+RATE_LIMITED = "RateLimited"
 
 
 def retryable_call(
@@ -252,3 +259,28 @@ def _quota_hint(message: str) -> str:
     if "disk" in words_ or "storage" in words_:
         return f"stopped sandboxes hold disk, too; {limits}"
     return limits
+
+
+class Throttle:
+    def __init__(self) -> None:
+        self._until_s = 0.0
+
+    def check(self, what: str) -> None:
+        """Raises Unavailable with the rest of the wait that Daytona asked for."""
+        left_s = self._until_s - time.monotonic()
+        if left_s > 0:
+            message = f"{what}: Daytona takes no such calls for {left_s:.1f} s yet"
+            raise Unavailable(message, reason=RATE_LIMITED, retry_after_s=left_s)
+
+    def hear(self, error: FleetctlError | None) -> None:
+        if isinstance(error, Unavailable) and error.reason == RATE_LIMITED:
+            self._until_s = max(self._until_s, time.monotonic() + error.retry_after_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Throttles:
+    """looks: at sandboxes, one or many. ends: deletes. toolbox: all that goes into a sandbox."""
+
+    looks: Throttle = field(default_factory=Throttle)
+    ends: Throttle = field(default_factory=Throttle)
+    toolbox: Throttle = field(default_factory=Throttle)

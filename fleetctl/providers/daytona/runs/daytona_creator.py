@@ -19,24 +19,23 @@ from typing import Any
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.daytona.connection import sdk
+from fleetctl.providers.daytona.connection.daytona_connection import DaytonaSettings
 from fleetctl.providers.daytona.connection.daytona_errors import (
     OF_NOBODY,
+    RATE_LIMITED,
     classify_error,
     error_words,
     is_conflict,
     sdk_errors,
 )
-from fleetctl.providers.daytona.connection.daytona_settings import DaytonaSettings
-from fleetctl.providers.daytona.connection.throttles import RATE_LIMITED
 from fleetctl.providers.daytona.runs import daytona_endings
 from fleetctl.providers.daytona.runs.daytona_endings import ENDS_LABEL, state_of
 from fleetctl.providers.daytona.runs.daytona_sandboxes import GUEST_LABEL, DaytonaSandboxes
 from fleetctl.providers.daytona.runs.daytona_streams import Guest
-from fleetctl.providers.remote.connection.api_call import RETRY_AFTER_S
-from fleetctl.providers.remote.connection.token_bucket import TokenBucket
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreate, PendingCreates
-from fleetctl.specs.blocks.network import Network
+from fleetctl.providers.remote.service_calls import RETRY_AFTER_S, TokenBucket
+from fleetctl.specs.blocks.resources import Network
 
 log = logging.getLogger("fleetctl.providers")
 

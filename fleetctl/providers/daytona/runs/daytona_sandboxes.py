@@ -18,8 +18,12 @@ from secrets import token_hex
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.daytona.connection import sdk
-from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
+from fleetctl.providers.daytona.connection.daytona_connection import (
+    DaytonaConnection,
+    DaytonaSettings,
+)
 from fleetctl.providers.daytona.connection.daytona_errors import (
+    Throttles,
     classify_error,
     error_words,
     is_not_found,
@@ -27,18 +31,23 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     is_rate_limit,
     retryable_call,
 )
-from fleetctl.providers.daytona.connection.daytona_settings import DaytonaSettings
-from fleetctl.providers.daytona.connection.throttles import Throttles
-from fleetctl.providers.daytona.runs import daytona_endings, daytona_exec_channel, daytona_streams
-from fleetctl.providers.daytona.runs.daytona_endings import ENDS_LABEL, DaytonaFacts, state_of
-from fleetctl.providers.daytona.runs.daytona_exec_channel import DaytonaExecChannel
-from fleetctl.providers.daytona.runs.daytona_streams import Guest
-from fleetctl.providers.daytona.runs.sandbox_deletes import delete_sandbox
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
+from fleetctl.providers.daytona.runs import daytona_endings, daytona_streams
+from fleetctl.providers.daytona.runs.daytona_endings import (
+    ENDS_LABEL,
+    DaytonaFacts,
+    delete_sandbox,
+    state_of,
+)
+from fleetctl.providers.daytona.runs.daytona_streams import DaytonaExecChannel, Guest
 from fleetctl.providers.remote.runs.follower import GuestEnded, SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
-from fleetctl.providers.remote.sandboxes.fates import Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import (
+    Fate,
+    RunWork,
+    Sandboxes,
+    StreamOffsets,
+)
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 
 KEPT_MAX = 50_000
 END_S = 120.0  # to end a sandbox and see that it is over
@@ -228,7 +237,7 @@ class DaytonaSandboxes:
         try:
             async with retryable_call(what, deadline_s=2 * call_s, throttle=toolbox):
                 await sandbox.process.create_session(session)
-                command = await daytona_exec_channel.begin_command(
+                command = await daytona_streams.begin_channel_command(
                     sandbox, session, daytona_streams.relay_command(guest, run)
                 )
         except Exception as error:  # the SDK's errors share no class

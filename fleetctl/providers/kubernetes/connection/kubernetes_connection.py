@@ -1,23 +1,38 @@
-"""The provider's one connection to its cluster, shared by all calls and all namespaces. Made at the
-first call that needs it; several callers share one attempt.
+"""The provider's one connection to its cluster, shared by all calls, with its pacing and the
+namespace of the cluster for each object's work.
+
+Made at the first call that needs it; several callers share one attempt.
+
+With custom resources each namespace has an owner of its own, and work runs where its object is.
+Elsewhere the controller has a single owner, and all of it runs in one namespace. The names of
+used namespaces are kept as empty files, so that objects that are left there are found again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.kubernetes import connection as api
 from fleetctl.kubernetes.connection import Object, Query
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
-from fleetctl.providers.kubernetes.connection.kubernetes_settings import of_account
-from fleetctl.providers.kubernetes.connection.namespaces import default_namespace, namespace_of
-from fleetctl.providers.remote.connection.last_failure import LastFailure
+from fleetctl.providers.paths import checked_name, make_private
+from fleetctl.providers.remote.service_calls import LastFailure, read_settings
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
 SORT = "kubernetes"
+
+PREFIX = "FLEETCTL_KUBERNETES_"
+
+# The namespace of all work in earlier versions of deploy/; handles of those versions name no
+# namespace.
+EARLIER = "fleetctl-runs"
+_DIRECTORY = "namespaces-used"
 
 
 @dataclass(
@@ -163,3 +178,75 @@ class KubernetesConnection:
         )
         self._linked_as = account
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSettings:
+    """Each can be set in the environment."""
+
+    # An API server takes some hundreds of creates a second; priority and fairness share them out.
+    creates_per_s: float = 50.0
+    creates_burst: float = 200.0
+    making_max: float = 2000.0  # Jobs whose pods are waited for at once; they cost no calls
+    # For a pod whose task names no timeoutSeconds: our dead-man's switch. It cuts no task that
+    # names a timeoutSeconds.
+    lifetime_s: float = 7 * 86_400.0
+    # An ended Job stays for this time unless it is deleted: longer than any holiday of a
+    # controller, and its pod's log shows the end of the work.
+    finished_s: float = 7 * 86_400.0
+    call_s: float = 30.0  # our own deadline for a call, with all its tries
+    patience_s: float = 20.0  # a pod with a free node runs by then
+    begin_s: float = 600.0  # an inert pod whose work does not begin ends by itself
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> KubernetesSettings:
+    """Raises Refused for a value that is not a positive number."""
+    return read_settings(KubernetesSettings, PREFIX, os.environ if environ is None else environ)
+
+
+def of_account(account: Account) -> ClusterSettings:
+    """Returns the cluster's settings from the Provider object; defaults for missing ones."""
+    return ClusterSettings.model_validate(dict(account.settings))
+
+
+def namespace_of(
+    settings: ClusterSettings,
+    namespace: str,
+    *,
+    context: str,
+    tenants: bool,
+) -> str:
+    """Returns the cluster's namespace for the work of an object. namespace: the object's namespace;
+    context: the namespace of our own credentials; tenants: objects are custom resources.
+    """
+    mapped = settings.namespaces.get(namespace) or settings.namespace
+    return mapped or (namespace if tenants else context)
+
+
+def default_namespace(
+    settings: ClusterSettings,
+    *,
+    context: str,
+    tenants: bool,
+) -> str:
+    """Returns the namespace of objects that name no namespace."""
+    return settings.namespace or (EARLIER if tenants else context)
+
+
+def namespace_in(asset: str) -> str:
+    """Returns the object's namespace from a Volume's name at providers; see
+    specs/values/namespaces.py.
+    """
+    return asset.rpartition(".")[0] or DEFAULT_NAMESPACE
+
+
+def note_namespace(provider: Path, namespace: str) -> None:
+    """Notes a namespace, before an object is made there. provider: the directory of its account."""
+    (make_private(provider / _DIRECTORY) / checked_name(namespace)).touch(mode=0o600)
+
+
+def used_namespaces(provider: Path) -> list[str]:
+    place = provider / _DIRECTORY
+    if place.is_dir():
+        return sorted(path.name for path in place.iterdir())
+    return []

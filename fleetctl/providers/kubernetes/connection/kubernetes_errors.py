@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.kubernetes.answers import INVALID, ApiError
-from fleetctl.providers.remote.connection.api_call import RETRY_AFTER_S
+from fleetctl.providers.remote.service_calls import RETRY_AFTER_S
 
 UNKNOWN_ANSWER = "UnknownAnswer"
 TOKEN_HINT = "`kubectl auth whoami` with the same kubeconfig shows whether its token has expired"  # noqa: S105

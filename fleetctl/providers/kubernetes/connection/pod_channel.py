@@ -1,5 +1,5 @@
 """A command in a pod: its streams over one websocket, each message of which begins with the number
-of its stream. Called by job_sandboxes.py, pod_exec_channel.py and kubernetes_exec.py.
+of its stream. Called by job_sandboxes.py, pod_streams.py and kubernetes_exec.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from hashlib import sha256
 from fleetctl.guest.ship.assemble import posix_source, remote_source
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.kubernetes.manifests.labels import MANAGED
-from fleetctl.providers.pip_index import ANY_USERNAME, LOGIN_NAME, PASSWORD, USERNAME
+from fleetctl.providers.uv import ANY_USERNAME, LOGIN_NAME, PASSWORD, USERNAME
 
 HERE = "/.fleetctl"  # where the ConfigMap is shown
 STATE_DIR = "/tmp/.fleetctl"  # in the pod, which has no other user

@@ -13,16 +13,10 @@ from dataclasses import dataclass
 
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.kubernetes.manifests import (
-    entry,
-    gang_manifests,
-    pod_resources,
-    security,
-    shape,
-)
+from fleetctl.providers.kubernetes.manifests import entry, gang_manifests, pod_parts
 from fleetctl.providers.kubernetes.manifests.labels import job_name, object_labels, split_marks
-from fleetctl.providers.kubernetes.manifests.pod_images import PodImage
-from fleetctl.providers.pip_index import PASSWORD, USERNAME
+from fleetctl.providers.kubernetes.manifests.pod_parts import PodImage
+from fleetctl.providers.uv import PASSWORD, USERNAME
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 
 MAIN, PREPARE = "main", "prepare"  # names of containers
@@ -90,17 +84,17 @@ def build_job(made: JobSpec, provider: ClusterSettings) -> Object:
             # Counts what the pod waits for, too; the pod's own counts its work.
             "activeDeadlineSeconds": math.ceil(made.life_s + settings.pending_seconds),
             "ttlSecondsAfterFinished": math.ceil(made.finished_s),
-            "template": shape.reshape_template(template, settings),
+            "template": pod_parts.reshape_template(template, settings),
         },
     }
 
 
 def _pod_template(made: JobSpec, settings: ClusterSettings) -> Object:
     template = made.request.template
-    nobody = security.is_nobody(template, made.image, settings)
+    nobody = pod_parts.is_nobody(template, made.image, settings)
     grace_s = template.termination_grace_period_seconds
     spec: Object = {
-        **shape.pod_fields(settings, made.tags.get("uid", "")),
+        **pod_parts.pod_fields(settings, made.tags.get("uid", "")),
         "restartPolicy": "Never",
         "activeDeadlineSeconds": math.ceil(made.life_s),
         "terminationGracePeriodSeconds": math.ceil(grace_s + GRACE_SLACK_S),
@@ -109,15 +103,15 @@ def _pod_template(made: JobSpec, settings: ClusterSettings) -> Object:
         "automountServiceAccountToken": settings.service_account is not None,
         "enableServiceLinks": False,  # else every Service of the namespace is in the environment
         "securityContext": {
-            **security.pod_context(nobody=nobody),
+            **pod_parts.pod_context(nobody=nobody),
             **settings.security_context,
         },
         "containers": [_main_container(made, settings, nobody=nobody)],
         "volumes": [
             *_pod_volumes(made, settings),
-            *security.writable_volumes(template, nobody=nobody),
+            *pod_parts.writable_volumes(template, nobody=nobody),
         ],
-        "nodeSelector": pod_resources.node_selector(template.resources, settings),
+        "nodeSelector": pod_parts.node_selector(template.resources, settings),
         "tolerations": [
             taint.model_dump(exclude_none=True, by_alias=True) for taint in settings.tolerations
         ],
@@ -139,7 +133,7 @@ def _main_container(
 ) -> Object:
     template = made.request.template
     image = made.image
-    env = {**security.home_variables(nobody=nobody), **dict(image.env)}
+    env = {**pod_parts.home_variables(nobody=nobody), **dict(image.env)}
     if image.install:
         env[entry.SITE] = f"{entry.CACHE}/sites/{image.key}"
     inert_s = str(math.ceil(made.inert_s))
@@ -150,16 +144,16 @@ def _main_container(
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "envFrom": [
             *({"secretRef": {"name": name}} for name in made.request.secret_refs),
-            *shape.kept_variables(settings),
+            *pod_parts.kept_variables(settings),
         ],
-        "resources": pod_resources.container_resources(template.sandbox_resources, settings),
-        "securityContext": {**security.CONTAINER, **settings.container_security_context},
+        "resources": pod_parts.container_resources(template.sandbox_resources, settings),
+        "securityContext": {**pod_parts.CONTAINER, **settings.container_security_context},
         "volumeMounts": [
             *_volume_mounts(made),
-            *shape.kept_mounts(settings),
-            *security.writable_mounts(template, nobody=nobody),
+            *pod_parts.kept_mounts(settings),
+            *pod_parts.writable_mounts(template, nobody=nobody),
         ],
-        **({"workingDir": security.WORK} if nobody else {}),
+        **({"workingDir": pod_parts.WORK} if nobody else {}),
     }
     return {name: value for name, value in container.items() if value not in ([], {})}
 
@@ -169,7 +163,7 @@ def _prepare_container(image: PodImage) -> Object:
         "name": PREPARE,
         "image": image.name,
         "command": ["sh", f"{entry.HERE}/prepare.sh", image.key, *image.install],
-        "securityContext": security.CONTAINER,
+        "securityContext": pod_parts.CONTAINER,
         "volumeMounts": [_HERE, _CACHE],
     }
     if image.login:
@@ -228,7 +222,7 @@ def _pod_volumes(made: JobSpec, settings: ClusterSettings) -> list[Object]:
         }
         for number, mount in enumerate(template.volumes)
     ]
-    return [*volumes, *shape.kept_volumes(settings)]
+    return [*volumes, *pod_parts.kept_volumes(settings)]
 
 
 def _cache_volume(settings: ClusterSettings) -> Object:

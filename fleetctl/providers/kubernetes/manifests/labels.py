@@ -1,4 +1,6 @@
-"""Marks our objects in a cluster: labels to select by, annotations for all else. Pure."""
+"""Marks our objects in a cluster, labels to select by and annotations for all else, and builds the
+claim of a Volume with them. Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from hashlib import blake2b
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.remote.sandboxes import sandbox_names
+from fleetctl.specs.blocks.kubernetes import ClusterVolumes
 from fleetctl.specs.values.namespaces import split_key
 
 PREFIX = "fleetctl.dev/"
@@ -28,6 +31,9 @@ NAME_CHARS_MAX = 52  # of a Job: its pods and their host names have 11 more
 _HASH_CHARS = 6
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+
+VOLUME_MARK = f"{PREFIX}volume"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def job_name(request: RunRequest) -> str:
@@ -103,3 +109,39 @@ def store_selector(store_id: str) -> str:
     return ",".join(
         f"{PREFIX}{name}={text}" for name, text in sandbox_names.fleet_tag(store_id).items()
     )
+
+
+def claim_name(volume: str) -> str:
+    """A Volume's own name is a claim's; of another namespace of ours it has a dot in it."""
+    if _NAME.fullmatch(volume):
+        return volume
+    return "volume-" + blake2b(volume.encode(), digest_size=10).hexdigest()
+
+
+def build_claim(
+    name: str,
+    volume: str,
+    settings: ClusterVolumes,
+) -> Object:
+    """name: of the claim for that Volume."""
+    spec: Object = {
+        "accessModes": [settings.access_mode],
+        "resources": {"requests": {"storage": str(settings.size)}},
+    }
+    if settings.storage_class is not None:
+        spec["storageClassName"] = settings.storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": name,
+            "labels": dict(MANAGED),
+            "annotations": {VOLUME_MARK: volume},
+        },
+        "spec": spec,
+    }
+
+
+def is_ours(found: Object) -> bool:
+    """Returns whether we made it: other claims are used, and never deleted."""
+    return VOLUME_MARK in ((found.get("metadata") or {}).get("annotations") or {})

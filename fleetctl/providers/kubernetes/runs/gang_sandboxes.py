@@ -14,19 +14,18 @@ from contextlib import aclosing
 from functools import cached_property
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.guest.nodes.names import node_name, whole_name
+from fleetctl.guest.nodes.gang import node_name, whole_name
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.kubernetes.manifests import gang_manifests
 from fleetctl.providers.kubernetes.manifests.jobs import GRACE_SLACK_S, RAY_MARK
 from fleetctl.providers.kubernetes.manifests.labels import tags_of
 from fleetctl.providers.kubernetes.runs import pod_statuses
-from fleetctl.providers.kubernetes.runs.job_handles import JobHandle, parse_handle
 from fleetctl.providers.kubernetes.runs.job_informers import JobInformers
 from fleetctl.providers.kubernetes.runs.job_sandboxes import JobSandboxes
+from fleetctl.providers.kubernetes.runs.pod_statuses import JobHandle, parse_handle
+from fleetctl.providers.remote.gangs.gang_nodes import Meeting
 from fleetctl.providers.remote.gangs.node_gang import NodeGang
-from fleetctl.providers.remote.gangs.node_orders import Meeting
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate, RunWork, StreamOffsets
 
 JOINED_AGAIN_S = 1.0
 GRACE_S = 30.0  # for a Job that is not there any more to name its own

@@ -19,32 +19,35 @@ from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.contract.base import Notify, RunRequest
-from fleetctl.providers.kubernetes.connection.kubernetes_connection import ClusterLink
+from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
+    ClusterLink,
+    KubernetesSettings,
+)
 from fleetctl.providers.kubernetes.connection.kubernetes_errors import (
     cluster_call,
     is_conflict,
     is_not_found,
 )
-from fleetctl.providers.kubernetes.connection.kubernetes_settings import KubernetesSettings
-from fleetctl.providers.kubernetes.manifests import entry, gang_manifests, jobs, shape
+from fleetctl.providers.kubernetes.manifests import entry, gang_manifests, jobs, pod_parts
 from fleetctl.providers.kubernetes.manifests.labels import job_name
-from fleetctl.providers.kubernetes.manifests.pod_images import image_of, without_login
-from fleetctl.providers.kubernetes.runs import pod_log_frames, pod_statuses
-from fleetctl.providers.kubernetes.runs.job_handles import JobHandle, handle_of
+from fleetctl.providers.kubernetes.manifests.pod_parts import image_of, without_login
+from fleetctl.providers.kubernetes.runs import pod_statuses, pod_streams
 from fleetctl.providers.kubernetes.runs.job_informers import JobInformers
 from fleetctl.providers.kubernetes.runs.job_sandboxes import JobSandboxes
+from fleetctl.providers.kubernetes.runs.pod_statuses import JobHandle, handle_of
 from fleetctl.providers.kubernetes.runs.tenancy import Tenancy
-from fleetctl.providers.kubernetes.runs.waiting.admission import NO_RIGHT, WITHOUT_POD_S
-from fleetctl.providers.kubernetes.runs.waiting.gathering import (
+from fleetctl.providers.kubernetes.runs.waiting import (
     GIVEN_BACK,
+    NO_RIGHT,
+    WITHOUT_POD_S,
     GangGathering,
+    Kueue,
     acquaint_nodes,
     put_service,
 )
-from fleetctl.providers.kubernetes.runs.waiting.kueue import Kueue
-from fleetctl.providers.remote.connection.token_bucket import TokenBucket
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreate, PendingCreates
+from fleetctl.providers.remote.service_calls import TokenBucket
 from fleetctl.specs.values.namespaces import split_key
 
 WAITS_AGAIN_S = 60.0  # waiting callers are notified at once when it is through; this is the net
@@ -190,7 +193,7 @@ class JobCreator:
         bare = request.template.model_copy(update={"kubernetes": None, "image": image})
         plain = self._body(link, replace(request, template=bare, secret_refs=()), parts)
         pods = [it["spec"]["template"]["spec"] for it in (body, plain)]
-        asked = shape.named_in(pods[0]) - shape.named_in(pods[1])
+        asked = pod_parts.named_in(pods[0]) - pod_parts.named_in(pods[1])
         await self._tenancy.check(link, split_key(request.resource)[2], asked)
 
     def _body(
@@ -354,7 +357,7 @@ class JobCreator:
                 hint="check image.pip, and image.python",
             )
         text = await self._log(cluster.link, pod, jobs.MAIN, whole=True)
-        if pod_log_frames.never_began(text.encode()):
+        if pod_streams.never_began(text.encode()):
             fate = pod_statuses.fate_of(pod, ours=False)
             await self._sandboxes.end(handle)
             raise _pod_failed(

@@ -22,14 +22,15 @@ from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
     ClusterLink,
     KubernetesConnection,
+    KubernetesSettings,
+    note_namespace,
+    used_namespaces,
 )
 from fleetctl.providers.kubernetes.connection.kubernetes_errors import (
     ACCESS_DENIED,
     cluster_call,
     is_not_found,
 )
-from fleetctl.providers.kubernetes.connection.kubernetes_settings import KubernetesSettings
-from fleetctl.providers.kubernetes.connection.namespaces import note_namespace, used_namespaces
 from fleetctl.providers.kubernetes.connection.pod_channel import run as run_in
 from fleetctl.providers.kubernetes.manifests.jobs import GUEST_MARK, MAIN
 from fleetctl.providers.kubernetes.manifests.labels import (
@@ -38,17 +39,20 @@ from fleetctl.providers.kubernetes.manifests.labels import (
     store_selector,
     tags_of,
 )
-from fleetctl.providers.kubernetes.runs import pod_log_frames, pod_statuses, pod_streams
-from fleetctl.providers.kubernetes.runs.job_ends import JobEnds
-from fleetctl.providers.kubernetes.runs.job_handles import handle_of, parse_handle, split_handle
-from fleetctl.providers.kubernetes.runs.job_informers import JobInformers
-from fleetctl.providers.kubernetes.runs.pod_exec_channel import PodExecChannel
-from fleetctl.providers.kubernetes.runs.pod_streams import PodStream
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
+from fleetctl.providers.kubernetes.runs import pod_statuses, pod_streams
+from fleetctl.providers.kubernetes.runs.job_informers import JobEnds, JobInformers
+from fleetctl.providers.kubernetes.runs.pod_statuses import handle_of, parse_handle, split_handle
+from fleetctl.providers.kubernetes.runs.pod_streams import PodExecChannel, PodStream
 from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import (
+    Cause,
+    Fate,
+    RunWork,
+    Sandboxes,
+    StreamOffsets,
+)
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 
 log = logging.getLogger("fleetctl.providers")
 Opened = TypeVar("Opened")
@@ -471,7 +475,7 @@ class JobSandboxes:
         with suppress(Refused), ToleratedAnswer(is_not_found):
             async with cluster_call(what, deadline_s=self._settings.call_s):
                 text = await link.api.text(link.path("pods", pod, "log"), {"container": MAIN})
-            return pod_log_frames.frames_of(text, run, at)
+            return pod_streams.frames_of(text, run, at)
         return b""
 
     async def _fate_without_pod(

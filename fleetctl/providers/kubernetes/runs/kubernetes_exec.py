@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.tasks import cancel_tasks
-from fleetctl.guest.nodes.names import node_of, whole_name
+from fleetctl.common.event_loop import cancel_tasks
+from fleetctl.guest.nodes.gang import node_of, whole_name
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.exec import ENDED_HINT, Entering, ExecStreams, ExecTarget
+from fleetctl.providers.contract.sandbox_access import ENDED_HINT, Entering, ExecStreams, ExecTarget
 from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
     ClusterLink,
     KubernetesConnection,
@@ -25,9 +25,9 @@ from fleetctl.providers.kubernetes.manifests.entry import STATE_DIR, wrap_comman
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
 from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME
 from fleetctl.providers.kubernetes.runs import pod_statuses
-from fleetctl.providers.kubernetes.runs.job_handles import parse_handle, split_handle
+from fleetctl.providers.kubernetes.runs.pod_statuses import parse_handle, split_handle
 from fleetctl.providers.paths import serves_cluster
-from fleetctl.providers.remote.sandboxes import exec_command
+from fleetctl.providers.remote.sandboxes import exec_channel
 
 CALL_S = 30.0
 
@@ -112,8 +112,8 @@ class KubernetesEntering:
 
 def _command_words(place: ExecTarget, argv: tuple[str, ...]) -> list[str]:
     place = replace(place, run=whole_name(place.run))  # each node is in a pod of its own
-    given = [f"{name}={value}" for name, value in exec_command.exec_variables(place).items()]
-    words = exec_command.exec_command(place, argv, work=f"{STATE_DIR}/work")
+    given = [f"{name}={value}" for name, value in exec_channel.exec_variables(place).items()]
+    words = exec_channel.exec_command(place, argv, work=f"{STATE_DIR}/work")
     return wrap_command(["env", *given, *words])
 
 

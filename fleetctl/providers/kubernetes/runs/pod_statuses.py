@@ -1,4 +1,10 @@
-"""Reads the statuses of a pod and its Job. Pure: reads dicts as the API server returns them."""
+"""Reads the statuses of a pod and its Job, as the API server returns them, and formats and parses
+their handle in a run's record. Pure.
+
+`NAMESPACE:JOB/POD` is a run with a single pod. A run with several is `NAMESPACE:JOB/POD/nodes=N`,
+with the pod of node 0; the others are followed under `…/node=K`, which no record ever holds.
+Records of earlier versions name no namespace.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from typing import Any
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.kubernetes.manifests.jobs import KUEUE_QUEUE, MAIN, PREPARE
 from fleetctl.providers.kubernetes.manifests.labels import JOB_INDEX
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate
 
 # Reasons of a whole pod's status: its node went, or evicted it.
 _TAKEN = frozenset({"Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
@@ -27,6 +33,9 @@ ADMISSION = "AdmissionRefused"
 # shown as the reason in an object's status
 TOLD = frozenset({UNSCHEDULABLE, SECRET_MISSING, ADMISSION})
 _NO_SECRET = re.compile(r'secret "(?P<name>[^"]+)" not found')
+
+_NODES = "nodes="
+_NODE = "node="
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,3 +294,52 @@ def _container_status(pod: Object, name: str) -> Object:
         *(status.get("containerStatuses") or ()),
     ]
     return next((dict(one) for one in listed if one.get("name") == name), {})
+
+
+@dataclass(frozen=True, slots=True)
+class JobHandle:
+    """The handle of a Job and a pod. pod: its name, or "" before there is a pod. nodes: number of
+    nodes of the run; node: rank of this node. namespace: of the cluster; "" in records of earlier
+    versions.
+    """
+
+    job: str
+    pod: str
+    nodes: int = 1
+    node: int = 0
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        there = f"{self.namespace}:" if self.namespace else ""
+        if self.node:
+            return f"{there}{self.job}/{self.pod}/{_NODE}{self.node}"
+        nodes = f"/{_NODES}{self.nodes}" if self.nodes > 1 else ""
+        return f"{there}{self.job}/{self.pod}{nodes}"
+
+
+def parse_handle(text: str) -> JobHandle:
+    first, _, rest = text.partition("/")
+    namespace, _, job = first.rpartition(":")
+    pod, _, which = rest.partition("/")
+    if which.startswith(_NODES):
+        return JobHandle(job, pod, nodes=int(which.removeprefix(_NODES)), namespace=namespace)
+    if which.startswith(_NODE):
+        return JobHandle(job, pod, node=int(which.removeprefix(_NODE)), namespace=namespace)
+    return JobHandle(job, pod, namespace=namespace)
+
+
+def split_handle(text: str) -> tuple[str, str]:
+    """Returns (name of the Job, name of its pod or "")."""
+    found = parse_handle(text)
+    return found.job, found.pod
+
+
+def handle_of(job: Object, pod: Object | None) -> str:
+    """pod: the one that there is, or that of node 0."""
+    made = JobHandle(
+        name_of(job),
+        name_of(pod or {}),
+        nodes=nodes_of(job),
+        namespace=namespace_of(job),
+    )
+    return str(made)

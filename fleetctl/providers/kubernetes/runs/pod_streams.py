@@ -1,31 +1,40 @@
-"""The guest's verbs as commands in a pod, and its frames as they come. Called by job_sandboxes.py.
+"""The guest's verbs as commands in a pod, its frames as they come or from the pod's log, and
+commands whose input is written and output read.
 
-A command in a pod gets no environment of its own, so orders and the values of secrets travel on its
-input: never through an argument, an object of the cluster or a log.
+A command in a pod gets no environment of its own, so orders and the values of secrets travel on
+its input: never through an argument, an object of the cluster or a log.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
-from fleetctl.guest.ship.order_text import order_input
+from fleetctl.common.errors import Unavailable
+from fleetctl.guest.ship.library import order_input
 from fleetctl.providers.kubernetes.connection.kubernetes_connection import ClusterLink
 from fleetctl.providers.kubernetes.connection.pod_channel import STDOUT, PodChannel, run
 from fleetctl.providers.kubernetes.manifests.entry import (
     GUESTS,
     STATE_DIR,
+    STORIES_WORD,
+    TOLD_WORD,
+    UNBEGUN_WORD,
     with_order,
     with_variables,
     wrap_command,
 )
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
+from fleetctl.providers.remote.sandboxes import exec_channel
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
 
 END_OF_RUN = b'{"e":"eof"}\n'
 ERROR_CHARACTERS = 400
+
+_STORIES = b'\n{"e":"%s"}\n' % STORIES_WORD.encode()
+_OF_THE_STREAM = ("outputs", "log", "alive", "eof", "lost", "unbegun")
 
 
 def guest_verb(
@@ -155,3 +164,83 @@ async def follow_run(
         )
     )
     return PodStream(await run(link, pod, argv, container=MAIN), takes_more=False)
+
+
+def never_began(text: bytes) -> bool:
+    """Returns whether the pod itself reports that no run ever began in it."""
+    shown = _STORIES in text  # then there is output before it, with arbitrary text
+    return not shown and any(_frame_word(line) == UNBEGUN_WORD for line in text.splitlines()[:1])
+
+
+def frames_of(
+    text: bytes,
+    run: str,
+    at: StreamOffsets,
+) -> bytes:
+    """Returns the frames of a run, from there on; b"" where the log does not know it.
+
+    Lines of its journal that are there already are left out; output carries its own offset.
+    """
+    told: list[bytes] = []
+    ours = False
+    passed = 0
+    for line in _entrypoint_lines(text).splitlines(keepends=True):
+        word = _frame_word(line)
+        if word == TOLD_WORD:
+            ours = _frame_run(line) == run
+            continue
+        if not ours or not line.endswith(b"\n"):
+            continue
+        if word not in _OF_THE_STREAM:
+            passed += len(line)
+            if passed <= at.journal:
+                continue
+        told.append(line)
+    return b"".join(told)
+
+
+def _entrypoint_lines(text: bytes) -> bytes:
+    """Returns the entrypoint's own lines, behind the output of programs, which is arbitrary text.
+    The whole log, of a pod without output.
+    """
+    _, begins, stories = text.rpartition(_STORIES)
+    if begins:
+        return stories
+    return text
+
+
+def _frame_word(line: bytes) -> str:
+    if not line.startswith(b'{"e":"'):
+        return ""
+    return line[6 : line.find(b'"', 6)].decode("ascii", "replace")
+
+
+def _frame_run(line: bytes) -> str:
+    try:
+        return str(json.loads(line).get("run"))
+    except ValueError:
+        return ""
+
+
+class PodExecChannel:
+    def __init__(self, channel: PodChannel) -> None:
+        self._channel = channel
+
+    async def send(self, text: str) -> None:
+        try:
+            await self._channel.send(text.encode())
+        except ConnectionError as error:
+            raise Unavailable(f"the pod cannot be written to: {error}") from error
+
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        async for stream, data in self._channel.frames():
+            if stream == STDOUT:
+                yield data.decode("ascii", "replace")
+        if self._channel.exit_code is None:
+            raise ConnectionError("the line to the pod broke")
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+_: type[exec_channel.ExecChannel] = PodExecChannel

@@ -21,15 +21,14 @@ from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.local.assets import cache_dir, pythons, system_packages
+from fleetctl.providers.local.assets import local_caches, pythons
 from fleetctl.providers.local.assets.pythons import BasePython
 from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 from fleetctl.providers.paths import make_private
-from fleetctl.providers.pip_index import index_options, index_variables
 from fleetctl.providers.programs import run_program
 from fleetctl.providers.rundir.build_logs import BuildLog, link_log
-from fleetctl.providers.uv import AWAY, find_uv, one_line
+from fleetctl.providers.uv import AWAY, find_uv, index_options, index_variables, one_line
 from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.values.packages import without_digest
 
@@ -63,7 +62,7 @@ async def python_of(
     job: the directory of the resource that asks, from which the log of the build is linked.
     """
     if image is not None:
-        await system_packages.check_image(image)
+        await pythons.check_image(image)
     wanted = image.python if image else None
     base = await pythons.find_python(wanted) if wanted else pythons.own_python()
     if image is None or not image.pip:
@@ -117,8 +116,8 @@ async def _make_environment(
     if job is not None:
         link_log(job, log)
     # Noted again with each use, so that used environments stay; see assets/local_caches.py.
-    if not cache_dir.mark_used(directory, interpreter):
-        async with _lock_file(cache_dir.lock_of(directory)) as lock:
+    if not local_caches.mark_used(directory, interpreter):
+        async with _lock_file(local_caches.lock_of(directory)) as lock:
             if not interpreter.exists():
                 await _build_env(
                     uv,

@@ -1,5 +1,7 @@
-"""Finds, starts and loses supervisors. One a (resource, template hash); called by the provider
-alone.
+"""Finds, starts and loses supervisors, one a (resource, template hash): each is forked from a
+zygote, and what a killed one left is ended first.
+
+One a (resource, template hash); called by the provider alone.
 
 A supervisor outlives us while a run is in it. A few idle ones are kept for the next task of their
 job; the others are asked to leave, so that many small jobs need no more processes than run at a
@@ -10,15 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.base import Notify
 from fleetctl.providers.local import supervisor_locks
 from fleetctl.providers.local.local_layout import LocalLayout
-from fleetctl.providers.local.runs import leftover_processes
 from fleetctl.providers.local.runs.supervisor_link import (
     NeverReady,
     StartFailed,
@@ -27,7 +33,8 @@ from fleetctl.providers.local.runs.supervisor_link import (
     connect_supervisor,
     greet_fork,
 )
-from fleetctl.providers.local.runs.zygotes import Zygotes
+from fleetctl.providers.local.runs.supervisor_messages import guest_file
+from fleetctl.providers.local.supervisor.run import procs
 from fleetctl.providers.paths import make_private
 
 START_TRIES = 20  # another controller may start the same supervisor, or one may just be leaving
@@ -38,6 +45,25 @@ BIRTH_S = 0.5  # after which a birth counts no more among them
 IDLE_MAX = 8  # supervisors without a run; each leaves by itself after a minute
 
 MakeConfig = Callable[[], Awaitable[tuple[str, dict[str, Any]]]]  # (interpreter, config)
+
+
+# With namespaces the kernel has ended everything with the supervisor; this waits until that is
+# done. Linux only; elsewhere a killed supervisor's processes cannot be recognized and are left to
+# their own time limits.
+
+TRIES = 100
+PAUSE_S = 0.02
+
+
+# A zygote ends when we close its stdin, also by dying; no run is lost with it, and the next
+# supervisor brings another.
+
+PACKAGE = Path(__file__).parents[1] / "supervisor"
+IN_NAMESPACES = b"n"
+AS_IT_IS = b"-"
+IDLE_S = 60.0  # without a new supervisor; the next one pays a start of Python then
+LOG_BYTES_MAX = 1024 * 1024  # then it begins again
+LEND_TRIES = 2  # a zygote may have been killed since it was last used
 
 
 class Supervisors:
@@ -116,9 +142,7 @@ class Supervisors:
             if link is not None:
                 return link.token != f"{name}/{token}"
             if supervisor_locks.lock_is_free(directory):
-                return await leftover_processes.end_leftovers(
-                    supervisor_locks.last_holder(directory)
-                )
+                return await end_leftovers(supervisor_locks.last_holder(directory))
             # It is coming up, or on its way out.
             await asyncio.sleep(LEAVE_PAUSE_S)
         return False
@@ -165,7 +189,7 @@ class Supervisors:
     ) -> SupervisorLink | None:
         """Starts a supervisor; None when another one is there. Raises Refused or Unavailable."""
         directory = make_private(self._layout.supervisor(name))
-        if supervisor_locks.lock_is_free(directory) and not await leftover_processes.end_leftovers(
+        if supervisor_locks.lock_is_free(directory) and not await end_leftovers(
             supervisor_locks.last_holder(directory)
         ):
             raise Unavailable(
@@ -253,3 +277,137 @@ def _not_started(config: dict[str, Any], problem: StartFailed) -> Refused | Unav
         )
     message = f"the supervisor of {config['resource']} did not start: {problem}"
     return Unavailable(message, retry_after_s=5.0)
+
+
+async def end_leftovers(holder: supervisor_locks.SupervisorHolder | None) -> bool:
+    """Ends all processes with the holder's mark; False when one is still there after two
+    seconds.
+    """
+    if holder is None or sys.platform != "linux" or holder.boot != supervisor_locks.boot_id():
+        return True
+    for _ in range(TRIES):
+        found = await asyncio.to_thread(_marked_pids, holder.mark_base)
+        if not found:
+            return True
+        procs.kill_all(found)
+        await asyncio.sleep(PAUSE_S)
+    return False
+
+
+def _marked_pids(base: int) -> list[int]:
+    return procs.find_marked(base, base + procs.RUNS_PER_SUPERVISOR)
+
+
+@dataclass(slots=True)
+class Zygote:
+    """A zygote that lives, as far as we know."""
+
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+    used_at_s: float
+
+
+class Zygotes:
+    def __init__(self, layout: LocalLayout) -> None:
+        self._layout = layout
+        self._living: dict[str, Zygote] = {}  # by interpreter
+        self._ended: list[subprocess.Popen[bytes]] = []  # to be collected
+        self._looking: asyncio.TimerHandle | None = None
+
+    def fork(self, python: str, *, in_namespaces: bool) -> socket.socket:
+        """Returns a connection to a new fork, which waits for its supervisor's config. Raises
+        Unavailable.
+
+        in_namespaces: born in new ones, if that can be had; it cannot leave them.
+        """
+        how = IN_NAMESPACES if in_namespaces else AS_IT_IS
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with ExitStack() as unless_lent, theirs:
+            unless_lent.callback(ours.close)
+            for _ in range(LEND_TRIES):
+                try:
+                    socket.send_fds(self._zygote(python).line, [how], [theirs.fileno()])
+                except OSError:  # it was killed, or does not read
+                    self.let_go(python)
+                    continue
+                unless_lent.pop_all()
+                return ours
+        raise Unavailable(f"`{python}` did not start: it ends (see {self.log})", retry_after_s=5.0)
+
+    def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        for python in list(self._living):
+            self.let_go(python)
+        for process in self._ended:
+            process.kill()  # which ends no supervisor
+            process.wait()
+
+    def _zygote(self, python: str) -> Zygote:
+        zygote = self._living.get(python)
+        now_s = asyncio.get_running_loop().time()
+        if zygote is None:
+            zygote = self._living[python] = self._start(python, now_s)
+        zygote.used_at_s = now_s
+        self._look_later()
+        return zygote
+
+    def _start(self, python: str, now_s: float) -> Zygote:
+        """Starts a zygote. Raises Unavailable. Errors in it are seen by its first fork."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        # Not through asyncio: it would wait for the process when its loop closes.
+        with theirs, self.log.open("wb" if self._log_is_full() else "ab") as log:
+            try:
+                process = subprocess.Popen(
+                    [python, "-I", "-X", "utf8", str(PACKAGE), str(guest_file(self._layout))],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    start_new_session=True,
+                    cwd="/",
+                    env=_zygote_environment(),
+                )
+            except OSError as error:
+                ours.close()
+                raise Unavailable(
+                    f"`{python}` cannot be started: {error}", retry_after_s=5.0
+                ) from error
+        return Zygote(process, ours, now_s)
+
+    @property
+    def log(self) -> Path:
+        return make_private(self._layout.root) / "zygotes.log"
+
+    def _log_is_full(self) -> bool:
+        return self.log.exists() and self.log.stat().st_size > LOG_BYTES_MAX
+
+    def let_go(self, python: str) -> None:
+        """The next fork is of another one."""
+        zygote = self._living.pop(python, None)
+        if zygote is not None:
+            zygote.line.close()
+            self._ended.append(zygote.process)
+
+    def _look_later(self) -> None:
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(IDLE_S, self._look)
+
+    def _look(self) -> None:
+        """Closes unused zygotes, and collects ended ones."""
+        self._looking = None
+        idle_since_s = asyncio.get_running_loop().time() - IDLE_S
+        for python, zygote in list(self._living.items()):
+            if zygote.used_at_s <= idle_since_s:
+                self.let_go(python)
+        self._ended = [process for process in self._ended if process.poll() is None]
+        if self._living or self._ended:
+            self._look_later()
+
+
+def _zygote_environment() -> dict[str, str]:
+    """Returns the variables that supervisors themselves need; runs get none of them."""
+    names = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    # Symbols bound now are bound for all processes that are forked.
+    return {**kept, "LD_BIND_NOW": "1"}

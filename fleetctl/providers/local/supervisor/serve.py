@@ -13,9 +13,8 @@ from typing import Any
 from fleetctl.guest.supervision.processes import is_removed
 from fleetctl.guest.task.text import compact, quote
 
-from .io.clients import SocketClient, SocketClients
-from .io.poller import Poller
-from .run.begun import BeginLog
+from .clients import Poller, SocketClient, SocketClients
+from .run.sandbox import BeginLog
 from .run.supervise import OK, RunSupervisor
 
 ALONE_S = 2.0  # without a client and without a run

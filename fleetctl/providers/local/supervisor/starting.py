@@ -21,10 +21,10 @@ import time
 from types import ModuleType
 from typing import Any, Callable, NoReturn
 
-from .isolation import shortnames, spaces
+from .isolation import mounts, spaces
 from .run import procs
-from .run.begun import BeginLog
 from .run.child import DESCRIPTORS_MAX, clamp_limit, compute_rlimits
+from .run.sandbox import BeginLog
 from .serve import LocalSupervisor
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # on the path because we are run from it
@@ -56,7 +56,7 @@ def main(
     config["identity"] = {"keeper": token, "boot": config["boot"]}
     config["note"] = note
     _clean_environment(config["env"])
-    config["short_names"] = shortnames.prepare_names(directory)
+    config["short_names"] = mounts.prepare_names(directory)
     config["rlimits"] = compute_rlimits(config["limits"])
     _prepare_python(config, guest)
     supervisor = LocalSupervisor(config, listener, (runs, begun))
@@ -65,7 +65,7 @@ def main(
     supervisor.greet(connection)
     supervisor.serve()
     spaces.remove_links(config)
-    shortnames.remove_names(directory)
+    mounts.remove_names(directory)
     leave()
     os._exit(0)
 

@@ -1,16 +1,21 @@
-"""Images that are ready to start sandboxes from: built once, with the guest and the source in them.
+"""Images that are ready to start sandboxes from: built once from a recipe, with the guest and the
+source in them.
 
-Called by the provider before a start. Images belong to one client of the SDK and are never shared
-with another.
+Images belong to one client of the SDK and are never shared with another.
+
+All that is built here belongs to root, and so does what runs in it: Modal takes no notice of the
+`USER` of an image.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -18,36 +23,41 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.guest.ship.assemble import posix_source, quick_source, quick_table, remote_source
-from fleetctl.providers.modal.assets import modal_layers, modal_source
-from fleetctl.providers.modal.assets.modal_layers import LocalDirectory
 from fleetctl.providers.modal.connection.modal_errors import (
     error_words,
     not_found_error,
     retryable_call,
 )
 from fleetctl.providers.paths import make_private
-from fleetctl.providers.remote.assets import recipes
-from fleetctl.providers.remote.assets.build_waits import (
+from fleetctl.providers.remote import recipes
+from fleetctl.providers.remote.recipes import (
+    CHECK_PYTHON,
     RETRY_AFTER_S,
+    LocalPackage,
+    Recipe,
     await_build,
     has_failed,
     start_build,
 )
-from fleetctl.providers.remote.assets.recipes import Recipe
 from fleetctl.providers.rundir.build_logs import BuildLog, link_log
-from fleetctl.providers.sources.archive import rest_of
-from fleetctl.providers.sources.frozen_copy import freeze_source
+from fleetctl.providers.sources import clone_command, git
+from fleetctl.providers.sources.archive import REST, freeze_source, name_in_sandbox, rest_of
+from fleetctl.providers.sources.tree_copy import CopyRules, walk_tree
+from fleetctl.providers.uv import index_options, index_variables
 from fleetctl.specs.blocks.template import Source, Template
 
 if TYPE_CHECKING:
     import modal
     import modal.exception
 
-GUEST_PATH = f"{modal_layers.GUEST_DIR}/guest.py"
-QUICK_PATH = f"{modal_layers.GUEST_DIR}/quick.py"
-POSIX_GUEST_PATH = f"{modal_layers.GUEST_DIR}/guest.sh"
+
+GUEST_DIR = "/.fleetctl"
+
+GUEST_PATH = f"{GUEST_DIR}/guest.py"
+QUICK_PATH = f"{GUEST_DIR}/quick.py"
+POSIX_GUEST_PATH = f"{GUEST_DIR}/guest.sh"
 FUNCTION_PARTS = ("attempt", "nest", "volumes", "gang")
 BUILD_S = 3600.0  # for one image; Modal's own limit is below
 UPLOAD_S = 900.0  # of the guest and the source
@@ -55,6 +65,79 @@ TAIL_LINES = 5  # of a failed build's log, in the message
 REMEMBERED_MAX = 256  # images per client; the oldest is looked up again
 
 Building = asyncio.Task["modal.Image"]
+
+
+# A directory of this machine joins the image (modal_images.py), file by file; files that an upload
+# cannot carry join as an archive, which the guest unpacks before the first task. A repository is
+# cloned in the sandbox, by commands that the guest runs before it, too.
+
+HOME = "/root"  # of sandboxes on Modal
+REST_DIR = "/.fleetctl-source"
+
+
+def base_image(recipe: Recipe) -> modal.Image:
+    """The image of a recipe, lazy: it is built when the SDK loads it."""
+    import modal
+
+    if recipe.registry is None:
+        image = modal.Image.debian_slim(python_version=recipe.python)
+    else:
+        image = modal.Image.from_registry(recipe.registry, add_python=recipe.python)
+    if recipe.env:
+        image = image.env(dict(recipe.env))
+    if recipe.apt:
+        image = image.apt_install(*recipe.apt)
+    for package in recipe.packages:
+        image = _with_package(image, package)
+    wanted = (*(package.wanted for package in recipe.packages), *recipe.pip)
+    if wanted:
+        given: dict[str, str | None] = {**index_variables(recipe.index)}
+        image = image.uv_pip_install(
+            *wanted,
+            extra_options=shlex.join(index_options(recipe.index)),
+            secrets=[modal.Secret.from_dict(given)] if given else None,
+        )
+    if recipe.run:
+        image = image.run_commands(*recipe.run)
+    if recipe.must_have_python:
+        image = image.run_commands(CHECK_PYTHON)
+    # Modal puts an image's entrypoint in front of every command, ours too.
+    return image.entrypoint([])
+
+
+def _with_package(image: modal.Image, package: LocalPackage) -> modal.Image:
+    path = Path(package.path)
+    if path.is_file():
+        return image.add_local_file(path, package.place, copy=True)
+    wanted = {relative for _, relative in walk_tree(path, CopyRules.of_project(()))}
+    return image.add_local_dir(
+        path, package.place, copy=True, ignore=lambda one: one.as_posix() not in wanted
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDirectory:
+    """A directory of this machine. without: relative paths of what is not uploaded."""
+
+    path: Path
+    without: frozenset[str] = frozenset()
+
+
+def with_files(image: modal.Image, places: Mapping[str, LocalDirectory]) -> modal.Image:
+    """Returns the image with directories of this machine, which join when a sandbox starts.
+
+    places: directories by their path in the sandbox.
+    """
+    for place, directory in places.items():
+        image = image.add_local_dir(directory.path, place, ignore=_ignore_names(directory.without))
+    return image
+
+
+def _ignore_names(names: frozenset[str]) -> Callable[[Path], bool]:
+    """Ignores files by name. The SDK follows links to directories: their content has the link's
+    name.
+    """
+    return lambda one: any(str(it) in names for it in (one, *one.parents))
 
 
 class ModalImages:
@@ -152,13 +235,13 @@ class ModalImages:
 
     def _places(self, source: Source | None, job: Path) -> dict[str, LocalDirectory]:
         """Directories of this machine by their paths in the sandbox."""
-        places = {modal_layers.GUEST_DIR: LocalDirectory(_guest_directory(self._home))}
+        places = {GUEST_DIR: LocalDirectory(_guest_directory(self._home))}
         if source is not None and source.path is not None:
             tree = freeze_source(source, job)
             rest, names = rest_of(tree)
-            places[modal_source.source_directory(source)] = LocalDirectory(tree, names)
+            places[source_directory(source)] = LocalDirectory(tree, names)
             if names:
-                places[modal_source.REST_DIR] = LocalDirectory(rest)
+                places[REST_DIR] = LocalDirectory(rest)
         return places
 
 
@@ -171,7 +254,7 @@ async def _build_image(
 
     from fleetctl.providers.modal.assets.build_output import capture_output
 
-    image = modal_layers.base_image(recipe)
+    image = base_image(recipe)
     with BuildLog(log) as written, capture_output(written.write):
         async with retryable_call("the image cannot be built", deadline_s=BUILD_S):
             try:
@@ -197,7 +280,7 @@ async def _add_directories(
 
     # By its id, which takes one call; its layers would be asked for again, each.
     known = modal.Image.from_id(image.object_id, client=client)
-    whole = modal_layers.with_files(known, places)
+    whole = with_files(known, places)
     async with retryable_call("the files of the image cannot be uploaded", deadline_s=UPLOAD_S):
         await whole.build.aio(app)
     return whole
@@ -242,3 +325,33 @@ def _guest_directory(home: Path) -> Path:
         except OSError:
             shutil.rmtree(making)
     return target
+
+
+def source_directory(source: Source) -> str:
+    """Returns the absolute path of the code in the sandbox."""
+    if source.mount_path is not None:
+        return source.mount_path.rstrip("/") or "/"
+    if source.git is not None:
+        return f"{HOME}/{git.directory_name(source.git.url)}"
+    return f"{HOME}/{name_in_sandbox(source.path or '')}"
+
+
+def setup_commands(
+    template: Template, commit: str | None = None
+) -> tuple[list[list[str]], str | None]:
+    """Returns (commands to run once a sandbox, the directory of the code or None). Raises Refused.
+
+    commit: as `pinned` returned it; without it the ref is cloned as it stands when the sandbox
+        starts.
+    The commands read tokens from the environment that the task's secrets set.
+    """
+    source = template.source
+    if source is None:
+        return [], None
+    place = source_directory(source)
+    if source.git is None:
+        archive = f"{REST_DIR}/{REST}"
+        text = f"[ ! -e {archive} ] || tar -xf {archive} -C {shlex.quote(place)}"
+        return [["/bin/sh", "-c", text]], place
+    wanted = source.git.model_copy(update={"ref": commit}) if commit else source.git
+    return [clone_command.clone_command(wanted, place)], place

@@ -1,7 +1,11 @@
-"""The provider's one connection to Modal: the SDK, its client, and the app of our store.
+"""The provider's one connection to Modal: the SDK, its client, the workspace that it works in, the
+app of our store, and the pacing of calls.
 
 Made at the first call that needs it; several callers share one attempt. Each account has a
 connection of its own, so that no call uses the token of another account. Never prints a token.
+
+Environments do not see each other's objects: in another one each sandbox would seem to be gone
+and its work would begin again, on new and empty volumes.
 """
 
 from __future__ import annotations
@@ -12,24 +16,28 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
-from fleetctl.providers.modal.connection import modal_credentials, modal_settings, workspace
+from fleetctl.providers.modal.connection import modal_credentials
 from fleetctl.providers.modal.connection.modal_errors import (
     TOKEN_HINT,
     account_trouble,
     not_found_error,
     retryable_call,
 )
-from fleetctl.providers.modal.connection.workspace import Workspace, WorkspaceMemory
-from fleetctl.providers.remote.connection.last_failure import LastFailure
+from fleetctl.providers.paths import make_private
 from fleetctl.providers.remote.sandboxes.sandbox_names import group_name
+from fleetctl.providers.remote.service_calls import LastFailure, read_settings
 
 if TYPE_CHECKING:
     import modal
+
 
 # As the extra `modal` in pyproject.toml has it; a test compares them.
 OLDEST = "1.6.4"
@@ -37,6 +45,10 @@ NOT_YET = "1.7"
 VERSIONS = f">={OLDEST},<{NOT_YET}"
 EXTRA = "modal"
 _MISSING = "provider `modal` needs the package `modal`, which is not installed"
+
+PREFIX = "FLEETCTL_MODAL_"
+
+FILE = "workspace"
 
 
 class ModalConnection:
@@ -158,7 +170,7 @@ class ModalConnection:
                 try:
                     # The SDK's client has not called Modal yet: an unreachable server is found out
                     # here.
-                    where = await workspace.ask_workspace(client)
+                    where = await ask_workspace(client)
                     if self._memory is not None:
                         self._memory.check(where)
                 except BaseException:
@@ -192,7 +204,7 @@ class ModalConnection:
     def _connect_s(self) -> float:
         given_s = self._given_connect_s
         if given_s is None:
-            return modal_settings.from_environment().connect_s
+            return from_environment().connect_s
         return given_s
 
     def _note(self) -> None:
@@ -279,3 +291,104 @@ def _version_numbers(version: str) -> tuple[int, ...]:
     """The first three numbers of a version such as `1.6.4` or `1.7.0.dev3`."""
     found = [int(digits.group()) for digits in re.finditer(r"\d+", version)]
     return tuple([*found, 0, 0, 0][:3])
+
+
+@dataclass(frozen=True, slots=True)
+class ModalSettings:
+    """Settings of the provider. Defaults are the limits of Modal's smallest plan, as far as Modal
+    documents them.
+    """
+
+    creates_per_s: float = 5.0  # sandboxes made; more is answered with RESOURCE_EXHAUSTED
+    creates_burst: float = 150.0
+    starts_at_once: float = 64.0  # creates under way that wait for no GPU
+    queued_max: float = 32.0  # creates at Modal that may wait for a GPU; each polls twice a second
+    lifetime_s: float = 86_400.0  # of a sandbox; Modal allows no more than a day
+    # Until Modal has answered at all; the SDK would try for a minute. Ten seconds, less the SDK's
+    # import and all else that a command does before.
+    connect_s: float = 5.0
+    call_s: float = 30.0  # our own deadline for a call
+    spawns_per_s: float = 100.0  # calls of functions; a guess
+    spawns_burst: float = 1000.0
+    look_s: float = 10.0  # between two looks of a call whether its run is to end
+    keep_s: float = 60.0  # between two commits of a function's volumes while a task runs
+    # For a call for which its container may ask Modal again and again, while that is paid for.
+    patience_s: float = 60.0
+    # A request for a call's end waits this long at Modal; a second one fetches the output
+    # meanwhile.
+    call_wait_s: float = 20.0
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> ModalSettings:
+    """Raises Refused for a value that is no positive number."""
+    return read_settings(ModalSettings, PREFIX, os.environ if environ is None else environ)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A workspace and an environment at Modal. environment: its name, also where the SDK was given
+    no name. Each field may be empty: not known.
+    """
+
+    workspace: str
+    environment: str
+
+    def __str__(self) -> str:
+        return f"{self.workspace}/{self.environment}"  # as in the addresses of modal.com
+
+
+async def ask_workspace(client: modal.Client) -> Workspace:
+    """Asks Modal. Raises Refused for an environment that is not there, and what the SDK raises."""
+    import modal
+    from modal.config import config
+
+    workspace = modal.Workspace.from_context(client=client)
+    await workspace.hydrate.aio()
+    environment = modal.Environment.from_context(client=client)
+    try:
+        await environment.hydrate.aio()
+    except modal.exception.NotFoundError as error:
+        raise Refused(
+            f"Modal's workspace `{workspace.name}` has no environment `{config['environment']}`",
+            hint=f"modal environment create {config['environment']}, or unset MODAL_ENVIRONMENT",
+        ) from error
+    return Workspace(workspace.name or "", environment.name or "")
+
+
+class WorkspaceMemory:
+    """The file `workspace` in a provider's directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+
+    def check(self, now: Workspace) -> None:
+        """Raises Refused where the store's objects are in another workspace or environment."""
+        before = self._read()
+        rest = f"another FLEETCTL_HOME; with nothing left there: rm {self._path}"
+        if before.workspace and now.workspace and before.workspace != now.workspace:
+            raise Refused(
+                f"this token is of Modal's workspace `{now.workspace}`, and what this store runs"
+                f" is in `{before.workspace}`",
+                hint=f"use a token of `{before.workspace}`, or {rest}",
+            )
+        if before.environment and now.environment and before.environment != now.environment:
+            raise Refused(
+                f"this is the environment `{now.environment}` of Modal's workspace"
+                f" `{now.workspace}`, and what this store runs is in `{before.environment}`",
+                hint=f"export MODAL_ENVIRONMENT={before.environment}, run `fleetctl down` and apply"
+                f" again; or {rest}",
+            )
+
+    def note(self, now: Workspace) -> None:
+        """Notes that objects of the store may be there from now on. The first note stays."""
+        if not self._read().environment:
+            make_private(self._path.parent)
+            self._path.write_text(str(now))
+
+    def _read(self) -> Workspace:
+        try:
+            text = self._path.read_text().strip()
+        except FileNotFoundError:
+            return Workspace("", "")
+        workspace, _, environment = text.partition("/")  # the first versions noted no environment
+        return Workspace(workspace, environment)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.install import install_hint
-from fleetctl.providers.remote.connection.api_call import RETRY_AFTER_S, translated_call
+from fleetctl.providers.remote.service_calls import RETRY_AFTER_S, translated_call
 
 # The controller keeps the environment that it was started with.
 TOKEN_HINT = "run `modal token new`, or export MODAL_TOKEN_ID and MODAL_TOKEN_SECRET and run `fleetctl down`; then apply again"  # noqa: E501, S105

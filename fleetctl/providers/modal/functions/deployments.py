@@ -1,26 +1,35 @@
-"""Functions deployed at Modal: an app for each content, made once, stopped when no user needs it.
+"""Functions deployed at Modal: an app for each content, made once, stopped when no user needs it; a
+web function among them answers HTTP.
 
-Called by function_runs.py. The users of each app are on this machine's disk before the app is made,
-so that a crash leaves no unknown app behind.
+The users of each app are on this machine's disk before the app is made, so that a crash leaves no
+unknown app behind.
+
+Anyone with the URL of a web function can call it. So Modal does not reach the server itself but
+fleetctl_server.py before it, which lets through only requests with the key of this app. Tokens of
+Modal's own (`requires_proxy_auth`) are made on its site alone, by hand and for a whole workspace.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import math
 import secrets
 import shutil
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.contract.base import FunctionRequest
-from fleetctl.providers.contract.endpoint_access import ServerOrder
+from fleetctl.guest import supervision
+from fleetctl.providers.contract.base import FunctionRequest, ServerOrder
+from fleetctl.providers.modal.assets import modal_images
 from fleetctl.providers.modal.assets.modal_images import FUNCTION_PARTS, function_part
 from fleetctl.providers.modal.connection.modal_connection import ModalConnection
 from fleetctl.providers.modal.connection.modal_errors import (
@@ -29,11 +38,10 @@ from fleetctl.providers.modal.connection.modal_errors import (
     not_found_error,
     retryable_call,
 )
-from fleetctl.providers.modal.functions import web_functions
-from fleetctl.providers.modal.runs import clusters, modal_machines
+from fleetctl.providers.modal.runs import modal_machines
 from fleetctl.providers.paths import checked_name, make_private
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
 from fleetctl.providers.remote.sandboxes import sandbox_names
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 from fleetctl.specs.blocks.nodes import rdma_of
 from fleetctl.specs.blocks.template import Template
 
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
 
     # From a text, the order, to bytes, the story of its run.
     Deployed = modal.Function[[str], bytes, bytes]
+
 
 BODY = "fleetctl_body"
 BODY_FILE = Path(__file__).with_name("container") / f"{BODY}.py"
@@ -52,6 +61,13 @@ CALL_S = 30.0
 LIFE_S = 86_400  # Modal lets no call run longer
 LIFE_SLACK_S = 300  # for a call to begin, to commit and to bring its story back
 GATHER_S = 600  # beyond that, for several nodes to be ready; as in fleetctl_gang.py
+
+SERVER = "fleetctl_server"
+SERVER_FILE = Path(supervision.__path__[0]) / f"{SERVER}.py"
+ORDER = "FLEETCTL_SERVER"  # variable that holds it
+# Its own process, and the report that the server did not become ready, come after its time limit.
+STARTUP_SLACK_S = 30.0
+PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +146,7 @@ class Deployments:
                 include=_CONTENT,
                 exclude_defaults=True,
             ),
-            [clusters.cluster_size(template), rdma_of(template)],
+            [modal_machines.cluster_size(template), rdma_of(template)],
             [function.name, function.min_containers, function.max_containers, function.scaledown_s],
             life_s(wanted),
             sorted(wanted.secret_refs),
@@ -141,7 +157,7 @@ class Deployments:
         ]
         if wanted.server is not None:
             facts += [asdict(wanted.server), sorted(template.env.items())]
-            facts += [blake2b(web_functions.SERVER_FILE.read_bytes()).hexdigest()]
+            facts += [blake2b(SERVER_FILE.read_bytes()).hexdigest()]
         digest = blake2b(digest_size=10, key=self._key())
         digest.update(json.dumps(facts, sort_keys=True).encode())
         digest.update(json.dumps(sorted(wanted.secrets.items())).encode())
@@ -211,9 +227,9 @@ class Deployments:
         import modal
 
         # Cheap refusals come before an image is built.
-        clusters.check_cluster(wanted.template)
+        modal_machines.check_cluster(wanted.template)
         resources = wanted.template.sandbox_resources
-        nodes = clusters.cluster_size(wanted.template)
+        nodes = modal_machines.cluster_size(wanted.template)
         machine = modal_machines.choose_machine(resources)
         gpus = (
             [modal_machines.gpu_name(one) for one in resources.gpu.choices]
@@ -224,13 +240,11 @@ class Deployments:
         limits = wanted.function
         app = modal.App(app_name, tags=sandbox_names.fleet_tag(self._store_id))
         values: dict[str, str | None] = dict(wanted.secrets)
-        body = web_functions.load_shipped(BODY, BODY_FILE).run
+        body = load_shipped(BODY, BODY_FILE).run
         if wanted.server is not None:
             key = self.server_key(app_name)
-            values[web_functions.ORDER] = web_functions.server_order(
-                wanted.server, wanted.template, wanted.commit, key
-            )
-            body = web_functions.decorator_options(wanted.server)
+            values[ORDER] = server_order(wanted.server, wanted.template, wanted.commit, key)
+            body = decorator_options(wanted.server)
         elif nodes > 1:
             body = modal.clustered(size=nodes, rdma=rdma_of(wanted.template))(body)
         app.function(
@@ -242,7 +256,7 @@ class Deployments:
             cpu=machine.cpu,
             memory=machine.memory,
             timeout=life_s(wanted),
-            startup_timeout=web_functions.startup_s_of(wanted.server) if wanted.server else None,
+            startup_timeout=startup_s_of(wanted.server) if wanted.server else None,
             retries=None if wanted.server else 0,
             min_containers=limits.min_containers,
             max_containers=limits.max_containers,
@@ -342,4 +356,64 @@ def life_s(wanted: FunctionDeployment) -> int:
 
 def slack_s(wanted: FunctionDeployment) -> int:
     """The part of a call's life that is not its task's."""
-    return LIFE_SLACK_S + (GATHER_S if clusters.cluster_size(wanted.template) > 1 else 0)
+    return LIFE_SLACK_S + (GATHER_S if modal_machines.cluster_size(wanted.template) > 1 else 0)
+
+
+def load_shipped(name: str, file: Path) -> ModuleType:
+    """A file as a module without a package: so the SDK ships this one file, and the Python of a
+    container need not be ours.
+    """
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
+def decorator_options(server: ServerOrder) -> Any:
+    """Returns the arguments of `app.function`."""
+    import modal
+
+    listen = _listen_port(server)
+    startup_s = startup_s_of(server)
+    body = modal.web_server(listen, startup_timeout=startup_s)(
+        load_shipped(SERVER, SERVER_FILE).run
+    )
+    return modal.concurrent(max_inputs=server.concurrency)(body)
+
+
+def startup_s_of(server: ServerOrder) -> int:
+    return math.ceil(server.startup_s + STARTUP_SLACK_S)
+
+
+def server_order(
+    server: ServerOrder,
+    template: Template,
+    commit: str | None,
+    key: str,
+) -> str:
+    """Returns the order that fleetctl_server.py reads."""
+    setup, directory = modal_images.setup_commands(template, commit)
+    fields = {
+        "key": key,
+        "host": "0.0.0.0",  # noqa: S104 - Modal asks by the container's outer address
+        "listen": _listen_port(server),
+        "port": server.port,
+        "argv": list(server.command),
+        "ready": server.ready,
+        "startup_s": server.startup_s,
+        "idle_s": 0,
+        "setup": setup,
+        "workdir": directory,
+        "env": dict(template.env),
+    }
+    return json.dumps(fields)
+
+
+def _listen_port(server: ServerOrder) -> int:
+    """Beside the server's own port."""
+    if server.port < PORT_MAX:
+        return server.port + 1
+    return server.port - 1

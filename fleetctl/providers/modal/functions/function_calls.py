@@ -22,12 +22,16 @@ from fleetctl.providers.modal.connection.modal_errors import (
     retryable_call,
     sdk_errors,
 )
-from fleetctl.providers.modal.functions.call_nodes import CallNodes
-from fleetctl.providers.modal.functions.call_records import CallHandle, parse_handle
+from fleetctl.providers.modal.functions.call_records import CallHandle, CallNodes, parse_handle
 from fleetctl.providers.modal.functions.latches import VOID, Latches
 from fleetctl.providers.remote.runs.follower import SandboxOver
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import (
+    Cause,
+    Fate,
+    RunWork,
+    Sandboxes,
+    StreamOffsets,
+)
 
 if TYPE_CHECKING:
     from fleetctl.providers.modal.functions.plain_pickle import CallOutput

@@ -1,8 +1,11 @@
-"""Runs whose template asks for a function: deployed, called, followed, stopped.
+"""Runs whose template asks for a function: deployed, called, followed, stopped; one request finds
+whether the calls of a function wait for a machine.
 
-Called by modal_provider.py. A start has two phases: the first makes sure that the function is
-deployed; the second spawns the call, whose id is the handle. Spawned twice, a run begins once
-(latches.py).
+A start has two phases: the first makes sure that the function is deployed; the second spawns the
+call, whose id is the handle. Spawned twice, a run begins once (latches.py).
+
+One request to Modal covers all calls of a function, and is sent only while a caller waits for the
+result.
 """
 
 from __future__ import annotations
@@ -10,28 +13,40 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.common.errors import Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.controllers.model import Observation
-from fleetctl.guest.nodes.names import is_node_name
-from fleetctl.providers.contract.base import FunctionAsset, LogChunk, Notify, RunRef, RunRequest
-from fleetctl.providers.contract.endpoint_access import ServerAddress
-from fleetctl.providers.contract.output_limits import OutputLimits, outputs_order
-from fleetctl.providers.modal.assets import modal_source
-from fleetctl.providers.modal.connection.modal_connection import ModalConnection
+from fleetctl.guest.nodes.gang import is_node_name
+from fleetctl.providers.contract.base import (
+    FunctionAsset,
+    LogChunk,
+    Notify,
+    RunRef,
+    RunRequest,
+    ServerAddress,
+)
+from fleetctl.providers.contract.terms import OutputLimits, outputs_order
+from fleetctl.providers.modal.assets import modal_images
+from fleetctl.providers.modal.connection.modal_connection import ModalConnection, ModalSettings
 from fleetctl.providers.modal.connection.modal_errors import (
     classify_error,
     error_words,
     is_not_found,
+    retryable_call,
     sdk_errors,
 )
-from fleetctl.providers.modal.connection.modal_settings import ModalSettings
-from fleetctl.providers.modal.functions.call_nodes import CallNodes
-from fleetctl.providers.modal.functions.call_records import CallHandle, CallRecords, parse_handle
+from fleetctl.providers.modal.functions.call_records import (
+    CallHandle,
+    CallNodes,
+    CallRecords,
+    parse_handle,
+)
 from fleetctl.providers.modal.functions.deployments import (
     Deployments,
     FunctionDeployment,
@@ -41,22 +56,23 @@ from fleetctl.providers.modal.functions.deployments import (
     slack_s,
 )
 from fleetctl.providers.modal.functions.function_calls import FunctionCalls
-from fleetctl.providers.modal.functions.function_queue import FunctionQueue
 from fleetctl.providers.modal.functions.latches import Latches
-from fleetctl.providers.modal.runs import clusters
+from fleetctl.providers.modal.runs import modal_machines
 from fleetctl.providers.paths import checked_name, jobs_dir, make_private, provider_dir
-from fleetctl.providers.remote.connection.token_bucket import TokenBucket
 from fleetctl.providers.remote.runs.follower import FollowPace
-from fleetctl.providers.remote.runs.guest_order import SandboxContext, guest_order
-from fleetctl.providers.remote.runs.lifetimes import work_s
+from fleetctl.providers.remote.runs.guest_order import SandboxContext, guest_order, work_s
 from fleetctl.providers.remote.runs.remote_runs import STOP_SLACK_S, RemoteRuns
+from fleetctl.providers.remote.service_calls import TokenBucket
 from fleetctl.providers.sources.pinning import pin_commit
 from fleetctl.specs.blocks.nodes import procs_of
+from fleetctl.specs.blocks.resources import Gpu
 
 if TYPE_CHECKING:
     import modal
 
+    from fleetctl.providers.modal.functions.deployments import Deployed
     from fleetctl.specs.blocks.template import Template
+
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -71,6 +87,12 @@ WORKER_LINGER_S = 86_400.0  # a worker that waits for tasks ends with its contai
 CALL = "*"  # stands for the call's id, which only the call itself knows in time
 GANG_LOOK_S = 2.0  # between two looks of a node at the others
 STOP_WAITS_S = 30.0  # for a spawn under way, so that its call is known
+
+FRESH_S = 5.0  # an answer is fresh for this time
+PATIENCE_S = 3.0  # a machine that is free is there by then
+LOOK_S = 10.0  # between two questions while calls wait
+CALL_S = 30.0
+QUEUED_AGAIN_S = 60.0  # waiting callers are notified at once when it is through; this is the net
 
 
 class FunctionRuns:
@@ -324,7 +346,7 @@ class FunctionRuns:
 
     async def _text(self, request: RunRequest, wanted: FunctionDeployment) -> str:
         """Returns the order for the body; see fleetctl_body.py."""
-        setup, directory = modal_source.setup_commands(request.template, wanted.commit)
+        setup, directory = modal_images.setup_commands(request.template, wanted.commit)
         grace_s = request.template.termination_grace_period_seconds
         left_s = work_s(life_s(wanted), leave_s=slack_s(wanted), grace_s=grace_s)
         gpu = request.template.resources.gpu
@@ -353,7 +375,7 @@ class FunctionRuns:
                 {"name": one.name, "path": one.mount_path, "writable": not one.read_only}
                 for one in request.template.volumes
             ],
-            "nodes": clusters.cluster_size(request.template),
+            "nodes": modal_machines.cluster_size(request.template),
             "procs": procs_of(request.template),
             "look_s": self._settings.look_s,
             "gang_look_s": min(GANG_LOOK_S, self._settings.look_s),
@@ -369,3 +391,85 @@ class FunctionRuns:
 
     def _job(self, uid: str) -> Path:
         return self._job_dirs / checked_name(uid)
+
+
+class FunctionQueue:
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
+        self._moving: dict[str, tuple[float, bool]] = {}  # app -> when asked, what was answered
+        self._waiting: dict[str, dict[str, float]] = {}  # app -> run -> since when
+        self._watches: dict[str, asyncio.Task[None]] = {}
+
+    async def pass_or_wait(
+        self,
+        app: str,
+        function: Deployed,
+        run: str,
+        gpu: Gpu,
+    ) -> None:
+        """Returns once some container of the function works. Raises Unavailable with the reason
+        Queued while there is none; `notify` is called when it is time to ask again.
+        """
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not await self._moves(app, function):
+            if time.monotonic() >= deadline_s:
+                since_s = self._wait(app, function, run)
+                raise _queue_wait(gpu, since_s)
+            await asyncio.sleep(min(1.0, PATIENCE_S))
+        self._waiting.get(app, {}).pop(run, None)
+
+    def leave(self, run: str) -> None:
+        for waiting in self._waiting.values():
+            waiting.pop(run, None)
+
+    async def close(self) -> None:
+        await cancel_tasks(self._watches.values())
+
+    async def _moves(self, app: str, function: Deployed) -> bool:
+        asked_at_s, moving = self._moving.get(app, (-FRESH_S, False))
+        now_s = time.monotonic()
+        if now_s - asked_at_s < (FRESH_S if moving else 0.5):
+            return moving
+        async with retryable_call("the function's containers cannot be counted", deadline_s=CALL_S):
+            stats = await function.get_current_stats.aio()
+        moving = stats.num_total_runners > 0 or stats.backlog == 0
+        self._moving[app] = (now_s, moving)
+        return moving
+
+    def _wait(
+        self,
+        app: str,
+        function: Deployed,
+        run: str,
+    ) -> float:
+        since_s = self._waiting.setdefault(app, {}).setdefault(run, time.time())
+        if app not in self._watches:
+            task = self._watches[app] = asyncio.ensure_future(self._watch(app, function))
+            task.add_done_callback(lambda _: self._watches.pop(app, None))
+        return since_s
+
+    async def _watch(self, app: str, function: Deployed) -> None:
+        """Notifies all waiting callers when there is a container; ends when no caller waits any
+        more.
+        """
+        while self._waiting.get(app):
+            await asyncio.sleep(LOOK_S)
+            try:
+                moves = await self._moves(app, function)
+            except (Refused, Unavailable):
+                continue
+            if moves:
+                for run in list(self._waiting.pop(app, {})):
+                    self._notify(run)
+                return
+
+
+def _queue_wait(gpu: Gpu, since_s: float) -> Unavailable:
+    since = time.strftime("%H:%M:%S", time.gmtime(since_s))
+    wanted = " or ".join(str(one) for one in gpu.choices)
+    return Unavailable(
+        f"waiting for {wanted} since {since} UTC; Modal has none free",
+        reason="Queued",
+        retry_after_s=QUEUED_AGAIN_S,
+        hint="add another sort of GPU to the list",
+    )

@@ -15,7 +15,7 @@ from fleetctl.providers.modal.connection.modal_errors import (
     not_found_error,
     retryable_call,
 )
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 
 if TYPE_CHECKING:
     import modal

@@ -1,8 +1,11 @@
 """Makes sandboxes at Modal: named and tagged in the request, one for each run even after repeated
-requests, and paced.
+requests; creates that wait for a GPU queue here.
 
-Called by modal_provider.py. A sandbox with a GPU is not made before there is one: until then its
-create waits here, in the background, and `make` reports it. gpu_queue.py knows which creates wait.
+A sandbox with a GPU is not made before there is one: until then its create waits here, in the
+background, and `make` reports it. modal_creator.py knows which creates wait.
+
+Knows which runs wait for a GPU. Not every pending create does: one that the rate limit holds
+back, or that is queued behind creates that proceed, may get its GPU at once.
 """
 
 from __future__ import annotations
@@ -12,38 +15,39 @@ import logging
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.providers.contract.base import Notify, RunRequest
+from fleetctl.providers.modal.connection.modal_connection import ModalSettings
 from fleetctl.providers.modal.connection.modal_errors import (
     classify_error,
     error_words,
     sdk_errors,
     unknown_error,
 )
-from fleetctl.providers.modal.connection.modal_settings import ModalSettings
 from fleetctl.providers.modal.runs import modal_machines, modal_streams
-from fleetctl.providers.modal.runs.gpu_queue import GpuQueue
 from fleetctl.providers.modal.runs.modal_sandboxes import GPU_TAG, GUEST_TAG, NO_GPU, ModalSandboxes
-from fleetctl.providers.remote.connection.token_bucket import TokenBucket
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreate, PendingCreates
-from fleetctl.specs.blocks.network import Network
-from fleetctl.specs.blocks.resources import Gpu
+from fleetctl.providers.remote.service_calls import TokenBucket
+from fleetctl.specs.blocks.resources import Gpu, Network
 
 if TYPE_CHECKING:
     import modal
+
 
 log = logging.getLogger("fleetctl.providers")
 
 QUEUED_S = 22 * 60.0  # the SDK itself gives up after 21 minutes
 QUEUED_AGAIN_S = 60.0  # waiting callers are notified at once when it is through; this is the net
 LIFE_SLACK_S = 900.0  # for a sandbox to begin, to clone, to commit and to be ended
+
+PATIENCE_S = 3.0  # a GPU that is free is there by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,3 +295,50 @@ def _queue_wait(gpu: Gpu, since_s: float) -> Unavailable:
         retry_after_s=QUEUED_AGAIN_S,
         hint="another GPU or a fall-back provider may be free sooner",
     )
+
+
+class GpuQueue:
+    """A queue of creates that may block. places: how many creates may block at once. patience_s:
+    seconds; None is PATIENCE_S.
+    """
+
+    def __init__(self, places: int, *, patience_s: float | None = None) -> None:
+        self._count = max(1, places)
+        self._places = asyncio.Semaphore(self._count)
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
+        self._blocked: set[str] = set()  # at Modal for longer than a free GPU takes
+        self._in_line: set[str] = set()
+        self._more_wait = asyncio.Event()
+
+    @asynccontextmanager
+    async def place(self, run: str) -> AsyncIterator[None]:
+        """Holds a slot in which a create may block at Modal. First come, first served."""
+        self._in_line.add(run)
+        self._wake_waiters()
+        try:
+            await self._places.acquire()
+        finally:
+            self._in_line.discard(run)
+        timer = asyncio.get_running_loop().call_later(self._patience_s, self._block, run)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._blocked.discard(run)
+            self._places.release()
+
+    async def wait_told(self, run: str) -> None:
+        """Returns once it is known that the run's create waits for a GPU; it may never return."""
+        while not self._waits(run):
+            await self._more_wait.wait()
+
+    def _waits(self, run: str) -> bool:
+        return run in self._blocked or (run in self._in_line and len(self._blocked) >= self._count)
+
+    def _block(self, run: str) -> None:
+        self._blocked.add(run)
+        self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
+        changed, self._more_wait = self._more_wait, asyncio.Event()
+        changed.set()

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.exec import ENDED_HINT, Entering, ExecStreams, ExecTarget
-from fleetctl.providers.modal.connection.modal_connection import ModalConnection
+from fleetctl.providers.contract.sandbox_access import ENDED_HINT, Entering, ExecStreams, ExecTarget
+from fleetctl.providers.modal.connection.modal_connection import ModalConnection, WorkspaceMemory
 from fleetctl.providers.modal.connection.modal_errors import retryable_call
-from fleetctl.providers.modal.connection.workspace import WorkspaceMemory
 from fleetctl.providers.modal.runs.modal_streams import STATE_DIR
-from fleetctl.providers.remote.sandboxes import exec_command
+from fleetctl.providers.remote.sandboxes import exec_channel
 
 if TYPE_CHECKING:
     import modal
@@ -80,9 +79,9 @@ class ModalEntering:
             async with retryable_call(what, deadline_s=CALL_S):
                 sandbox = await modal.Sandbox.from_id.aio(place.handle, client=client)
                 return await sandbox.exec.aio(
-                    *exec_command.exec_command(place, argv, work=f"{STATE_DIR}/work"),
+                    *exec_channel.exec_command(place, argv, work=f"{STATE_DIR}/work"),
                     timeout=LIFE_S,
-                    env=dict(exec_command.exec_variables(place)),
+                    env=dict(exec_channel.exec_variables(place)),
                     text=False,
                     pty=streams.tty is not None,
                 )

@@ -1,7 +1,10 @@
-"""The sandboxes of our store at Modal, by id: looked up, checked for their owner, ended, listed.
+"""The sandboxes of our store at Modal, by id: looked up, checked for their owner, ended, listed,
+and why one is over.
 
-Made by modal_provider.py; the shared part (providers/remote) asks it through its five verbs.
 Remembers what does not change: a sandbox's tags, and the connection to it while it lives.
+
+A run's outcome never comes from here: only its journal's end record has it. This sorts the
+sandboxes that left no end record.
 """
 
 from __future__ import annotations
@@ -11,32 +14,36 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.contract.base import Owned
-from fleetctl.providers.modal.connection.modal_connection import ModalConnection
+from fleetctl.providers.modal.connection.modal_connection import ModalConnection, ModalSettings
 from fleetctl.providers.modal.connection.modal_errors import (
     error_words,
     is_not_found,
     retryable_call,
     sdk_errors,
 )
-from fleetctl.providers.modal.connection.modal_settings import ModalSettings
-from fleetctl.providers.modal.runs import modal_endings, modal_streams
-from fleetctl.providers.modal.runs.modal_endings import ModalFacts
-from fleetctl.providers.modal.runs.modal_exec_channel import ModalExecChannel
-from fleetctl.providers.modal.runs.modal_streams import ModalStream
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
+from fleetctl.providers.modal.runs import modal_streams
+from fleetctl.providers.modal.runs.modal_streams import ModalExecChannel, ModalStream
 from fleetctl.providers.remote.runs.follower import GuestEnded, SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import (
+    Cause,
+    Fate,
+    RunWork,
+    Sandboxes,
+    StreamOffsets,
+)
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 
 if TYPE_CHECKING:
     import modal
+
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -50,6 +57,8 @@ GUEST_TAG = "guest"
 GPU_TAG = "gpu"
 NO_GPU = "no"
 _OLDER = re.compile(r"sb-[0-9A-Za-z]{22}")
+
+KILLED = 137  # 128 + SIGKILL: left by a container's memory limit, and by any other kill
 
 
 class ModalSandboxes:
@@ -121,7 +130,7 @@ class ModalSandboxes:
         older = _OLDER.fullmatch(handle) is not None
         preemptible = older and (await self.tags(handle)).get(GPU_TAG) != NO_GPU
         ours = handle in self._ended_by_us
-        return modal_endings.resolve_fate(
+        return resolve_fate(
             ModalFacts(
                 code,
                 timed_out,
@@ -410,3 +419,40 @@ def _says_over(error: Exception) -> bool:
 
 
 _: type[Sandboxes] = ModalSandboxes
+
+
+@dataclass(frozen=True, slots=True)
+class ModalFacts:
+    """timed_out and terminated: what `wait()` raised; without either, code is the entrypoint's.
+
+    ours: we asked for its end. preemptible: it had a GPU, and only those are preempted.
+    """
+
+    code: int
+    timed_out: bool = False
+    terminated: bool = False
+    ours: bool = False
+    preemptible: bool = False
+
+
+# The first that holds. Ends that we requested come first: a terminate looks like a kill.
+_RULES: tuple[tuple[Callable[[ModalFacts], bool], Cause], ...] = (
+    (lambda facts: facts.ours, Cause.STOPPED),
+    (lambda facts: facts.timed_out, Cause.TIMEOUT),
+    (lambda facts: facts.terminated, Cause.TERMINATED),
+    # Modal reports no code of a program for a machine that it takes away. A kill might be that,
+    # too; a run without enough memory must have that reason, or it is tried again in vain on each
+    # machine.
+    (lambda facts: facts.code == KILLED, Cause.OUT_OF_MEMORY),
+    (lambda facts: facts.preemptible, Cause.PREEMPTED),
+    # Also code 0: Modal has put it on sandboxes that its own failures ended.
+    (lambda _: True, Cause.LOST),
+)
+
+
+def resolve_fate(facts: ModalFacts) -> Fate:
+    cause = next(cause for holds, cause in _RULES if holds(facts))
+    if cause is Cause.OUT_OF_MEMORY:
+        # Another machine of the same size would end it, too: each attempt costs, without any help.
+        return Fate(cause, f"Modal says exit code {facts.code}", own=True, exit_code=facts.code)
+    return Fate(cause, "" if cause is Cause.STOPPED else f"Modal says exit code {facts.code}")

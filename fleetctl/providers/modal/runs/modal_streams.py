@@ -1,24 +1,32 @@
-"""The guest's verbs as commands in a sandbox of Modal, and its frames as they come.
+"""The guest's verbs as commands in a sandbox of Modal, its frames as they come, and commands whose
+input is written and output read.
 
-Called by modal_sandboxes.py. Every command has a deadline of its own at Modal: without one the SDK
-waits for ever when the sandbox's machine is gone.
+Every command has a deadline of its own at Modal: without one the SDK waits for ever when the
+sandbox's machine is gone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.guest.ship.order_text import order_argument, order_input
+from fleetctl.guest.ship.library import order_argument, order_input
 from fleetctl.providers.modal.assets.modal_images import POSIX_GUEST_PATH, QUICK_PATH
+from fleetctl.providers.modal.connection.modal_errors import (
+    error_words,
+    sandbox_call,
+    sdk_errors,
+)
+from fleetctl.providers.remote.sandboxes import exec_channel
 from fleetctl.providers.remote.sandboxes.exec_channel import WRITE_CHARACTERS
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
 from fleetctl.specs.blocks.template import Template
 
 if TYPE_CHECKING:
     import modal
+
 
 STATE_DIR = "/tmp/.fleetctl"  # in the sandbox, which has no other user
 BEGIN_S = 180  # an inert sandbox whose work does not begin ends by itself
@@ -149,3 +157,34 @@ async def open_stream(
         process.stdin.write_eof()
         await process.stdin.drain.aio()
     return ModalStream(process, aiter(process.stdout), takes_more)
+
+
+class ModalExecChannel:
+    def __init__(
+        self, process: modal.container_process.ContainerProcess[str], *, deadline_s: float
+    ) -> None:
+        """deadline_s: seconds for one call."""
+        self._process = process
+        self._deadline_s = deadline_s
+
+    async def send(self, text: str) -> None:
+        async with sandbox_call("the sandbox cannot be written to", deadline_s=self._deadline_s):
+            for at in range(0, len(text), WRITE_CHARACTERS):
+                self._process.stdin.write(text[at : at + WRITE_CHARACTERS])
+                await self._process.stdin.drain.aio()
+
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        try:
+            async for piece in self._process.stdout:
+                yield piece
+        except sdk_errors() as error:
+            raise ConnectionError(error_words(error)) from error
+
+    async def close(self) -> None:
+        """Closes the input: at Modal a command ends only once it has read its input to the end."""
+        async with sandbox_call("the sandbox cannot be written to", deadline_s=self._deadline_s):
+            self._process.stdin.write_eof()
+            await self._process.stdin.drain.aio()
+
+
+_: type[exec_channel.ExecChannel] = ModalExecChannel

@@ -1,11 +1,13 @@
-"""Begins the nodes of a run with several nodes, and joins the nodes of a run that an earlier
-controller began. Made by the providers.
+"""Begins the nodes of a run with several nodes, each with its own part of the order, and joins the
+nodes of one that an earlier process began.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +15,10 @@ from typing import Any, Protocol
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Observation
-from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.nodes.gang import node_name, variables
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.paths import journal_path
 from fleetctl.providers.remote.gangs.node_gang import NodeGang
-from fleetctl.providers.remote.gangs.node_orders import Meeting, node_order, token_of
 from fleetctl.providers.remote.runs.guest_order import SandboxContext
 from fleetctl.providers.remote.runs.remote_runs import RemoteRuns
 from fleetctl.specs.blocks.nodes import procs_of
@@ -161,3 +162,62 @@ class GangNodes:
             return b""
 
         return told
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the nodes of an attempt meet. head: the name of node 0 for its peers; port: of it;
+    interface: the network that joins them, "" where libraries find it.
+    """
+
+    head: str
+    port: int
+    interface: str = ""
+
+
+def node_order(
+    order: Mapping[str, Any],
+    rank: int,
+    gang: NodeGang,
+    *,
+    meeting: Meeting,
+    procs: int,
+    token: str,
+) -> dict[str, object]:
+    """order: of the run. procs: processes of a launcher on each node; token: lets the nodes of a
+    Ray cluster join.
+    """
+    head, port = meeting.head, meeting.port
+    met = variables(rank, gang.addresses, port, procs, meeting.interface)
+    met.update(
+        MASTER_ADDR=head,
+        PET_MASTER_ADDR=head,
+        JAX_COORDINATOR_ADDRESS=f"[{head}]:{port}" if ":" in head else f"{head}:{port}",
+    )
+    made = {**order, "env": {**order["env"], **met}, "reusable": False}
+    if order["ray"]:
+        ray = {"rank": rank, "addresses": gang.addresses, "token": token}
+        made["ray"] = {**order["ray"], **ray}
+    if rank:  # node 0 speaks for all: its time, its metrics, its outputs
+        made.update(
+            rank=rank,
+            timeout_s=None,
+            wandb=None,
+            metrics=None,
+        )
+    else:
+        made["table"] = gang.table
+    return made
+
+
+def token_of(path: Path) -> str:
+    """The same for all nodes of an attempt, also where a controller was restarted between them; in
+    a file that only its owner reads, and in no object of the cluster.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return path.read_text("ascii")
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(token := secrets.token_hex(32))
+    return token

@@ -16,13 +16,18 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.guest.nodes.names import is_node_name, node_name, node_of, whole_name
+from fleetctl.guest.nodes.gang import is_node_name, node_name, node_of, whole_name
 from fleetctl.providers.contract.base import Owned, RunRequest
 from fleetctl.providers.remote.gangs.node_gang import NodeGang
 from fleetctl.providers.remote.sandboxes import exec_channel
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 from fleetctl.providers.remote.sandboxes.sandbox_names import run_of
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import (
+    Cause,
+    Fate,
+    RunWork,
+    Sandboxes,
+    StreamOffsets,
+)
 from fleetctl.specs.blocks.nodes import nodes_of as specified_nodes
 from fleetctl.specs.blocks.template import Template
 

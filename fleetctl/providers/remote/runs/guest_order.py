@@ -1,21 +1,31 @@
-"""Builds the order for the guest of a remote sandbox. Called by providers; reads the files of the
-task, which are small, and nothing else.
+"""Builds the order for the guest of a remote sandbox, with the checkpoint to resume from, and
+separates a task's time limit from a sandbox's age.
 
 Values of secrets are not in it: they travel in the environment of the guest's `attach`.
+
+A provider ends every sandbox at some age; the guest ends a run before that, as if at a time limit
+of its own.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
 from fleetctl.common.errors import Refused
+from fleetctl.controllers.history.retry_limits import MAKE_IT_FIT, MAX_LIFETIME
+from fleetctl.controllers.model import Ended, Observation
+from fleetctl.guest.checkpoints.begin import place_of
 from fleetctl.providers.contract.base import InputFile, MountedFile, RunRequest
-from fleetctl.providers.contract.output_limits import outputs_order
-from fleetctl.providers.remote.runs.lifetimes import MARK
+from fleetctl.providers.contract.terms import outputs_order
+from fleetctl.providers.paths import journal_path
 from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX
 from fleetctl.specs.blocks.nodes import ray_job_of, ray_of
 from fleetctl.specs.blocks.template import VolumeMount
@@ -29,6 +39,14 @@ INPUTS_BYTES_MAX = 8 * 1024 * 1024
 SYNC_S = 60.0  # between commits of volumes while a task runs
 RELAY_BASE = "http://relay.invalid"
 _RELAY = {"base": RELAY_BASE, "token": "OPENAI_API_KEY"}  # see guest/remote/relay/keeper.py
+
+TASK_S_MIN = 1.0
+END_S = 60.0  # after its grace, to commit, to report and to be released
+# In the identity that a run's first journal line carries.
+MARK = "ends_with_sandbox"
+_LINE_BYTES_MAX = 4096
+
+UNTOLD = ".ckpt"  # files that may keep their step inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +165,85 @@ def _volume_order(mount: VolumeMount) -> dict[str, object]:
         "read_only": mount.read_only,
         "variable": f"FLEETCTL_VOLUME_{variable}",
     }
+
+
+def work_s(
+    left_s: float,
+    *,
+    leave_s: float,
+    grace_s: float,
+) -> float:
+    """Returns how long a task may work in a sandbox that lives for `left_s` more: it is asked to
+    end, has its whole grace, and its story is sent before that. leave_s: seconds that are kept for
+    the end anyway.
+    """
+    return max(TASK_S_MIN, left_s - max(leave_s, grace_s + min(END_S, leave_s)))
+
+
+def mark_expired(seen: Observation, runs: Path) -> Observation:
+    """A run that its sandbox's age ended is not a failure of its own: another attempt follows."""
+    if not isinstance(seen, Ended) or seen.ok or seen.reason != "Timeout":
+        return seen
+    if not _has_mark(journal_path(runs, seen.run)):
+        return seen
+    return replace(
+        seen,
+        infrastructure=True,
+        reason=MAX_LIFETIME,
+        message="its sandbox was as old as it may be",
+        hint=MAKE_IT_FIT,
+    )
+
+
+def _has_mark(path: Path) -> bool:
+    with path.open("rb") as file:
+        first = file.readline(_LINE_BYTES_MAX)
+    try:
+        return json.loads(first).get(MARK) is True
+    except ValueError:
+        return False
+
+
+class WantedCheckpoint(NamedTuple):
+    """path: of the directory of checkpoints, from the top of the volume, without a `/` before."""
+
+    volume: str
+    path: str
+    step: int
+
+
+def wanted_checkpoint(request: RunRequest) -> WantedCheckpoint | None:
+    """Returns the checkpoint to list; None where the run takes any checkpoint or starts without, or
+    it may come from a mirror.
+    """
+    asked = request.checkpoint
+    if asked is None or asked.mirror or not asked.resume.startswith("step:"):
+        return None
+    volumes = [
+        {"mount": one.mount_path, "links": one.links, "root": f"{one.name}:"}
+        for one in request.template.volumes
+    ]
+    volume, _, path = place_of(asked.path, volumes).partition(":")
+    if volume.startswith("/"):  # it is on no volume
+        return None
+    return WantedCheckpoint(volume, path.strip("/"), int(asked.resume.removeprefix("step:")))
+
+
+def refuse_what_is_missing(asked: WantedCheckpoint, names: Collection[str]) -> None:
+    """names: of what is in the directory. Whether a checkpoint is complete is seen when it is begun
+    from. Raises Refused.
+    """
+    steps = {
+        int(digits)
+        for name in names
+        if not name.startswith(".")
+        for digits in re.findall(r"[0-9]+", name)
+    }
+    if asked.step in steps or any(name.endswith(UNTOLD) for name in names):
+        return
+    there = ", ".join(map(str, sorted(steps)[-5:])) or "none"
+    raise Refused(
+        f"`checkpoint.resume` is `step:{asked.step}`, and volume/{asked.volume} has no such"
+        f" checkpoint; the newest are: {there}",
+        hint="name a step that is there, or `Latest`",
+    )

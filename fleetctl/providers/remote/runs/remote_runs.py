@@ -20,14 +20,19 @@ from fleetctl.guest.journal.masking import Masking
 from fleetctl.guest.journal.record import masking_of
 from fleetctl.providers.contract.base import SANDBOX_CLOSED, LogChunk, Notify, RunRef, RunRequest
 from fleetctl.providers.paths import journal_path, make_private
-from fleetctl.providers.remote.runs.dir_listing import Listings
 from fleetctl.providers.remote.runs.follower import FollowPace
-from fleetctl.providers.remote.runs.lifetimes import mark_expired
+from fleetctl.providers.remote.runs.guest_order import mark_expired
 from fleetctl.providers.remote.runs.run_mirror import RunMirror, mark_begun
+from fleetctl.providers.remote.runs.segments import Listings
 from fleetctl.providers.remote.runs.tracked_run import TrackedPhase, TrackedRun
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate, without_record
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes
-from fleetctl.providers.remote.sandboxes.terminations import Terminations
+from fleetctl.providers.remote.sandboxes.pending_creates import Terminations
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import (
+    Cause,
+    Fate,
+    RunWork,
+    Sandboxes,
+    without_record,
+)
 from fleetctl.providers.rundir.journal_runs import (
     AT_END,
     JournalRuns,

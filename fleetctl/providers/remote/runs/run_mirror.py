@@ -1,7 +1,13 @@
-"""The copy on this machine of one remote run's journal and log, fed with the frames of its guest.
+"""The copy on this machine of one remote run's journal, log and kept files, fed with the frames of
+its guest, with the values of secrets masked.
 
-Called by the follower. All later reports of a run are read from these files, so a dropped stream or
-a crash of ours loses and repeats no data: a new stream goes on where they end.
+All later reports of a run are read from these files, so a dropped stream or a crash of ours loses
+and repeats no data: a new stream goes on where they end.
+
+Pieces arrive behind the run's output, before its end. They become the run's pack once all are
+here: large contents go to the blobs that the attempts of an object share.
+
+Guests in Python mask their own output (guest/journal/masking.py), which passes unchanged.
 """
 
 from __future__ import annotations
@@ -10,19 +16,18 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleetctl.guest.journal.masking import Masking
-from fleetctl.guest.supervision.services.keeping import LOG_BYTES_MAX as SERVICE_LOG_BYTES_MAX
+from fleetctl.guest.journal.masking import Masking, merged
+from fleetctl.guest.outputs.pack import PackWriter, pack_name
 from fleetctl.guest.supervision.services.names import service_name
+from fleetctl.guest.supervision.services.process import LOG_BYTES_MAX as SERVICE_LOG_BYTES_MAX
 from fleetctl.providers.paths import journal_path, make_private
-from fleetctl.providers.remote.runs.dir_listing import Listing
-from fleetctl.providers.remote.runs.outputs_mirror import OutputsMirror
-from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX, Segments, sync_file
-from fleetctl.providers.remote.runs.starred import StarredOutput, starred_line
+from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX, Listing, Segments, sync_file
+from fleetctl.providers.rundir.kept_outputs import KeptOutputs, read_pack, sync_pack
 from fleetctl.specs.blocks.services import SERVICES_MAX
 
 # Far above any line of a guest: a result is at most 256 KiB, a piece of log less.
@@ -38,6 +43,11 @@ _MARK = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 # The guest writes compact JSON with `e` first; frames about the stream itself are known by it.
 _HEAD = b'{"e":"'
 _OF_THE_STREAM = (b"outputs", b"log", b"alive", b"eof", b"lost", b"unbegun")
+
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+STAR = b"*"
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 class GarbledFrames(Exception):
@@ -297,3 +307,176 @@ def _whole_lines(path: Path) -> int:
         return end
     finally:
         os.close(handle)
+
+
+class OutputsMirror:
+    """at: how much is here, and so where a stream is to go on."""
+
+    def __init__(
+        self,
+        runs: Path,
+        run: str,
+        *,
+        fresh: bool,
+    ) -> None:
+        """fresh: nothing of the run can be here yet."""
+        self._runs = runs
+        self._run = run
+        self._part = runs / f"{pack_name(run)}.part"
+        self.at = 0 if fresh else _size_of(self._part)
+
+    def write(self, at: int, data: bytes) -> None:
+        """Keeps `data`, whose first byte has offset `at`. Raises OSError when the disk refuses, and
+        then can be called again.
+        """
+        view = memoryview(data)[max(0, self.at - at) :]
+        if not view or at > self.at:
+            return
+        handle = os.open(self._part, _WRITE, 0o600)
+        try:
+            while view:
+                done = os.pwrite(handle, view, self.at)
+                view = view[done:]
+                self.at = self.at + done
+        finally:
+            os.close(handle)
+
+    def settle(self) -> None:
+        """Makes the pieces the pack of the run once they are whole, and durable. Blocks. Raises
+        OSError when the disk refuses, and then can be called again.
+        """
+        arrived = read_pack(self._part) if self.at else None
+        if arrived is None:
+            return
+        directory = os.open(self._runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._write_pack(arrived, directory)
+        finally:
+            os.close(directory)
+        sync_pack(self._runs, self._run)
+        self._part.unlink(missing_ok=True)
+        self.at = 0
+
+    def _write_pack(self, arrived: KeptOutputs, directory: int) -> None:
+        writer = PackWriter(directory, self._run, blobs=True)
+        try:
+            for file in arrived.files:
+                reader = _reader_of(arrived.contents(file))
+                writer.add(file.path, file.mode, file.modified_at_s, reader)
+            writer.finish({})
+        except BaseException:
+            writer.discard()
+            raise
+
+
+def _reader_of(pieces: Iterator[bytes]) -> Callable[[int], bytes]:
+    rest = [b""]
+
+    def read(size: int) -> bytes:
+        data = rest[0] or next(pieces, b"")
+        rest[0] = data[size:]
+        return data[:size]
+
+    return read
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
+
+
+class StarredOutput:
+    """A log with masked values. Bytes that may begin a value are kept back until more arrive; a new
+    stream sends them again.
+    """
+
+    def __init__(self, masking: Masking, write: Callable[[int, bytes], None]) -> None:
+        self._masking = masking
+        self._write = write
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets the bytes that were kept back, which come again."""
+        self._at = 0
+        self._held = b""
+        self._covered = 0
+
+    def take(self, at: int, data: bytes) -> None:
+        """Takes `data`, whose first byte has offset `at`. Raises OSError."""
+        if self._held and at > self._at + len(self._held):
+            self.flush()  # the bytes between were dropped in the sandbox
+        if self._held:
+            data = self._held + data[self._at + len(self._held) - at :]
+        else:
+            self._at = at
+            self._covered = 0
+        self._put(data, len(data) - self._masking.unfinished(data))
+
+    def flush(self) -> None:
+        """Writes the rest: no more comes. Raises OSError."""
+        self._put(self._held, len(self._held))
+
+    def _put(self, data: bytes, cut: int) -> None:
+        spans = merged([(0, self._covered), *self._masking.find_spans(data)])
+        stars = _star_spans(data, spans)[:cut]
+        if stars:
+            self._write(self._at, stars)
+        reach = max((end for begin, end in spans if begin < cut or begin == 0), default=0)
+        into = max(0, reach - cut) if spans and (self._covered or cut) else 0
+        self._at, self._held, self._covered = self._at + cut, data[cut:], into
+
+
+def starred_line(masking: Masking, line: bytes) -> bytes:
+    """Returns a line of a journal, of the same length, masked in its texts and encoded content."""
+
+    def star(text: re.Match[bytes]) -> bytes:
+        return _star_spans(text[0], masking.find_spans(text[0]))
+
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return line  # torn, or no JSON: its reader finds out
+    if isinstance(event, dict):
+        for key, decode, encode in _ENCODINGS:
+            text = event.get(key)
+            if isinstance(text, str):
+                raw = decode(text)
+                if found := masking.find_spans(raw):
+                    stars = encode(_star_spans(raw, found))
+                    line = line.replace(text.encode(), stars.encode(), 1)
+    return _TEXT.sub(star, line)
+
+
+def _star_spans(data: bytes, spans: list[tuple[int, int]]) -> bytes:
+    if not spans:
+        return data
+    stars = bytearray(data)
+    for begin, end in spans:
+        stars[begin:end] = STAR * (end - begin)
+    return bytes(stars)
+
+
+def _of_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return b""
+
+
+def _of_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
+
+
+def _base64_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+_ENCODINGS: tuple[tuple[str, Callable[[str], bytes], Callable[[bytes], str]], ...] = (
+    ("b64", _of_base64, _base64_of),
+    ("hex", _of_hex, bytes.hex),
+)

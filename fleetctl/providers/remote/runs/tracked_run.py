@@ -13,12 +13,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from enum import Enum, auto
 from functools import partial
 
-from fleetctl.common.tasks import cancel_tasks
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.providers.remote.runs.follower import FollowEnd, Follower, FollowPace, OpenStream
 from fleetctl.providers.remote.runs.run_mirror import RunMirror
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, Sandboxes, StreamOffsets
-from fleetctl.providers.remote.sandboxes.terminations import Terminations
+from fleetctl.providers.remote.sandboxes.pending_creates import Terminations
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import (
+    Cause,
+    Fate,
+    RunWork,
+    Sandboxes,
+    StreamOffsets,
+)
 from fleetctl.providers.rundir.run_journal import RunJournal
 from fleetctl.specs.values.hints import NO_TEXT, HintedText
 

@@ -26,7 +26,7 @@ def render_chart_file(
         from fleetctl.views.plotting.writers.svg import svg_file
 
         return svg_file(charts, heading).encode()
-    from fleetctl.views.plotting.writers.page import html_page
+    from fleetctl.views.plotting.writers.svg import html_page
 
     parts = [f"{escape_line(seen.phase)}, {seen.done} {seen.kind.unit}s done" for seen in views]
     summary = "; ".join(dict.fromkeys(parts))

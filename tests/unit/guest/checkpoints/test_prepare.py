@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.guest.checkpoints.disk import Disk
+from fleetctl.guest.checkpoints.disk import NAME, Disk, Notebook
 from fleetctl.guest.checkpoints.formats import HASHED_BYTES_MAX
-from fleetctl.guest.checkpoints.notebook import NAME, Notebook
 from fleetctl.guest.checkpoints.prepare import Beginning, Missing, prepare
 from tests.unit.guest.checkpoints.directories import MARKER, own, torch_file, write
 

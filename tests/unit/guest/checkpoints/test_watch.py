@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.guest.checkpoints.disk import Disk
+from fleetctl.guest.checkpoints.disk import NAME, Disk, notebook_of
 from fleetctl.guest.checkpoints.keeping import superfluous
-from fleetctl.guest.checkpoints.notebook import NAME, notebook_of
 from fleetctl.guest.checkpoints.prepare import remove
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.journal.record import Journal

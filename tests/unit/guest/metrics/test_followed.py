@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.guest.journal.record import Journal
-from fleetctl.guest.metrics import cpulimit, files, globs
+from fleetctl.guest.metrics import cpulimit, files
 from fleetctl.guest.metrics.followed import Followed
 from fleetctl.providers.rundir.run_journal import parse_journal
 from tests.unit.guest.metrics.event_writer import (
@@ -331,7 +331,7 @@ def test_files_at_any_depth_are_found_and_links_do_not_lead_round(place: Place) 
 def test_a_pattern_looks_through_a_bounded_number_of_files(
     place: Place, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(globs, "ENTRIES_MAX", 100)
+    monkeypatch.setattr(files, "ENTRIES_MAX", 100)
     for number in range(90):
         (place.start / f"deep/{number}").mkdir(parents=True)
     followed = place.follow(**{"from": kind, "path": "**/m*"})
@@ -352,13 +352,13 @@ def test_a_pattern_looks_through_a_bounded_number_of_files(
 )
 def test_names_match_as_those_of_a_shell_do(pattern: str, name: str) -> None:
     expected = fnmatch.fnmatchcase(name, pattern)
-    matcher = globs.compile_name(pattern)
+    matcher = files.compile_name(pattern)
     assert (name == pattern if matcher is None else bool(matcher.fullmatch(name))) is expected
 
 
 def test_no_name_is_compared_in_every_way() -> None:
     began_s = time.process_time()
-    matcher = globs.compile_name("*a" * 100 + "b")
+    matcher = files.compile_name("*a" * 100 + "b")
     assert matcher is not None and not matcher.fullmatch("a" * 255)
     assert time.process_time() - began_s < 2.0
 

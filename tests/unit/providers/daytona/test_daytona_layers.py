@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.daytona.assets import daytona_layers
-from fleetctl.providers.remote.assets.recipes import NO_PYTHON, build_recipe
+from fleetctl.providers.daytona.assets import daytona_images
+from fleetctl.providers.remote.recipes import NO_PYTHON, build_recipe
 from fleetctl.specs.blocks.template import Template
 
 GUEST = "RUN mkdir -p /.fleetctl"
@@ -20,7 +20,7 @@ def lines(tmp_path: Path) -> Any:
     def of(image: dict[str, Any], work: str = "script") -> list[str]:
         template = Template.model_validate({work: "pass", "image": image})
         return (
-            daytona_layers.build_image(build_recipe(template), tmp_path).dockerfile().splitlines()
+            daytona_images.build_image(build_recipe(template), tmp_path).dockerfile().splitlines()
         )
 
     return of

@@ -31,8 +31,7 @@ from fleetctl.providers.daytona.runs.daytona_streams import (
     stop_command,
 )
 from fleetctl.providers.prices import price_table as prices
-from fleetctl.providers.remote.sandboxes.fates import Cause
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, StreamOffsets
 from fleetctl.providers.sources.clone_command import clone_credentials
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import GitSource, Template

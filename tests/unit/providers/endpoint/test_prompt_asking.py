@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.endpoint.model_replies import GatewayReply, ModelFailure, read_reply
+from fleetctl.providers.endpoint.gateway_connection import GatewayReply, ModelFailure, read_reply
 from fleetctl.providers.endpoint.prompt_row import FIRST, REPAIR, RowOutcome, ask_row
 from fleetctl.specs.blocks.prompt import Prompt
 

@@ -11,10 +11,9 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Ended, Gone, Observation
-from fleetctl.providers.contract.base import RunRef, RunRequest
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
+from fleetctl.providers.contract.base import EndpointAccess, RunRef, RunRequest
 from fleetctl.providers.endpoint.endpoint_provider import EndpointProvider
-from fleetctl.providers.endpoint.model_replies import GatewayReply
+from fleetctl.providers.endpoint.gateway_connection import GatewayReply
 from fleetctl.specs.blocks.template import Template
 from tests.unit.gateway.test_process import in_loop
 from tests.unit.providers.endpoint.test_prompt_asking import says

@@ -15,9 +15,9 @@ import pytest
 from fleetctl.engine.capacity.price_book import price_attempt
 from fleetctl.providers.kubernetes.kubernetes_provider import KubernetesProvider
 from fleetctl.providers.kubernetes.manifests import gang_manifests
-from fleetctl.providers.kubernetes.runs.job_handles import JobHandle, parse_handle
-from fleetctl.providers.remote.gangs import conclusion
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+from fleetctl.providers.kubernetes.runs.pod_statuses import JobHandle, parse_handle
+from fleetctl.providers.remote.gangs import node_gang
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.nodes import NO_RAY, NodeRange, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
@@ -36,7 +36,7 @@ def failed(at_s: float, reason: str = "ExitCode:3", *, infra: bool = False) -> d
 
 
 def taken(at_s: float) -> dict[str, Any]:
-    return failed(at_s, conclusion.TERMINATED, infra=True)
+    return failed(at_s, node_gang.TERMINATED, infra=True)
 
 
 EVICTED = Fate(Cause.PREEMPTED, "Evicted")
@@ -71,7 +71,7 @@ Ends = list[dict[str, Any]]
             id="node 0 was done",
         ),
         pytest.param(
-            [failed(10), conclusion.lost_end(EVICTED, 12)],
+            [failed(10), node_gang.lost_end(EVICTED, 12)],
             11,
             False,
             ("NodeLost", True, None),
@@ -95,7 +95,7 @@ Ends = list[dict[str, Any]]
             id="one failed while nobody was there",
         ),
         pytest.param(
-            [conclusion.lost_end(Fate(Cause.LOST), 300), failed(10)],
+            [node_gang.lost_end(Fate(Cause.LOST), 300), failed(10)],
             None,
             False,
             ("ExitCode:3", False, 1),
@@ -111,7 +111,7 @@ Ends = list[dict[str, Any]]
             id="somebody stopped all",
         ),
         pytest.param(
-            [failed(10, "Stopped"), conclusion.lost_end(Fate(Cause.OUT_OF_MEMORY, own=True), 9)],
+            [failed(10, "Stopped"), node_gang.lost_end(Fate(Cause.OUT_OF_MEMORY, own=True), 9)],
             9.5,
             False,
             ("OOMKilled", False, 1),
@@ -123,14 +123,14 @@ Ends = list[dict[str, Any]]
 def test_the_ends_of_all_come_to_one(
     ends: Ends, stopped_at_s: float | None, outside: bool, told: tuple[Any, ...], states: list[str]
 ) -> None:
-    judged = conclusion.judge_ends(ends, stopped_at_s=stopped_at_s, outside=outside)
-    frames = conclusion.end_frames(judged, [str(it) for it in range(len(ends))], b"result\n")
+    judged = node_gang.judge_ends(ends, stopped_at_s=stopped_at_s, outside=outside)
+    frames = node_gang.end_frames(judged, [str(it) for it in range(len(ends))], b"result\n")
     lines = frames.splitlines()
     assert (lines[0] == b"result") == ends[0]["ok"]
     table, last = (json.loads(line) for line in lines[-3:-1])
     assert (last["reason"], last["infra"], last.get("node")) == told
     assert [it["state"] for it in table["nodes"]] == states
-    assert conclusion.end_in(frames) is not None and not last["open"]
+    assert node_gang.end_in(frames) is not None and not last["open"]
 
 
 @pytest.mark.parametrize("text", ["job/", "job/pod", "job/pod/nodes=3", "job/pod/node=2"])

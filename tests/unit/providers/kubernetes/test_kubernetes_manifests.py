@@ -13,22 +13,22 @@ import pytest
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.kubernetes.manifests import claims, entry, jobs, shape
+from fleetctl.providers.kubernetes.manifests import entry, jobs, pod_parts
+from fleetctl.providers.kubernetes.manifests import labels as claims
 from fleetctl.providers.kubernetes.manifests.labels import job_name, passed_on, tags_of
-from fleetctl.providers.kubernetes.manifests.pod_images import image_of
-from fleetctl.providers.kubernetes.runs.pod_log_frames import frames_of, never_began
-from fleetctl.providers.prices.own_prices import usd_per_s
-from fleetctl.providers.remote.gangs.conclusion import EOF
+from fleetctl.providers.kubernetes.manifests.pod_parts import image_of
+from fleetctl.providers.kubernetes.runs.pod_streams import frames_of, never_began
+from fleetctl.providers.prices.price_table import usd_per_s
+from fleetctl.providers.remote.gangs.node_gang import EOF
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import StreamOffsets
 from fleetctl.specs.blocks.kubernetes import ClusterSettings, PodSettings
-from fleetctl.specs.blocks.prices import Prices
+from fleetctl.specs.blocks.placement import Prices
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
-from fleetctl.specs.values.pod_fields import FIELDS
-from fleetctl.specs.values.pod_shape import fields_of
+from fleetctl.specs.values.pod_shape import FIELDS, fields_of
 
 CONFIG_MAP_BYTES_MAX = 1024 * 1024
 
@@ -293,7 +293,11 @@ def test_an_object_shapes_its_pods_over_what_the_provider_object_says() -> None:
     assert volumes[mounts["/etc/conf"]]["configMap"] == {"name": "files"}
     assert volumes[mounts["/tls"]]["secret"] == {"secretName": "tls"}
     assert pod["initContainers"] == SHAPE["initContainers"]
-    assert shape.named_in(pod) >= {("secrets", "keys"), ("secrets", "tls"), ("configmaps", "plain")}
+    assert pod_parts.named_in(pod) >= {
+        ("secrets", "keys"),
+        ("secrets", "tls"),
+        ("configmaps", "plain"),
+    }
 
 
 def test_a_stage_shapes_its_pods_over_what_its_template_says() -> None:
@@ -333,12 +337,12 @@ SECRETS_OF_VOLUMES = [
 @pytest.mark.parametrize(("source", "field", "named"), SECRETS_OF_VOLUMES)
 def test_a_secret_that_a_volume_names_is_found(source: str, field: str, named: object) -> None:
     pod = {"volumes": [{"name": "v", source: {field: named}}]}
-    assert shape.named_in(pod) == {("secrets", "theirs")}
+    assert pod_parts.named_in(pod) == {("secrets", "theirs")}
 
 
 def test_an_account_is_found_by_the_former_name_of_its_field_too() -> None:
     for field in ("serviceAccountName", "serviceAccount"):
-        assert shape.named_in({field: "theirs"}) == {("serviceaccounts", "theirs")}
+        assert pod_parts.named_in({field: "theirs"}) == {("serviceaccounts", "theirs")}
 
 
 def test_a_patch_of_the_pod_is_laid_over_it_and_its_marks_stay_ours() -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.providers.kubernetes.runs import pod_log_frames, pod_statuses
-from fleetctl.providers.remote.sandboxes.fates import Cause
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import StreamOffsets
+from fleetctl.providers.kubernetes.runs import pod_statuses, pod_streams
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, StreamOffsets
 
 
 def pod(phase: str = "Failed", main: Any = None, **status: Any) -> dict[str, Any]:
@@ -105,11 +104,11 @@ LOG = (
 
 
 def test_the_log_of_a_pod_tells_each_runs_story_from_any_offset() -> None:
-    whole = pod_log_frames.frames_of(LOG, "a", StreamOffsets(0, 0))
+    whole = pod_streams.frames_of(LOG, "a", StreamOffsets(0, 0))
     assert whole.splitlines()[-1] == b'{"e":"eof"}'
-    later = pod_log_frames.frames_of(LOG, "a", StreamOffsets(len(b'{"e":"started"}\n'), 2))
+    later = pod_streams.frames_of(LOG, "a", StreamOffsets(len(b'{"e":"started"}\n'), 2))
     assert later == whole.removeprefix(b'{"e":"started"}\n')
-    assert pod_log_frames.frames_of(LOG, "b", StreamOffsets(0, 0)) == b'{"e":"started"}\n'
-    assert pod_log_frames.frames_of(LOG, "c", StreamOffsets(0, 0)) == b""
-    assert not pod_log_frames.never_began(LOG)
-    assert pod_log_frames.never_began(b'{"e":"unbegun"}\n')
+    assert pod_streams.frames_of(LOG, "b", StreamOffsets(0, 0)) == b'{"e":"started"}\n'
+    assert pod_streams.frames_of(LOG, "c", StreamOffsets(0, 0)) == b""
+    assert not pod_streams.never_began(LOG)
+    assert pod_streams.never_began(b'{"e":"unbegun"}\n')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from fleetctl.providers.modal.runs.gpu_queue import GpuQueue
+from fleetctl.providers.modal.runs.modal_creator import GpuQueue
 
 LONG_S = 3600.0
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from fleetctl.common.errors import Refused
 from fleetctl.manifest.files.requirements import told_by_content
 from fleetctl.providers.modal.runs.modal_machines import GPUS, ModalMachine, choose_machine
-from fleetctl.providers.remote.assets.recipes import Recipe, build_recipe
+from fleetctl.providers.remote.recipes import Recipe, build_recipe
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import Template
 

@@ -12,11 +12,11 @@ import pytest
 from modal import exception as sdk
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.modal.connection import modal_settings
+from fleetctl.providers.modal.connection import modal_connection
 from fleetctl.providers.modal.connection.modal_errors import classify_error, retryable_call
 from fleetctl.providers.modal.runs import modal_streams
-from fleetctl.providers.modal.runs.modal_endings import ModalFacts, resolve_fate
-from fleetctl.providers.remote.sandboxes.fates import Cause
+from fleetctl.providers.modal.runs.modal_sandboxes import ModalFacts, resolve_fate
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause
 from fleetctl.specs.blocks.template import Template
 
 CREATION_RATE = "Sandbox creation rate limit (5/s) exceeded"
@@ -172,15 +172,15 @@ def test_why_a_sandbox_without_an_end_record_is_over(facts: ModalFacts, cause: C
 
 def test_settings_come_from_the_environment() -> None:
     environ = {"FLEETCTL_MODAL_CREATES_PER_S": "100", "FLEETCTL_MODAL_LIFETIME_S": "60.5"}
-    found = modal_settings.from_environment(environ)
+    found = modal_connection.from_environment(environ)
     assert (found.creates_per_s, found.lifetime_s) == (100.0, 60.5)
-    assert modal_settings.from_environment({}) == modal_settings.ModalSettings()
+    assert modal_connection.from_environment({}) == modal_connection.ModalSettings()
 
 
 @pytest.mark.parametrize("value", ["many", "0", "-1", "inf", "nan"])
 def test_a_setting_that_is_no_number_above_zero_is_refused(value: str) -> None:
     with pytest.raises(Refused, match="FLEETCTL_MODAL_CALL_S"):
-        modal_settings.from_environment({"FLEETCTL_MODAL_CALL_S": value})
+        modal_connection.from_environment({"FLEETCTL_MODAL_CALL_S": value})
 
 
 @pytest.mark.parametrize(

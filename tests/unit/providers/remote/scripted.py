@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.remote.runs.follower import FollowPace, SandboxOver
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate, RunWork, StreamOffsets
 from tests.unit.providers.remote import frames
 
 QUICK = FollowPace(silence_s=30.0, retry_initial_s=0.001, retry_max_s=0.01, crash_s=0.01)

@@ -15,8 +15,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.providers.remote.runs.dir_listing import Listings
 from fleetctl.providers.remote.runs.run_mirror import RunMirror, mark_begun
+from fleetctl.providers.remote.runs.segments import Listings
 from tests.unit.providers.remote import frames
 
 RUNS = 3

@@ -10,15 +10,15 @@ from typing import Any
 from aiohttp import web
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.contract.endpoint_access import EndpointAccess
-from fleetctl.providers.remote.relay.outbox import Outbox
-from fleetctl.providers.remote.relay.relay_messages import (
+from fleetctl.providers.contract.base import EndpointAccess
+from fleetctl.providers.remote.relay import Relays
+from fleetctl.providers.remote.relay_call import (
+    Outbox,
     RelayAnswer,
     RelayRequest,
     read_message,
     write_answer,
 )
-from fleetctl.providers.remote.relay.relays import Relays
 from fleetctl.providers.remote.runs.follower import FollowPace, SandboxOver
 
 LONG_S = 300.0  # far more than anything here takes

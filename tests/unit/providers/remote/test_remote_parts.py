@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Ended
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.remote.connection.token_bucket import TokenBucket
-from fleetctl.providers.remote.runs import job_cleanup
-from fleetctl.providers.remote.runs.guest_order import SandboxContext, guest_order
-from fleetctl.providers.remote.runs.lifetimes import MARK, mark_expired, work_s
+from fleetctl.providers.remote import remote_provider
+from fleetctl.providers.remote.runs.guest_order import (
+    MARK,
+    SandboxContext,
+    guest_order,
+    mark_expired,
+    work_s,
+)
 from fleetctl.providers.remote.sandboxes import sandbox_names
+from fleetctl.providers.remote.service_calls import TokenBucket
 from fleetctl.specs.blocks.template import Template
 from tests.unit.providers.remote import frames
 
@@ -208,8 +213,8 @@ def test_scratch_goes_and_logs_stay_when_they_are_to_be_kept(tmp_path: Path) -> 
         (job / path).parent.mkdir(parents=True, exist_ok=True)
         (job / path).write_text("x")
     for _ in range(2):
-        job_cleanup.remove_job_files(tmp_path, "remote", "uid-1", keep_logs=True)
+        remote_provider.remove_job_files(tmp_path, "remote", "uid-1", keep_logs=True)
     assert sorted(path.name for path in job.iterdir()) == ["builds", "runs"]
     for _ in range(2):
-        job_cleanup.remove_job_files(tmp_path, "remote", "uid-1", keep_logs=False)
+        remote_provider.remove_job_files(tmp_path, "remote", "uid-1", keep_logs=False)
     assert not job.exists()

@@ -7,7 +7,7 @@ import pytest
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import CheckpointOrder
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.remote.runs.resumption import (
+from fleetctl.providers.remote.runs.guest_order import (
     WantedCheckpoint,
     refuse_what_is_missing,
     wanted_checkpoint,

@@ -16,8 +16,7 @@ from fleetctl.providers.contract.base import SANDBOX_CLOSED, RunRef, RunRequest
 from fleetctl.providers.remote.runs import remote_runs
 from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.providers.remote.runs.remote_runs import RemoteRuns
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate, RunWork
 from fleetctl.specs.blocks.template import Template
 from tests.unit.providers.remote import frames
 from tests.unit.providers.remote.scripted import QUICK, Script

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.remote.connection.throttle_errors import unless_throttled
+from fleetctl.providers.remote.service_calls import unless_throttled
 
 
 class Service:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fleetctl.providers.remote.connection.tolerated_answer import ToleratedAnswer
+from fleetctl.providers.remote.service_calls import ToleratedAnswer
 
 
 def is_lookup(error: BaseException) -> bool:

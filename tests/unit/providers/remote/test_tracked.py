@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fleetctl.common import tasks
+from fleetctl.common import event_loop
 from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.providers.remote.runs.run_mirror import RunMirror
 from fleetctl.providers.remote.runs.tracked_run import TrackedPhase, TrackedRun
-from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.providers.remote.sandboxes.terminations import Terminations
+from fleetctl.providers.remote.sandboxes.pending_creates import Terminations
+from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate
 
 
 class Interrupted:
@@ -42,7 +42,7 @@ class Interrupted:
 def test_a_stream_that_swallows_its_cancellation_is_left_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "AGAIN_S", 0.01)
+    monkeypatch.setattr(event_loop, "AGAIN_S", 0.01)
 
     async def left() -> None:
         sandboxes: Any = Interrupted()

@@ -1,21 +1,38 @@
-"""The tier of isolation: builds the namespaces once, for the supervisor and all runs that it will
-fork.
+"""The tier of isolation: builds the namespaces once, for the supervisor and all runs that it forks,
+and makes a process give up capabilities and new privileges for good.
 
-Called by the supervisor before it serves. Either the whole tier stands, or the supervisor stays in
-tier `process` and reports why.
+Either the whole tier stands, or the supervisor stays in tier `process` and reports why.
+
+Called once by the supervisor after its namespaces stand, so that every run inherits it; or by
+each run itself where runs still have to mount directories of their own.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import stat
 import sys
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
-from . import lockdown, syscalls
+from . import syscalls
 from .mounts import MountTree
 
 NAMESPACES = "namespaces"
 PROCESS = "process"
+
+_CREATE_RULESET = 444
+_ADD_RULE = 445
+_RESTRICT_SELF = 446
+_VERSION_FLAG = 1
+_PATH_BENEATH = 1
+# Before ABI 2 every rename across directories is denied, which breaks git and pip; then it is left
+# off.
+_ABI_MIN = 2
+_WRITE_FILE = 1 << 1
+_REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
+_REFER = 1 << 13
+_TRUNCATE = 1 << 14  # ABI 3
 
 
 class Unshared:
@@ -61,13 +78,13 @@ def settle_spaces(config: dict[str, Any], directory: str) -> Unshared:
 
 
 def tier_name() -> str:
-    return NAMESPACES + ("+landlock" if lockdown.landlock_abi() else "")
+    return NAMESPACES + ("+landlock" if landlock_abi() else "")
 
 
 def drop_privileges(places: list[int]) -> None:
     """Drops privileges for good. places: open directories that may be written to."""
-    lockdown.drop_privileges()
-    lockdown.allow_writes_only_to(places)
+    drop_all_privileges()
+    allow_writes_only_to(places)
 
 
 def open_places(config: dict[str, Any]) -> list[int]:
@@ -225,3 +242,57 @@ def _write_file(path: str, text: str) -> None:
         os.write(handle, text.encode())
     finally:
         os.close(handle)
+
+
+class _RulesetAttr(ctypes.Structure):
+    _fields_ = [("handled_access_fs", ctypes.c_uint64)]
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
+
+
+def drop_all_privileges() -> None:
+    syscalls.drop_capabilities()
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+
+
+def landlock_abi() -> int:
+    """0 when this kernel has no Landlock, or one that is too old to live with."""
+    try:
+        abi = syscalls.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
+    except OSError:
+        return 0
+    if abi >= _ABI_MIN:
+        return abi
+    return 0
+
+
+def allow_writes_only_to(places: Sequence[int]) -> bool:
+    """Applies Landlock to this process and all that it starts. places: open directories. False =
+    not here.
+    """
+    abi = landlock_abi()
+    if not abi:
+        return False
+    handled = _WRITE_FILE | _REMOVE_AND_MAKE | _REFER | (_TRUNCATE if abi >= 3 else 0)
+    attr = _RulesetAttr(handled)
+    ruleset = syscalls.syscall(_CREATE_RULESET, ctypes.byref(attr), ctypes.sizeof(attr), 0)
+    try:
+        for place in places:
+            allowed = handled
+            if not stat.S_ISDIR(os.fstat(place).st_mode):
+                allowed &= _WRITE_FILE | _TRUNCATE
+            rule = _PathBeneath(allowed, place)
+            syscalls.syscall(
+                _ADD_RULE,
+                ruleset,
+                _PATH_BENEATH,
+                ctypes.byref(rule),
+                0,
+            )
+        syscalls.syscall(_RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+    return True

@@ -18,20 +18,24 @@ from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.nodes.rayjob import lead_job
-from fleetctl.guest.outputs.clock import file_clock_ns
+from fleetctl.guest.outputs.walk import file_clock_ns
 from fleetctl.guest.supervision.services.crew import lead
-from fleetctl.guest.task.inputs import name_inputs, write_inputs
-from fleetctl.guest.task.parameters import parameter_texts, parameter_variables, past_proxies
+from fleetctl.guest.task.parameters import (
+    name_inputs,
+    parameter_texts,
+    parameter_variables,
+    past_proxies,
+    write_inputs,
+)
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter, guarded
-from fleetctl.guest.task.serving import CHANNEL, serve
-from fleetctl.guest.task.surroundings import Surroundings
+from fleetctl.guest.task.serving import CHANNEL, Surroundings, serve
 
-from ..isolation import shortnames, spaces, syscalls
+from ..isolation import mounts, spaces, syscalls
 from . import cleaning, procs
-from .reports.followers import checkpoints_at
-from .reports.record import PRIVATE, TEMPORARY
-from .source_copy import lay_source
+from .cleaning import lay_source
+from .concluding import PRIVATE, TEMPORARY
+from .hearing import checkpoints_at
 
 if TYPE_CHECKING:
     from fleetctl.guest.wandb.trial import Trial
@@ -279,7 +283,7 @@ def _run_environment(birth: Birth) -> dict[str, str]:
     _overwrite_file(parameters, order["params_text"].encode())
     environment = {
         "HOME": birth.work,
-        "TMPDIR": shortnames.short_name(
+        "TMPDIR": mounts.short_name(
             birth.config["short_names"], birth.work, f"{private}/{TEMPORARY}"
         ),
         "FLEETCTL_PARAMS": parameters,

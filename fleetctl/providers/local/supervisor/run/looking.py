@@ -1,17 +1,18 @@
-"""Looks once a second at living runs: their reports in files, whether they still progress, and
-whether they are within their limits. Made by supervise.py; ends no run itself.
+"""Looks once a second at living runs: their reports in files, whether they still progress, and what
+they use over their whole trees.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
 from fleetctl.guest.supervision.pace import STALLED, ends_in_s
 
-from ..io.timers import Timers
-from . import procs, usage
-from .reports.concluding import read_metrics
+from ..clients import Timers
+from . import procs
+from .concluding import read_metrics
 from .sandbox import RunSandbox, SupervisedRun
 
 TICK_S = 1.0  # between two looks at memory, processes and metrics files
@@ -49,7 +50,7 @@ class RunMonitor:
                 self._look_for_stragglers(sandbox, sandbox.run)
         # Without a namespace of our own the whole machine would be looked through.
         if live and (self._config["namespaces"] or self._config["limits"]["memory"]):
-            for sandbox, why in usage.find_overuse(live, self._config["limits"]):
+            for sandbox, why in find_overuse(live, self._config["limits"]):
                 self._end(sandbox, why, 0.0)
 
     def _look_for_a_stall(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
@@ -103,3 +104,48 @@ def _read_reports(sandbox: RunSandbox, run: SupervisedRun) -> bool:
     """Takes in the run's reports in files; returns whether there were any."""
     news = [read_metrics(sandbox, run), *(one.take(run.journal) for one in run.followers)]
     return any(news)
+
+
+def find_overuse(
+    sandboxes: Iterable[RunSandbox], limits: dict[str, Any]
+) -> list[tuple[RunSandbox, str]]:
+    """The sandboxes that are above a limit, with the reason that their run gets."""
+    trees = _process_trees(list(sandboxes))
+    found = []
+    for sandbox, pids in trees:
+        if len(pids) > limits["processes"]:
+            found.append((sandbox, "TooManyProcesses"))
+        elif limits["memory"]:
+            used = sum(map(procs.resident_bytes, pids))
+            if used > limits["memory"] and sandbox.run is not None:
+                sandbox.run.memory_used = sandbox.run.memory_used or used
+                found.append((sandbox, "OOMKilled"))
+    return found
+
+
+def _process_trees(sandboxes: list[RunSandbox]) -> list[tuple[RunSandbox, list[int]]]:
+    """Each sandbox with its processes: descendants of its leader, and orphans that carry its
+    mark.
+    """
+    parents = procs.map_parents()
+    roots = {
+        sandbox.pid: index for index, sandbox in enumerate(sandboxes) if sandbox.pid is not None
+    }
+    marks = {sandbox.mark: index for index, sandbox in enumerate(sandboxes)}
+    owners: dict[int, int] = dict(roots)
+    me = os.getpid()
+    found: list[list[int]] = [[] for _ in sandboxes]
+    for pid in parents:
+        path = []
+        at = pid
+        while at not in owners and at in parents and parents[at] != me:
+            path.append(at)
+            at = parents[at]
+        owner = owners.get(at, -1)
+        if owner == -1 and parents.get(at) == me:
+            owner = marks.get(procs.mark_of(at), -1)
+        for seen in [*path, at]:
+            owners.setdefault(seen, owner)
+        if owner >= 0:
+            found[owner].append(pid)
+    return [(sandbox, found[index]) for index, sandbox in enumerate(sandboxes)]

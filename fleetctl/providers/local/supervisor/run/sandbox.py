@@ -1,30 +1,37 @@
-"""The records of a supervisor: a run, and the sandbox in which runs execute one after another.
+"""The records of a supervisor: a run, the sandbox in which runs execute one after another, the
+channel to its worker, and the names of all runs that have begun.
 
-A sandbox is a work directory and at most one process that leads it. Filled by supervise.py; decides
-only how an ended run is called.
+A sandbox is a work directory and at most one process that leads it.
+
+A journal is the latch while the machine is up, but it may be lost with the power: then this list,
+written before each batch of runs begins, proves that its runs have begun.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import time
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Protocol
 
 from fleetctl.guest.journal.logfile import LogFile
-from fleetctl.guest.journal.metriclines import MetricLines
 from fleetctl.guest.journal.record import Journal
-from fleetctl.guest.supervision.services.keeping import ServiceRecords
+from fleetctl.guest.journal.results import MetricLines
+from fleetctl.guest.supervision.services.process import ServiceRecords
+from fleetctl.guest.task.text import compact
 
-from ..gang.gang import CONSEQUENCE
+from .gang import CONSEQUENCE
 
 if TYPE_CHECKING:
     from fleetctl.guest.checkpoints.watch import Watch
     from fleetctl.guest.supervision.pace import Pace
     from fleetctl.guest.wandb.trial import Trial
 
-    from ..gang.gang import LocalGang
+    from .gang import LocalGang
 
     class Follower(Protocol):
-        """Reads a run's reports of its metrics; see followers.py."""
+        """Reads a run's reports of its metrics; see hearing.py."""
 
         def take(self, journal: Journal, *, whole: bool = False) -> bool: ...
         def conclude(
@@ -36,6 +43,10 @@ if TYPE_CHECKING:
 
 
 CHANNEL_LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room to spare
+
+BOOT = "boot "  # begins a line that names the boot under which the next runs began
+
+HAND_OVER_S = 5.0  # for a worker that waits to read its next task
 
 
 class GivenWork(NamedTuple):
@@ -142,3 +153,60 @@ class RunSandbox:
         by_itself = why == CONSEQUENCE and self.status is not None
         if self.run is not None and not by_itself:
             self.run.ending = self.run.ending or why
+
+
+class BeginLog:
+    def __init__(self, path: str, boot: str) -> None:
+        self._handle = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
+        self._before: set[str] = set()
+        under = ""
+        for line in self._lines():
+            if line.startswith(BOOT):
+                under = line[len(BOOT) :]
+            elif under != boot:
+                self._before.add(line)
+        self._unsaid = [] if under == boot else [BOOT + boot]
+
+    def note(self, names: list[str]) -> None:
+        """Returns when the names are on the disk. Raises OSError when the disk refuses."""
+        lines = "".join(line + "\n" for line in (*self._unsaid, *names)).encode()
+        whole = os.fstat(self._handle).st_size
+        try:
+            if os.write(self._handle, lines) < len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fdatasync(self._handle)
+        except OSError:
+            os.ftruncate(self._handle, whole)  # half a line would spoil the next one
+            raise
+        self._unsaid = []
+
+    def was_before(self, run: str) -> bool:
+        """Returns whether the run began before the machine was started the last time."""
+        return run in self._before
+
+    def _lines(self) -> list[str]:
+        with os.fdopen(os.dup(self._handle), "rb") as file:
+            return file.read().decode("utf-8", "replace").splitlines()
+
+
+def both_ways() -> tuple[int, int]:
+    """Two ends of a channel on which orders, with a descriptor each, can go to a worker."""
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
+
+
+def hand_over(
+    channel: int,
+    order: dict[str, Any],
+    output: int,
+) -> None:
+    """Another task for a worker that waits for one."""
+    data = (compact(order) + "\n").encode()
+    with socket.socket(fileno=os.dup(channel)) as to_worker:
+        to_worker.settimeout(HAND_OVER_S)
+        sent = socket.send_fds(to_worker, [data], [output])
+        if sent < len(data):
+            to_worker.sendall(data[sent:])
+    os.set_blocking(channel, False)

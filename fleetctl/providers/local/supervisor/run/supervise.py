@@ -17,21 +17,22 @@ from fleetctl.guest.supervision.processes import ended, send
 from fleetctl.guest.task.parameters import remark_on_long, variable
 from fleetctl.guest.task.text import compact
 
-from ..gang.gang import OF_ONE_NODE, LocalGang
-from ..io.poller import Poller
-from ..io.timers import Timers
-from . import procs
-from .begun import BeginLog
-from .channels import both_ways, hand_over
+from ..clients import Poller, Timers
+from . import concluding, procs
 from .child import Birth, become_task
 from .cleaning import TIDY_S, Janitor
+from .concluding import (
+    LocalOutputs,
+    conclude_run,
+    files_left,
+    left_at,
+    note_odd_result,
+    read_metrics,
+)
+from .gang import OF_ONE_NODE, LocalGang
+from .hearing import WorkerEvents, follow_reports
 from .looking import RunMonitor
-from .reports import record
-from .reports.concluding import conclude_run, files_left, left_at, note_odd_result, read_metrics
-from .reports.followers import follow_reports
-from .reports.hearing import WorkerEvents
-from .reports.local_outputs import LocalOutputs
-from .sandbox import RunSandbox, SupervisedRun
+from .sandbox import BeginLog, RunSandbox, SupervisedRun, both_ways, hand_over
 from .together import GangRunner
 from .visits import ExecSessions
 
@@ -105,7 +106,7 @@ class RunSupervisor:
         except OSError as error:
             return _resources_exhausted(error)
         if self._begun.was_before(run):
-            record.write_lost(journal)
+            concluding.write_lost(journal)
             return {"ok": True, "adopted": True}
         if name != run and (sandbox is None or sandbox.closing):
             write_unbegun(journal, self._identity, f"its sandbox `{name}` is closed")
@@ -423,7 +424,7 @@ class RunSupervisor:
         if not sandbox.serves:
             sandbox.pid = None
             self._hearing.hang_up(sandbox)
-        record.forget_result(sandbox.work)
+        concluding.forget_result(sandbox.work)
         last = sandbox.last
         self.timers.after(self._config["sandbox_idle_s"], lambda: self._retire(sandbox, last))
 

@@ -9,10 +9,10 @@ from typing import Any, Callable
 
 from fleetctl.guest.journal.record import Journal
 
-from ..gang.gang import CONSEQUENCE, READY_S, LocalGang
-from ..io.timers import Timers
-from .reports import record
-from .reports.hearing import WorkerEvents
+from ..clients import Timers
+from . import concluding
+from .gang import CONSEQUENCE, READY_S, LocalGang
+from .hearing import WorkerEvents
 from .sandbox import RunSandbox
 
 RETRY_S = 1.0  # until the disk is asked again to take an end record
@@ -80,7 +80,7 @@ class GangRunner:
         gang.ended(sandbox, why, result, ended)
         first = gang.members[0].run
         if sandbox.rank and sandbox.run is not None:
-            record.end_node(sandbox.run.journal, result, ended)
+            concluding.end_node(sandbox.run.journal, result, ended)
             sandbox.run = None
             self._remove(sandbox)
         self._end_the_rest(gang, sandbox)

@@ -55,7 +55,7 @@ class ContainerGang:
     ) -> None:
         import modal
 
-        from fleetctl.guest.nodes.stragglers import Stragglers
+        from fleetctl.guest.nodes.gang import Stragglers
 
         cluster = modal.Cluster.from_context()
         self.rank: int = cluster.container_rank()
@@ -138,7 +138,7 @@ class ContainerGang:
 
     def order(self) -> dict[str, Any]:
         """Returns the order for this node's guest."""
-        from fleetctl.guest.nodes.variables import variables
+        from fleetctl.guest.nodes.gang import variables
 
         order = self._order
         rendezvous = variables(self.rank, self.addresses, PORT, order["procs"])
@@ -252,7 +252,7 @@ class ContainerGang:
         look: Callable[[], None],
     ) -> bytes:
         """The story of all, of node 0's own, once all are over. look: whether it is to stop."""
-        from fleetctl.guest.nodes.outcome import whole_end
+        from fleetctl.guest.nodes.gang import whole_end
 
         if end is None:
             self.stop_others(0.0)
@@ -377,7 +377,7 @@ class ContainerGang:
 
     def _rows(self) -> list[State]:
         """Returns a row for each node, by rank."""
-        from fleetctl.guest.nodes.outcome import state_of
+        from fleetctl.guest.nodes.gang import state_of
 
         return [
             {

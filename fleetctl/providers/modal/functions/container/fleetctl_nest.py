@@ -28,9 +28,9 @@ def serve_forks(handle: int) -> None:
         exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # our own
     sys.meta_path.insert(0, guest["OneFile"]())
     from fleetctl.guest.remote import main, supervise
+    from fleetctl.guest.remote import stream as follow
+    from fleetctl.guest.remote import verbs as attach
     from fleetctl.guest.remote.process import worker
-    from fleetctl.guest.remote.story import follow
-    from fleetctl.guest.remote.verbs import attach
 
     del attach, follow, supervise, worker  # in memory for all that are forked
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries them

@@ -1,1 +1,0 @@
-"""Keeps the reports of trials, as far as decisions need them: curves and the Pareto front."""

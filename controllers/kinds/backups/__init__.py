@@ -1,1 +1,0 @@
-"""Decides when to back up the state."""

@@ -1,1 +1,0 @@
-"""Decides when a Schedule makes its next object, and which finished ones to delete."""

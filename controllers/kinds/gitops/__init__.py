@@ -1,1 +1,0 @@
-"""Decides a Source's next step: the commit to look up, read, and apply."""

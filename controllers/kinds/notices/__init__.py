@@ -1,1 +1,0 @@
-"""Chooses the status changes that send a notice, and writes its message."""

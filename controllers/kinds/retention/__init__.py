@@ -1,1 +1,0 @@
-"""Decides which finished objects and records to delete: limits, and the decision."""

@@ -1,1 +1,0 @@
-"""Money as admission: budgets and estimates."""

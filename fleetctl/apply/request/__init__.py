@@ -1,1 +1,0 @@
-"""The fields and options of an apply request, read and checked."""

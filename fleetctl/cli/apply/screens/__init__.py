@@ -1,1 +1,0 @@
-"""The screens that show the reply to an apply."""

@@ -1,1 +1,0 @@
-"""`apply --watch`: applies again when a file is saved."""

@@ -1,1 +1,0 @@
-"""Drawings of dependencies: for terminals, as SVG and as mermaid."""

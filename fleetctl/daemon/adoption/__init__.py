@@ -1,1 +1,0 @@
-"""Turns sandboxes without a record, or unknown to a restored backup, into runs of objects."""

@@ -1,1 +1,0 @@
-"""Copies the state on the schedule of the settings."""

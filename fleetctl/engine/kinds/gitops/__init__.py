@@ -1,1 +1,0 @@
-"""Sources: objects that are kept equal to the manifests of a repository."""

@@ -1,1 +1,0 @@
-"""Notices: written with the change that they report, and delivered beside the ticks."""

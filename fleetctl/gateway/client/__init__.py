@@ -1,1 +1,0 @@
-"""The controller's connection to the gateway, which is a process of its own."""

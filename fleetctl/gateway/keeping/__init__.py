@@ -1,1 +1,0 @@
-"""The data that outlives a kill of the gateway: usage of runs, and answers that are to be kept."""

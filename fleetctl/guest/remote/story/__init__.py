@@ -1,1 +1,0 @@
-"""Streams a run's journal and log as frames on stdout, from any offset."""

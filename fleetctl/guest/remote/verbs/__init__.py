@@ -1,1 +1,0 @@
-"""The commands of the guest that a provider can run."""

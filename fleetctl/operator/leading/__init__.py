@@ -1,1 +1,0 @@
-"""Chooses the leader of several operators by a Lease."""

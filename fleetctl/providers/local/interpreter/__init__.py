@@ -1,1 +1,0 @@
-"""Sessions of interpreters on this machine."""

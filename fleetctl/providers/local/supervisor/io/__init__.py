@@ -1,1 +1,0 @@
-"""Waits of the supervisor: for descriptors, times and clients."""

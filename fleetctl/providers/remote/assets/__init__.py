@@ -1,1 +1,0 @@
-"""The parts of remote sandboxes: image recipes, builds and volumes."""

@@ -1,1 +1,0 @@
-"""Calls to services: their rate, and throttling."""
