@@ -1,11 +1,9 @@
 """Keeps the history of the units of a resource, incrementally: each ended run costs O(log); it is
 rebuilt from rows after a restart, and a `retry` selects units from it.
 
-Built by replaying the run rows (history.py), then fed by the engine as runs begin and end; the
-effect of an end on its unit is settled for both in attempts.py, so a restart is not a second code
-path. Open sandboxes and waiting units have files of their own.
-
-The effect of each row on its unit is settled as it is when a run ends (attempts.py).
+Built by replaying the run rows, then fed by the engine as runs begin and end; the effect of an end
+on its unit is settled for both in attempts.py, so a restart is not a second code path. Open
+sandboxes and waiting units have files of their own.
 """
 
 from __future__ import annotations

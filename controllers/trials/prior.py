@@ -1,6 +1,6 @@
 """Selects the ended trials of another sweep from which a bayes search begins (`priorTrials`), or
 the reason why they are not known yet. Pure; called by the engine before a pass, by an apply, and by
-suggested.py.
+the searches that suggest parameters.
 
 They are taken once, when the other sweep has finished, and stored: a search that has begun does not
 depend on later changes to the other sweep, or on its existence.

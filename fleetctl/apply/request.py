@@ -3,8 +3,6 @@ user may do on whose behalf the server of a team sends it.
 
 A request without an actor is of the state directory's own user, who may do everything. The server
 has checked the token; here it is decided by what would really change.
-
-The options beside the documents are in apply/request.py.
 """
 
 from __future__ import annotations

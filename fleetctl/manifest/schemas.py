@@ -3,8 +3,8 @@
 A file may be in the full form or in the short one. Custom resources, whose schemas have rules, are
 in the full form alone.
 
-Writes specs/schemas/; tests/unit/manifest/test_schemas.py compares the files with the models. Here
-and not in specs/, because specs/ does no I/O.
+Writes specs/schemas/; tests/unit/manifest/test_manifest_schemas.py compares the files with the
+models. Here and not in specs/, because specs/ does no I/O.
 """
 
 from __future__ import annotations

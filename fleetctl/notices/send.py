@@ -44,8 +44,6 @@ KEPT = (
 )  # fmt: skip
 
 
-# Blocking, in a thread of send.py.
-#
 # Which of the two it is, the token's variable tells; of several notices that come together each
 # commit has a request of its own. A status that is written again is the same one.
 

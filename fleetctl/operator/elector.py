@@ -1,9 +1,8 @@
 """Acquires a Kubernetes Lease, renews it, and detects its loss by this machine's clock alone; a
 pure decision says whether the candidate leads.
 
-elector.py decides the next step after each reply. Code that acts for the leader checks `leads`
-first; `lost` is set when the lease has expired or was released, and this process never leads
-again.
+A decision is made after each reply. Code that acts for the leader checks `leads` first; `lost` is
+set when the lease has expired or was released, and this process never leads again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Defines a store, for the one process that writes it, with the notices that it keeps until they
-are delivered. The CLI reads through `read/reader.py`.
+are delivered.
 
 The CLI reads through `read/reader.py`.
 
 A store never calls a provider and takes no decisions. tests/contracts/test_store.py is the suite
 that every store passes.
-
-See base.py, whose transactions these verbs are called in.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ tests.simulation 1 --first SEED`.
     places.py        the same over several providers: quotas, limits, prices, spill-over
     money.py         the same under budgets
     races.py         the same while rows change under somebody's hands
-    wishing.py       carries a spec to the store
     snapshot.py      the committed state of the store, read back after each commit
     scene.py         all that a check may look at
     *_checks.py      what must hold at every instant; invariants.py lists them

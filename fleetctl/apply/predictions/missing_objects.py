@@ -525,7 +525,7 @@ def _find_cycle(manifest: Manifest, world: PlannedWorld) -> list[Node]:
 
     path = circle_from((manifest.kind, manifest.name), next_of)
     if all(_find_via(one, two, manifest, world) == PRIOR_TRIALS for one, two in _pair_nodes(path)):
-        return []  # reported as a search, see missing_objects.py
+        return []  # reported as a search that needs another
     return path
 
 

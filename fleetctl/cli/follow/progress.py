@@ -64,7 +64,7 @@ def follow_to_end(
 ) -> int:
     """Returns 0 when every object that does work succeeded, 1 when one did not or cannot continue
     by itself, 5 when one does the work of another apply by now, 124 when time ran out. waits_for:
-    lacks to wait for all the same, see progress.py; logs_since_s: show the output of tasks,
+    lacks to wait for all the same; logs_since_s: show the output of tasks,
     from earlier ones only if they live; works: generation and digest of each object's work, by key.
     """
     targets = [target_with(key) for key in keys]

@@ -240,7 +240,7 @@ def _list_templates(controller: KindController) -> list[tuple[str, Template]]:
 
 
 class ProviderAccounts(Protocol):
-    """Makes the backend of a declared provider; implemented in wiring.py."""
+    """Makes the backend of a declared provider; implemented in wiring/."""
 
     def open(self, name: str, spec: Mapping[str, object]) -> Backend:
         """Returns the same backend for the same name, with the account that the spec names from now

@@ -2,11 +2,8 @@
 Functions with warm containers among them, the status that users read, and warnings, each sent
 once.
 
-Counted again from live runs (ledger.py) and from the ledger (ledger.py), so that a crash, a
-deletion or a new period cannot make it drift. The status of a Budget is written in
-budgets.py.
-
-The charges against a Budget are in budgets.py.
+Counted again from live runs and from the ledger (both ledger.py), so that a crash, a deletion or a
+new period cannot make it drift.
 """
 
 from __future__ import annotations

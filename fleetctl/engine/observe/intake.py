@@ -2,10 +2,7 @@
 providers' replies to our calls.
 
 Called as messages are taken in. A reply concerns the call alone; the state of a run is observed
-(observations.py), unless the reply leaves no doubt.
-
-Replies to our calls are in intake.py, observations in observations.py, the records of both in
-records.py.
+(observations.py), unless the reply leaves no doubt. The records of both are in records.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Probes the service of a provider every few seconds while there are runs of ours, and keeps the
 last known reason why it does not serve an account.
 
-Reported by intake.py from starts that concern the account, and by provider_health.py from the
-service's silence; read by passes. In memory alone: a restart learns it again.
+Reported by intake.py from starts that concern the account, and by the probes from the service's
+silence; read by passes. In memory alone: a restart learns it again.
 
 Streams of runs may be silent for long while all is well, and a user must see an outage within ten
 seconds. The engine's loop starts one probing task for each provider that has a cheap check.

@@ -141,7 +141,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def whole_path(entry: object, directory: str) -> object:
     """Returns an entry that names a file or directory beside the manifest, from the root on. An
-    editable one is installed as it is; requirements.py has tasks import it from their source.
+    editable one is installed as it is; tasks import it from their source.
     """
     match = _BESIDE.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if match is None or (match["path"].startswith("/") and not match["editable"]):

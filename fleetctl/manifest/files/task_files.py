@@ -4,9 +4,6 @@ reads their contents' digests.
 `*` and `?` stay within a part of a path, `**` stands for any number of directories. A name that
 begins with a dot is matched by a part that begins with one alone; links to directories are not
 followed below `**`.
-
-The rules are those of task_files.py: `*` and `?` stay within a part of a path, `**` stands for
-any number of directories, and a name that begins with a dot needs a part that begins with one.
 """
 
 from __future__ import annotations

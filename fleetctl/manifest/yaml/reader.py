@@ -1,13 +1,10 @@
 """Strict YAML: one walk over the parser's events, with limits, that builds plain Python values;
 anchors and aliases only where W&B's reader expands them.
 
-Refuses duplicate keys, aliases and anchors, tags, merge keys and keys that are not texts, and
-goes on, so that one reading finds all of them. The walk has no recursion, and in our own
-manifests aliases are never expanded, so no document is a bomb; where a dialect expands aliases,
-reader.py counts their repetitions.
-
-A repeated value is not copied, but a reader of the document meets it each time: so the expansions
-of aliases are counted, and no file is a bomb.
+Refuses duplicate keys, aliases and anchors, tags, merge keys and keys that are not texts, and goes
+on, so that one reading finds all of them. The walk has no recursion, and in our own manifests
+aliases are never expanded. Where a dialect expands them, a repeated value is not copied, but a
+reader of the document meets it each time: so expansions are counted, and no file is a bomb.
 """
 
 from __future__ import annotations

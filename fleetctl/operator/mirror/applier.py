@@ -61,9 +61,7 @@ _KEPT = frozenset(("Volume", "Function"))
 
 
 class Applier:
-    """Applies custom resources. local_means: the provider for work with provider `local`; see
-    applier.py.
-    """
+    """Applies custom resources. local_means: the provider for work with provider `local`."""
 
     def __init__(self, receiver: ManifestReceiver, local_means: str = DEFAULT_PROVIDER) -> None:
         self._receiver = receiver

@@ -163,7 +163,7 @@ _end: EndSession = end_session
 class _Apps(ModalConnection):
     """A connection whose app has the name that a program gave, in that program's process: how the
     SDK is set there is the program's affair. When Modal throttles, the SDK itself waits as Modal
-    asks, unless MODAL_MAX_THROTTLE_WAIT limits it; then modal_session.py does.
+    asks, unless MODAL_MAX_THROTTLE_WAIT limits it; then this connection does.
     """
 
     def __init__(self, app_name: str) -> None:

@@ -1,8 +1,8 @@
 """The relays of a provider, one a live run with endpoints: each carries the calls of its run
 between the sandbox and the gateway until the run is over.
 
-An asyncio task, made by relay.py. Its line may be lost at any moment: it is made again, and the
-sandbox repeats the requests without a whole answer.
+Each is an asyncio task. Its line may be lost at any moment: it is made again, and the sandbox
+repeats the requests without a whole answer.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 names, two-phase starts, adoption, the mirror of journals.
 
 Built by another project's package; called by the engine.
-
-Implemented outside; called by sandbox_backend.py.
 """
 
 from __future__ import annotations

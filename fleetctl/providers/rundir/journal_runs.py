@@ -86,7 +86,7 @@ class JournalRuns:
         run: str,
         offset: int = 0,
     ) -> RunJournal | None:
-        """Returns a piece of the journal from `offset` (journal_runs.py); None without one."""
+        """Returns a piece of the journal from `offset`; None without one."""
         if uid:
             return read_piece(self._path(uid, run), offset)
         return None

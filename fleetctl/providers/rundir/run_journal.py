@@ -3,7 +3,7 @@ events of a guest without Python are judged here.
 
 Events: `started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `left`, `services`,
 `result`, `ended`, `closed` (the sandbox that the run left open is closed). A guest without Python
-writes unread `metrics` and an unread `result`; see run_journal.py.
+writes unread `metrics` and an unread `result`.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ REMEMBERED_MAX = 256  # images per client; the oldest is looked up again
 Building = asyncio.Task["modal.Image"]
 
 
-# A directory of this machine joins the image (modal_images.py), file by file; files that an upload
+# A directory of this machine joins the image, file by file; files that an upload
 # cannot carry join as an archive, which the guest unpacks before the first task. A repository is
 # cloned in the sandbox, by commands that the guest runs before it, too.
 

@@ -2,10 +2,8 @@
 requests; creates that wait for a GPU queue here.
 
 A sandbox with a GPU is not made before there is one: until then its create waits here, in the
-background, and `make` reports it. modal_creator.py knows which creates wait.
-
-Knows which runs wait for a GPU. Not every pending create does: one that the rate limit holds
-back, or that is queued behind creates that proceed, may get its GPU at once.
+background, and `make` reports it. Not every pending create waits for a GPU: one that the rate limit
+holds back, or that is queued behind creates that proceed, may get its GPU at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Failures of the toolbox in the shape of its published `ErrorResponse`, and replies as JSON.
 
-Every handler below raises these; door.py turns them into answers. `code` is a word of the published
-`DaemonErrorCode`, from which the SDK chooses its exception.
+Every handler below raises these; the toolbox turns them into answers. `code` is a word of the
+published `DaemonErrorCode`, from which the SDK chooses its exception.
 """
 
 from __future__ import annotations
