@@ -1,10 +1,9 @@
 """Admits runs by money: the worst-case cost of a run is set aside before it starts, so that no
 budget is exceeded; beside it the estimate of a whole object. Pure.
 
-Accounts are counted by the engine for each tick, from rows alone; the passes of the tick take
-from them one after the other.
-
-Noted on the object by an apply, so that it outlives the controller, and shown in its status.
+The engine counts accounts for each tick, from rows alone; the passes of the tick take from them
+one after the other. An apply notes the estimate on its object, so that it outlives the controller;
+the object's status shows it.
 """
 
 from __future__ import annotations

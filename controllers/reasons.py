@@ -2,9 +2,7 @@
 in an event.
 
 A test holds this list against the code; `explain`, the reference and the check of `onReasons`
-come from it.
-
-Two reasons carry a value behind a colon: `ExitCode:3` and `Signal:SIGKILL`.
+come from it. Two reasons carry a value behind a colon: `ExitCode:3` and `Signal:SIGKILL`.
 """
 
 from __future__ import annotations

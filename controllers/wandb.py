@@ -3,9 +3,7 @@ for a program that calls `wandb.init` for its parameters.
 
 The last state from W&B comes as data (`SweepReport`), requested by engine/kinds/wandb. A run is
 known by the id that W&B gave it: our own rows keep it, so that after a restart no run begins
-twice.
-
-The rest, which only the sandbox knows, is in fleetctl/guest/wandb/trial.py.
+twice. Settings that only the sandbox knows are in fleetctl/guest/wandb/trial.py.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The types of providers: one row for each that is built in, with its properties for specs and pure
 decisions, and those of other projects' packages.
 
-An entry point `NAME = "module:PLUGIN"` of the group gives the type NAME. Here and not above,
-because a spec's block is read by its type. Never called on the way to a list or to help: finding
-a package reads the list of all installed ones.
-
-Adding a provider: a row here, and its package in fleetctl/providers/ with a `plugin.py`.
+A provider is added by a row here, and its package in fleetctl/providers/ with a `plugin.py`. In
+another project's package, an entry point `NAME = "module:PLUGIN"` of the group GROUP gives the type
+NAME. Such types are known here, and not in a layer above, because a spec's block is read by its
+type. They are never looked for on the way to a list or to help: finding a package reads the list of
+all installed ones.
 """
 
 from __future__ import annotations

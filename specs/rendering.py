@@ -1,9 +1,8 @@
 """Variables: the values that differ from one use of a file to the next, declared with a type; and
 the Overlay: the differences of an environment from the manifests that it is made of.
 
-A document of this kind is no object: its values replace `${{ name }}` in manifests.
-
-A document of this kind is no object: the applied manifests are those of its base, changed.
+A document of these kinds is no object and never stored: the values of Variables replace `${{ name
+}}` in manifests, and the applied manifests of an Overlay are those of its base, changed.
 """
 
 from __future__ import annotations

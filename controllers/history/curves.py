@@ -1,9 +1,8 @@
 """Keeps the reports of a search's metric, as far as decisions need them: for each trial the best
 value, and the values at the steps that an early end looks at.
 
-A million reports take a few numbers.
-
-Fed by the engine as reports arrive and as they are read back; read by kinds.
+Kinds read the curves; the engine feeds them with reports as these arrive and as they are read
+back. Steps are kept as strides, so that a million reports take a few numbers.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from fleetctl.controllers.model import Metric
 
-# A program that reports every step, or every tenth, needs one; irregular steps that need more are
-# not kept.
+# A program that reports every step, or every tenth, needs one stride; irregular steps that need
+# more strides are not kept.
 STRIDES_MAX = 32
 
 

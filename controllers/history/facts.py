@@ -1,10 +1,9 @@
 """Holds the known state of the units of a resource, as data: task indexes as intervals, and the
 time during which at least one attempt ran.
 
-Changed by history.py and attempts.py alone.
-
-Fed by attempts.py as attempts end and read by status.py. Waiting, refusal, suspension and the
-idle night between two applies are not work, so no end minus a beginning would show it.
+Only history.py and attempts.py change the facts; status.py reads the working time, to which
+attempts.py adds each attempt that ends. Waiting, refusal, suspension and the idle night between two
+applies are not work, so an end minus a beginning would not show it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides if a backup is due, and when to look again. Pure; follows a Schedule's rules for a moment
 that was missed.
 
-    due(spec, memory, now_s) -> Due        called by fleetctl/engine/kinds/backups
+    find_due_backup(spec, memory, now_s) -> BackupDue     called by fleetctl/engine/kinds/backups
 
 A moment is done once a backup that is whole was written for it. Until then it stays due, through
 crashes and failures; of several missed moments only the last counts.

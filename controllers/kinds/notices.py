@@ -2,9 +2,8 @@
 the form of each sink, and decides when one is tried again. Pure.
 
 A message holds names, one-word reasons, counts and money; never output of a program, nor a
-sentence that may quote it.
-
-A kind with an event of its own adds a rule to RULES, and the word to specs/blocks/notify.py.
+sentence that may quote it. A kind with an event of its own adds a rule to RULES, and the word for
+the event to specs/blocks/notify.py.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Chooses the items of a listing to delete, with the reason, by the limits on each sort of data
 that stays after work has finished. Pure.
 
-The defaults are those of a laptop: all sorts together come to 13.5 GiB at the most, and data in
-use is not included, nor outputs, which tasks were asked to keep.
+    decide_retention(items, limits, now_s) -> RetentionDecision
 
-    decide(items, limits, now_s) -> Decision        called by the controller and by `fleetctl gc`
-
-Called once for each sort. Held items stay and count: where the held alone exceed the size, all
-others are deleted.
+The controller and `fleetctl gc` call it, once for each sort. Held items stay and count: where the
+held alone exceed the size, all others are deleted. The default limits are those of a laptop: all
+sorts together come to 13.5 GiB at the most, without data in use and without outputs, which tasks
+were asked to keep.
 """
 
 from __future__ import annotations

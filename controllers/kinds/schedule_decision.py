@@ -1,10 +1,11 @@
 """Decides a Schedule's next step: the moment that is due, the objects that block it, the object to
 make. Pure.
 
-    decide(spec, memory, children, now_s) -> Decision   called by engine/kinds/schedules
+    decide_schedule(spec, memory, children, now_s) -> ScheduleDecision
 
-A moment is due when it is later than everything that was decided before and not later than now.
-Time that is set back makes no moment due twice: the decided moment never goes back.
+The caller is engine/kinds/schedules. A moment is due when it is later than everything that was
+decided before and not later than now. A clock that is set back makes no moment due twice: the
+decided moment never goes back.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Decides a Source's next step: look at the repository, read a commit, make the objects equal to
 it. Pure.
 
-    decide(spec, generation, memory, sight, now_s) -> Decision   called by engine/kinds/gitops
+    decide_source_step(spec, generation, memory, sight, now_s) -> SourceDecision
 
-A round is LOOK, then READ and KEEP where something differs. A failure ends the round, leaves the
-objects unchanged, and begins another round after a delay that doubles. State of a round that is
-kept in memory may be lost: a restart begins with LOOK.
+The caller is engine/kinds/source_pass. A round is LOOK, then READ and KEEP where something differs.
+A failure ends the round, leaves the objects unchanged, and begins another round after a delay that
+doubles. The state of a round is in memory and may be lost: a restart begins with LOOK.
 """
 
 from __future__ import annotations

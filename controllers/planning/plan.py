@@ -1,10 +1,9 @@
 """The decisions of a pass: actions, each with its reason, and the status to write; checked before
 they are carried out, for a broken promise is a bug of ours.
 
-A plan is data and explains itself, also when it has no action.
-
-A finding is a bug of ours: the engine drops the plan, reports it and leaves the object as it is,
-rather than act on a wrong decision.
+A plan is data and explains itself, also when it has no action. Where the check finds a broken
+promise, the engine drops the plan, reports it and leaves the object as it is, rather than act on a
+wrong decision.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Keeps the state of every queue: its quotas, how much of them each run uses with all its nodes,
 and the waiting objects in order.
 
-Updated as objects come, start and end; a query costs as much as there are different requests, not
-objects.
-
-Stored beside the run before it starts, so that its usage stays the same when the object's spec
-changes.
+The state is updated as objects come, start and end; a query costs as much as there are different
+requests, not objects. The usage of a run is stored beside it before it starts, so that it stays
+the same when the object's spec changes.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ class QueueUsage:
 
 
 def takes_in(fields: Mapping[str, Any]) -> QueueUsage:
-    """Reads Takes back from the fields that `told` wrote."""
+    """Reads a QueueUsage back from the fields that `to_fields` wrote."""
     gpus = tuple((str(sort), int(count)) for sort, count in fields.get("gpus", ()))
     return QueueUsage(fields["sandboxes"], fields["cpus"], gpus)
 
@@ -148,7 +146,7 @@ class QueueAsk:
 
 
 def parse_ask(fields: Mapping[str, Any]) -> QueueAsk:
-    """Reads an Ask back from the fields that `told` wrote."""
+    """Reads a QueueAsk back from the fields that `to_fields` wrote."""
     takes = takes_in(fields) if "sandboxes" in fields else None
     return QueueAsk(fields["provider"], takes, fields.get("usdPerSecond"))
 

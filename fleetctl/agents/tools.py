@@ -3,10 +3,10 @@ and calls that API in this process, as a user with one role in one namespace.
 
 A row of AGENT_TOOLS names an operation of the document; description, arguments and role come from
 there. Arguments that are not an agent's to give (LEFT_OUT) are no part of a tool, which refuses
-whatever it does not have.
+every argument that it does not have.
 
-The checks are those of `fleetctl serve`: of the role in the server, of what would really change
-in the controller, which knows the request as this user's. No port is opened.
+A call passes the checks of `fleetctl serve`: the server checks the role, and the controller, which
+knows the request as this user's, checks what would really change. No port is opened.
 """
 
 from __future__ import annotations

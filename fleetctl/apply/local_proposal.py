@@ -1,10 +1,8 @@
 """Finds in this process the changes that files would make and the errors for which an apply of them
 would be refused: for dry runs, `diff`, `plan`, `validate` and the Python client. Stores nothing.
 
-Loads the models.
-
-The same decision that the controller makes, over the same rows, read without it. Loads the
-models.
+The decision is the one that the controller makes, over the same rows, read without it. The import
+loads the models of all specs.
 """
 
 from __future__ import annotations
@@ -391,8 +389,8 @@ def looked_at(
     order: Mapping[str, object],
     looked: Mapping[str, SourceState],
 ) -> tuple[list[ManifestProblem], list[str]]:
-    """Returns errors and warnings as `foreseen`, for changes that are shown and not stored: objects
-    that may come later cause a warning, which mentions that an apply would be refused.
+    """Returns errors and warnings by predictions, for changes that are shown and not stored:
+    objects that may come later cause a warning, which mentions that an apply would be refused.
     """
     found = predictions_of(
         stored,

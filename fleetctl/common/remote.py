@@ -1,12 +1,12 @@
 """Names the server that the commands of this process work with, instead of the state directory, and
 the frames of a command's streams over a websocket.
 
-Set by the command line's entry point; read where a store, a log or the controller's socket would
-be opened.
+The command line's entry point sets the server; it is read where a store, a log or the controller's
+socket would be opened.
 
-The client's first message is the command. Input is sent as far as the command takes it: the
-server reports how much it took, and never has more than WINDOW_BYTES of it; output waits for its
-reader.
+In a websocket of `exec` the client's first message is the command. Input is sent as far as the
+command takes it: the server reports how much it took, and never has more than WINDOW_BYTES of
+input; output waits for its reader.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Returns the state directory, and the path of every file below it; checks who owns that directory,
 and the process at a socket in it.
 
-Root counts as oneself: it can read and write everything anyway.
-
-Imports stay tiny: the CLI's read paths come through here.
+Root counts as the user: it can read and write everything anyway. The imports stay few, for every
+reading command of the CLI loads this file.
 """
 
 from __future__ import annotations

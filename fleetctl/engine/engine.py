@@ -1,10 +1,9 @@
 """The loop: runs tick after tick, and sleeps between them until there is work. Beside it the table
 of its parts, in their order, and the services that the caller brings.
 
-Built by the code that wires an engine; without a part, its work is not done, as in most tests.
-
-A kind with behavior of its own names its part in its row of specs/kinds/registry.py; one that is
-not listed here comes last.
+The code that wires an engine brings the services; where one is missing, its work is not done, as in
+most tests. A kind with behavior of its own names its part in its row of specs/kinds/registry.py; a
+part that PART_ORDER does not list comes last.
 """
 
 from __future__ import annotations

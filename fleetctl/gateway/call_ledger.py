@@ -6,6 +6,7 @@ counted. It is on disk before the call is sent: one that a kill cut off is charg
 case when the ledger is opened again, and one that waited is not charged. The changes in one turn
 of the loop are one transaction: a commit costs more than its content.
 
+A batch and its rows are on disk before a server gets them, until the cost of each row is charged.
 They hold no prompt and no answer.
 """
 

@@ -1,9 +1,8 @@
 """The gateway as the controller sees it: a process beside it, started on demand, and the requests
 that reach it over its Unix socket.
 
-It outlives the controller, as local runs do.
-
-Imports nothing heavy: the engine comes through here.
+The process outlives the controller, as local runs do. Nothing heavy is imported, for the engine
+loads this file.
 """
 
 from __future__ import annotations

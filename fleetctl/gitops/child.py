@@ -2,9 +2,8 @@
 Reads also what other Sources of the same repository and ref declare there.
 
 Loads all manifests and finds their changes, over the store as a reader; prints one line of JSON.
-It writes only copies of directories that manifests name, and ends.
-
-A thousand files are seconds of work, which the controller's loop must not wait for.
+It writes only copies of directories that manifests name, and ends. It is a process of its own
+because a thousand files are seconds of work, which the controller's loop must not wait for.
 """
 
 from __future__ import annotations
@@ -62,10 +61,9 @@ from fleetctl.tracking.manifest_sources import ManifestSources
 from fleetctl.tracking.source_state import SourceState
 from fleetctl.wiring.account_registry import AccountRegistry
 
-# A manifest that moves from one Source's path to another's takes its object along.
-#
-# The order of the two does not matter: the Source that lost the manifest leaves the object alone,
-# and the other one may claim it.
+# A manifest that moves from one Source's path to another's takes its object along. The order of
+# the two Sources does not matter: the one that lost the manifest leaves the object alone, and the
+# other one may claim it.
 
 KIND = "Source"
 

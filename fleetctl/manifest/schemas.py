@@ -1,10 +1,8 @@
 """JSON Schema of each kind, for editors and for readers: `python -m fleetctl.manifest.schemas`.
 
 A file may be in the full form or in the short one. Custom resources, whose schemas have rules, are
-in the full form alone.
-
-Writes specs/schemas/; tests/unit/manifest/test_manifest_schemas.py compares the files with the
-models. Here and not in specs/, because specs/ does no I/O.
+in the full form alone. The schemas are written into specs/schemas/, by this package, since specs/
+does no I/O; tests/unit/manifest/test_manifest_schemas.py compares the files with the models.
 """
 
 from __future__ import annotations

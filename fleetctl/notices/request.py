@@ -3,8 +3,6 @@ any sink.
 
 No redirect is followed: a signature, and an address that is a secret, go only where a user sent
 them. The sink's reply is not read beyond its status, so that none of its text comes to a screen.
-
-`problem` is for users, and never holds a secret address.
 """
 
 from __future__ import annotations
@@ -175,8 +173,8 @@ def describe_error(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SinkOutcome:
-    """problem: empty = the sink took it; remark: a defect of an accepted one. gone: it will never
-    accept another.
+    """problem: for users, so it never holds a secret address; empty = the sink took the notice.
+    remark: a defect of an accepted one. gone: the sink will never accept another.
     """
 
     problem: str = ""

@@ -1,11 +1,8 @@
 """Sends to a sink once, among them a program of this machine, and the status of a commit at GitHub
 or GitLab. Called by engine/kinds/notices.py, which decides when and how often.
 
-Each has a thread of its own, so that a sink that hangs delays only itself, not even the end of
-the process, and a deadline over the whole call.
-
-It gets only the environment variables that describe this machine: the others hold keys of
-accounts. Its output is discarded.
+Each delivery has a thread of its own, so that a sink that hangs delays only itself, not even the
+end of the process, and a deadline over the whole call.
 """
 
 from __future__ import annotations
@@ -37,15 +34,15 @@ from fleetctl.specs.blocks.notify import (
 DEADLINE_S = 30.0
 
 PROGRAM_S = 25.0  # from its start; then all of its session is killed
-# Variables that desktops and shells need.
+# Variables of the environment that a program gets: those that desktops and shells need.
 KEPT = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "DISPLAY",
     "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS",
 )  # fmt: skip
 
 
-# Which of the two it is, the token's variable tells; of several notices that come together each
-# commit has a request of its own. A status that is written again is the same one.
+# The name of the token's variable decides between GitHub and GitLab. Where several notices come
+# together, each commit has a request of its own. A status that is written again is the same one.
 
 TEXT_CHARS_MAX = 140  # of a description, as GitHub has it
 _SCP = re.compile(r"(?:[^@/]+@)?([^:/]+):(?!/)(.+)")
@@ -54,7 +51,7 @@ _GITLAB = {True: "success", False: "failed"}
 
 
 class NoticeSender(Protocol):
-    """Tells once, blocking, in a thread; `cut` ends it from another one."""
+    """Sends once, blocking, in a thread; `cut` ends it from another one."""
 
     def __call__(self) -> SinkOutcome: ...
 
@@ -178,6 +175,10 @@ def _make_mail(
 
 
 class NoticeProgram:
+    """Passes a notice to a program on its standard input. The program gets only the environment
+    variables that describe this machine: the others hold keys of accounts. Its output is discarded.
+    """
+
     def __init__(
         self,
         argv: Sequence[str],

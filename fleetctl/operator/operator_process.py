@@ -1,10 +1,8 @@
 """The operator process: waits for the lease, opens the store, runs the engine and the mirror, and
 writes only while it leads.
 
-Makes no decisions itself.
-
-The parts are the controller's own (daemon/serve.py); also its socket, so that `kubectl exec` into
-the leader's pod has every command.
+Decisions are made by its parts, which are the controller's own (daemon/serve.py); so is its
+socket, so that `kubectl exec` into the leader's pod has every command.
 """
 
 from __future__ import annotations

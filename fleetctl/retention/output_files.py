@@ -1,10 +1,9 @@
 """Lists and deletes the logs of runs, and the outputs that are kept of them, on this machine.
 
-Contents that several runs share, of one object or of several, are counted for the newest of them,
-and go with the last one that needs them.
-
-An empty `<run>.past`, made by one rename, replaces a log that is past retention: screens show
-that there was a log, and a crash half-way leaves no partial log.
+Contents that several runs share, in one object or in several, are counted for the newest of these
+runs, and go with the last one that needs them. An empty `<run>.past`, made by one rename, replaces
+a log that is past retention: screens show that there was a log, and a crash half-way leaves no
+partial log.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ UNFINISHED = (f"{PACK}.new", f"{PACK}.part")  # of a keeping that may be under w
 # A content without a pack may belong to one that is being written.
 YOUNG_S = 24 * 3600.0
 
-# journals stay: they record that a run has begun, and how it ended
+# The files of a log. Journals stay: they record that a run has begun, and how it ended.
 _LOGS = (".log", ".times", PAST)
 BLOCK_BYTES = 512
 

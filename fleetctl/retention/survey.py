@@ -1,9 +1,8 @@
 """Lists all data of finished work, by sort, with its size, its last use, and why it may not go;
 reads the objects' statuses for it, and reports to screens and scripts.
 
-Called in a thread by the controller, and by `fleetctl gc --dry-run`. Never changes them.
-
-Never writes.
+Called in a thread by the controller, and by `fleetctl gc --dry-run`. Only reads: neither the data
+nor the statuses are ever changed here.
 """
 
 from __future__ import annotations

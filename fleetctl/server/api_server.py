@@ -1,11 +1,10 @@
 """Runs the server until a signal ends it, and bounds what a connection may cost: the time to send
 the head of a request, and how many one client holds.
 
-Reads TLS files and listens before it prints its address, so that whoever waits for that line can
-connect at once.
-
-A slow client holds no more than its own socket, and for seconds; where there are too many, the
-one that has been idle for longest makes room, so that no number of them keeps a user out.
+TLS files are read and the socket listens before the address is printed, so that a program that
+waits for that line can connect at once. A slow client holds no more than its own socket, and for
+seconds; where there are too many, the one that has been idle for longest makes room, so that no
+number of them keeps a user out.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Passes changes on to the controller, with the name and the role of the sender, and receives the
 webhooks of GitHub and GitLab.
 
-The controller decides; its reply is the answer, refusals and findings included, with the exit
-code that the same verb has on the command line.
+The controller decides; its reply is the answer, refusals and findings included, with the exit code
+that the same verb has on the command line.
 
-A sender proves itself by the secret of `fleetctl serve --webhook-secret`, not by a token: GitHub
-signs the body with it, GitLab sends it. A push decides no more than which Sources look; each
-reads its repository itself.
+The sender of a webhook proves itself by the secret of `fleetctl serve --webhook-secret`, not by a
+token: GitHub signs the body with it, GitLab sends it. A push decides no more than which Sources
+look; each reads its repository itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Sends the page and answers what it alone asks for: the files of `page/`, states of all tasks in
 one text, charts, costs, names.
 
-It holds no data, so that it needs no token; what it shows comes from the API, with the caller's
-own rights.
-
-The page is plain modules of JavaScript, without a library and without a build: a Python developer
-changes a file and reloads. Charts are drawn here, by the code of `fleetctl plot`.
+The page's files hold no data, so that they need no token; the data that the page shows comes from
+the API, with the caller's own rights. The page is plain modules of JavaScript, without a library
+and without a build: a Python developer changes a file and reloads. Charts are drawn here, by the
+code of `fleetctl plot`.
 """
 
 from __future__ import annotations

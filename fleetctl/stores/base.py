@@ -1,10 +1,8 @@
 """Defines a store, for the one process that writes it, with the notices that it keeps until they
 are delivered.
 
-The CLI reads through `read/reader.py`.
-
-A store never calls a provider and takes no decisions. tests/contracts/test_store.py is the suite
-that every store passes.
+The CLI does not use a store, but reads through `read/reader.py`. A store never calls a provider and
+takes no decisions. tests/contracts/test_store.py is the suite that every store passes.
 """
 
 from __future__ import annotations

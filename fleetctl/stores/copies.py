@@ -1,11 +1,10 @@
 """Writes a backup to a target that a user named, and fetches one from it: a file, a directory, or
 one behind a URL that fsspec knows.
 
-A file or directory of this machine needs no package; `file://` is the same. All else goes through
-fsspec.
-
-The only importer of fsspec, which is an extra. Errors of its filesystems are translated here;
-those are by other authors, and each has errors of its own.
+Called by the verbs `backup` and `restore`; the controller runs `backup` when its schedule requires
+it. A file or directory of this machine, also as `file://`, needs no package; every other URL goes
+through fsspec. fsspec is an extra, and the controller imports it nowhere else. Errors of its
+filesystems are translated here: those are by other authors, and each has errors of its own.
 """
 
 from __future__ import annotations

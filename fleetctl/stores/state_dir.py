@@ -1,11 +1,10 @@
 """The store's directory: private, on a disk that can be trusted, locked by one process, and
 remembered. Called when a store opens.
 
-Holds no rows. Everything here is about files around the databases: permissions, lock, marker,
-ballast.
-
-SQLite's log needs working locks and memory shared between processes. Network and FUSE filesystems
-give one, the other or neither, and corrupt the file on the day that two machines meet in it.
+No rows are held here, only files around the databases: permissions, lock, marker, ballast. SQLite's
+log needs working locks and memory shared between processes. Network and FUSE filesystems give one,
+the other or neither, and corrupt the file on the day that two machines meet in it; so they are
+refused.
 """
 
 from __future__ import annotations

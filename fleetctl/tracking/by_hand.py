@@ -1,11 +1,10 @@
 """The fields of an object that users set by hand beside those that its file has, and the objects of
 a Source with the digest that shows such a change.
 
-Stored as one note on the object, so that an apply can leave fields alone that its file never had,
-as kubectl's last-applied annotation does. A field is a path of keys from `spec`, `labels` or
-`annotations`; a list is one value.
-
-The note on each object is in kept_by.py.
+The fields are stored as one note on the object, so that an apply can leave fields alone that its
+file never had, as kubectl's last-applied annotation does. A field is a path of keys from `spec`,
+`labels` or `annotations`; a list is one value. The annotations that name the Source of an object
+are in kept_by.py.
 """
 
 from __future__ import annotations

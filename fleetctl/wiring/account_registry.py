@@ -1,10 +1,9 @@
 """Opens the store, and builds the parts that each provider's package names, when they are needed; a
 stand-in serves for a package that cannot be used.
 
-Of each sort of provider there may be several accounts, each a backend with a client of its own.
-
-Built by AccountRegistry. It refuses nothing for ever: each call reports the fault and its fix, so
-that the work waits and goes on once the package is there.
+A sort of provider may have several accounts, each a backend with a client of its own. The stand-in
+refuses no work for ever: each call reports the fault and its fix, so that the work waits and goes
+on once the package is there.
 """
 
 from __future__ import annotations

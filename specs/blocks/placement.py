@@ -1,9 +1,8 @@
 """The providers where work may run, the condition to run over to the next, the prices of their
 sandboxes, and the order in a queue.
 
-All in USD an hour.
-
-A number, or a name for one.
+Prices are in USD an hour; fleetctl/providers/prices/price_table.py makes one price of `prices`. A
+priority is a number, or a name for one.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ over several fields, and fields whose old name is still read.
 A manifest is typed by its author: the text "3" is not the number 3, and `true` is not 1.
 Collections stay lax so that a YAML list becomes a tuple.
 
-They stand beside the model's own validator, which stays the law: these catch a mistake while
-`kubectl apply` still waits. Only fields with one type may be named; CEL does not see the others.
+Rules over several fields are CEL for an API server, beside the model's own validator, which stays
+the law: they catch a mistake while `kubectl apply` still waits. Only fields with one type may be
+named in them; CEL does not see the others.
 """
 
 from __future__ import annotations
@@ -53,7 +54,6 @@ KEY = "x-kubernetes-validations"
 
 # YAML 1.1, which kubectl, helm, kustomize, Argo CD and Flux read, has `on` for true: a field with
 # that name never reaches a cluster. A warning names the new one (manifest/checks/clusters.py).
-
 OLD_NAME = "The old name of `when`, which kubectl reads as `true`."
 
 

@@ -1,12 +1,9 @@
 """Estimates the cost of an apply from the duration of past work, compares it with the budgets that
 the work has to fit into, and reports and stores it when the apply is made.
 
-Unknown figures stay unknown: an unknown price or duration makes no figure smaller.
-
-The controller counts the usage of a budget; here its status is read, or the spec alone where the
-budget is new.
-
-Free work is not estimated, so that an apply of local work stays as quick as before.
+Unknown figures stay unknown: an unknown price or duration makes no figure smaller. The usage of a
+budget is counted by the controller and read from its status here, or taken from the spec alone
+where the budget is new. Free work is not estimated, so that an apply of local work stays quick.
 """
 
 from __future__ import annotations
@@ -333,7 +330,8 @@ class CostForecast:
     planned: Mapping[str, object]
 
 
-# By the key of the object. Reads the store itself, so it may be called in a thread.
+# Returns forecasts by the keys of objects. It reads the store itself, so it may be called in a
+# thread.
 Forecaster = Callable[[Sequence[Change]], Mapping[str, CostForecast]]
 
 

@@ -1,9 +1,8 @@
 """The offer of each provider for a template, without a request to any: its price, the features that
 it lacks, and whether the work may outlive its sandbox.
 
-The providers are built as the controller builds them and are sent no request.
-
-Then an attempt's limit does not bound the cost of the whole.
+The providers are built as the controller builds them. Where work outlives its sandbox, an attempt's
+limit does not bound the cost of the whole.
 """
 
 from __future__ import annotations

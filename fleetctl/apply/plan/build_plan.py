@@ -1,11 +1,11 @@
 """Turns the changes of an apply into the report that a user reads before it, its risks first.
 
-Decides nothing itself: changes come from propose.py, providers from placement.py. Called for
-every plan, and in the controller when it takes an apply: a forecast is the planner's own figures.
+Decides nothing itself: changes come from propose.py, providers from placement.py. It is called for
+every plan, and in the controller when it takes an apply, so a forecast has the figures of the plan.
 
-A plan over a store knows the runs that would stop and the usage of budgets. A comparison counts
-from nothing: its budgets are compared with all work under them, and a risk of both sides is left
-out.
+A plan over a store knows the runs that would stop and the usage of budgets. A comparison of two
+revisions counts from nothing: it compares budgets with all work under them, and leaves out a risk
+that both sides have.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Compares two revisions of a repository: their objects, costs and risks, the running work of a
 store that would end, and the units that the other side would not run again.
 
-Decides nothing itself: changes come from propose.py, costs from the planner.
-
-Reads the store as `plan` does; needs no controller.
+Decides nothing itself: changes come from propose.py, costs from build_plan.py. A store is read on
+request alone, as `plan` reads it and without a controller: with it, the same revisions give another
+report tomorrow.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@ exists as long as a plan takes.
 
 Only objects are read: work trees, hooks, filters and attributes of the repository have no effect,
 and no object is fetched. So for a clone that lacks history the message names what to fetch.
-
-Both are written whole: a manifest may name any file beside it. Content that both share is one
-file with two names.
 """
 
 from __future__ import annotations
@@ -273,7 +270,11 @@ class RevisionTree:
 def checked_out(
     repository: GitRepository, commits: Sequence[GitCommit]
 ) -> Iterator[list[RevisionTree]]:
-    """Yields the trees, in order. Raises Refused for too large or missing ones."""
+    """Yields the trees, in order. Raises Refused for too large or missing ones.
+
+    Each revision is written whole, for a manifest may name any file beside it. Content that
+    several share is one file with several names.
+    """
     listed = [repository.files(commit) for commit in commits]
     sizes = {blob.digits: blob.size for blobs in listed for blob in blobs}
     if len(sizes) > FILES_MAX or sum(sizes.values()) > BYTES_MAX:

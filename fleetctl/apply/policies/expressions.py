@@ -4,9 +4,8 @@ is evaluated.
 The library is the binding of cel-rust, an extra, imported when a policy is evaluated. It has no
 limit on the cost of an evaluation, so that is estimated from the text and the data first: the
 rounds of each loop, and the bytes copied each time. The growth of texts cannot be estimated;
-evaluator.py bounds that.
-
-An expression that this parser cannot read is left to the library, which has messages for users.
+evaluator.py bounds that. An expression that the parser here cannot read is left to the library,
+which has messages for users.
 """
 
 from __future__ import annotations
@@ -164,7 +163,9 @@ def load_cel() -> Any:
 
 @lru_cache(PROGRAMS_KEPT_MAX)
 def compile_expression(text: str) -> CompiledExpression:
-    """Parses an expression. Raises Wrong for invalid text, and Refused without the library."""
+    """Parses an expression. Raises ExpressionError for invalid text, and Refused without the
+    library.
+    """
     cel = load_cel()
     loops, bound, words = _read_loops(text)
     try:
@@ -190,7 +191,9 @@ def compile_expression(text: str) -> CompiledExpression:
 
 
 def evaluate_expression(found: CompiledExpression, data: ExpressionData) -> Any:
-    """Returns the value. Raises Wrong where there is none, or its evaluation may take too long."""
+    """Returns the value. Raises ExpressionError where there is none, or its evaluation may take
+    too long.
+    """
     cost = data.cost(found)
     if cost > COST_MAX:
         raise ExpressionError(

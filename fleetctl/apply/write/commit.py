@@ -1,11 +1,9 @@
 """Writes the desired state to the store: apply, delete, suspend, and edits without a file, of
 fields by name, labels, annotations or a whole spec.
 
-Makes the same spec as an apply of the file with the new values, so that the change is checked,
-shown and consented to in the same way.
-
-Each call is one transaction; its result is durable when it returns (P1). Decides nothing about
-runs.
+Each call is one transaction; its result is durable when it returns (P1). An edit makes the same
+spec as an apply of the file with the new values, so that the change is checked, shown and
+consented to in the same way. Decides nothing about runs.
 """
 
 from __future__ import annotations

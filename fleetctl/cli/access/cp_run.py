@@ -1,10 +1,9 @@
 """Copies between this machine and a task: one that runs, one that has ended, and the outputs that
 are kept of it.
 
-Through `tar` in the sandbox, as `kubectl cp` does it; tar.py makes and reads the archives.
-
-Volumes outlast a task, and on this machine the files of a failed one do. For a path in neither,
-the message names the setting that would have preserved it.
+A running task is reached through `tar` in its sandbox, as `kubectl cp` does it; tar.py makes and
+reads the archives. Volumes outlast a task, and on this machine the files of a failed one
+do. For a path in neither, the message names the setting that would have preserved it.
 """
 
 from __future__ import annotations

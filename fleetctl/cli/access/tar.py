@@ -1,10 +1,9 @@
 """Packs and unpacks archives between this machine and a task for `cp`, by the rules of `docker cp`,
 and refuses to write through links in the target directory.
 
-Touches local files alone.
-
-The names below that directory come from a task or a volume: one that meets a link of the user's
-would be written to wherever the link leads. Only the target that the user names may be a link.
+Only local files are touched. The names in an archive come from a task or a volume: a name that
+meets a link of the user's would be written to wherever the link leads. So only the target that the
+user names may be a link.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """`fleetctl apply --watch`: applies the files again at every save of a path that they name, until
 Ctrl-C.
 
-An error is printed, and the old state stays: a file in the middle of an edit stops no work. Never
-asks; a loss of running work needs `--yes`.
-
-Reports only that a file was touched; the controller finds out if the spec differs.
+An error is printed, and the old state stays: a file in the middle of an edit stops no work. The
+command never asks; a loss of running work needs `--yes`.
 """
 
 from __future__ import annotations
@@ -184,7 +182,9 @@ def _load_documents(read: Callable[[], list[Document]], screen: Screen) -> list[
 
 
 class SourceWatcher:
-    """Follows the files that the last apply has read."""
+    """Follows the files that the last apply has read. Reports only that a file was touched; the
+    controller finds out if the spec differs.
+    """
 
     def __init__(self) -> None:
         self._read: tuple[str, ...] = ()

@@ -1,12 +1,9 @@
 """`fleetctl orphans`: asks every provider for sandboxes with our tag and without a record, lists,
 ends or adopts them. Needs no controller but for adoption.
 
-Needs no controller.
-
 The providers list first and the store is read after: a sandbox that starts meanwhile has its
-record by then, and never looks like an orphan.
-
-The controller does it.
+record by then, and never looks like an orphan. An adoption, by which a sandbox becomes a run of an
+object, is carried out by the controller.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Displays that change on a terminal: the objects of `apply --wait`, and the table of `get -w`.
 Only this module loads rich.
-
-The only user of rich; loaded only there.
-
-Loads rich, and only there.
 """
 
 from __future__ import annotations

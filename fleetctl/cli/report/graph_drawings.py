@@ -1,10 +1,9 @@
 """The graph of objects as a drawing: an SVG in layers, a mermaid flowchart, or a tree for
 terminals. Pure; called by `fleetctl graph`.
 
-A hundred lines of our own: programs that lay graphs out better are written in other languages,
-and users chain a dozen objects.
-
-An object with several dependencies stands below the first; under the others it is only named.
+The layout is a hundred lines of our own: programs that lay graphs out better are written in other
+languages, and users chain a dozen objects. In the tree an object with several dependencies stands
+below the first; under the others it is only named.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The `describe` of an object that runs work: its dependencies, providers, cost and time, and the
 state of its search, in the order of its kind's row.
 
-Each is made by a function here, which gets the object, a reading of the store and the time now,
-and yields no line where the object has no such figure. Every text from users is made safe here.
-
-Unknown figures are left out.
+Each field is made by a function here, which gets the object, a reading of the store and the time
+now, and yields no line where the object has no such figure. Every text from users is made safe
+here.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The manifests that a command line names, as raw text, among them the Sweep of a bare W&B sweep
 file.
 
-A file that a directory holds makes none: another manifest may name it in `searchFrom`, and work
-must not start because a file lies somewhere. The object is called after `name` in the file, else
-after the file, so that a second apply finds it. The program's directory goes along: the one that
-`wandb agent` would begin in, else that of the file.
+A bare sweep file that lies in a named directory makes no Sweep: another manifest may name it in
+`searchFrom`, and work must not start because a file lies somewhere. The Sweep is called after
+`name` in the file, else after the file, so that a second apply finds it. The program's directory
+goes along: the one that `wandb agent` would begin in, else that of the file.
 
 Parsing belongs to the controller (apply) or to manifests.py, so that a client stays thin.
 """

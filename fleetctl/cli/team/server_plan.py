@@ -1,13 +1,11 @@
 """Manifests for the server of a team, which has none of their files: writes the files into them,
 and requests their plan.
 
-Called before an apply or a plan over a server; loads the models.
+Called before an apply or a plan over a server; the import loads the models of all specs.
 
 Rows, searches and requirements become part of a manifest. Directories, packages and files of
 tasks are sent by their content. The values of a Secret's files go the way of `fromEnv`: from this
 process to the controller's memory.
-
-The files that they name go with them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Finds the process that holds the store's lock, waits for it as long as it makes progress, and
 states the causes of a standstill that objects cannot show.
 
-Asks the kernel, never a pid file: the lock shows that a process holds it, /proc which one.
-Without /proc both are unknown, and no process counts as hung. Imports the standard library alone,
-for `get` and `--help` load it.
+The kernel is asked, never a pid file: the lock shows that a process holds it, /proc which one.
+Without /proc both are unknown, and no process counts as hung. A controller that is busy, or waits
+for a slow server in a long request, is not hung: it replies to a ping, or uses its processor. One
+that a signal has stopped, or that does neither, hangs.
 
-A busy controller, or one that waits for a slow server in a long request, is not a hung one: it
-replies to a ping, or uses its processor. One that a signal has stopped, or that does neither,
-hangs.
+Only the standard library is imported, for `get` and `--help` load this file.
 """
 
 from __future__ import annotations

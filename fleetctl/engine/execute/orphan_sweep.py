@@ -2,9 +2,8 @@
 those believed gone and those that a user names.
 
 A sandbox without a record is rare: a create that landed after we gave up, or a store restored
-from a backup.
-
-The controller stays until each is confirmed, and the sweep is the net.
+from a backup. The controller stays until each sandbox that it ends by its id is confirmed gone;
+the sweep of the next controller finds those that remain.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Runs retention: once an hour, and on request, deletes items past the limits of `kind: Settings`,
 in small transactions, so that ticks go on between them.
 
-A thread lists the items, controllers/kinds/retention decides, and this module carries the
-decision out: files in a thread, rows in small transactions between which ticks go on. The
-decision is not stored: one that a crash cut off is made again from the remaining items.
-
-After an error of the store the next round tries again.
+A thread lists the items, controllers/kinds/retention_decision decides, and this file carries the
+decision out: files in a thread, rows in transactions. The decision is not stored: one that a crash
+cut off is made again from the remaining items. After an error of the store the next round tries
+again.
 """
 
 from __future__ import annotations

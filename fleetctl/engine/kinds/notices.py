@@ -1,10 +1,8 @@
 """Selects the sinks for an object's events, as rows of the outbox in the transaction of the event,
 and sends waiting rows beside the ticks of the engine.
 
-A helper of the engine's, beside its ticks: it sends only durable notices, and marks a notice as
-delivered only when its sink confirms.
-
-A crash between the sink's reply and the row that records it repeats the message, under its id.
+Only durable notices are sent, and a notice is marked as delivered only when its sink confirms. A
+crash between the sink's reply and the row that records it repeats the message, under its id.
 """
 
 from __future__ import annotations

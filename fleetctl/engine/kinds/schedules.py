@@ -2,10 +2,8 @@
 stores the objects that it requests as an apply of their manifests would.
 
 The object and the status that records it are one transaction, and the object's name contains the
-moment that it is for: no crash makes it twice.
-
-Defined here and implemented in fleetctl/apply, which knows how a manifest becomes an object; the
-daemon passes it in.
+moment that it is for: no crash makes it twice. The maker is implemented in fleetctl/apply, which
+knows how a manifest becomes an object; the daemon passes it in.
 """
 
 from __future__ import annotations

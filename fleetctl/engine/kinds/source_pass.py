@@ -4,8 +4,6 @@ tracked which objects the Source keeps and which were changed by hand.
 Slow work (a remote, a thousand files) is requested and awaited outside; its reply wakes the
 Source. The commit to attempt is durable before any of its objects is stored; the objects of a
 commit and the status that names it are one transaction, so that a crash applies all or nothing.
-
-In memory, built from the store at first use; receives every object that is written.
 """
 
 from __future__ import annotations
@@ -405,6 +403,10 @@ def _is_running(track: Track) -> bool:
 
 
 class SourceMembers:
+    """Tracks the objects that each Source keeps. In memory, built from the store at first use;
+    receives every object that is written.
+    """
+
     def __init__(self, resources: ResourceStore) -> None:
         self._resources = resources
         self._loaded = False

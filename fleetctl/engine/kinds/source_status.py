@@ -1,10 +1,9 @@
 """Writes the status of a Source, reads parts back, holds the round that is under way in memory, and
 defines the keeper that fetches a repository and stores its objects.
 
-Defined here and implemented in fleetctl/gitops, which knows git, files and how a manifest becomes
-an object; the daemon passes it in.
-
-All can be lost.
+The keeper is implemented in fleetctl/gitops, which knows git, files and how a manifest becomes an
+object; the daemon passes it in. The state of a round can all be lost: the next one begins with a
+look.
 """
 
 from __future__ import annotations
@@ -277,8 +276,8 @@ class SourceKeeper(Protocol):
         approved: bool,
         now_s: float,
     ) -> SourceStoreResult:
-        """Stores the objects of a commit. live: uids of objects that have runs now. Raises Moved
-        where it was read for other objects than exist now.
+        """Stores the objects of a commit. live: uids of objects that have runs now. Raises
+        ObjectsChanged where it was read for other objects than exist now.
         """
         ...
 

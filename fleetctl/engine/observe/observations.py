@@ -1,11 +1,9 @@
 """Turns observations of runs and sandboxes into records, where they change one, and prices a run
 once its sandbox has reported its GPU.
 
-Called as messages are taken in. history/outcome.py decides the effect of an observation on a run;
-this module knows how far the look can be trusted.
-
-Until then, and where it never reports, the price is that of the dearest: never less than is
-billed.
+Observations come from messages as they are taken in. history/outcome.py decides the effect of an
+observation on a run; this file knows how far the look can be trusted. Until a sandbox has reported
+its GPU, and where it never does, the price is that of the dearest: never less than is billed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Probes the service of a provider every few seconds while there are runs of ours, and keeps the
 last known reason why it does not serve an account.
 
-Reported by intake.py from starts that concern the account, and by the probes from the service's
-silence; read by passes. In memory alone: a restart learns it again.
-
 Streams of runs may be silent for long while all is well, and a user must see an outage within ten
-seconds. The engine's loop starts one probing task for each provider that has a cheap check.
+seconds: so the engine's loop starts one probing task for each provider that has a cheap check.
+Starts that concern the account report reasons too, through intake.py. Passes read the reasons,
+which are in memory alone: a restart learns them again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Chooses the objects to look at: a queue of keys with due times, and the index of objects in
 memory that wait for a changed one.
 
-An event names the key to look at, never the change; repeats collapse.
-
-A change costs as much as the number of its dependents.
+An event names the key to look at, never the change, and repeats are one entry. Waking the objects
+that wait for a changed one costs as much as there are such objects.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Holds the state that the parts of an engine share, each field with its writer; the counts of what
 a controller does; and the pace of the engine.
 
-Lives on one event loop.
-
-Counting decides nothing.
-
-Every number has a unit and a reason.
+The state lives on one event loop. The counts decide nothing. Each number of the pace has a unit and
+a reason.
 """
 
 from __future__ import annotations

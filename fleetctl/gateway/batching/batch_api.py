@@ -1,9 +1,7 @@
 """The batch API of a server, as OpenAI serves it: its five calls, the lines of its files, and the
 search for a server that takes batches.
 
-Each is made once; the caller decides how to handle the errors.
-
-As OpenAI writes them.
+Each call is made once; the caller decides how to handle the errors.
 """
 
 from __future__ import annotations

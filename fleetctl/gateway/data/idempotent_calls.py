@@ -1,8 +1,8 @@
 """Numbered calls: each is sent once however often a task repeats it, and its answer goes to every
 request; a line carries those of many runs.
 
-The call goes on when the connection to a task is lost; a client that leaves sends a cancel under
-its number.
+A call goes on when the connection to its task is lost; a client that leaves sends a cancel under
+the number of the call.
 
 Each frame, in both directions, is a head of JSON, a newline, and the body as it is. The head of a
 request has `id`, `token`, `path` and `number`; that of a reply `id`, `status`, `usd` if it is

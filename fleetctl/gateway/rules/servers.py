@@ -5,9 +5,9 @@ A server rests while it is unreachable, or while several callers get no answer. 
 caller that no server can answer prove no fault of a server, and the last one that is awake never
 rests for its answers: that would help no caller. A probe ends a rest, never a caller's request.
 
-The evidence is a burst: requests that began while the server had answered no request of the
-burst. A server with one slot answers them in the order they came, each as long after the last as
-the first took; one with several answers some together, or out of order.
+A burst shows how many requests a server carries at once: requests that began while it had answered
+none of them. A server with one slot answers them in the order they came, each as long after the
+last as the first took; one with several answers some together, or out of order.
 """
 
 from __future__ import annotations

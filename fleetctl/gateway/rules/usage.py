@@ -3,9 +3,7 @@ what a run may still send. Pure.
 
 A count that the server reports is used as it is. Without such a count, or if the answer was lost,
 the estimates here are never below what a server can have counted: no token is shorter than a
-byte.
-
-Checked before a call, for all n of a batch.
+byte. Limits are checked before a call, for all n of a list of n prompts.
 """
 
 from __future__ import annotations

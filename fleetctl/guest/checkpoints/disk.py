@@ -4,10 +4,10 @@ was writing when its attempt ended.
 The supervisor of the run reads with the task's own rights, so a link leads only to files that the
 task could read itself.
 
-A small file in their directory, since that alone outlives a sandbox at every provider. watch.py
-records what changes while it looks; prepare.py may move these names and no others. A file that is
-torn, of another object or a link is ignored, so no checkpoint is moved for it. While the lists
-are empty there is no file: a program may take each name for one of its own.
+The note is a small file in the directory of the checkpoints, since that alone outlives a sandbox at
+every provider. watch.py records what changes while it looks; prepare.py may move these names and no
+others. A note that is torn, of another object or a link is ignored, so no checkpoint is moved for
+it. While the lists are empty there is no note: a program may take each name for one of its own.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 of code on descriptors 1 and 2, calls of the host's functions, contexts beside the first, and
 files.
 
-A recursive query works in one while the code that started the query waits. Each has a number from
-the host, and the host exchanges lines with it over the driver's own line. Directories, variables
-and the sandbox's resources are shared.
+The line is moved to descriptors that no program inherits, so output and child processes of code
+cannot reach it.
 
-Both are moved to descriptors that no program inherits, so output and child processes of code
-cannot reach the line.
+A context is a process of this program with globals of its own; a recursive query works in one while
+the code that started the query waits. Each has a number from the host, and the host exchanges lines
+with it over the driver's own line. Directories, variables and the sandbox's resources are shared.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ LOWEST_DESCRIPTOR = 64
 LINE_BYTES_MAX = 64 * 1024 * 1024  # of a message from the host
 
 
-# Files rather than pipes, so that a library that prints much while it holds the interpreter can
-# never wait for a reader that cannot run.
+# The output of code goes to files rather than pipes, so that a library that prints much while it
+# holds the interpreter can never wait for a reader that cannot run.
 
 OUTPUT_BYTES_MAX = 2 * 1024 * 1024  # of each stream and execution; the beginning is kept
 SPILL_BYTES = 64 * 1024 * 1024  # a file that grew beyond this is emptied
 LOOK_S = 0.2  # how often files are looked at: a print loop writes some 20 MB meanwhile
 
 
-# Each call has a number, so any thread may call at any time and answers may come in any order.
+# Each call of a host's function has a number, so any thread may call at any time and answers may
+# come in any order.
 
 ARGUMENTS_BYTES_MAX = 16 * 1024 * 1024  # the limit of a line to the host
 

@@ -2,10 +2,9 @@
 manners.
 
 Globals stay from one execution to the next. The session survives everything but the end of the
-process: errors of code become text.
-
-Takes the values that a task's SUBMIT takes. Unlike there, NaN stays, and a value without a rule
-is an ordinary error of the code that submits it, so that a session survives it.
+process: errors of code become text. SUBMIT takes the values that a task's SUBMIT takes, but keeps
+NaN; a value without a rule is an ordinary error of the code that submits it, so that the session
+survives it.
 """
 
 from __future__ import annotations

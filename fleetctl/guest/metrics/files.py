@@ -1,10 +1,9 @@
 """Finds the files that a pattern of `metrics.path` names, and reads the JSON lines of a metrics
 file while a program writes it.
 
-Content from before the program's start is skipped: another program wrote it.
-
-As a shell has it: `*`, `?` and `[...]` stay within a name, `**` is any number of directories, and
-neither is a name that begins with a dot. `**` follows no links, which may lead round in circles.
+Content from before the program's start is skipped: another program wrote it. A pattern works as in
+a shell: `*`, `?` and `[...]` stay within a name, `**` is any number of directories, and neither is
+a name that begins with a dot. `**` follows no links, which may lead round in circles.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ the one that falls behind, and their one end. Pure.
 
 A single node gets no such variable, or plain scripts would become distributed by accident.
 
-Where nodes wait for each other at every step, all report when the slowest does, and no node
-appears late: this is for work whose nodes step by themselves, or that report before they wait.
+Stragglers can be seen only where nodes step by themselves, or report before they wait: where nodes
+wait for each other at every step, all report when the slowest does, and no node appears late.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Decides by their paths which files are outputs, by patterns that are compiled into automata.
 Pure.
 
-An expression of `re` would try `*a*a*a*b` for ever, and all other work would wait meanwhile.
-
 A pattern begins at the directory in which the work began. `*` and `?` stay within a part of a
 path, `**` crosses parts, a pattern that names a directory takes all below it, and `!` takes out
-again; the last pattern that fits decides.
+again; the last pattern that fits decides. A pattern with many stars, such as `*a*a*a*b`, is matched
+by an automaton: an expression of `re` would try for ever, and all other work would wait meanwhile.
 """
 
 from __future__ import annotations

@@ -2,20 +2,20 @@
 
   idle   --dir D --begin-s S                         be the inert entrypoint of a sandbox
   attach --dir D --run NAME --journal A --log B [--order BASE64 | --order -] [--for S]
-                                                     begin the run if nobody has, and follow it,
-                                                     not longer than S seconds
+                                                     begin the run unless it has begun, and follow
+                                                     it, not longer than S seconds
          ... --services NAME=C,...                    and the logs of its services from there
          ... --outputs O                              and what is kept of its files
          ... --stay yes                              this process lives as long as the sandbox
          ... --more yes                              and then others; see verbs.py
   turns  --dir D                                     the same from the first on, all over stdin
-  stop   --dir D --run NAME --grace S                end it; returns at once
+  stop   --dir D --run NAME --grace S                end the run; returns at once
   leave  --dir D [--why SandboxEnded]                the sandbox may end now; why a run that is in
                                                      it ends: its sandbox is taken away
   relay  --dir D --run NAME                          carry its model calls over stdin and stdout
 
 Standard library only, Python 3.9 and later, `python3 -I -S`. No verb imports more than it needs:
-a sandbox for each task pays for this at each task.
+a sandbox for each task pays for the imports at each task.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
 """The state directory in the sandbox, which is the working directory of every verb, and the
 sandbox's preparation before its first task.
 
-supervisor locked by the living supervisor; its existence shows that a run has begun sock where
-the supervisor listens relay where the relay of model calls listens, if there is one
-runs/<run>.begun the latch of a run runs/<run>.jsonl its journal; also a latch: its creator
-decides whether the run begins runs/<run>.log its output, with later parts beside it (see
-logfile.py) runs/<run>.outputs what is kept of its files, once its work has ended
+supervisor          locked by the living supervisor; its existence shows that a run has begun
+sock                where the supervisor listens
+relay               where the relay of model calls listens, if there is one
+runs/<run>.begun    the latch of a run
+runs/<run>.jsonl    its journal; also a latch: its creator decides whether the run begins
+runs/<run>.log      its output, with later parts beside it (see logfile.py)
+runs/<run>.outputs  what is kept of its files, once its work has ended
 runs/<run>.services the names of its services, where it has any; their output is in logs beside it
-files/ files that tasks write for us: parameters, result, metrics work/ the directory that tasks
-begin in
+files/              files that tasks write for us: parameters, result, metrics
+work/               the directory that tasks begin in
 
-Beside it, with its name and `.idle`, the pid of the sandbox's inert entrypoint where there is
-one, which does without the directory.
+Beside the directory, with its name and `.idle`, is the pid of the sandbox's inert entrypoint where
+there is one, which does without the directory.
 """
 
 from __future__ import annotations

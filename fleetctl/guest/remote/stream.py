@@ -1,12 +1,8 @@
 """Streams a run's journal and log as frames to stdout, from any offset, live, until its end: from a
 process of its own, or from within the supervisor that begins the run.
 
-Reads files alone, so that any process may stream at any time, and several at once.
-
-Reads files alone; the line to the supervisor only says when to look.
-
-The supervisor must never wait for the reader: bytes that the pipe refuses now are written when it
-takes more, and frames that are not due yet are in files alone.
+The stream reads files alone, so that any process may stream at any time, and several at once; a
+line to the supervisor only wakes the process that follows.
 """
 
 from __future__ import annotations
@@ -338,6 +334,11 @@ def _drain_line(line: socket) -> bool:
 
 
 class Telling:
+    """Streams a run from within its supervisor, which must never wait for the reader: bytes that
+    the pipe refuses now are written when it takes more, and frames that are not due yet are in
+    files alone.
+    """
+
     def __init__(
         self,
         loop: Loop,

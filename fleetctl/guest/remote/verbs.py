@@ -1,11 +1,8 @@
 """Verbs of the guest: `attach` begins a run through its latch, unless it has begun, and follows it;
 `turns` does so for runs of an open sandbox; `idle`, `stop` and `leave` keep or end the sandbox.
 
-Losing this process loses no run, unless it has to stay: the supervisor is not its descendant, and
-the frames come from files.
-
-Each is a line of JSON on stdin: {"run", "order", "secrets"}. It begins and is followed as if it
-had an `attach` of its own, which would cost two round trips and the start of an interpreter.
+The loss of an `attach` loses no run, unless its process has to stay: the supervisor is not its
+descendant, and the frames come from files.
 """
 
 from __future__ import annotations
@@ -140,6 +137,9 @@ def _start_supervisor(
 def attach_in_turn() -> int:
     """Serves requests until stdin ends; returns the exit code. A request that is cut off begins no
     run.
+
+    Each request is a line of JSON: {"run", "order", "secrets"}. Its run begins and is followed as
+    by an `attach` of its own, which would cost two round trips and the start of an interpreter.
     """
     rest = b""
     code = 0

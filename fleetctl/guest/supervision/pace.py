@@ -1,11 +1,9 @@
 """Notices that a run no longer makes progress within a time, and makes it write where it hangs;
 samples how busy its GPUs are and how fast it steps, each 15 s.
 
-Calls `nvidia-smi`, which every image with the driver has: a driver that hangs, as it does when a
-device is lost, then holds up that process and not the run's supervisor, as NVML in here would. No
-sample where it is missing. One of the followers of a run, called once a second.
-
-Called once a second by the run's supervisor.
+The run's supervisor calls Pace and Gpus once a second. Gpus calls `nvidia-smi`, which every
+image with the driver has: a driver that hangs, as it does when a device is lost, then holds up that
+process and not the supervisor, as NVML in here would. Without `nvidia-smi` there is no sample.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Helpers of a task: `peek`, `grep` and the four ways to cut a text into chunks, volume files,
 workspace files and named buffers.
 
-The first volume of the task is the helpers' root; no file outside is read or written. Mistakes
-come back as text in brackets, as the programs that use these helpers expect. A refusal of the
-volume itself is an OSError: a task must not succeed without its data stored.
-
-They never touch files.
+The first volume of the task is the root of the helpers for files; no file outside is read or
+written. Mistakes come back as text in brackets, as the programs that use these helpers expect. A
+refusal of the volume itself is an OSError: a task must not succeed without its data stored.
 """
 
 from __future__ import annotations

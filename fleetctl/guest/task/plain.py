@@ -1,13 +1,10 @@
 """Makes JSON of the values that programs have: paths, times, arrays, dataclasses and so on, with
 remarks on replaced parts, and nested metrics under dotted names.
 
-Called for values that JSON does not know, by SUBMIT of tasks and of interpreters. Recognises
-libraries by the abilities of their values and imports none. The table of the rules is in the
-docs, reference/results-and-metrics.md.
-
-A metric that is not finite has its name in journals, which `float` reads.
-
-Called for metrics that a task reports and for lines of $FLEETCTL_METRICS.
+Called for values that JSON does not know, by SUBMIT of tasks and of interpreters, and for metrics,
+which a task reports or writes as lines of $FLEETCTL_METRICS. Recognises libraries by the abilities
+of their values and imports none. The table of the rules is in the docs,
+reference/results-and-metrics.md.
 """
 
 from __future__ import annotations
@@ -323,7 +320,9 @@ def whole_text(text: str) -> str:
 
 
 def named(value: float) -> Union[float, str]:
-    """Returns a metric's value as a journal has it."""
+    """Returns a metric's value as a journal has it: for one that is not finite its name, which
+    `float` reads.
+    """
     if value - value == 0:
         return value
     if value != value:
@@ -351,7 +350,9 @@ DEPTH_MAX = 32  # of a result
 def flat_metrics(
     values: dict[str, Any], number: Callable[[Any], Optional[float]]
 ) -> tuple[dict[str, float], list[tuple[str, Any]]]:
-    """Returns (the numbers, names and other values). number: converts a value; None for others."""
+    """Flattens nested metrics to dotted names: `{"val": {"loss": 1}}` is `val.loss`, as wandb has
+    it. Returns (the numbers, names and other values). number: converts a value; None for others.
+    """
     kept: dict[str, float] = {}
     left_out: list[tuple[str, Any]] = []
 

@@ -1,13 +1,9 @@
 """A process that runs task after task while its sandbox is open, and gives each the surroundings of
 a fresh process: directory, environment, signals.
 
-Its globals are kept in task.py.
-
-Made before the first task of a process that serves several. `withdraw` comes after each task, so
-that its handlers and timers do not act while the process waits, and `restore` before the next
-one.
-
-Runs in the forked child.
+The tasks' globals are kept in task.py. Surroundings are made before the first task: `withdraw`
+comes after each task, so that its handlers and timers do not act while the process waits, and
+`restore` before the next one.
 """
 
 from __future__ import annotations
@@ -38,7 +34,8 @@ def serve(
     tell: Callable[[dict[str, Any]], None],
     surroundings: Surroundings,
 ) -> int:
-    """Runs task after task until the supervisor closes the channel; returns the last exit code.
+    """Runs task after task, in the forked child, until the supervisor closes the channel; returns
+    the last exit code.
 
     exit_code: of the task that has just ended. run: runs the order in a line of the supervisor, and
     returns its exit code. tell: sends an event to the supervisor. surroundings: as they were before

@@ -1,10 +1,8 @@
 """One trial whose program uses wandb: sets its environment, writes the file in which `wandb.init`
 finds its parameters, and records its metrics and results.
 
-Never follows a link, and never connects to W&B.
-
-wandb reads it with PyYAML, so by YAML 1.1: there `3e-05` is a text, and `on` is true. Numbers are
-written as PyYAML writes them, and each text in quotes.
+wandb writes its files offline, without an account; they are read here, and no link is ever
+followed. A trial never connects to W&B.
 """
 
 from __future__ import annotations
@@ -337,6 +335,10 @@ def _write_file(path: str, text: str) -> None:
 
 
 def parameter_file(params: Mapping[str, Any]) -> str:
+    """Returns the text of the file with the parameters. wandb reads it with PyYAML, so by YAML 1.1:
+    there `3e-05` is a text, and `on` is true. Numbers are written as PyYAML writes them, and each
+    text in quotes.
+    """
     lines = [
         f'{_quote_text(name)}: {{"value": {_write_yaml(value)}}}\n'
         for name, value in params.items()

@@ -3,10 +3,8 @@ and actual cost of a call to it.
 
 Tokens are those reported by the model: a server in its `usage`, a model of dspy's to dspy's usage
 tracker, a function by a `usage` beside its `text`. Without a report they are the bytes of the
-texts, which are never fewer; its hidden reasoning cannot be known. Dollars are those of our
+texts, which are never fewer; hidden reasoning cannot be known then. Dollars are those of our
 gateway, else by `llm_prices`, else unknown, which is never 0.
-
-Standard library alone; sends a request once, and in the calling thread.
 """
 
 from __future__ import annotations
@@ -55,7 +53,10 @@ class ServerRefused(RuntimeError):
 
 
 class ModelServer:
-    """endpoint: the base URL, such as http://127.0.0.1:11434/v1, or `env` for $OPENAI_BASE_URL; the
+    """A server that is called with the standard library alone, once for each request, in the
+    calling thread.
+
+    endpoint: the base URL, such as http://127.0.0.1:11434/v1, or `env` for $OPENAI_BASE_URL; the
     key is $OPENAI_API_KEY, and the model $FLEETCTL_LLM_MODEL. Raises UsageError.
     """
 

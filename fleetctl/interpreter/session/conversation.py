@@ -1,9 +1,7 @@
 """Exchanges messages with one driver: requests and replies, calls of tools, further contexts in the
 same sandbox, files onto its volume, and its end.
 
-A request is sent once and never again.
-
-On the shared event loop alone.
+All of this runs on the shared event loop. A request is sent once and never again.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 ends those that no shutdown has ended: dropped ones, and all at exit.
 
 Where the records cannot be written, an interpreter goes on: its sandboxes carry their parents as
-tags, and their own lifetime ends them.
-
-The sandboxes of a killed process are on record, for wiring/interpreters.py to end; below that are
-the provider's own safeguards.
+tags, and their own lifetime ends them. The sandboxes of a killed process are on record, for
+wiring/interpreters.py to end; below that are the provider's own safeguards.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 files that are no manifest or too long to be meant, and refuses fields that are not supported
 yet.
 
-A line goes when its feature comes.
-
-Mappings are limited as they are read, by reader.py.
+Long lists are refused here, before a model lists every entry that is wrong; long mappings are
+refused as they are read, by reader.py.
 """
 
 from __future__ import annotations
@@ -220,6 +219,9 @@ def _own_path(path: Path) -> Path:
 
 
 def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
+    """Finds fields that are valid and not supported yet, or that cannot mean what their name
+    suggests, so that no spec is silently ignored. A check goes when its feature comes.
+    """
     match spec:
         case SweepSpec():
             yield from _check_sweep(spec)

@@ -3,8 +3,6 @@ amounts and the variables of SkyPilot and dstack.
 
 Fields that no converter took are reported at the end, so that no field is lost silently. Values
 are never reported: they may be secrets.
-
-On one node the variables of nodes are unset here, so each line has a default.
 """
 
 from __future__ import annotations
@@ -261,7 +259,8 @@ def lines_for(
     every: bool,
 ) -> list[str]:
     """Returns the lines that set the variables which the text uses, or every known one; adds a
-    remark on `key` for variables without a counterpart.
+    remark on `key` for variables without a counterpart. Each line has a default: on one node the
+    variables of nodes are unset here.
     """
     used = dict.fromkeys(_WORD.findall(text))
     for name in used:

@@ -2,10 +2,8 @@
 limits, and fields that the loader refuses are taken out again, and reported.
 
 Scalars mean the same as in YAML 1.2 and our own manifests: `1e-4` is a number and `no` a text.
-W&B's sweep files are read as `searchFrom` reads them.
-
-So a conversion is valid by construction, and carries more over as soon as the loader accepts
-more.
+W&B's sweep files are read as `searchFrom` reads them. As refused fields are taken out, a
+conversion is valid by construction, and carries more over as soon as the loader accepts more.
 """
 
 from __future__ import annotations

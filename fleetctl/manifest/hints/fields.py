@@ -1,12 +1,8 @@
 """The fields of a kind, out of its generated JSON Schema, and their names in other tools: the data
 of `explain`. Imports no model.
 
-Imports no model.
-
 A field is a SchemaField; lists are stepped through, as in Kubernetes, and a map's own names are
 written `<name>`.
-
-A field of the same meaning has the same name; then the row only names its origin.
 """
 
 from __future__ import annotations
@@ -233,7 +229,9 @@ _WIDEST = (2**31 - 1, 2**53 - 1)
 
 
 class ForeignField(NamedTuple):
-    """The field `name` of another tool."""
+    """The field `name` of another tool, for a field of ours that has the same meaning. Where it
+    has the same name too, it shows the origin alone.
+    """
 
     tool: str
     name: str

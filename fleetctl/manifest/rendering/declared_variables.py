@@ -3,8 +3,6 @@ overlays, the first source first.
 
 A file of nothing but `kind: Variables` declares for its directory and all below it; a file that
 holds manifests too declares for itself. A document cannot have two declarations of the same name.
-
-The first source of a list wins.
 """
 
 from __future__ import annotations

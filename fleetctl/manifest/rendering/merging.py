@@ -1,12 +1,8 @@
 """Strategic merge, in kustomize's words: mappings are merged field by field, `null` takes a field
 out; each path of the result is mapped to the document that it comes from.
 
-`$patch: delete` takes an entry or a field away, `$patch: replace` replaces a mapping.
-
-A merged value keeps the origin of each of its pieces, so that a later finding has the right
-position.
-
-Each field of a patch reads and changes the map, so the known paths below each path are indexed.
+`$patch: delete` takes an entry or a field away, `$patch: replace` replaces a mapping. A merged
+value keeps the origin of each of its pieces, so that a later finding has the right position.
 """
 
 from __future__ import annotations
@@ -32,7 +28,8 @@ REPLACE = "replace"
 
 class MergeOrigins(dict[Path, Origin]):
     """The origins of values by path. An absent path has the origin of the nearest path above it, or
-    else comes from the base, at the same path.
+    else comes from the base, at the same path. Each field of a patch reads and changes the map, so
+    the known paths below each path are indexed.
     """
 
     def __init__(self, base: ManifestOrigin) -> None:

@@ -1,12 +1,11 @@
 """The CustomResourceDefinition of a kind, whole: its structural schema, and the columns that
 `kubectl get` shows. Pure; written by write.py.
 
-Made of the kind's line in the registry, its model, the keys of statuses and the columns of lists:
-a new kind needs no change here.
-
-Types that a structural schema cannot express (a number or a text, a text or a mapping) are left
-open there: our own validation decides, and its refusal becomes a condition. Defaults are left
-out, so that the server stores the manifest as its author wrote it.
+A definition is made of the kind's line in the registry, its model, the keys of statuses and the
+columns of lists: a new kind needs no change here. Types that a structural schema cannot express (a
+number or a text, a text or a mapping) are left open: our own validation decides, and its refusal
+becomes a condition. Defaults are left out, so that the server stores the manifest as its author
+wrote it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Writes the generated files of deploy/ from the specs: `python -m fleetctl.operator.crds.write`;
 among them the health of our objects for Argo CD.
 
-The conditions that it reads are made in mirror/statuses.py.
-
+Argo CD computes the health from the conditions that mirror/statuses.py makes.
 tests/unit/operator/test_operator_crds.py compares the files with the specs.
 """
 

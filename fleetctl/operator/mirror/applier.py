@@ -3,10 +3,6 @@ calls that wait at the same time share a commit of the store.
 
 The request goes the way of every apply (daemon/receive.py): checks, predictions, consent and
 money are the same, and an edit with kubectl meets the same rules.
-
-A manifest that runs on a laptop is accepted as it is; the installer of the operator sets once
-where its work runs here. Called before an apply; the custom resource itself stays as it was
-written.
 """
 
 from __future__ import annotations
@@ -216,6 +212,10 @@ def replace_local(
 ) -> Mapping[str, Any]:
     """Returns the spec with the provider `means` instead of `local` or of an absent provider. runs:
     objects of this kind do work.
+
+    So a manifest that runs on a laptop is accepted as it is; the installer of the operator sets
+    once where its work runs here. Called before an apply; the custom resource itself stays as it
+    was written.
     """
     if means == DEFAULT_PROVIDER:
         return spec

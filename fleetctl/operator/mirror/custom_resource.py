@@ -2,7 +2,6 @@
 the next action for it. Pure.
 
 The origin of a stored object is noted on the object, so that a restart does not apply it again.
-
 The API server may report old states (a stale list, a watch that lags or was cut): a report alone
 never deletes an object or applies an older state.
 """

@@ -1,9 +1,7 @@
 """The description of a provider's package in its `plugin.py`, and of its caches on this machine.
 Imports no module of a provider: they come as names.
 
-Imports no heavy module: lists come through here.
-
-Optional; a row of its plugin names it.
+The lists of providers come through here, so this imports no heavy module.
 """
 
 from __future__ import annotations
@@ -76,7 +74,9 @@ class CachedEntry(NamedTuple):
 
 
 class Caches(Protocol):
-    """Built with the home. Both block: they are called in a thread."""
+    """The caches of a provider, built with the home. Optional: a row of its plugin names the class.
+    Both methods block: they are called in a thread.
+    """
 
     def listed(self, over: Collection[str], now_s: float) -> Iterable[CachedEntry]:
         """Returns all entries. over: uids of objects that are over; an entry that any other uid

@@ -1,10 +1,8 @@
 """Sessions of interpreters on Daytona: a sandbox from a snapshot, with volume, secrets and
 checkout, and the driver as a command of a session in it.
 
-A sandbox that cannot be made whole is ended before the error is raised.
-
-Called through wiring by fleetctl/interpreter, on its one event loop. A sandbox whose maker died
-ends by its TTL.
+Called through wiring by fleetctl/interpreter, on its one event loop. A sandbox that cannot be made
+whole is ended before the error is raised; one whose maker died ends by its TTL.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The connection to the gateway: one WebSocket that carries the calls of all rows, the packages
 that it needs, and the meaning of its reply for a row.
 
-Never logs.
-
-fleetctl/gateway/data/idempotent_calls.py defines the frames.
+fleetctl/gateway/data/idempotent_calls.py defines the frames. The connection never logs.
 """
 
 from __future__ import annotations
@@ -41,8 +39,6 @@ AWAY_S = 1.0  # a gateway that ended is started again within a second or two
 ANSWER_BYTES_MAX = 64 << 20  # an answer that may be kept is far smaller
 
 
-# Makes no call.
-#
 # A reply is an answer, a failure that ends the attempt, or the report that no model was called. The
 # last is raised as Unavailable: the row waits, and no attempt is consumed.
 

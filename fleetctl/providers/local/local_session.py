@@ -2,9 +2,8 @@
 while it is used and filled before the driver starts.
 
 Called through wiring by fleetctl/interpreter. No session outlives the process that opened it: the
-guard ends all when our end of its life pipe closes, as it does when we die.
-
-Directories that a killed host left are removed when the next one is made.
+guard ends all when our end of its life pipe closes, as it does when we die. The directory of a
+session whose host was killed is removed when the next session makes its own.
 """
 
 from __future__ import annotations

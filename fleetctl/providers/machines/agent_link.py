@@ -1,10 +1,9 @@
 """A line to the agent of a machine, opened when it is first needed and again after it broke:
 requests by number, replies, and streams as they come.
 
-One process here, and one session there, serve any number of runs: an SSH server takes ten
-sessions of a connection by default.
-
-A machine that cannot be reached is not asked again at once by each of its runs.
+One process here, and one session on the machine, serve any number of runs: an SSH server takes ten
+sessions of a connection by default. A machine that cannot be reached is not asked again at once by
+each of its runs.
 """
 
 from __future__ import annotations

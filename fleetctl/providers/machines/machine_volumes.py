@@ -2,10 +2,10 @@
 `rm` and `tasks.fromFiles`.
 
 A volume that machines do not share is on each of them: writes go to all, and reads take the first
-machine that has the file. Used without a controller, over lines of its own.
+machine that has the file. The verbs of users work without a controller, over lines of their own.
 
-An archive is sent to a host once, by its digest; a repository is cloned there by git, with the
-task's secrets.
+The archive of a source is sent to a host once, by its digest; a repository is cloned there by git,
+with the task's secrets.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Sends one request of a sandbox to the gateway over loopback, reads and writes the messages on a
 relay's line, and queues answers on their way back.
 
-The number goes along: the gateway asks a model once, even for repeated requests, and sends the
-answer again from where it was.
-
-A sandbox may write anything: an invalid line is no message.
-
-Each write there is a call of the provider's: answers that are ready at the same time go in one,
-and the pieces of streams wait a moment for each other.
+A request goes to the gateway with its number: the gateway asks a model once, even for repeated
+requests, and sends the answer again from where the sandbox has it. A sandbox may write anything: an
+invalid line is no message.
 """
 
 from __future__ import annotations
@@ -276,6 +272,11 @@ def _encode_piece(data: bytes) -> dict[str, str]:
 
 
 class Outbox:
+    """Queues answers on their way to a sandbox. Each write there is a call of the provider's:
+    answers that are ready at the same time go in one, and the pieces of streams wait a moment for
+    each other.
+    """
+
     def __init__(self) -> None:
         self._waiting: dict[str, RelayAnswer] = {}
         self._any, self._hurry = asyncio.Event(), asyncio.Event()

@@ -1,11 +1,9 @@
 """Calls of a provider's service: each with a deadline of ours and its pace, repeated where the
 provider throttles it, with a failure to connect shared for a while.
 
-Runs are asked for again by the engine.
-
-One per sort of call.
-
-Used around calls of an SDK, whose errors the provider's predicates know.
+Used around calls of an SDK, whose errors the provider's predicates know. Only callers without an
+engine, such as the sessions of interpreters, repeat throttled calls: runs are asked for again by
+the engine. Each sort of call has a token bucket.
 """
 
 from __future__ import annotations
@@ -70,7 +68,9 @@ async def translated_call(
 
 
 class LastFailure:
-    """A hundred starts that wait in turn must not wait for a hundred deadlines."""
+    """The last failure to connect, raised again for a while: a hundred starts that wait in turn
+    must not wait for a hundred deadlines.
+    """
 
     def __init__(self) -> None:
         self._known: tuple[float, FleetctlError] | None = None

@@ -1,12 +1,11 @@
 """Reads the outputs that an attempt's pack keeps on this machine's disk, shares large contents
 between the objects of a provider, and measures directories.
 
-Every provider keeps them under the same path: beside the journal.
-
-A content is a file of its object, and has a second name, its SHA-256, in a directory beside the
-objects' own. The file system counts the names: an object that goes takes its own along, and a
-file whose last name is that of this directory is of no object any more. So no count can be wrong,
-also after a crash; and a disk without second names has copies.
+Every provider keeps packs under the same path: beside the journal. A large content is a file of its
+object, and has a second name, its SHA-256, in a directory beside the objects' own. The file system
+counts the names: an object that goes takes its own along, and a file whose last name is the one in
+that directory belongs to no object any more. So no count can be wrong, also after a crash; a disk
+without second names has copies.
 """
 
 from __future__ import annotations
@@ -29,10 +28,6 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 SHARED = "contents"
 _NEW = ".new."
 _PREFIX = 2  # characters of a digest that name a directory: 256 of them
-
-
-# It blocks: call it in a thread.
-
 BLOCK_BYTES = 512  # of st_blocks, whatever the file system
 
 

@@ -1,10 +1,8 @@
 """The login of a cluster: its settings, the line to its agent, its queue with one `squeue` for all
 that ask, and the check whether it takes work.
 
-Without a `login` this machine is one.
-
-The reasons are those of Slurm 22.05; its limits are read by the parts of their names, as there
-are more than a hundred.
+Without a `login` in its settings this machine is the login. The reasons why a job waits are those
+of Slurm 22.05; its limits are read by the parts of their names, as there are more than a hundred.
 """
 
 from __future__ import annotations

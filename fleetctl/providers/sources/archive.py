@@ -1,9 +1,7 @@
 """Copies of directories as they were when the first run of a template asked for them, and as
 archives for providers that bring a source in one piece.
 
-Called in a thread.
-
-Called in a thread by providers that bring sources to sandboxes.
+Called in a thread, as copying and packing block.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Runs SQL over the store, only reading and within bounds: a user's own over the views, a condition
 on rows, and the facts of a bug report.
 
-The store is the user's own file, so the bounds guard against mistakes and runaways, not against
-its owner. It never writes, and opens only the files that their writers keep.
-
-The rows are put into a database of their own in memory, so that no other data can be read or
-written; within bounds.
+The store is the user's own file, so the bounds on a user's SQL guard against mistakes and runaways,
+not against its owner. The connection never writes, and opens only the files that their writers
+keep. A condition on rows runs in memory, in a database with these rows alone, so that no other data
+can be read or written.
 """
 
 from __future__ import annotations
@@ -78,9 +77,8 @@ _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE
 _FORBIDDEN = ("load_extension", "readfile", "writefile", "edit", "fts3_tokenizer", "randomblob")
 
 
-# No name, document or result is among them. Opens the files read-only; the error of a file that
-# cannot be read is one of its facts.
-
+# The files of which `collect_facts` reports. It opens them read-only, and the error of a file that
+# cannot be read is one of the facts; no name, document or result is among them.
 FILES = (STATE_DB, EVENTS_DB)
 
 

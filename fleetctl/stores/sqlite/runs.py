@@ -1,11 +1,8 @@
 """Runs, results and metrics in SQLite, successes by content, and the times of requests for new
 sandboxes.
 
-The busiest tables: one statement for an intent, one for a step of a run, and no look-up that a
-memo can save.
-
-Entries are numbered and their bytes are added up as they come, so that the oldest are found
-without counting.
+The tables of runs are the busiest of the store: they take one statement for an intent, one for a
+step of a run, and no look-up that a memo can save.
 """
 
 from __future__ import annotations
@@ -194,6 +191,10 @@ _: type[RunStore] = SqliteRuns
 
 
 class SqliteCache:
+    """The successes by content. Entries are numbered and their bytes are added up as they come, so
+    that the oldest are found without counting.
+    """
+
     def __init__(
         self,
         session: StoreSession,

@@ -1,12 +1,8 @@
 """Makes the manifest of `fleetctl run`: from flags, from the environment of a file's work, from the
 header of a program, with a task for each row of `--each`.
 
-The result is an ordinary manifest: the loader and the controller check it.
-
-The excludes are those of `source.path` everywhere.
-
-`dependencies` become `image.pip`, and `requires-python` becomes `image.python`, the newest
-version that it allows.
+The result is an ordinary manifest: the loader and the controller check it. An uploaded directory
+leaves out the same files as every `source.path`.
 """
 
 from __future__ import annotations
@@ -352,7 +348,8 @@ class ScriptHeader:
 
 
 def read_script_header(path: Path) -> ScriptHeader:
-    """Returns the header of a program; an empty one where it has none.
+    """Returns the header of a program; an empty one where it has none. `dependencies` become
+    `image.pip`, and `requires-python` becomes `image.python`, the newest version that it allows.
 
     Raises NotFound where there is no such file, UsageError for a header that breaks PEP 723.
     """

@@ -1,7 +1,8 @@
 """Grants objects the right to call endpoints, with a cap on all calls of an object, and stores what
 their runs have used in tokens and USD.
 
-Sent to the gateway as a whole, at each change, before the run that it is for begins.
+All grants are sent to the gateway as a whole, at each change; the grant of a run is sent before the
+run begins.
 
 A cap is absolute and covers all objects that share a budget: the charged cost of their calls, and
 what else the budget has for calls. The gateway sums their calls together, as it alone knows the

@@ -1,10 +1,9 @@
 """New processes: their environment, the way from the fork to a program, and the channel on which
 one that works for a run sends events.
 
-A command leads one run; a worker leads one Python task after another.
-
 A process begins in a session of its own, with an empty stdin, and with its output and its channel
-(descriptor 3, on which it sends events) going to the supervisor.
+(descriptor 3) going to the supervisor. A command leads one run; a worker leads one Python task
+after another.
 """
 
 from __future__ import annotations

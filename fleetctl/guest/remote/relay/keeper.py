@@ -1,11 +1,9 @@
 """The relay in the supervisor: its addresses, the process that listens there, and the verb `relay`,
 which joins it for a run and is its line.
 
-The addresses are bound here, before a task begins, and stay for the sandbox's life: a process
-that dies is started again behind them. Its memory is then lost, and clients repeat their
-requests.
-
-Losing this process loses no request.
+The addresses are bound here, before a task begins, and stay for the sandbox's life: a listening
+process that dies is started again behind them. Its memory is then lost, and clients repeat their
+requests. The process of the verb `relay` may die as well: no request is lost with it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """One service: its process, its output, whether it is ready, which a process of its own checks once
 at a time, and the record of its events.
 
-Its end is handled by crew.py.
-
-Runs in a process of its own, whose exit code is the result: the supervisor of services never
-waits for it.
-
-The events come from within the sandbox, so invalid ones are dropped.
+crew.py decides what the end of a service's process means for the run.
 """
 
 from __future__ import annotations
@@ -253,7 +248,10 @@ def _fork_session(work: Callable[[], NoReturn], output: int) -> int:
 
 
 def ask_service(ready: Mapping[str, Any], port: int) -> int:
-    """Returns the exit code. ready: with `path` of an HTTP request, or without for a connection."""
+    """Checks once whether a service is ready; returns the exit code. ready: with `path` of an HTTP
+    request, or without for a connection. Runs in a process of its own, so that the supervisor of
+    services never waits for an answer.
+    """
     path = ready.get("path")
     for address in ADDRESSES:
         line = connected(address, port)
@@ -335,6 +333,10 @@ def _answers_well(
 
 
 class ServiceRecords:
+    """Records the events of a run's services: a log of each, and their states in the journal. The
+    events come from within the sandbox, so invalid ones are dropped.
+    """
+
     def __init__(
         self,
         names: Iterable[str],

@@ -1,11 +1,10 @@
 """Volumes on Daytona: found by name, made when missing, mounted once they are ready; their files
 are read and written for `cp`, `ls` and `rm`.
 
+A Volume of fleetctl has the same name at Daytona, so that what other programs wrote is found.
 Daytona shows a volume to sandboxes alone, so each verb has a small one of its own, from one of
 Daytona's snapshots, and deletes it. A sandbox that a killed command leaves ends after a time
 without use, and is an orphan until then.
-
-A Volume of fleetctl has the same name there, so that what other programs wrote is found.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Finds the key for Daytona and the server that it is sent to, and calls the API with both where
 the SDK has no method.
 
-The same files in the same order as the SDK's own: the environment, then `.env.local` and `.env`
-of the working directory, which may name a key and never a server.
-
-No private part of the SDK is used here.
+The key is looked for where the SDK looks, in the same order: the environment, then
+`.env.local` and `.env` of the working directory, which may name a key and never a server. No
+private part of the SDK is used here.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 Daytona takes them again.
 
 The SDK's names are looked up when an error is there, so that importing this module is cheap.
-
-Kept by daytona_sandboxes.py, one throttle for each sort of call; checked and set by
-daytona_errors.retryable_call and by the streams. Makes no call. Creates have a bucket of their
-own, in which they wait in line.
 """
 
 from __future__ import annotations
@@ -262,6 +258,10 @@ def _quota_hint(message: str) -> str:
 
 
 class Throttle:
+    """The wait of one sort of calls, which holds for all callers. Checked and set by
+    `retryable_call` and by the streams.
+    """
+
     def __init__(self) -> None:
         self._until_s = 0.0
 
@@ -279,7 +279,10 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class Throttles:
-    """looks: at sandboxes, one or many. ends: deletes. toolbox: all that goes into a sandbox."""
+    """One throttle for each sort of call, kept by daytona_sandboxes.py. looks: at sandboxes, one or
+    many. ends: deletes. toolbox: all that goes into a sandbox. Creates have a bucket of their own,
+    in which they wait in line.
+    """
 
     looks: Throttle = field(default_factory=Throttle)
     ends: Throttle = field(default_factory=Throttle)

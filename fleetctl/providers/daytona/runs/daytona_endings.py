@@ -1,13 +1,9 @@
 """Ends sandboxes at Daytona and checks that they are gone, explains why one is over, and makes one
 for a waiting caller that is there whole or not at all.
 
-No other module deletes any.
-
-Daytona refuses to delete a sandbox in the midst of a change, such as a start, so the delete is
-repeated.
-
-A run's outcome never comes from here: only its journal's end record has it. This sorts the
-sandboxes that left no end record.
+No other module deletes sandboxes. Daytona refuses to delete one in the midst of a change, such as
+a start, so the delete is repeated. A run's outcome never comes from here: only its journal's end
+record has it. This sorts the sandboxes that left no end record.
 """
 
 from __future__ import annotations
@@ -240,8 +236,8 @@ def resolve_fate(facts: DaytonaFacts) -> Fate | None:
     return Fate(cause, facts.error if cause is Cause.FAILED else "")
 
 
-# Called for interpreters and for files of volumes. A run's sandbox is made by daytona_creator.py,
-# which adopts the sandbox of an earlier request; here it is ended.
+# Sandboxes of interpreters and for files of volumes are made by `make_single`, which ends the
+# sandbox of an earlier request. A run's sandbox is made by daytona_creator.py, which adopts it.
 
 if TYPE_CHECKING:
     Params = sdk.CreateSandboxFromSnapshotParams | sdk.CreateSandboxFromImageParams

@@ -1,10 +1,8 @@
 """Commands beside a task at Daytona, each in a session of its own, or in a terminal over a
 WebSocket.
 
-Of a session the output is text, and its input is a file that is there before it begins.
-
-The shell's earlier output, its prompt and the echo of its input, is not shown. Variables travel
-in the handshake, the command in a file.
+A session's output is text, and its input is a file that is there before its command begins. For a
+terminal, variables travel in the handshake, and the command in a file.
 """
 
 from __future__ import annotations
@@ -183,7 +181,9 @@ _: type[Entering] = DaytonaEntering
 
 
 class _Curtain:
-    """Hides all up to a mark that the command itself makes."""
+    """Hides the shell's output, its prompt and the echo of its input, up to a mark that the command
+    itself makes.
+    """
 
     def __init__(self, mark: bytes, show: Callable[[bytes], None]) -> None:
         self._mark = mark

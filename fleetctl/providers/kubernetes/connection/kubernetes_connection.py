@@ -1,10 +1,10 @@
 """The provider's one connection to its cluster, shared by all calls, with its pacing and the
 namespace of the cluster for each object's work.
 
-Made at the first call that needs it; several callers share one attempt.
+The connection is made at the first call that needs it; several callers share one attempt.
 
 With custom resources each namespace has an owner of its own, and work runs where its object is.
-Elsewhere the controller has a single owner, and all of it runs in one namespace. The names of
+Elsewhere the controller has a single owner, and all of its work runs in one namespace. The names of
 used namespaces are kept as empty files, so that objects that are left there are found again.
 """
 

@@ -2,9 +2,8 @@
 ends Jobs until the cluster reports that all are gone.
 
 No run costs a call: each is woken by the watches' news. An object that is missing here may exist;
-a look by its name decides.
-
-No finalizer of ours holds them, so a namespace can be deleted without a controller.
+a look by its name decides. No finalizer of ours holds Jobs or pods, so a namespace can be deleted
+without a controller.
 """
 
 from __future__ import annotations
@@ -234,7 +233,7 @@ def job_of(pod: Object) -> str:
 
 
 class JobEnds:
-    """Remembers which were ended by us; handles as job_sandboxes.py has them."""
+    """Ends Jobs, and remembers which were ended by us; handles as job_sandboxes.py has them."""
 
     def __init__(self) -> None:
         self._by_us: OrderedDict[str, float] = OrderedDict()  # when it was confirmed, or 0.0

@@ -3,10 +3,6 @@ the cluster's admission and of Kueue meanwhile.
 
 Kueue lets all pods of a Job in at once. Without it some may hold machines while others wait for
 them, perhaps for each other: so after a while all are given back.
-
-Pod Security, a ResourceQuota, a LimitRange, or a PriorityClass, a RuntimeClass or a
-ServiceAccount that is not there: the controller tries again by itself, and the refusal is in its
-events alone.
 """
 
 from __future__ import annotations
@@ -90,9 +86,9 @@ _LEVEL = (
 )
 
 
-# Kueue writes them to Workloads of its own, which not every token may read: without them the
-# queue's name is the only reason. A single list serves all waiting Jobs, so that a wait costs no
-# Job a call.
+# Kueue writes its reasons to Workloads of its own, which not every token may read: without these
+# the queue's name is the only reason. A single list serves all waiting Jobs, so that a wait costs
+# no Job a call.
 
 PATH = "/apis/kueue.x-k8s.io/v1beta1/namespaces/{}/workloads"
 JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -101,7 +97,8 @@ FRESH_S = 5.0  # a list is as good as a new one
 UNREADABLE_S = 300.0  # until a list that was refused is tried again
 LISTED_MAX = 2000
 WORDS_MAX = 300  # characters
-# The first that is false has the reason: no quota yet, or a check that has to pass beside it.
+# The first condition that is false has the reason: no quota yet, or a check that has to pass
+# beside it.
 _CONDITIONS = ("QuotaReserved", "Admitted")
 
 
@@ -222,7 +219,11 @@ async def _check_resolves(
 
 
 class AdmissionEvents:
-    """Watches events of refused pods. changed: called with the name of a Job with a new event."""
+    """Watches events of refused pods: by Pod Security, a ResourceQuota, a LimitRange, or for a
+    PriorityClass, a RuntimeClass or a ServiceAccount that is not there. The Job controller tries
+    again by itself, and the refusal is in its events alone. changed: called with the name of a Job
+    with a new event.
+    """
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed

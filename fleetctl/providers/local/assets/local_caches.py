@@ -1,8 +1,6 @@
 """The caches of provider `local`, environments and checkouts: directories that serve again, each
 with a lock file beside it.
 
-Named by its plugin row; see providers/contract/plugin.py.
-
 A user of a directory holds the lock together with others for a moment, to see that it is there
 and to note the use; its builder or remover holds the lock alone. So no directory goes in the
 moment in which a user chooses it.
@@ -34,6 +32,8 @@ REMOVING = ".removing-"
 
 
 class LocalCaches:
+    """The caches that the provider's plugin row names; see providers/contract/plugin.py."""
+
     def __init__(self, home: Path) -> None:
         self._layout = LocalLayout(home)
 

@@ -1,10 +1,8 @@
 """The code that a task works on: fetched at a commit or copied once a supervisor, then copied for
 each sandbox.
 
-Called before a supervisor starts. A directory's snapshot is taken once, so that all runs of a
-template see the same.
-
-Checkouts are cached by (url, commit) below $FLEETCTL_HOME and never changed.
+Fetched before a supervisor starts. A directory's snapshot is taken once, so that all runs of a
+template see the same. Checkouts are cached by (url, commit) below $FLEETCTL_HOME and never changed.
 """
 
 from __future__ import annotations

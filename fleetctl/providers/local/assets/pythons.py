@@ -1,9 +1,7 @@
 """Finds the Python of a version, uv, and the system packages that an image requires. Each candidate
 is executed: a name on PATH may be a shim.
 
-Each candidate is executed: a name on PATH may be a shim that fails.
-
-Called before a supervisor starts.
+Called before a supervisor starts. System packages are only checked, never installed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Finds, starts and loses supervisors, one a (resource, template hash): each is forked from a
 zygote, and what a killed one left is ended first.
 
-One a (resource, template hash); called by the provider alone.
-
-A supervisor outlives us while a run is in it. A few idle ones are kept for the next task of their
-job; the others are asked to leave, so that many small jobs need no more processes than run at a
-time.
+Called by the provider alone. A supervisor outlives this process while a run is in it. A few idle
+ones are kept for the next task of their job; the others are asked to leave, so that many small jobs
+need no more processes than run at a time.
 """
 
 from __future__ import annotations
@@ -47,17 +45,15 @@ IDLE_MAX = 8  # supervisors without a run; each leaves by itself after a minute
 MakeConfig = Callable[[], Awaitable[tuple[str, dict[str, Any]]]]  # (interpreter, config)
 
 
-# With namespaces the kernel has ended everything with the supervisor; this waits until that is
-# done. Linux only; elsewhere a killed supervisor's processes cannot be recognized and are left to
-# their own time limits.
-
+# The tries of `end_leftovers`. With namespaces the kernel has ended everything with the supervisor,
+# and the function waits until that is done. Linux only: elsewhere a killed supervisor's processes
+# cannot be recognized and are left to their own time limits.
 TRIES = 100
 PAUSE_S = 0.02
 
 
-# A zygote ends when we close its stdin, also by dying; no run is lost with it, and the next
-# supervisor brings another.
-
+# A zygote, one for each Python, ends when we close its stdin, also by dying. No run is lost with
+# it, and the start of the next supervisor brings another.
 PACKAGE = Path(__file__).parents[1] / "supervisor"
 IN_NAMESPACES = b"n"
 AS_IT_IS = b"-"

@@ -1,12 +1,8 @@
 """Descriptors and times of the supervisor: the clients of its Unix socket, JSON lines in and out,
 the poller that waits for descriptors, and later calls.
 
-Never blocks on a client: one that does not read is dropped, and asks again when it comes back.
-
-Does what `selectors` does, without its objects.
-
-The supervisor's memory is shared with the tasks that it forks: memory that it touches for a task
-must be copied for each task, so its inner loop makes do with little.
+The supervisor never blocks on a client: one that does not read is dropped, and asks again when it
+comes back.
 """
 
 from __future__ import annotations
@@ -134,6 +130,12 @@ class SocketClients:
 
 
 class Poller:
+    """Waits for descriptors to become readable. Does the work of `selectors`, without its objects.
+
+    The supervisor's memory is shared with the tasks that it forks: memory that it touches for a
+    task must be copied for each task, so its inner loop makes do with little.
+    """
+
     def __init__(self) -> None:
         self._acts: dict[int, tuple[Act, tuple[Any, ...]]] = {}
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
@@ -175,6 +177,8 @@ class Poller:
 
 
 class Timers:
+    """Later calls: a heap with their monotonic times."""
+
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = itertools.count()

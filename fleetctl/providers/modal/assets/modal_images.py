@@ -1,10 +1,9 @@
 """Images that are ready to start sandboxes from: built once from a recipe, with the guest and the
 source in them.
 
-Images belong to one client of the SDK and are never shared with another.
-
-All that is built here belongs to root, and so does what runs in it: Modal takes no notice of the
-`USER` of an image.
+Images belong to one client of the SDK and are never shared with another. All files that are built
+into an image belong to root, and its processes run as root: Modal takes no notice of the `USER` of
+an image.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ REMEMBERED_MAX = 256  # images per client; the oldest is looked up again
 Building = asyncio.Task["modal.Image"]
 
 
-# A directory of this machine joins the image, file by file; files that an upload
-# cannot carry join as an archive, which the guest unpacks before the first task. A repository is
-# cloned in the sandbox, by commands that the guest runs before it, too.
+# A source that is a directory of this machine joins the image, file by file; files that an upload
+# cannot carry join as an archive, which the guest unpacks before the first task. A source that is a
+# repository is cloned in the sandbox, by commands that the guest runs before the first task, too.
 
 HOME = "/root"  # of sandboxes on Modal
 REST_DIR = "/.fleetctl-source"

@@ -1,11 +1,10 @@
 """Volumes and secrets that Modal keeps, by name: volumes are made when missing and mounted, their
 files are read and written through the SDK, without a sandbox.
 
-A Volume of fleetctl has the same name there, so that files of other programs are found. A volume
-made here has version 2, which keeps the files that a task `sync`s while it runs; an existing
-volume is used as it is, also with version 1, which Modal commits only when a sandbox ends.
-
-Their values never come here. Called before a start.
+A Volume of fleetctl has the same name at Modal, so that files of other programs are found. A volume
+made here has version 2, which keeps the files that a task `sync`s while it runs; an existing volume
+is used as it is, also with version 1, which Modal commits only when a sandbox ends. Secrets are
+looked up before a start; their values never come here.
 """
 
 from __future__ import annotations

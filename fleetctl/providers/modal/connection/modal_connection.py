@@ -1,11 +1,13 @@
 """The provider's one connection to Modal: the SDK, its client, the workspace that it works in, the
 app of our store, and the pacing of calls.
 
-Made at the first call that needs it; several callers share one attempt. Each account has a
-connection of its own, so that no call uses the token of another account. Never prints a token.
+The connection is made at the first call that needs it; several callers share one attempt. Each
+account has a connection of its own, so that no call uses the token of another account. No token is
+ever printed.
 
-Environments do not see each other's objects: in another one each sandbox would seem to be gone
-and its work would begin again, on new and empty volumes.
+The workspace and the environment are remembered on disk, as environments do not see each other's
+objects: in another one each sandbox would seem to be gone and its work would begin again, on new
+and empty volumes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Records the call of each run on this machine's disk, one file a resource, and follows the nodes
 beside the first of a run with several.
 
-A call has no name of ours, so its id is written down as soon as it is known. Losing a record
-costs a second call, which begins no work.
-
-It knows which nodes are followed, and when their runs are over.
+A call has no name of ours, so its id is written down as soon as it is known. Losing a record costs
+a second call, which begins no work.
 """
 
 from __future__ import annotations
@@ -131,7 +129,9 @@ class _CallGang:
 
 
 class CallNodes:
-    """follow: begins to look after a node; may be asked again."""
+    """The nodes beside the first that are followed, each as if it were a run of its own, and
+    whether their runs are over. follow: begins to look after a node; may be asked again.
+    """
 
     def __init__(self, follow: Callable[[CallHandle], Awaitable[None]]) -> None:
         self._follow = follow

@@ -1,8 +1,8 @@
 """Functions deployed at Modal: an app for each content, made once, stopped when no user needs it; a
 web function among them answers HTTP.
 
-The users of each app are on this machine's disk before the app is made, so that a crash leaves no
-unknown app behind.
+The users of each app are recorded on this machine's disk before the app is made, so that a crash
+leaves no unknown app behind.
 
 Anyone with the URL of a web function can call it. So Modal does not reach the server itself but
 fleetctl_server.py before it, which lets through only requests with the key of this app. Tokens of
@@ -316,8 +316,8 @@ class Deployments:
         return path.read_bytes()
 
 
-# The properties that all calls of a function share. Work, parameters and variables travel with each
-# call.
+# The fields of a template that all calls of a function share. Work, parameters and variables travel
+# with each call.
 _CONTENT = {"image", "source", "resources", "volumes"}
 
 

@@ -2,10 +2,9 @@
 whether the calls of a function wait for a machine.
 
 A start has two phases: the first makes sure that the function is deployed; the second spawns the
-call, whose id is the handle. Spawned twice, a run begins once (latches.py).
-
-One request to Modal covers all calls of a function, and is sent only while a caller waits for the
-result.
+call, whose id is the handle. A run whose call is spawned twice begins once (latches.py). One
+request about the machines covers all calls of a function, and is sent only while a caller waits for
+the result.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The sandboxes of our store at Modal, by id: looked up, checked for their owner, ended, listed,
 and why one is over.
 
-Remembers what does not change: a sandbox's tags, and the connection to it while it lives.
-
-A run's outcome never comes from here: only its journal's end record has it. This sorts the
-sandboxes that left no end record.
+Facts that do not change are remembered: a sandbox's tags, and the connection to it while it lives.
+A run's outcome never comes from here: only its journal's end record has it. The fate that is found
+here sorts the sandboxes that left no end record.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Builds the order for the guest of a remote sandbox, with the checkpoint to resume from, and
 separates a task's time limit from a sandbox's age.
 
-Values of secrets are not in it: they travel in the environment of the guest's `attach`.
-
-A provider ends every sandbox at some age; the guest ends a run before that, as if at a time limit
-of its own.
+Values of secrets are not in the order: they travel in the environment of the guest's `attach`. A
+provider ends every sandbox at some age; the guest ends a run before that, as if at a time limit of
+its own, and such an end is no failure of the run.
 """
 
 from __future__ import annotations

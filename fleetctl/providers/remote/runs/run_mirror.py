@@ -2,12 +2,12 @@
 its guest, with the values of secrets masked.
 
 All later reports of a run are read from these files, so a dropped stream or a crash of ours loses
-and repeats no data: a new stream goes on where they end.
+and repeats no data: a new stream goes on where they end. Pieces of the kept files arrive behind the
+run's output, before its end. They become the run's pack once all are here: large contents go to the
+blobs that the attempts of an object share.
 
-Pieces arrive behind the run's output, before its end. They become the run's pack once all are
-here: large contents go to the blobs that the attempts of an object share.
-
-Guests in Python mask their own output (guest/journal/masking.py), which passes unchanged.
+The values are masked here for guests without Python, whose shell cannot mask: guests in Python mask
+their own output (guest/journal/masking.py), which passes unchanged.
 """
 
 from __future__ import annotations

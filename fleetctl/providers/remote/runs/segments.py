@@ -1,12 +1,12 @@
 """A remote run's output on this machine's disk, at the offsets that it has in its sandbox, and the
 names of the files in one directory of mirrors.
 
-Same files as a local run's: `<run>.log` and, where a part ends or output was dropped,
-`<run>.<offset of its first byte>.log`; `<run>.times` dates it by its coming here. No file stays
-open: thousands of runs may live.
+The files are the same as a local run's: `<run>.log` and, where a part ends or output was dropped,
+`<run>.<offset of its first byte>.log`; `<run>.times` dates the output by its arrival here. No file
+stays open: thousands of runs may live.
 
-A new file is lost with the power until its directory is synced, too. One sync serves all files
-that were made before it, so a run whose file is older than another run's end needs no sync.
+A new file is lost with the power until its directory is synced, too. One sync serves all files that
+were made before it, so a run whose file is older than another run's end needs no sync.
 """
 
 from __future__ import annotations

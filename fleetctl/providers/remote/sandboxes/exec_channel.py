@@ -1,9 +1,8 @@
 """A command in a sandbox elsewhere, whose input is written and output read: beside a task, or as
 the driver of an interpreter's session.
 
-Each provider has a class of its own for it.
-
-Each such provider's session is built on this; it defines how its sandbox is ended and read.
+Each provider with remote sandboxes has an ExecChannel of its own, and builds its session on
+RemoteSession, to which it adds how its sandbox is ended and read.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from fleetctl.providers.contract.sandbox_access import ExecTarget
 
 WRITE_CHARACTERS = 1 << 20  # in one call: Modal's SDK takes 2 MiB at once
 
-# The task's own directory and variables, if one of its processes shows them; else the source's
-# directory, or the one that tasks begin in. Secrets of a task that started no process of its own
-# are those of the guest that began it. Values go from one environment to the next inside the
-# sandbox: never through a command line, and never here. FLEETCTL_RUN is set last: it marks the
+# The command gets the task's own directory and variables, if one of its processes shows them; else
+# the source's directory, or the one that tasks begin in. Secrets of a task that started no process
+# of its own are those of the guest that began it. Values go from one environment to the next inside
+# the sandbox: never through a command line, and never here. FLEETCTL_RUN is set last: it marks the
 # processes of a task.
 _SCRIPT = r"""
 run=$1 source=$2 work=$3 secrets=$4
@@ -116,7 +115,7 @@ def exec_command(
 
 
 def exec_variables(place: ExecTarget) -> dict[str, str]:
-    """Returns the variables for the command; see above for the one that is left out."""
+    """Returns the variables for the command, without the one that _SCRIPT itself sets last."""
     return {name: value for name, value in place.env.items() if name != "FLEETCTL_RUN"}
 
 

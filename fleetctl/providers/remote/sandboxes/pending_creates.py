@@ -1,11 +1,8 @@
 """Sandboxes on their way: those that are being made, one task for each run, and those that are
 being ended until that is confirmed.
 
-One attempt at a time for each, until confirmed.
-
-Its memory only saves calls: the provider would answer the same again.
-
-It goes on without a waiting caller.
+A sandbox is made, or ended, by one attempt at a time, which goes on without a waiting caller. The
+memory of fates only saves calls: the provider would answer the same again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The interface that the shared part requires from a provider, five verbs about sandboxes by id,
 and the fates of sandboxes that it reports.
 
-Implemented by each provider with remote sandboxes; called by runs/remote_runs.py and its parts.
-
-Providers make a Fate from their service's answer; remote_runs.py makes an observation from it.
+Implemented by each provider with remote sandboxes; called by runs/remote_runs.py and its parts. A
+provider makes a Fate from its service's answer, and remote_runs.py makes an observation from the
+Fate.
 """
 
 from __future__ import annotations

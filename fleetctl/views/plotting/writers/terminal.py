@@ -1,10 +1,8 @@
 """Charts as lines of text of a given width, on a grid of characters: Braille and colours, or plain
 ASCII. Pure.
 
-Colour is never the only mark: the best trial has a mark of its own, and in ASCII every sort of
-line has another character.
-
-Where two inks meet in a cell, the higher one shows.
+Colour is never the only mark: the best trial has a mark of its own, and in ASCII every sort of line
+has another character. Where two inks meet in a cell, the higher one shows.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The file tree that runs see: the host's, read-only, with our own directories at their paths, and
 short names for those that lie deep below the state directory.
 
-Built inside a fresh mount namespace by spaces.py. No file is created on the host: where a mount
-point is missing, its directory is replaced by a tmpfs that shows the same entries plus the new
-one.
+The tree is built inside a fresh mount namespace by spaces.py. No file is created on the host: where
+a mount point is missing, its directory is replaced by a tmpfs that shows the same entries plus the
+new one.
 
-The path of a Unix socket may have 107 bytes, 103 on macOS, and the kernel counts the text that it
-is given: a symlink in /tmp suffices. Python's multiprocessing adds 32 bytes to $TMPDIR and Ray
-66, so it may have 41.
+Short names keep the paths of Unix sockets within 107 bytes, 103 on macOS. The kernel counts the
+text that it is given, so a symlink in /tmp suffices. Python's multiprocessing adds 32 bytes to
+$TMPDIR and Ray 66, so $TMPDIR may have 41.
 """
 
 from __future__ import annotations

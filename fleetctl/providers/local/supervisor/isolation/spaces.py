@@ -1,10 +1,9 @@
 """The tier of isolation: builds the namespaces once, for the supervisor and all runs that it forks,
 and makes a process give up capabilities and new privileges for good.
 
-Either the whole tier stands, or the supervisor stays in tier `process` and reports why.
-
-Called once by the supervisor after its namespaces stand, so that every run inherits it; or by
-each run itself where runs still have to mount directories of their own.
+Either the whole tier stands, or the supervisor stays in tier `process` and reports why. Privileges
+are dropped once by the supervisor after its namespaces stand, so that every run inherits that; or
+by each run itself where runs still have to mount directories of their own.
 """
 
 from __future__ import annotations
@@ -82,7 +81,9 @@ def tier_name() -> str:
 
 
 def drop_privileges(places: list[int]) -> None:
-    """Drops privileges for good. places: open directories that may be written to."""
+    """Drops privileges for good, and with Landlock also writing elsewhere. places: open directories
+    that may be written to.
+    """
     drop_all_privileges()
     allow_writes_only_to(places)
 

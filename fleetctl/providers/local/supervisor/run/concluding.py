@@ -1,12 +1,11 @@
 """Writes the end record of a run: why it ended, its result, its last metrics, once its outputs are
 kept.
 
-Reads the files that the task left in its work directory, never following a link.
+Files that the task left in its work directory are read without ever following a link. The writer of
+the journal and the judgement of results are those that the guests of other providers use.
 
-How a journal is written and a result is judged, it shares with the guests of other providers.
-
-A few small files are kept at once. More of them get a process of its own, so that the supervisor
-does not wait; the run's end waits for that.
+A few small outputs are kept at once. More of them get a process of its own, so that the supervisor
+does not wait; the run's end waits for that process.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 channel to its worker, and the names of all runs that have begun.
 
 A sandbox is a work directory and at most one process that leads it.
-
-A journal is the latch while the machine is up, but it may be lost with the power: then this list,
-written before each batch of runs begins, proves that its runs have begun.
 """
 
 from __future__ import annotations
@@ -156,6 +153,12 @@ class RunSandbox:
 
 
 class BeginLog:
+    """The list of all runs that have begun, so durable that no power cut lets one begin twice.
+
+    A journal is the latch while the machine is up, but it may be lost with the power: then this
+    list, written before each batch of runs begins, proves that its runs have begun.
+    """
+
     def __init__(self, path: str, boot: str) -> None:
         self._handle = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
