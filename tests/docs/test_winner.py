@@ -63,6 +63,8 @@ def test_the_winner_is_trained_with_what_won(empty: Fleet, tmp_path: Path) -> No
     ]
     path.write_text("---".join(texts))
     done = empty.run("apply", "-f", str(path), "--wait")
+    # The third looks as a program does that reads `wandb.config`, so it is no failure, and said.
+    assert done.code == 0, done.talk
     assert "spec.template.command has no `${args}`" in done.talk
     for name in ("by-default", "with-args"):
         rows = empty.results(f"job/{name}")
@@ -70,7 +72,5 @@ def test_the_winner_is_trained_with_what_won(empty: Fleet, tmp_path: Path) -> No
             (0.25, 3),
             (0.25, 4),
         ]
-    # It looks as a program does that reads `wandb.config`, so it is no failure, and said.
-    assert done.code == 0
     described = empty.ok("get", "attempts", "job/without", "-o", "json")
     assert "ParametersUnread" in described and "lr=9.0 and not 0.25" in described

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
@@ -261,8 +261,9 @@ def infra_retries_never_spent() -> Context:
 def replay_cuts_at_the_first() -> Context:
     """A restart lets an outcome count that a later change of the spec had taken back."""
 
-    def earliest(places: Iterable[int], *, default: int) -> int:
-        return min(places, default=default)
+    def earliest(*places: Any, **default: int) -> Any:
+        # With a default it is the cut; the other is the number of attempts.
+        return min(*places, **default) if default else max(*places)
 
     return mock.patch.object(replaying, "max", earliest, create=True)
 

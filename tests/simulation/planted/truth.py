@@ -108,7 +108,7 @@ def no_answer_means_nothing_began() -> Context:
 def refusal_is_waited_for() -> Context:
     """What only the user can change is waited for, as if it could pass by itself."""
 
-    def wait(run: str, message: str) -> StartWaits:
+    def wait(run: str, message: str, _hint: str) -> StartWaits:
         return StartWaits(run, "Refused", message, FAR_AWAY_S)
 
     return swapped(executor, "StartRefused", wait)
