@@ -64,7 +64,7 @@ def test_the_winner_is_trained_with_what_won(empty: Fleet, tmp_path: Path) -> No
     path.write_text("---".join(texts))
     done = empty.run("apply", "-f", str(path), "--wait")
     # The third looks as a program does that reads `wandb.config`, so it is no failure, and said.
-    assert done.code == 0, done.talk
+    assert done.code == 0, done.talk + empty.run("logs", "sweep/short").out
     assert "spec.template.command has no `${args}`" in done.talk
     for name in ("by-default", "with-args"):
         rows = empty.results(f"job/{name}")
