@@ -24,13 +24,13 @@ def tree_of(code: str) -> ast.Module:
     """
     with _alone, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tree = _parse(code)
+        tree = _parse_uncollected(code)
         if any(isinstance(it, _OUTSIDE) for it in ast.walk(tree)):
             compile(code, "<task>", "exec", dont_inherit=True)
     return tree
 
 
-def _parse(code: str) -> ast.Module:
+def _parse_uncollected(code: str) -> ast.Module:
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -39,7 +39,7 @@ class ProviderContract:
 
     def world(self, tmp_path: Path) -> ProviderWorld:
         """Returns a new world. tmp_path: a directory of the test's own."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines `world`")
 
     # Beginning
 
@@ -303,7 +303,7 @@ class ProviderContract:
 
     def refused(self) -> Template:
         """A template that this provider refuses."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines `refused`")
 
     # Assets
 

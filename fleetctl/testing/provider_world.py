@@ -49,11 +49,11 @@ class ProviderWorld:
         """Returns a backend of its own for each call, with `self.directory / "home"` as its state
         directory.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines `build`")
 
     async def lose(self, ref: RunRef) -> None:
         """Make the run and its sandbox vanish without an end record, as a dying machine does."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines `lose`")
 
     def again(self, store_id: str | None = None) -> Backend:
         """Returns the backend of the next controller of the same store, or of another store."""
@@ -149,7 +149,7 @@ class ProviderWorld:
         return await self.ended(await self.start(template, **changes))
 
     async def log(self, ref: RunRef, *, offset: int = 0, follow: bool = False) -> bytes:
-        """What it printed, without our remark on files that nobody keeps."""
+        """Returns its output, without our remark on files that nobody keeps."""
         text = await self.whole_log(ref, offset=offset, follow=follow)
         return _NOT_KEPT.sub(b"", text)
 

@@ -175,7 +175,7 @@ class LocalContent(NamedTuple):
 
 
 class SourceUpload:
-    """What one command sends."""
+    """The files that one command sends."""
 
     def __init__(self, client: ApiClient, talk: Callable[[str], None]) -> None:
         self._client = client

@@ -110,7 +110,7 @@ def with_files_sent(
     made: list[Document] = []
     for draft in rendered.drafts:
         data, origin = draft.root.value, draft.written.document
-        paths, included = _include(data, origin)
+        paths, included = _include_files(data, origin)
         if included.findings or included.problems:
             load_manifests(documents)
             raise UsageError(f"{origin.path}: a file that it names cannot be read")
@@ -127,13 +127,15 @@ def _is_manifest(draft: ManifestDraft) -> bool:
     return isinstance(data, dict) and kind_called(data.get("kind")) is not None
 
 
-def _include(data: dict[str, Any], document: Document) -> tuple[list[NamedPath], IncludedFiles]:
+def _include_files(
+    data: dict[str, Any], document: Document
+) -> tuple[list[NamedPath], IncludedFiles]:
     """Writes files into a manifest; returns those that are to be sent beside it."""
     spec = data.get("spec")
     inner = spec.get("template") if isinstance(spec, dict) else None
     kind = kind_called(data.get("kind"))
     if kind is not None and kind.starts and isinstance(inner, dict):
-        paths, included = _include(inner, document)
+        paths, included = _include_files(inner, document)
         return [it._replace(where=f"spec.template.{it.where}") for it in paths], included
     included = include_files(data, document)
     spec = data.get("spec")

@@ -54,7 +54,7 @@ class TaskFile:
 
 @dataclass(slots=True)
 class _Walk:
-    """What a walk has seen: names in all, and some that did not match."""
+    """The names that a walk has seen: all, and some that did not match."""
 
     names: int = 0
     others: list[str] = field(default_factory=list)
