@@ -1,7 +1,6 @@
-"""Finds out the changes that applying manifests would make before anything is stored, and stores
-them.
+"""Finds out the changes that applying manifests would make before anything is stored.
 
-`propose` only reads, so a dry run and a plan call it too; `store_changes` writes the proposal.
+It only reads, so a dry run and a plan call it too; write/store_changes.py stores the proposal.
 Called by the socket server and by `plan`, `diff` and dry runs. draft.py turns a manifest into an
 object, impact.py finds the effect on work, change.py describes it; consent.py has what the user
 must allow first, deletion.py the objects that `--prune` deletes.
@@ -53,12 +52,11 @@ from fleetctl.apply.impact import (
 )
 from fleetctl.apply.merge import spoken_defaults, with_hand_fields
 from fleetctl.apply.policies.judge import judge_proposal
-from fleetctl.apply.policies.report import raise_if_denied
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.common.errors import Conflict
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.kinds.registry import CONTROLLERS
-from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
+from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.trials.prior import NO_PRIOR
 from fleetctl.controllers.trials.winner import NO_BEST
@@ -70,7 +68,7 @@ from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.changes import UNSET, FieldChange, is_same_json
-from fleetctl.stores.base import EventRow, ReadableStore, Store
+from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import (
     COMMAND,
     FINISHING,
@@ -94,7 +92,6 @@ from fleetctl.tracking.by_hand import (
     note_of_edit,
     noted_fields,
 )
-from fleetctl.tracking.kept_by import kept_by, left_by
 from fleetctl.tracking.manifest_sources import source_of
 from fleetctl.tracking.result_cache import format_row_indexes
 from fleetctl.tracking.track import track_of
@@ -188,64 +185,6 @@ def _settle_revisions(
             source = source_of(manifest.spec)
             looked[manifest.key] = options.sources.settled(source, known.annotations, found)
     return replace(options, looked=looked)
-
-
-def store_changes(
-    store: Store,
-    changes: Sequence[Change],
-    now_s: float,
-) -> None:
-    """Stores the proposal, all or none. Raises Conflict when an object changed in between."""
-    with store.transaction():
-        write_changes(store, changes, now_s)
-
-
-def write_changes(
-    store: Store,
-    changes: Sequence[Change],
-    now_s: float,
-) -> None:
-    """Stores the proposal inside a transaction that is begun. Raises Denied for a policy's
-    denial."""
-    raise_if_denied(changes)
-    for change in changes:
-        if change.after == change.before:
-            continue
-        if change.asked_again:
-            _forget_refusals(store, change.after)
-        if change.rerun:
-            put_aside(store, change.after.uid)
-        version = change.before.version if change.before is not None else None
-        store.resources.put(change.after, expected_version=version)
-    _hand_on_results(store, changes)
-    store.events.record(
-        [
-            EventRow(
-                it.after.uid,
-                now_s,
-                "Normal",
-                it.outcome.title(),
-                it.record,
-            )
-            for it in changes
-            if it.outcome != UNCHANGED
-        ]
-    )
-
-
-def _hand_on_results(store: Store, changes: Sequence[Change]) -> None:
-    """Passes the results of pruned objects on to the objects that replace them."""
-    for change in changes:
-        if change.outcome == CREATED and kept_by(change.after.annotations) is not None:
-            store.cache.hand_on(left_by(change.key), change.after.uid)
-            store.cache.forget(left_by(change.key))
-        for row in replaced_by(change, changes):
-            store.cache.hand_on(row.uid, change.after.uid)
-    for change in changes:
-        if change.outcome == PRUNED:
-            if change.before is not None and kept_by(change.before.annotations) is not None:
-                store.cache.hand_on(change.after.uid, left_by(change.key))
-            store.cache.forget(change.after.uid)
 
 
 def _inherit_impacts(
@@ -581,24 +520,3 @@ def _was_refused(resource: Resource) -> bool:
     current = status.get("observedGeneration") == resource.generation
     refused = status.get("reason") in ("Refused", NO_BEST, NO_PRIOR)
     return bool(current and status.get("phase") == "Failed" and refused)
-
-
-def _forget_refusals(store: Store, refused: Resource) -> None:
-    """Lets refused runs be tried again: the machine may have since got the missing feature, and
-    applying the same file again asks for a new try."""
-    for run, _ in list(store.runs.of(refused.uid)):
-        if run.state is RunState.REFUSED:
-            # Without a template hash it does not count for the present spec; its message stays.
-            passed = replace(run, template_hash="")
-            store.runs.advance(passed, from_states=frozenset({RunState.REFUSED}))
-
-
-def put_aside(store: Store, uid: str, indexes: Collection[int] | None = None) -> None:
-    """Excludes ended units of an object from its result, and from reuse for equal work. indexes
-    None: all indexes, desired or not.
-    """
-    ends = {run.index: run for run, _ in store.runs.of(uid) if run.state not in LIVE_STATES}
-    aside = [run for run in ends.values() if indexes is None or run.index in indexes]
-    for run in aside:
-        store.runs.advance(replace(run, put_aside=True), from_states=frozenset({run.state}))
-    store.cache.put_aside([run.name for run in aside if run.state is RunState.SUCCEEDED])

@@ -1,7 +1,8 @@
 """Handles manifests that arrive: from the documents of a request to the stored objects and the
 reply.
 
-Called by the socket server for `apply` and `set`. propose.py proposes and writes the changes.
+Called by the socket server for `apply` and `set`. propose.py proposes the changes, store_changes.py
+stores them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from fleetctl.apply.request import (
     with_declared,
 )
 from fleetctl.apply.write.commit import edits_in, keeps_source, manifest_with
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.execute.start_specs import REASON_MISSING as FUNCTION_MISSING
@@ -308,7 +310,7 @@ class ManifestReceiver:
             consent.check_consent(changes, approved_in(request), now_s)
         changes = with_author(actor, changes)
         self._secrets.learn(values)
-        propose.store_changes(state.store, changes, now_s)
+        store_changes(state.store, changes, now_s)
         for change in changes:
             state.poke(change.after.uid)
             nudge_object(state, change.after.uid)
