@@ -23,13 +23,14 @@ from tests.campaign.progress import Progress, find_product_commit, load_progress
 
 FINDINGS_MAX = 5  # open ones, after which a part plays no further piece
 WHOLE, FOUND, UNFINISHED = 0, 1, 75
+PROCESSES = "pieces at once, beside those of kills, which wait most of their time"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help="only these; default all")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="pieces at once")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help=PROCESSES)
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - PARTS.keys():
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -63,7 +64,7 @@ class Row:
     def wants_more(self, running: int) -> bool:
         """running: pieces that play now."""
         enough = self.progress.done + running * self.part.piece >= self.part.wanted
-        free = running < self.part.workers_max
+        free = not self.part.beside or running < self.part.beside
         return free and not enough and len(self.progress.open) < FINDINGS_MAX
 
 
@@ -75,7 +76,12 @@ def go_on(rows: Sequence[Row], *, until_s: float, workers: int) -> None:
     def choose(running: Sequence[Running]) -> tuple[Part, int] | None:
         """The part with the fewest pieces at work, then with the least CPU, is next."""
         at_work = Counter(one.part.name for one in running)
-        wanting = [row for row in rows if row.wants_more(at_work[row.part.name])]
+        computing = sum(not one.part.beside for one in running)
+        wanting = [
+            row
+            for row in rows
+            if (row.part.beside or computing < workers) and row.wants_more(at_work[row.part.name])
+        ]
         if not wanting or time.monotonic() >= until_s:
             return None
         row = min(wanting, key=lambda it: (at_work[it.part.name], it.cpu_s))
@@ -84,7 +90,7 @@ def go_on(rows: Sequence[Row], *, until_s: float, workers: int) -> None:
         save_progress(row.progress)
         return row.part, number
 
-    for piece in play(choose, workers=workers):
+    for piece in play(choose):
         row = by_name[piece.part]
         row.cpu_s += piece.cpu_s
         row.progress.add(piece, commit)

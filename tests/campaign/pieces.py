@@ -47,12 +47,12 @@ class Running:
 Choose = Callable[[Sequence[Running]], tuple[Part, int] | None]
 
 
-def play(choose: Choose, *, workers: int) -> Iterator[Piece]:
-    """Yields pieces as they end. choose: the next one beside those that run, None for no more."""
+def play(choose: Choose) -> Iterator[Piece]:
+    """Yields pieces as they end. choose: the next one beside those that run, None for none now."""
     running: list[Running] = []
     try:
         while True:
-            while len(running) < workers and (chosen := choose(running)) is not None:
+            while (chosen := choose(running)) is not None:
                 running.append(_start(*chosen))
             if not running:
                 return
