@@ -23,7 +23,6 @@ BEGIN_S = 900.0  # that a box may wait for its first order
 LOCK_S = 60.0  # that a supervisor may take to lock its file; on a full disk it never does
 KEEP_S = 30.0  # the files of a box that has ended
 KILL_S = 10.0  # for killed processes to be gone
-LOOK_S = 0.02
 LEFT = "left"  # the file of a box whose allocation has ended its work
 READY = "ready"  # the file of a box whose allocation takes orders
 LIVING = ("new", "live")
@@ -293,12 +292,8 @@ class Boxes:
             return True  # no work has begun
         held, _ = supervisor_of(self.path(name))
         tree = Tree(int(text) if held and text else -1, runs)
-        until_s = time.monotonic() + KILL_S
-        while tree.living():
-            tree.send(9)
-            if time.monotonic() > until_s:
-                return False
-            time.sleep(LOOK_S)
+        if not tree.kill(within_s=KILL_S):
+            return False
         return not supervisor_of(self.path(name))[0]
 
     def remove_links(self, name: str, box: Box) -> None:
