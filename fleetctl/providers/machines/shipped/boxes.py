@@ -23,6 +23,7 @@ BEGIN_S = 900.0  # that a box may wait for its first order
 LOCK_S = 60.0  # that a supervisor may take to lock its file; on a full disk it never does
 KEEP_S = 30.0  # the files of a box that has ended
 KILL_S = 10.0  # for killed processes to be gone
+KILL = "kill"  # the file of a box that its owner wants gone at once
 LEFT = "left"  # the file of a box whose allocation has ended its work
 READY = "ready"  # the file of a box whose allocation takes orders
 LIVING = ("new", "live")
@@ -245,6 +246,17 @@ class Boxes:
         one job share.
         """
         return os.path.join(self._directory, f".{name}.gone")
+
+    def ended(self) -> Iterator[Tuple[str, Box]]:
+        """Yields the boxes that were put away and not swept, by their names with their ids."""
+        for entry in os.scandir(self._directory):
+            try:
+                with open(os.path.join(entry.path, "box.json"), encoding="utf-8") as file:
+                    found = json.load(file)
+            except (OSError, ValueError):
+                continue  # it is swept meanwhile
+            if entry.name.endswith(".gone"):
+                yield entry.name[1 : -len(".gone")], found
 
     def sweep(self) -> None:
         """Removes boxes that ended a while ago, and what a killed process left half-made."""
