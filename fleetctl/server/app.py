@@ -215,7 +215,9 @@ async def _answer_missing(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     message = f"there is no `{request.method} {request.url.path[:200]}`"
     hint = "/api/v1/openapi.json lists what there is"
-    return JSONResponse({"ok": False, "code": 4, "errors": [message], "hint": hint}, status)
+    document = {"ok": False, "code": 4, "errors": [message], "hint": hint}
+    # Of 405, `Allow` names the methods that there are.
+    return JSONResponse(document, status, headers=getattr(error, "headers", None))
 
 
 def _body_schema(
