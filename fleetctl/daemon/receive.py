@@ -36,6 +36,7 @@ from fleetctl.apply.request import (
     Request,
     actor_in,
     approved_in,
+    author_in,
     check_expected,
     declared_in,
     document_of,
@@ -309,7 +310,7 @@ class ManifestReceiver:
             return changes
         if not request.get("yes"):
             consent.check_consent(changes, approved_in(request), now_s)
-        changes = with_author(actor, changes)
+        changes = with_author(author_in(request), changes)
         self._secrets.learn(values)
         store_changes(state.store, changes, now_s)
         for change in changes:
