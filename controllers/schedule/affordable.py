@@ -100,7 +100,7 @@ def reserve_start(
                 name: f"{_name_queue(desired)} has no room there" for name, _ in refusals.values()
             }
             judged = _with_money(slots.judged(unit.template_hash), where, others)
-            judged = _moved_away(judged, where, slots.moved_from(unit))
+            judged = _move_to_end(judged, where, slots.find_left_provider(unit))
             return PaidStart(where, paid, judged, _take_quota(desired.turn, ask))
         denials[where.provider] = paid
     full = slots.full(unit.template_hash)
@@ -180,7 +180,7 @@ def _with_money(
     return tuple(replace(it, won=it is where, why=fields.get(it.provider, it.why)) for it in judged)
 
 
-def _moved_away(
+def _move_to_end(
     judged: tuple[CandidateJudgement, ...],
     where: CandidateJudgement,
     left: str,
@@ -245,7 +245,7 @@ def _name_queue(desired: DesiredObject) -> str:
     return ""
 
 
-def at_capacity_by(
+def explain_capacity(
     plan: Plan,
     desired: DesiredObject,
     slots: PassSlots,
@@ -317,7 +317,7 @@ def add_awaited(plan: Plan, lacking: MissingInput) -> Plan:
     )
 
 
-def denied_by(
+def explain_denial(
     plan: Plan,
     desired: DesiredObject,
     history: History,

@@ -23,15 +23,15 @@ from fleetctl.apply.change import (
     Change,
     Leaving,
     list_differences,
-    replaced_by,
+    list_replaced,
 )
-from fleetctl.apply.deletion import find_pruned, going_with
+from fleetctl.apply.deletion import find_pruned, list_going_with
 from fleetctl.apply.draft import (
     draft_resource,
+    draft_volumes,
     fires_note,
     function_content,
     models_content,
-    named_volumes,
     prior_kept,
     refuse_another_sweep,
     refuse_another_type,
@@ -45,13 +45,13 @@ from fleetctl.apply.impact import (
     depends_note,
     fresh_impact,
     impact_on,
-    in_order,
     may_go_on,
     results_kept,
     results_told,
     revive_dependents,
+    sort_manifests,
 )
-from fleetctl.apply.merge import spoken_defaults, with_hand_fields
+from fleetctl.apply.merge import list_named_defaults, with_hand_fields
 from fleetctl.apply.policies.judge import judge_proposal
 from fleetctl.apply.policies.report import raise_if_denied
 from fleetctl.apply.request import ApplyOptions
@@ -64,7 +64,7 @@ from fleetctl.controllers.trials.prior import NO_PRIOR
 from fleetctl.controllers.trials.winner import NO_BEST
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.content import asked_in, content_of_function
+from fleetctl.specs.content import content_of_function, list_called_endpoints
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import KINDS
@@ -91,10 +91,10 @@ from fleetctl.tracking.by_hand import (
     FieldNote,
     field_note,
     format_paths,
+    note_fields,
     note_of_edit,
-    noted_fields,
 )
-from fleetctl.tracking.kept_by import kept_by, left_by
+from fleetctl.tracking.kept_by import name_left_owner, read_owner
 from fleetctl.tracking.manifest_sources import source_of
 from fleetctl.tracking.result_cache import format_row_indexes
 from fleetctl.tracking.track import track_of
@@ -136,7 +136,7 @@ def propose_changes(
     moving: set[str] = set()
     # An object that depends on another, or takes values from it, must know whether that one
     # changes.
-    for manifest in in_order(manifests):
+    for manifest in sort_manifests(manifests):
         template = getattr(manifest.spec, "template", None)
         asks = template.asks if isinstance(template, Template) else ()
         taken = {
@@ -158,7 +158,7 @@ def propose_changes(
         if _is_new_generation(change):
             moving.add(change.key)
     for manifest in manifests:
-        for volume in named_volumes(stored, manifest, volumes, now_s):
+        for volume in draft_volumes(stored, manifest, volumes, now_s):
             volumes.add((volume.name, volume.namespace))
             changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
         changes.append(found[manifest.key])
@@ -236,15 +236,15 @@ def write_changes(
 def _hand_on_results(store: Store, changes: Sequence[Change]) -> None:
     """Passes the results of pruned objects on to the objects that replace them."""
     for change in changes:
-        if change.outcome == CREATED and kept_by(change.after.annotations) is not None:
-            store.cache.hand_on(left_by(change.key), change.after.uid)
-            store.cache.forget(left_by(change.key))
-        for row in replaced_by(change, changes):
+        if change.outcome == CREATED and read_owner(change.after.annotations) is not None:
+            store.cache.hand_on(name_left_owner(change.key), change.after.uid)
+            store.cache.forget(name_left_owner(change.key))
+        for row in list_replaced(change, changes):
             store.cache.hand_on(row.uid, change.after.uid)
     for change in changes:
         if change.outcome == PRUNED:
-            if change.before is not None and kept_by(change.before.annotations) is not None:
-                store.cache.hand_on(change.after.uid, left_by(change.key))
+            if change.before is not None and read_owner(change.before.annotations) is not None:
+                store.cache.hand_on(change.after.uid, name_left_owner(change.key))
             store.cache.forget(change.after.uid)
 
 
@@ -258,7 +258,7 @@ def _inherit_impacts(
     by_key = {manifest.key: manifest for manifest in manifests}
     found = []
     for change in changes:
-        replaced = replaced_by(change, changes) if change.impact is not None else ()
+        replaced = list_replaced(change, changes) if change.impact is not None else ()
         if replaced:
             manifest = by_key[change.key]
             impact = fresh_impact(
@@ -292,7 +292,7 @@ def _list_pruned(
         options.pruning,
         within,
     ):
-        for row in (*going_with(stored, doomed), doomed):
+        for row in (*list_going_with(stored, doomed), doomed):
             if row.key in kept:
                 continue  # it goes along with another, and is declared here
             gone = replace(row, deleted_at_s=now_s)
@@ -355,7 +355,7 @@ def _propose_change(
         affected = impact_on(stored, after, options, rerun=rerun)
     fields = (*list_differences(known, after), *_list_moved_pins(known, after, options))
     rerun_note = "asked to run again" if rerun else fires_note(manifest.spec, now_s)
-    note = "; ".join(filter(None, (rerun_note, _left_alone(manifest))))
+    note = "; ".join(filter(None, (rerun_note, _describe_kept_fields(manifest))))
     # A refused object is tried again, also where the change concerns no refused part.
     anew = not same_work and _was_refused(known)
     return Change(
@@ -400,12 +400,12 @@ def _note_fields(
         assert known is not None
         note = note_of_edit(known, desired)
     else:
-        said = spoken_defaults((manifest.filed or manifest).spec)
+        said = list_named_defaults((manifest.filed or manifest).spec)
         note = FieldNote(manifest.by_hand, said)
-    return replace(desired, annotations=noted_fields(desired.annotations, note))
+    return replace(desired, annotations=note_fields(desired.annotations, note))
 
 
-def _left_alone(manifest: Manifest) -> str:
+def _describe_kept_fields(manifest: Manifest) -> str:
     """Returns a phrase on fields that the file does not have and a user set; empty without any."""
     if manifest.by_hand:
         return f"{format_paths(manifest.by_hand)} set by hand stays"
@@ -423,7 +423,7 @@ def _same_again(
     """Returns the change for an equal file: none, unless the obstacle to its work may be gone."""
     noted = field_note(known.annotations) == field_note(desired.annotations)
     if not noted:
-        notes = noted_fields(known.annotations, field_note(desired.annotations))
+        notes = note_fields(known.annotations, field_note(desired.annotations))
     same = known if noted else replace(known, annotations=notes)
     again = replace(same, generation=known.generation + 1)
     if _was_refused(known):
@@ -445,7 +445,7 @@ def _same_again(
             note=GOES_ON,
             asked_again=True,
         )
-    return Change(UNCHANGED, known, same, note=_left_alone(manifest))
+    return Change(UNCHANGED, known, same, note=_describe_kept_fields(manifest))
 
 
 def _propose_users(
@@ -459,7 +459,7 @@ def _propose_users(
     finished work is outdated. A finished object gets the change at its own next apply.
     """
     applied = {it.key for it in among}
-    moved = dict(_moved_functions(stored, functions.values(), options))
+    moved = dict(_list_changed_functions(stored, functions.values(), options))
     for row in stored.resources.list() if moved or endpoints else ():
         if row.key in applied or row.deleted_at_s is not None:
             continue
@@ -473,7 +473,7 @@ def _propose_users(
             fields.append(FieldChange("function", taken.get(FUNCTION) or UNSET, content, MOVED))
             taken[FUNCTION] = content
             told.append(f"calls function/{name}")
-        asks = asked_in(spec)
+        asks = list_called_endpoints(spec)
         if any((it, within) in endpoints for it in asks):
             models = models_content(stored, asks, within, endpoints)
             if models != taken.get(MODELS, ""):
@@ -493,7 +493,7 @@ def _propose_users(
             )
 
 
-def _moved_functions(
+def _list_changed_functions(
     stored: ReadableStore,
     functions: Iterable[Manifest],
     options: ApplyOptions,

@@ -58,10 +58,10 @@ from fleetctl.apply.policies.judge import (
     refuse_wrong,
 )
 from fleetctl.apply.policies.report import refuse_problems
-from fleetctl.apply.predictions.predict import make_predictions, wrong_in
+from fleetctl.apply.predictions.predict import find_wrong, make_predictions
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request import ApplyOptions, declared_in, parallelism_of
+from fleetctl.apply.request import ApplyOptions, parallelism_of, select_providers
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.finding import Severity
 from fleetctl.controllers.kinds.registry import CONTROLLERS
@@ -135,10 +135,10 @@ def compare_revisions(asked: ReviewRequest) -> PlanReport:
         )
         if new.wrong is not None:
             raise new.wrong
-        refuse_wrong(new.manifests, wrong_in)
+        refuse_wrong(new.manifests, find_wrong)
         with fence_directory(new_tree.root):
             texts = new_tree.documents(beside, recursive=True)
-            policies = policies_in(texts, wrong_in) if texts else []
+            policies = policies_in(texts, find_wrong) if texts else []
         old = _plan_side(
             old_tree,
             files,
@@ -364,7 +364,7 @@ def live_of(
         accounts = AccountRegistry(home, store_id=stored.store_id)
         for resource in stored.resources.living(PROVIDER):
             accounts.open(resource.name, json.loads(resource.spec))
-        for name, spec in declared_in(new.manifests).items():
+        for name, spec in select_providers(new.manifests).items():
             accounts.open(name, json.loads(dump_spec(spec)))
         order = replace(
             new.order, parallelism=parallelism_of(accounts.backends), sources=ManifestSources(home)

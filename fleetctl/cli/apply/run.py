@@ -278,7 +278,7 @@ def _follow_output(
         MISSING,
         StuckPolicy,
         describe_stuck,
-        until_ended,
+        wait_until_ended,
     )
     from fleetctl.cli.follow.wait_supervisor import report_detached
     from fleetctl.common.clock import Deadline
@@ -300,7 +300,7 @@ def _follow_output(
                 prefixed=several,
             )
             patience = StuckPolicy([MISSING, CAPACITY] if args.allow_missing else ())
-            until_ended(
+            wait_until_ended(
                 state_dir, [seen.resource.uid], reading, screen,
                 deadline=Deadline(None), patience=patience, output=output,
                 overtaken=OvertakenObjects({}),

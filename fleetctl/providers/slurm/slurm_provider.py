@@ -13,7 +13,7 @@ from functools import cached_property
 from fleetctl.common.errors import Refused
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Alive, Observation
-from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.guest.nodes.gang import strip_node
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
@@ -213,7 +213,7 @@ class SlurmProvider(RemoteProvider):
         return NodeWork(context, {**order, "env": env})
 
     def _changed(self, run: str) -> None:
-        super()._changed(whole_name(run))
+        super()._changed(strip_node(run))
 
 
 def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from functools import cached_property
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Observation
-from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.guest.nodes.gang import strip_node
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
@@ -101,7 +101,7 @@ class SshProvider(RemoteProvider):
 
     async def ensure_volume(self, name: str) -> None:
         """Makes the directory on each host that can be reached; a task's start makes it as well."""
-        done, failed = await self._on_each(
+        done, failed = await self._ask_each(
             lambda line: line.call("ensure", {"top": volume_directory(line, name), "path": ""})
         )
         if failed and not done:
@@ -116,7 +116,7 @@ class SshProvider(RemoteProvider):
 
         if not self._account().settings:
             return
-        _, failed = await self._on_each(remove)
+        _, failed = await self._ask_each(remove)
         if failed:
             raise failed[0]
 
@@ -132,7 +132,7 @@ class SshProvider(RemoteProvider):
 
     async def reach(self) -> None:
         """Asks all hosts; one that answers will do."""
-        done, failed = await self._on_each(lambda line: line.call("list"))
+        done, failed = await self._ask_each(lambda line: line.call("list"))
         if failed and not done:
             raise failed[0]
 
@@ -169,7 +169,7 @@ class SshProvider(RemoteProvider):
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _on_each(self, ask: Ask) -> tuple[list[object], list[FleetctlError]]:
+    async def _ask_each(self, ask: Ask) -> tuple[list[object], list[FleetctlError]]:
         """Returns (the replies of hosts, the errors of others). Raises Refused without hosts."""
 
         async def linked(line: SshLine) -> object:
@@ -237,7 +237,7 @@ class SshProvider(RemoteProvider):
         return NodeWork(context, {**order, "volumes": volumes, "env": env})
 
     def _changed(self, run: str) -> None:
-        super()._changed(whole_name(run))
+        super()._changed(strip_node(run))
 
 
 def _source_directory(source: Source, place: str) -> str:
