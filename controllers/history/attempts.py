@@ -15,7 +15,7 @@ from fleetctl.controllers.history.retry_limits import (
     are_retries_spent,
     due_at_s,
     failure_action,
-    hardly_began,
+    has_hardly_begun,
     has_progressed,
     rolls_over,
 )
@@ -192,7 +192,7 @@ def _count_failure(
 ) -> None:
     """step: the greatest that it reported; saved: it completed a new checkpoint."""
     if rolls_over(run):
-        unit.short_lives = unit.short_lives + 1 if hardly_began(run) else 0
+        unit.short_lives = unit.short_lives + 1 if has_hardly_begun(run) else 0
         further = saved or has_progressed(unit.reached, step)
         unit.idle_lives = 0 if further else unit.idle_lives + 1
         unit.reached = step if has_progressed(unit.reached, step) else unit.reached

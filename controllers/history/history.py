@@ -116,7 +116,7 @@ class History(HistoryFacts):
         """
         self.saves.take(saved)
 
-    def charged(self, usd: float) -> None:
+    def add_charge(self, usd: float) -> None:
         """Adds the cost of an idle sandbox after the end of its last run."""
         self.charged_usd += usd
 

@@ -27,8 +27,8 @@ from fleetctl.controllers.planning.plan import (
 )
 from fleetctl.controllers.schedule.affordable import (
     add_awaited,
-    at_capacity_by,
-    denied_by,
+    explain_capacity,
+    explain_denial,
     payable_later,
     queued_by,
 )
@@ -78,7 +78,7 @@ def plan_advance(
         # Every unit that could run now has its sandbox; a unit that backs off gets a new one later.
         closes += tuple(CloseSandbox(box.name, "no task to give it") for box in found.idle)
     wake_at_s = now_s if found.full else wakes_at_s(desired, history, now_s)
-    plan = under_way(
+    plan = build_running_plan(
         desired,
         history,
         (*stops, *closes, *found.starts),
@@ -95,10 +95,10 @@ def plan_advance(
     if found.queued is not None:
         plan = queued_by(plan, desired, slots, found.queued, now_s)
     if found.unpaid is not None:
-        denied = denied_by(plan, desired, history, found.unpaid.denied)
+        denied = explain_denial(plan, desired, history, found.unpaid.denied)
         return payable_later(denied, slots, found.unpaid.full, now_s)
     if found.at_capacity is not None:
-        return at_capacity_by(plan, desired, slots, found.at_capacity, now_s)
+        return explain_capacity(plan, desired, slots, found.at_capacity, now_s)
     return plan
 
 
@@ -168,7 +168,7 @@ def find_unwanted(
             yield Stop(run.name, SCALED_DOWN, grace_s)
 
 
-def under_way(
+def build_running_plan(
     desired: DesiredObject,
     history: History,
     actions: tuple[Action, ...],
@@ -208,7 +208,7 @@ def under_way(
     ever = begun or desired.prior.phase is Phase.RUNNING
     # Between one task and the next that is on its way, it runs as well.
     phase = Phase.RUNNING if runs or (ever and moving) else Phase.PENDING
-    if moving and "warning" not in summary and (warning := _too_old(desired, history)):
+    if moving and "warning" not in summary and (warning := _describe_outlived(desired, history)):
         summary = {**summary, "warning": warning, "hint": MAKE_IT_FIT}
     return Plan(
         actions,
@@ -241,7 +241,7 @@ def wakes_at_s(
     return min((at_s for at_s in times if at_s is not None), default=None)
 
 
-def _too_old(desired: DesiredObject, history: History) -> str:
+def _describe_outlived(desired: DesiredObject, history: History) -> str:
     """Returns a sentence on work that outlives its sandboxes and gets no further; empty if all
     progresses.
     """

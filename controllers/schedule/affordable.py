@@ -98,7 +98,7 @@ def reserve_start(
         queue_full_at = [name for name, _ in refusals.values()]
         passed = _describe_passed(desired, denials, queue_full_at)
         judged = _with_money(slots.judged(unit.template_hash), where, passed)
-        judged = _moved_away(judged, where, slots.moved_from(unit))
+        judged = _move_to_end(judged, where, slots.find_left_provider(unit))
         return PaidStart(where, paid, judged, _take_quota(desired.turn, ask))
 
     full = slots.full(unit.template_hash)
@@ -211,7 +211,7 @@ def _with_money(
     return tuple(replace(it, won=it is where, why=fields.get(it.provider, it.why)) for it in judged)
 
 
-def _moved_away(
+def _move_to_end(
     judged: tuple[CandidateJudgement, ...],
     where: CandidateJudgement,
     left: str,
@@ -276,7 +276,7 @@ def _name_queue(desired: DesiredObject) -> str:
     return ""
 
 
-def at_capacity_by(
+def explain_capacity(
     plan: Plan,
     desired: DesiredObject,
     slots: PassSlots,
@@ -348,7 +348,7 @@ def add_awaited(plan: Plan, lacking: MissingInput) -> Plan:
     )
 
 
-def denied_by(
+def explain_denial(
     plan: Plan,
     desired: DesiredObject,
     history: History,

@@ -18,7 +18,7 @@ FRONT_SHOWN_MAX = 200  # trials; some 100 bytes each
 SAME_AFTER = 4  # trials with equal scores, which by chance is rare
 
 
-def way_of(
+def describe_report(
     read: Metrics | None,
     metric: str,
     *,
@@ -42,7 +42,7 @@ def warning_of(
     way: str,
 ) -> HintedText:
     """Returns a reason and a sentence with a hint, or an empty text. metrics: the name of one
-    metric, or several that go together. way: as returned by `way_of`.
+    metric, or several that go together. way: as returned by `describe_report`.
     """
     if history.succeeded and not history.scores:
         return _describe_unreported(metrics, len(history.succeeded), way)

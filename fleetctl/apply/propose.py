@@ -22,15 +22,15 @@ from fleetctl.apply.change import (
     Change,
     Leaving,
     list_differences,
-    replaced_by,
+    list_replaced,
 )
-from fleetctl.apply.deletion import find_pruned, going_with
+from fleetctl.apply.deletion import find_pruned, list_going_with
 from fleetctl.apply.draft import (
     draft_resource,
+    draft_volumes,
     fires_note,
     function_content,
     models_content,
-    named_volumes,
     prior_kept,
     refuse_another_sweep,
     refuse_another_type,
@@ -43,13 +43,13 @@ from fleetctl.apply.impact import (
     depends_note,
     fresh_impact,
     impact_on,
-    in_order,
     may_go_on,
     results_kept,
     results_told,
     revive_dependents,
+    sort_manifests,
 )
-from fleetctl.apply.merge import spoken_defaults, with_hand_fields
+from fleetctl.apply.merge import list_named_defaults, with_hand_fields
 from fleetctl.apply.moved_pins import FUNCTION_MOVED, MODELS_MOVED, list_moved_pins, list_pins
 from fleetctl.apply.policies.judge import judge_proposal
 from fleetctl.apply.request import ApplyOptions
@@ -62,7 +62,7 @@ from fleetctl.controllers.trials.prior import NO_PRIOR
 from fleetctl.controllers.trials.winner import NO_BEST
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.content import asked_in, content_of_function
+from fleetctl.specs.content import content_of_function, list_called_endpoints
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import KINDS
@@ -86,8 +86,8 @@ from fleetctl.tracking.by_hand import (
     FieldNote,
     field_note,
     format_paths,
+    note_fields,
     note_of_edit,
-    noted_fields,
 )
 from fleetctl.tracking.manifest_sources import source_of
 from fleetctl.tracking.result_cache import format_row_indexes
@@ -168,7 +168,7 @@ def _propose_each(
     proposed: dict[str, Change] = {}
     # An object that depends on another, or takes values from it, must know whether that one
     # changes.
-    for manifest in in_order(manifests):
+    for manifest in sort_manifests(manifests):
         change = _propose_manifest(context, manifest, leaving)
         proposed[manifest.key] = change
         if _is_new_generation(change):
@@ -218,7 +218,7 @@ def _with_named_volumes(
     changes: list[Change] = []
     known = {(it.name, it.namespace) for it in manifests if it.kind == "Volume"}
     for manifest in manifests:
-        for volume in named_volumes(stored, manifest, known, now_s):
+        for volume in draft_volumes(stored, manifest, known, now_s):
             known.add((volume.name, volume.namespace))
             changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
         changes.append(proposed[manifest.key])
@@ -269,7 +269,7 @@ def _inherit_impacts(
     by_key = {manifest.key: manifest for manifest in manifests}
     found = []
     for change in changes:
-        replaced = replaced_by(change, changes) if change.impact is not None else ()
+        replaced = list_replaced(change, changes) if change.impact is not None else ()
         if replaced:
             manifest = by_key[change.key]
             impact = fresh_impact(
@@ -303,7 +303,7 @@ def _list_pruned(
         options.pruning,
         within,
     ):
-        for row in (*going_with(stored, doomed), doomed):
+        for row in (*list_going_with(stored, doomed), doomed):
             if row.key in kept:
                 continue  # it goes along with another, and is declared here
             gone = replace(row, deleted_at_s=now_s)
@@ -362,7 +362,7 @@ def _propose_change(
         after,
         (*list_differences(known, after), *list_moved_pins(known, after, options)),
         impact,
-        note="; ".join(filter(None, (next_run, _left_alone(manifest)))),
+        note="; ".join(filter(None, (next_run, _describe_kept_fields(manifest)))),
         rerun=rerun,
         # A refused object is tried again, also where the change concerns no refused part.
         asked_again=not same_work and _was_refused(known),
@@ -425,12 +425,12 @@ def _note_fields(
         assert known is not None
         note = note_of_edit(known, desired)
     else:
-        said = spoken_defaults((manifest.filed or manifest).spec)
+        said = list_named_defaults((manifest.filed or manifest).spec)
         note = FieldNote(manifest.by_hand, said)
-    return replace(desired, annotations=noted_fields(desired.annotations, note))
+    return replace(desired, annotations=note_fields(desired.annotations, note))
 
 
-def _left_alone(manifest: Manifest) -> str:
+def _describe_kept_fields(manifest: Manifest) -> str:
     """Returns a phrase on fields that the file does not have and a user set; empty without any."""
     if manifest.by_hand:
         return f"{format_paths(manifest.by_hand)} set by hand stays"
@@ -447,7 +447,7 @@ def _same_again(
     same = known
     by_hand = field_note(desired.annotations)
     if field_note(known.annotations) != by_hand:
-        same = replace(known, annotations=noted_fields(known.annotations, by_hand))
+        same = replace(known, annotations=note_fields(known.annotations, by_hand))
 
     again = replace(same, generation=known.generation + 1)
     if _was_refused(known):
@@ -459,14 +459,14 @@ def _same_again(
         impact = impact_on(context.stored, again, context.options)
         return Change(CONFIGURED, known, again, impact=impact, note=GOES_ON, asked_again=True)
 
-    return Change(UNCHANGED, known, same, note=_left_alone(manifest))
+    return Change(UNCHANGED, known, same, note=_describe_kept_fields(manifest))
 
 
 def _propose_users(context: _ProposalContext, manifests: Sequence[Manifest]) -> Iterator[Change]:
     """Yields running objects outside of this apply that call a changed Function or Endpoint: their
     finished work is outdated. A finished object gets the change at its own next apply.
     """
-    functions = dict(_moved_functions(context))
+    functions = dict(_list_changed_functions(context))
     if not functions and not context.endpoints:
         return
 
@@ -500,7 +500,7 @@ def _propose_user(
         annotations[FUNCTION] = content
         notes.append(f"calls function/{function}")
 
-    asks = asked_in(spec)
+    asks = list_called_endpoints(spec)
     if any((endpoint, row.namespace) in context.endpoints for endpoint in asks):
         models = models_content(context.stored, asks, row.namespace, context.endpoints)
         if models != annotations.get(MODELS, ""):
@@ -516,7 +516,7 @@ def _propose_user(
     return Change(CONFIGURED, row, after, tuple(fields), impact, note=", ".join(notes))
 
 
-def _moved_functions(context: _ProposalContext) -> Iterator[tuple[tuple[str, str], str]]:
+def _list_changed_functions(context: _ProposalContext) -> Iterator[tuple[tuple[str, str], str]]:
     """Yields (name and namespace, content) of Functions whose content changes."""
     for manifest in context.functions.values():
         assert isinstance(manifest.spec, FunctionSpec)

@@ -219,7 +219,7 @@ def with_declared(
     return {**fresh, **providers}
 
 
-def declared_in(manifests: Sequence[Manifest]) -> dict[str, Spec]:
+def select_providers(manifests: Sequence[Manifest]) -> dict[str, Spec]:
     return {it.name: it.spec for it in manifests if it.kind == "Provider"}
 
 
@@ -341,12 +341,12 @@ def reads_for(actor: RequestActor | None, documents: Sequence[Document]) -> Iter
     if actor is None:
         yield
         return
-    sent = sent_in(documents)
+    sent = list_sent_paths(documents)
     with fence_directory(Path(os.path.commonpath(sent)) if sent else NOWHERE):
         yield
 
 
-def sent_in(documents: Sequence[Document]) -> frozenset[str]:
+def list_sent_paths(documents: Sequence[Document]) -> frozenset[str]:
     """Returns the paths of all files that were sent along."""
     return frozenset(path for it in documents for path in it.sent.values())
 

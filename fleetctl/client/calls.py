@@ -19,7 +19,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.guest.task.plain import plain
+from fleetctl.guest.task.plain import replace_value
 from fleetctl.manifest.document.short import expand_document
 from fleetctl.specs.kinds.registry import KINDS
 
@@ -208,7 +208,7 @@ def plain_arguments(call: Call, name: str = "the call") -> dict[str, Any]:
     """
     args, kwargs = call
     try:
-        text = json.dumps({"args": args, "kwargs": kwargs}, default=plain, allow_nan=False)
+        text = json.dumps({"args": args, "kwargs": kwargs}, default=replace_value, allow_nan=False)
         made: dict[str, Any] = json.loads(text)
     except (TypeError, ValueError) as error:
         raise UsageError(

@@ -24,10 +24,10 @@ from fleetctl.apply.policies.report import problems_of, refuse_problems, warning
 from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
 from fleetctl.apply.predictions.predict import (
     ANYWAY,
+    is_worth_a_look,
     make_predictions,
     read_allowed,
     split_predictions,
-    worth_a_look,
 )
 from fleetctl.apply.predictions.world import Prediction, world_of
 from fleetctl.apply.request import (
@@ -38,10 +38,10 @@ from fleetctl.apply.request import (
     approved_in,
     author_in,
     check_expected,
-    declared_in,
     document_of,
     keys_in,
     list_in,
+    list_sent_paths,
     namespace_of,
     order_of,
     parallelism_of,
@@ -49,7 +49,7 @@ from fleetctl.apply.request import (
     refuse_beyond,
     refuse_changes_beyond,
     refuse_reach,
-    sent_in,
+    select_providers,
     with_author,
     with_declared,
 )
@@ -61,7 +61,7 @@ from fleetctl.engine.execute.start_specs import REASON_MISSING as FUNCTION_MISSI
 from fleetctl.engine.kinds.endpoints.endpoints import MISSING as ENDPOINT_MISSING
 from fleetctl.engine.sleeping import nudge_object, nudge_starts
 from fleetctl.manifest import LoadErrors, load_manifests
-from fleetctl.manifest.files.patience import in_file_thread
+from fleetctl.manifest.files.patience import call_in_file_thread
 from fleetctl.manifest.problems import ManifestErrors
 from fleetctl.specs.blocks.common import work_in
 from fleetctl.specs.blocks.notify import secrets_in
@@ -110,11 +110,11 @@ class ManifestReceiver:
         given = environment if isinstance(environment, dict) else {}
         values = {name: str(given[name]) for name in wanted if name in given}
 
-        order = await self._prepared(request, manifests)
+        order = await self._prepare_options(request, manifests)
         sources = self._state.sources
         if sources is not None:
             manifests = await sources.required(manifests, order.looked, self._state.store)
-        forecasts, doubts = await self._foreseen(request, manifests, order, values)
+        forecasts, doubts = await self._forecast_costs(request, manifests, order, values)
         changes = await self._carry_out(request, manifests, values, order, forecasts)
 
         warnings = [text for it in manifests for text in it.warnings]
@@ -127,7 +127,7 @@ class ManifestReceiver:
         if request.get("tellWork"):
             reply["works"] = works_of(changes)
         if request.get("dryRun"):
-            reply |= self._would_lose(changes)
+            reply |= self._list_losses(changes)
         if forecasts:
             reply["planned"] = {key: found.planned for key, found in forecasts.items()}
         return reply
@@ -143,15 +143,15 @@ class ManifestReceiver:
         load = partial(load_manifests, documents, namespace_of(request), may_be_empty=pruned)
         try:
             with reads_for(actor, documents):
-                manifests = load() if _reads_quickly(request) else await in_file_thread(load)
+                manifests = load() if _reads_quickly(request) else await call_in_file_thread(load)
         except LoadErrors as error:
-            raise await self._whole_round(request, error) from None
+            raise await self._check_round(request, error) from None
 
-        refuse_reach(actor, manifests, sent=sent_in(documents))
+        refuse_reach(actor, manifests, sent=list_sent_paths(documents))
         refuse_beyond(actor, [(it.kind, it.name, it.namespace) for it in manifests])
         return with_hand_fields(self._state.store, manifests)
 
-    async def _whole_round(self, request: Request, error: LoadErrors) -> ManifestErrors:
+    async def _check_round(self, request: Request, error: LoadErrors) -> ManifestErrors:
         """Returns the mistakes, with what else is wrong with these manifests and the sound ones."""
         read = [*error.sound, *error.partial]
         variables = [name for it in read for name in _list_variables(it.spec)]
@@ -184,9 +184,9 @@ class ManifestReceiver:
         refuse_reach(
             actor_in(request), [draft], {draft.key: stored.spec if stored is not None else "{}"}
         )
-        order = await self._prepared(request, [draft], sourced)
+        order = await self._prepare_options(request, [draft], sourced)
         order = replace(order, by_hand=True)
-        forecasts, _ = await self._foreseen(request, [draft], order, {})
+        forecasts, _ = await self._forecast_costs(request, [draft], order, {})
 
         # Read again: another user may have changed the object meanwhile.
         manifest = manifest_with(
@@ -209,7 +209,7 @@ class ManifestReceiver:
             "warnings": warnings_of(changes),
         }
 
-    async def _prepared(
+    async def _prepare_options(
         self,
         request: Request,
         manifests: list[Manifest],
@@ -226,8 +226,8 @@ class ManifestReceiver:
             looked = await sources.look(sourced)
             copies = bool(looked) or any(files_of(it.spec) for it in sourced)
             if copies and not request.get("dryRun"):
-                looked = await in_file_thread(sources.keep, sourced, looked)
-        providers = with_declared(state.providers, declared_in(manifests))
+                looked = await call_in_file_thread(sources.keep, sourced, looked)
+        providers = with_declared(state.providers, select_providers(manifests))
         return replace(
             order_of(request),
             parallelism=parallelism_of(providers),
@@ -251,7 +251,7 @@ class ManifestReceiver:
             await asyncio.to_thread(evaluation.look_up, tuple(questions.values()))
         raise Unavailable("the objects of policies change faster than they can be checked")
 
-    async def _foreseen(
+    async def _forecast_costs(
         self,
         request: Request,
         manifests: Sequence[Manifest],
@@ -263,12 +263,12 @@ class ManifestReceiver:
         Raises ManifestErrors for manifests that are certain to be refused, or to wait for an object
         that the user did not allow to be missing.
         """
-        providers = with_declared(self._state.providers, declared_in(manifests))
+        providers = with_declared(self._state.providers, select_providers(manifests))
         forecaster = self._forecaster
         if not may_cost(manifests, providers, self._market.declared):
             forecaster = None
         looked = options.looked
-        looked_at = [it for it in manifests if worth_a_look(it.spec, looked.get(it.key))]
+        looked_at = [it for it in manifests if is_worth_a_look(it.spec, looked.get(it.key))]
         if forecaster is None and not looked_at:
             return {}, []
         changes = await self._changes(manifests, options)
@@ -321,7 +321,7 @@ class ManifestReceiver:
                 nudge_starts(state, reason)
         return changes
 
-    def _would_lose(self, changes: Sequence[Change]) -> Reply:
+    def _list_losses(self, changes: Sequence[Change]) -> Reply:
         """Returns the losses that the apply itself would ask about first."""
         try:
             consent.check_consent(changes, (), self._state.clock.now_s())

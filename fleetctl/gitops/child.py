@@ -25,13 +25,13 @@ from fleetctl.apply.policies.judge import judge_proposal
 from fleetctl.apply.policies.report import problems_of, refuse_problems, warnings_of
 from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
 from fleetctl.apply.predictions.predict import (
+    is_worth_a_look,
     make_predictions,
     read_allowed,
     split_predictions,
-    worth_a_look,
 )
 from fleetctl.apply.predictions.world import world_of
-from fleetctl.apply.request import declared_in, parallelism_of
+from fleetctl.apply.request import parallelism_of, select_providers
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
@@ -156,7 +156,7 @@ async def _build_proposal(
     for row in stored.resources.living(PROVIDER):
         accounts.open(row.name, json.loads(row.spec))
         declared[row.name] = parse_spec(PROVIDER, row.spec)
-    for name, spec in declared_in(manifests).items():
+    for name, spec in select_providers(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     manifests = with_hand_fields(stored, manifests)
     sources = ManifestSources(home)
@@ -214,7 +214,7 @@ async def _predict_problems(
     """Returns warnings. Raises ManifestErrors for work that can never run; an object that may come
     later is waited for, as there is no user to decide.
     """
-    looked_at = [it for it in manifests if worth_a_look(it.spec, looked.get(it.key))]
+    looked_at = [it for it in manifests if is_worth_a_look(it.spec, looked.get(it.key))]
     staying = [it for it in changes if it.outcome != PRUNED]
     if not looked_at:
         refuse_denied(changes, manifests)

@@ -21,33 +21,33 @@ from fleetctl.manifest.document.envelope import (
     apply_namespace,
     check_envelope,
     check_namespace,
+    find_no_manifest,
     find_overlong,
-    no_manifest,
 )
 from fleetctl.manifest.document.inner_manifest import (
     InnerManifest,
     inner_again,
     inner_of,
     metadata_for,
-    moved_in,
+    move_findings,
 )
 from fleetctl.manifest.files.documents import VALUES, Document, is_address
 from fleetctl.manifest.files.includes import IncludedFiles, include_files
 from fleetctl.manifest.findings import list_findings
 from fleetctl.manifest.mending import (
     BlockReading,
+    find_written_path,
     read_on,
-    until_unread,
     without_values,
-    written_at,
+    yield_until_unread,
 )
 from fleetctl.manifest.positions import ManifestOrigin, locate_problems
 from fleetctl.manifest.problems import (
     ManifestErrors,
     ManifestProblem,
-    in_order,
     join_sentences,
     path_text,
+    sort_problems,
 )
 from fleetctl.manifest.rendering.overlays import file_of
 from fleetctl.manifest.rendering.render import ManifestDraft, render_drafts
@@ -142,13 +142,13 @@ class Manifest:
 
     def problems(self, found: Sequence[Finding]) -> list[ManifestProblem]:
         """Locates findings of a later check, each at its position in the file."""
-        found = list(moved_in(found)) if self.inside else found
+        found = list(move_findings(found)) if self.inside else found
         if self.moved:
             found = [
                 replace(
                     it,
-                    where=written_at(it.where, self.moved),
-                    about=written_at(it.subject, self.moved),
+                    where=find_written_path(it.where, self.moved),
+                    about=find_written_path(it.subject, self.moved),
                 )
                 for it in found
             ]
@@ -198,7 +198,7 @@ class LoadErrors(ManifestErrors):
         """Adds problems of later checks, unless a wrong manifest may be the missing object."""
         lacking = [f"`{name}`" for name in self.named]
         known = [it for it in found if not any(name in it.message for name in lacking)]
-        return ManifestErrors(in_order([*self.problems, *known], self.documents))
+        return ManifestErrors(sort_problems([*self.problems, *known], self.documents))
 
 
 def load_manifests(
@@ -215,11 +215,11 @@ def load_manifests(
     rendered = render_drafts(documents)
     values = tuple(file_of(it) for it in documents if it.role == VALUES)
     checked = [_check_draft(draft, namespace, values) for draft in rendered.drafts]
-    problems = in_order([*rendered.problems, *_collect_problems(checked)], documents)
+    problems = sort_problems([*rendered.problems, *_collect_problems(checked)], documents)
 
     # After the problems: these have become warnings of the manifests, where they are only doubts.
     manifests = [it.manifest for it in checked if it.manifest is not None]
-    problems.extend(_declared_twice(manifests))
+    problems.extend(_find_duplicates(manifests))
     too_many = len(manifests) > DOCUMENTS_MAX
     if too_many:
         message = f"at most {DOCUMENTS_MAX:,} manifests are applied at once"
@@ -310,7 +310,7 @@ def _check_draft(
     root = draft.root
     data = root.value
     document = draft.written.document
-    other = no_manifest(data, document.path)
+    other = find_no_manifest(data, document.path)
     if other is not None:
         return _CheckedDocument(draft.written, IncludedFiles(), [other])
 
@@ -352,7 +352,7 @@ def _check_draft(
 
     checked.manifest = manifest
     has_inner_spec = inner is not None and inner.spec is not None
-    file_doubts = moved_in(included.doubts) if has_inner_spec else included.doubts
+    file_doubts = move_findings(included.doubts) if has_inner_spec else included.doubts
     checked.doubts = [*find_old_words(root.old_words), *doubts, *file_doubts]
     return checked
 
@@ -374,7 +374,7 @@ def _build_manifest(
         line=draft.root.position[0],
         warnings=draft.warnings,
         origin=included.origin,
-        read=(*_own_file(document), *draft.read, *included.read, *values),
+        read=(*_list_own_file(document), *draft.read, *included.read, *values),
         inputs=included.inputs,
     )
 
@@ -425,11 +425,11 @@ def _check_whole(metadata: Metadata | None, spec: Spec) -> Iterator[Finding]:
     yield from check_text(spec, metadata)
     if isinstance(spec, ScheduleSpec):
         about = None if metadata is None else metadata_for(metadata)
-        made = until_unread(it.makes for it in (spec,))
-        yield from (it for work in made for it in moved_in(_check_whole(about, work)))
+        made = yield_until_unread(it.makes for it in (spec,))
+        yield from (it for work in made for it in move_findings(_check_whole(about, work)))
 
 
-def _own_file(document: Document) -> tuple[str, ...]:
+def _list_own_file(document: Document) -> tuple[str, ...]:
     """The file that a manifest stands in, where that is one of this machine."""
     there = document.path != "-" and not is_address(document.path)
     if there:
@@ -477,7 +477,7 @@ def _read_on(data: dict[str, Any], known: list[Finding]) -> BlockReading[Spec]:
 
     made = read_on(data, prefix, known, read)
     if made.model is None and inner is not None and inner.spec is not None:
-        made.add(moved_in(split_doubts(check_text(inner.spec))[0]), data)
+        made.add(move_findings(split_doubts(check_text(inner.spec))[0]), data)
     return made
 
 
@@ -504,7 +504,7 @@ def _describe_warning(doubt: ManifestProblem) -> str:
     return join_sentences(str(doubt), doubt.hint)
 
 
-def _declared_twice(manifests: Sequence[Manifest]) -> Iterator[ManifestProblem]:
+def _find_duplicates(manifests: Sequence[Manifest]) -> Iterator[ManifestProblem]:
     first: dict[str, Manifest] = {}
     for it in manifests:
         other = first.setdefault(it.key, it)

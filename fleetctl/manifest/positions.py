@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.common.finding import Finding, Path
-from fleetctl.manifest.document.short import written_path
+from fleetctl.manifest.document.short import find_written_path
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.plain_scalars import resolve_scalar
@@ -139,8 +139,8 @@ def _as_in_file(written: ManifestOrigin, finding: Finding) -> Finding:
         hint = hint.replace("`template.", "`")  # a level that the author left out
     return replace(
         finding,
-        where=written_path(written.short, finding.where),
-        about=written_path(written.short, finding.subject),
+        where=find_written_path(written.short, finding.where),
+        about=find_written_path(written.short, finding.subject),
         fix=hint,
     )
 

@@ -18,7 +18,7 @@ from typing import TypeGuard, cast
 from pydantic import BaseModel
 
 from fleetctl.common.finding import Finding, Severity
-from fleetctl.manifest.mending import until_unread
+from fleetctl.manifest.mending import yield_until_unread
 from fleetctl.specs.blocks.common import Metadata, WorkSpec
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.endpoint import EndpointSpec
@@ -79,7 +79,7 @@ _LIMITS = (
 )
 
 RULES: tuple[Rule, ...] = (
-    Rule(_NAME, Spec, "manifest.document.envelope:too_long"),
+    Rule(_NAME, Spec, "manifest.document.envelope:find_too_long"),
     Rule(_NAME, (SweepSpec, ProviderSpec, SettingsSpec), "manifest.document.envelope:not_yet"),
     Rule(_TEXT, WorkSpec, "manifest.checks.programs:find_problems", ("python",)),
     Rule(_TEXT, WorkSpec, "manifest.checks.programs:find_parameter_problems", ("python",)),
@@ -168,9 +168,9 @@ def check_text(spec: Spec, metadata: Metadata | None = None) -> Iterator[Finding
     """
     named = checks_for(spec, RuleLevel.NAME) if metadata is not None else ()
     for check in named:
-        yield from until_unread(cast(Iterable[Finding], check(metadata, spec)))
+        yield from yield_until_unread(cast(Iterable[Finding], check(metadata, spec)))
     for check in checks_for(spec, RuleLevel.TEXT):
-        yield from until_unread(cast(Iterable[Finding], check(spec)))
+        yield from yield_until_unread(cast(Iterable[Finding], check(spec)))
 
 
 def split_doubts(found: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:

@@ -41,7 +41,7 @@ from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.read.reader import Reader
 from fleetctl.tracking.annotations import ORIGIN, REVISION
-from fleetctl.tracking.kept_by import made_again_by
+from fleetctl.tracking.kept_by import find_maker
 from fleetctl.tracking.source_state import copy_in
 from fleetctl.tracking.task_inputs import digests_in
 from fleetctl.wiring.plugins import caches_of
@@ -164,7 +164,7 @@ def _run_item(
 
 def _object_item(it: ObjectState) -> RetentionItem:
     held = _explain_retained(it)
-    if keeper := made_again_by(it.annotations):
+    if keeper := find_maker(it.annotations):
         held = held or f"kept by {keeper}"
     return RetentionItem(
         it.uid,

@@ -72,7 +72,7 @@ async def read_body(call: ApiCall) -> dict[str, Any]:
 async def apply_manifests(call: ApiCall) -> Response:
     """Applies manifests."""
     body = await read_body(call)
-    namespace = own_namespace(call, body)
+    namespace = read_namespace(call, body)
     message = {
         "verb": "apply",
         "documents": await asyncio.to_thread(documents_in, call, body),
@@ -102,7 +102,7 @@ async def apply_manifests(call: ApiCall) -> Response:
 async def plan_manifests(call: ApiCall) -> Response | Mapping[str, object]:
     """Shows what an apply would do, where and at what cost; changes nothing."""
     body = await read_body(call)
-    namespace = own_namespace(call, body)
+    namespace = read_namespace(call, body)
     order = {name: body[name] for name in APPLY_FIELDS if name in body}
     if namespace:
         order["namespace"] = namespace
@@ -144,7 +144,7 @@ def documents_in(call: ApiCall, body: Mapping[str, Any]) -> list[dict[str, objec
     ]
 
 
-def own_namespace(call: ApiCall, body: Mapping[str, Any]) -> str:
+def read_namespace(call: ApiCall, body: Mapping[str, Any]) -> str:
     """Returns the namespace of documents that name none: the one given, else the caller's own."""
     given = str(body.get("namespace") or "")
     if given:

@@ -131,12 +131,14 @@ async def serve_exec(socket: WebSocket, caller: Caller, parts: ServerParts) -> N
         try:
             async with asyncio.timeout(COMMAND_S):
                 command = _parse_command(await socket.receive())
-            await _record(caller, parts, found, command)
+            await _record_command(caller, parts, found, command)
             code = await ExecRelay(socket, found, command).run()
             await socket.send_text(json.dumps({"exit": code}))
             await socket.close()
         except (FleetctlError, TimeoutError) as error:
-            document = error_document(error if isinstance(error, FleetctlError) else _no_command())
+            document = error_document(
+                error if isinstance(error, FleetctlError) else _refuse_silence()
+            )
             with contextlib.suppress(RuntimeError, WebSocketDisconnect):
                 await socket.send_text(json.dumps({"error": document}))
                 await socket.close()
@@ -146,7 +148,7 @@ async def serve_exec(socket: WebSocket, caller: Caller, parts: ServerParts) -> N
         OPEN.discard(mark)
 
 
-def _no_command() -> UsageError:
+def _refuse_silence() -> UsageError:
     return UsageError(f"no command came within {COMMAND_S:g} s")
 
 
@@ -181,7 +183,7 @@ def _parse_size(value: object) -> tuple[int, int]:
     return rows, columns
 
 
-async def _record(
+async def _record_command(
     caller: Caller,
     parts: ServerParts,
     found: EnteredRun,

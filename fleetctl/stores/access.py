@@ -91,7 +91,7 @@ class AccessStore:
             secrets.token_hex(ID_CHARS // 2), user, role, namespace, time.time(), expires_at_s
         )
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        with self._writing() as database:
+        with self._open_writing() as database:
             database.execute(
                 f"INSERT INTO tokens ({_COLUMNS}, digest)"  # noqa: S608 - our own columns
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -106,7 +106,7 @@ class AccessStore:
 
     def revoke_token(self, token_id: str) -> TokenRow:
         """Ends a token for good. Raises NotFound."""
-        with self._writing() as database:
+        with self._open_writing() as database:
             database.execute(
                 "UPDATE tokens SET revoked_at_s = coalesce(revoked_at_s, ?) WHERE id = ?",
                 (time.time(), token_id),
@@ -133,7 +133,7 @@ class AccessStore:
     def _note_use(self, row: TokenRow, now_s: float) -> None:
         if row.used_at_s is not None and now_s - row.used_at_s < USE_EVERY_S:
             return
-        with self._writing() as database:
+        with self._open_writing() as database:
             database.execute("UPDATE tokens SET used_at_s = ? WHERE id = ?", (now_s, row.id))
 
     def add_audit(
@@ -148,7 +148,7 @@ class AccessStore:
         code: int = 0,
     ) -> None:
         """Records an act. keys: of objects, with commas."""
-        with self._writing() as database:
+        with self._open_writing() as database:
             database.execute(
                 "INSERT INTO audit (at_s, user, token, address, action, object, namespace, code)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -182,7 +182,7 @@ class AccessStore:
             return database.execute(query, values).fetchall()
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _open_writing(self) -> Iterator[sqlite3.Connection]:
         """Yields a connection; what is written is durable at the end of each statement."""
         with self._failing():
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)

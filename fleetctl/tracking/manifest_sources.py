@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from fleetctl.common.errors import Refused, Unavailable, UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.checks.commands import list_programs
-from fleetctl.manifest.files.patience import in_file_thread
+from fleetctl.manifest.files.patience import call_in_file_thread
 from fleetctl.manifest.files.requirements import RequirementsError, read_requirements
 from fleetctl.manifest.problems import path_text
 from fleetctl.manifest.rules import check_text, split_doubts
@@ -81,7 +81,7 @@ class ManifestSources:
         named = [(it, source) for it in manifests if (source := source_of(it.spec)) is not None]
         paths = [(it, source) for it, source in named if source.path is not None]
         repositories = [(it, source) for it, source in named if source.git is not None]
-        found = await in_file_thread(self._directories, paths) if paths else {}
+        found = await call_in_file_thread(self._directories, paths) if paths else {}
         return found | (await commits_of(repositories, self._home) if repositories else {})
 
     async def required(
@@ -112,7 +112,7 @@ class ManifestSources:
             seen = looked.get(manifest.key)
             if seen is None or source is None or source.path is None or not seen.revision:
                 continue
-            origin, apart = Path(seen.origin), self._apart(source, seen.origin, seen.apart)
+            origin, apart = Path(seen.origin), self._list_unrelated(source, seen.origin, seen.apart)
             tree = SourceTree(seen.revision, seen.copy, seen.files)
             follow = source.follow_links
             try:
@@ -158,7 +158,7 @@ class ManifestSources:
         if not before.revision:
             return looked
         if before.copy != looked.copy:
-            apart = self._apart(source, looked.origin, looked.apart)
+            apart = self._list_unrelated(source, looked.origin, looked.apart)
             name = name_of(Path(before.origin or looked.origin))
             if self._snapshots.tree_of(before.copy, name, apart).revision != revision:
                 return looked
@@ -206,7 +206,7 @@ class ManifestSources:
             return files_text(list_differing(old, looked.files))
         return told
 
-    def moved_on(self, source: Source | None, annotations: Mapping[str, str]) -> str:
+    def describe_drift(self, source: Source | None, annotations: Mapping[str, str]) -> str:
         """Returns how the directory of an object differs from the copy that its runs get; empty
         when it does not, or that is unknown.
         """
@@ -263,7 +263,7 @@ class ManifestSources:
         apart: tuple[str, ...],
     ) -> SourceState:
         """Returns the present state of a directory. Raises Refused for an unreadable one."""
-        rule = self._apart(source, origin, apart)
+        rule = self._list_unrelated(source, origin, apart)
         follow = source.follow_links
         tree = self._snapshots.look(Path(origin), source.exclude, rule, follow=follow)
         if tree.problem:
@@ -271,7 +271,7 @@ class ManifestSources:
                 f"source.path `{source.path}`: {tree.problem}",
                 hint="change its mode, or leave it out by `exclude`",
             )
-        warnings = [_left_out(source, tree.outside)] if tree.outside else []
+        warnings = [_warn_of_links(source, tree.outside)] if tree.outside else []
         if not tree.revision:
             warnings.append(
                 f"source.path `{source.path}` is too large to compare, or cannot be read; an edit"
@@ -293,7 +293,7 @@ class ManifestSources:
             (f"{told}; {hint}",) if aside else (),
         )
 
-    def _apart(
+    def _list_unrelated(
         self,
         source: Source,
         origin: str,
@@ -312,7 +312,7 @@ def source_of(spec: object) -> Source | None:
     return getattr(holder, "source", None)
 
 
-def _left_out(source: Source, links: Sequence[str]) -> str:
+def _warn_of_links(source: Source, links: Sequence[str]) -> str:
     """Returns a warning on links that no copy has."""
     one = len(links) == 1
     what = "a link that leads" if one else f"{len(links):,} links that lead"

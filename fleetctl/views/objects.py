@@ -344,6 +344,6 @@ def suggest_fix(seen: View) -> str:
     return ""
 
 
-def stands_still(seen: View) -> bool:
+def is_standing_still(seen: View) -> bool:
     """Returns true where a list should point at this object: it waits, or it failed."""
     return seen.phase not in (DELETING, SKIPPED) and bool(explain_status(seen))

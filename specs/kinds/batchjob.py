@@ -12,7 +12,13 @@ from fleetctl.specs.blocks.common import ParamsFrom, WorkSpec
 from fleetctl.specs.blocks.depends import FromResults, ParameterName
 from fleetctl.specs.blocks.file_tasks import FileTasks, FromFiles
 from fleetctl.specs.blocks.template import ONE_WORK, Template
-from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec, at_most_one
+from fleetctl.specs.values.scalars import (
+    COUNT_MAX,
+    NonEmptyText,
+    PositiveCount,
+    Spec,
+    require_at_most_one,
+)
 
 WRONG_ITEMS_MAX = 100
 ONE_OF_TASKS = (
@@ -55,7 +61,9 @@ class Tasks(Spec):
     """
 
     model_config = ConfigDict(
-        json_schema_extra=at_most_one("items", "matrix", "completions", message=ONE_OF_TASKS)
+        json_schema_extra=require_at_most_one(
+            "items", "matrix", "completions", message=ONE_OF_TASKS
+        )
     )
 
     items: Annotated[
@@ -135,7 +143,7 @@ class BatchJobSpec(WorkSpec):
     """Each task is a row of `tasks`, and has an index."""
 
     model_config = ConfigDict(
-        json_schema_extra=at_most_one("tasks", "completions", message=COUNTED_TWICE)
+        json_schema_extra=require_at_most_one("tasks", "completions", message=COUNTED_TWICE)
     )
 
     template: Template = Field(

@@ -224,7 +224,7 @@ def _of_list(entries: list[Any]) -> dict[str, Any]:
     return env
 
 
-def at_most_one(*fields: str, message: str) -> dict[str, Any]:
+def require_at_most_one(*fields: str, message: str) -> dict[str, Any]:
     """Returns a rule for a model's `json_schema_extra`. fields: as a manifest has them; no field is
     a reserved word of CEL, such as `function`.
     """

@@ -50,7 +50,7 @@ def _founded_in_its_place() -> AbstractContextManager[object]:
         found_in(database)
         database.close()
 
-    return mock.patch.object(stores.opening, "found_file", found)
+    return mock.patch.object(stores.opening, "create_database", found)
 
 
 @pytest.mark.parametrize("fault", [_synced("NORMAL"), _synced("OFF"), _founded_in_its_place()])

@@ -20,7 +20,7 @@ from fleetctl.apply.cost.estimate import (
     estimate_cost,
     estimate_duration,
     format_hourly,
-    shared_out,
+    share_units,
 )
 from fleetctl.apply.cost.offers import LifetimeLimit, OfferBook
 from fleetctl.common.text import count_noun, format_duration
@@ -197,7 +197,7 @@ def _build_part(
     if group.units is not None:
         at_once = min(at_once, group.units)
     slots = _assign_slots(judged, at_once, capacities)
-    shares = shared_out(group.units or 0, slots)
+    shares = share_units(group.units or 0, slots)
     whole = market.whole(group.template, namespace)
     wanted = whole.resources.gpu if whole is not None else None
     gpu = _describe_gpu(wanted) if wanted else ""

@@ -98,7 +98,7 @@ class Cost:
         return f"{self} ({self.range})" if self.range else str(self)
 
 
-def per_hour(usd_per_s: float | None) -> float | None:
+def compute_per_hour(usd_per_s: float | None) -> float | None:
     if usd_per_s is None:
         return None
     return usd_per_s * HOUR_S
@@ -197,7 +197,7 @@ def whole_s(
     return math.ceil(units / at_once) * each_s
 
 
-def shared_out(units: int, slots: Sequence[int]) -> list[int]:
+def share_units(units: int, slots: Sequence[int]) -> list[int]:
     """Returns the number of units for each provider, best first: the best fill up, and units beyond
     all slots follow in proportion to the slots.
     """
@@ -273,10 +273,10 @@ def caps_of(
     spent_usd: float,
 ) -> tuple[BudgetCap, ...]:
     """The object's own budget first, then the Budgets that select it."""
-    return (*_own_caps(desired, now, spent_usd), *_shared_caps(desired, objects, now))
+    return (*_list_own_caps(desired, now, spent_usd), *_list_shared_caps(desired, objects, now))
 
 
-def _own_caps(
+def _list_own_caps(
     desired: Resource,
     now: Cost,
     spent_usd: float,
@@ -294,7 +294,7 @@ def _own_caps(
         )
 
 
-def _shared_caps(
+def _list_shared_caps(
     desired: Resource,
     objects: Iterable[Resource],
     now: Cost,

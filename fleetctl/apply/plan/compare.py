@@ -58,10 +58,10 @@ from fleetctl.apply.policies.judge import (
     refuse_wrong,
 )
 from fleetctl.apply.policies.report import refuse_problems
-from fleetctl.apply.predictions.predict import make_predictions, wrong_in
+from fleetctl.apply.predictions.predict import find_wrong, make_predictions
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request import ApplyOptions, declared_in, parallelism_of
+from fleetctl.apply.request import ApplyOptions, parallelism_of, select_providers
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.finding import Severity
 from fleetctl.controllers.kinds.registry import CONTROLLERS
@@ -129,7 +129,7 @@ def compare_revisions(asked: ReviewRequest) -> PlanReport:
         new = _plan_side(new_tree, files, values, asked, room, lenient=False)
         if new.wrong is not None:
             raise new.wrong
-        refuse_wrong(new.manifests, wrong_in)
+        refuse_wrong(new.manifests, find_wrong)
         policies = _read_policies(new_tree, policy_files)
         old = _plan_side(old_tree, files, values, asked, room, lenient=True)
 
@@ -160,7 +160,7 @@ def _read_policies(tree: RevisionTree, files: Sequence[tuple[str, str]]) -> list
     """Returns the policies of files that are given beside the manifests."""
     with fence_directory(tree.root):
         documents = tree.documents(files, recursive=True)
-        return policies_in(documents, wrong_in) if documents else []
+        return policies_in(documents, find_wrong) if documents else []
 
 
 def _directory_of(asked: ReviewRequest) -> Path:
@@ -366,7 +366,7 @@ def live_of(
         accounts = AccountRegistry(home, store_id=stored.store_id)
         for resource in stored.resources.living(PROVIDER):
             accounts.open(resource.name, json.loads(resource.spec))
-        for name, spec in declared_in(new.manifests).items():
+        for name, spec in select_providers(new.manifests).items():
             accounts.open(name, json.loads(dump_spec(spec)))
         order = replace(
             new.order, parallelism=parallelism_of(accounts.backends), sources=ManifestSources(home)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from fleetctl.apply.change import CREATED, PRUNED, UNCHANGED, Change, replaced_by
+from fleetctl.apply.change import CREATED, PRUNED, UNCHANGED, Change, list_replaced
 from fleetctl.apply.policies.report import raise_if_denied
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.stores.base import EventRow, Store
-from fleetctl.tracking.kept_by import kept_by, left_by
+from fleetctl.tracking.kept_by import name_left_owner, read_owner
 
 
 def store_changes(
@@ -63,15 +63,15 @@ def write_changes(
 def _hand_on_results(store: Store, changes: Sequence[Change]) -> None:
     """Passes the results of pruned objects on to the objects that replace them."""
     for change in changes:
-        if change.outcome == CREATED and kept_by(change.after.annotations) is not None:
-            store.cache.hand_on(left_by(change.key), change.after.uid)
-            store.cache.forget(left_by(change.key))
-        for row in replaced_by(change, changes):
+        if change.outcome == CREATED and read_owner(change.after.annotations) is not None:
+            store.cache.hand_on(name_left_owner(change.key), change.after.uid)
+            store.cache.forget(name_left_owner(change.key))
+        for row in list_replaced(change, changes):
             store.cache.hand_on(row.uid, change.after.uid)
     for change in changes:
         if change.outcome == PRUNED:
-            if change.before is not None and kept_by(change.before.annotations) is not None:
-                store.cache.hand_on(change.after.uid, left_by(change.key))
+            if change.before is not None and read_owner(change.before.annotations) is not None:
+                store.cache.hand_on(change.after.uid, name_left_owner(change.key))
             store.cache.forget(change.after.uid)
 
 

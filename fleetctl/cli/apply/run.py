@@ -312,7 +312,7 @@ def _show_until_ended(
     last state, None for deleted work, and its task where it has just one.
     """
     from fleetctl.cli.follow.logs_follow import TaskOutput
-    from fleetctl.cli.follow.progress import CAPACITY, MISSING, StuckPolicy, until_ended
+    from fleetctl.cli.follow.progress import CAPACITY, MISSING, StuckPolicy, wait_until_ended
     from fleetctl.common.clock import Deadline
     from fleetctl.daemon.client.overtaken import OvertakenObjects
 
@@ -329,7 +329,7 @@ def _show_until_ended(
             since_s=0.0,
             prefixed=several,
         )
-        until_ended(
+        wait_until_ended(
             state_dir,
             [uid],
             reading,

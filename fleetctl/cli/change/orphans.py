@@ -19,8 +19,8 @@ from fleetctl.cli.command.flags import (
     Parser,
     add_output,
     duration_s,
-    own_namespace,
     parse_namespace,
+    read_namespace,
 )
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
@@ -149,7 +149,7 @@ async def _handle_orphans(
             screen.talk(f"{_describe_orphans(left)} of other stores left alone (--all-stores)")
         if args.adopt:
             into = (
-                parse_target(args.into, args.namespace or own_namespace()).key if args.into else ""
+                parse_target(args.into, args.namespace or read_namespace()).key if args.into else ""
             )
             code = await asyncio.to_thread(
                 adopt_orphans,
@@ -363,9 +363,7 @@ async def orphans_of(
                 raise answer
             screen.talk(f"{account.name}: not asked: {escape_line(str(answer))}")
         elif (
-            isinstance(answer, Unavailable)
-            and not named
-            and _never_used(account, answer, state_dir)
+            isinstance(answer, Unavailable) and not named and _is_unused(account, answer, state_dir)
         ):
             screen.talk(f"{account.name}: not asked: {escape_line(str(answer))}")
         elif isinstance(answer, Unavailable):
@@ -376,7 +374,7 @@ async def orphans_of(
     return found, complete
 
 
-def _never_used(
+def _is_unused(
     account: Account,
     answer: Unavailable,
     state_dir: Path,

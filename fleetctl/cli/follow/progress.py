@@ -89,7 +89,7 @@ def follow_to_end(
                     since_s=logs_since_s,
                 )
             overtaken = OvertakenObjects(works or {})
-            ended = until_ended(
+            ended = wait_until_ended(
                 state_dir,
                 uids,
                 reading,
@@ -117,7 +117,7 @@ def _resolve_uids(targets: Sequence[Target], reading: StoreReading) -> list[str]
     return [view.resource.uid if view is not None else "" for view in found]
 
 
-def until_ended(
+def wait_until_ended(
     state_dir: Path,
     uids: Sequence[str],
     reading: StoreReading,
@@ -198,7 +198,7 @@ def _report_end(
             screen.data(f"{escape_line(one.key)} {seen.phase}: {format_tally(seen)}")
             stuck += [seen] * ended
     for seen in stuck:
-        screen.error(describe_stuck(seen), hint=way_out(seen))
+        screen.error(describe_stuck(seen), hint=describe_way_out(seen))
         code = 1
     for seen in others:
         screen.error(
@@ -293,7 +293,7 @@ def describe_stuck(seen: View) -> str:
     )
 
 
-def way_out(seen: View) -> str:
+def describe_way_out(seen: View) -> str:
     """Returns a remedy, and the flag to wait all the same."""
     hint = str(seen.map("stuck").get("hint") or f"fleetctl describe {seen.key}")
     flag = {MISSING: "--allow-missing", CAPACITY: "--wait-for-capacity"}.get(lack_of(seen), "")

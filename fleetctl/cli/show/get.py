@@ -46,7 +46,7 @@ from fleetctl.views.objects import (
     View,
     build_document,
     explain_status,
-    stands_still,
+    is_standing_still,
 )
 from fleetctl.views.selectors import label_keys
 from fleetctl.views.store_reading import all_missing, open_reading
@@ -237,7 +237,7 @@ def warn_if_stopped(found: Sequence[View], screen: Screen) -> None:
 def _hint_at_stuck(found: list[View], screen: Screen) -> None:
     """Prints one line for the newest object that makes no progress."""
     for view in reversed(found):
-        if stands_still(view):
+        if is_standing_still(view):
             because = escape_line(shorten_text(explain_status(view), HINT_CHARS_MAX))
             verb = "failed" if view.phase == "Failed" else "waits"
             name = escape_line(view.resource.name)

@@ -14,7 +14,7 @@ from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import byte_size, escape_line, format_age, format_timestamp
-from fleetctl.controllers.history.checkpoints import removed_steps
+from fleetctl.controllers.history.checkpoints import choose_removed_steps
 from fleetctl.stores.read.rows import CheckpointRow, MetricEnd
 from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View, as_mapping, parse_document
@@ -209,7 +209,9 @@ def _removed_steps(
         return set()
     steps = {one.step for one in found}
     began = reading.resumed_steps(seen)
-    return removed_steps(steps, began, last=last, every=every if isinstance(every, int) else None)
+    return choose_removed_steps(
+        steps, began, last=last, every=every if isinstance(every, int) else None
+    )
 
 
 def _list_stages(seen: View, reading: StoreReading) -> Mapping[int, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.text import HOUR_S
 from fleetctl.controllers.model import Run
-from fleetctl.controllers.planning.placement import ProviderCapacity, per_hour
+from fleetctl.controllers.planning.placement import ProviderCapacity, format_per_hour
 from fleetctl.controllers.schedule.desired import StartCapacity
 from fleetctl.engine.execute.rate_limit import MINUTE_S
 
@@ -95,7 +95,7 @@ class ProviderAdmission:
         """
         self._held = _count_holdings(self._state.tracks.values())
         self.reckon(now_s)
-        woken = dict.fromkeys(self._untold())
+        woken = dict.fromkeys(self._list_outdated())
         if now_s < self._paused_until_s:
             return list(woken)
         for name, waiting in self._at_capacity.items():
@@ -111,7 +111,7 @@ class ProviderAdmission:
 
     def capacity_of(self, provider: str) -> ProviderCapacity:
         """Returns the remaining capacity, except for the limit that the clock alone lifts."""
-        return self._within_breaker(provider, self._within_slots(provider))
+        return self._limit_by_breaker(provider, self._limit_by_slots(provider))
 
     def room(self, now_s: float) -> StartCapacity:
         """Returns the capacity for the next pass's starts."""
@@ -145,14 +145,14 @@ class ProviderAdmission:
         if provider in self._state.providers:
             self._places[provider] = self._capacity(provider, now_s)
 
-    def at_capacity(self, track: Track, providers: Iterable[str]) -> None:
+    def note_full(self, track: Track, providers: Iterable[str]) -> None:
         """Records that a pass found no capacity there; its object is looked at again when there is
         some.
         """
         for name in providers:
             self._at_capacity.setdefault(name, {}).setdefault(track.resource.uid)
 
-    def _untold(self) -> Iterator[str]:
+    def _list_outdated(self) -> Iterator[str]:
         """Yields Provider objects whose status differs from the present usage."""
         for name, uid in self._market.uids.items():
             track = self._state.tracks.get(uid)
@@ -167,10 +167,10 @@ class ProviderAdmission:
             waiting.pop(uid, None)
 
     def _capacity(self, provider: str, now_s: float) -> ProviderCapacity:
-        left = self._in_this_minute(provider, self._within_slots(provider), now_s)
-        return self._within_breaker(provider, left)
+        left = self._limit_by_rate(provider, self._limit_by_slots(provider), now_s)
+        return self._limit_by_breaker(provider, left)
 
-    def _within_slots(self, provider: str) -> ProviderCapacity:
+    def _limit_by_slots(self, provider: str) -> ProviderCapacity:
         held = self.held(provider)
         limit = self.limit(provider)
         if limit is None:
@@ -181,13 +181,13 @@ class ProviderAdmission:
             over=max(0, held.sandboxes - held.stopping - limit),
         )
 
-    def _within_breaker(self, provider: str, left: ProviderCapacity) -> ProviderCapacity:
+    def _limit_by_breaker(self, provider: str, left: ProviderCapacity) -> ProviderCapacity:
         spec = self._market.declared.get(provider)
         held = self.held(provider)
         most = spec.breaker.max_spend_per_hour if spec else None
         if most is None:
             return left
-        breaker = f"maxSpendPerHour of {per_hour(most / HOUR_S)}"
+        breaker = f"maxSpendPerHour of {format_per_hour(most / HOUR_S)}"
         if held.unpriced:
             return replace(
                 left, free=0, full=f"what runs there has no known price, and there is {breaker}"
@@ -195,7 +195,7 @@ class ProviderAdmission:
         spare = most / HOUR_S - held.usd_per_s
         return replace(left, spare_usd_per_s=spare, breaker=breaker)
 
-    def _in_this_minute(
+    def _limit_by_rate(
         self,
         provider: str,
         left: ProviderCapacity,

@@ -199,7 +199,7 @@ def price_attempt(
         asked = template.sandbox_resources
         cluster = provider_spec.kubernetes
         if template.kubernetes is not None:
-            cluster = (cluster or ClusterSettings()).shaped(template.kubernetes)
+            cluster = (cluster or ClusterSettings()).merge_under(template.kubernetes)
         one = price_table.usd_per_s(provider_spec.prices, asked, cluster)
     else:
         one = backend.usd_per_s(template)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from fleetctl.controllers.planning.placement import why_full
+from fleetctl.controllers.planning.placement import explain_full
 from fleetctl.controllers.status_keys import Status
 from fleetctl.engine.capacity.admission import ProviderAdmission
 from fleetctl.engine.capacity.price_book import KIND, PriceBook, say_spills
@@ -82,7 +82,7 @@ class ProviderObjects(EnginePart):
         plan = decision.plan
         say_spills(self._state, track, plan)
         if plan.at_capacity:
-            self._admission.at_capacity(track, plan.at_capacity)
+            self._admission.note_full(track, plan.at_capacity)
 
 
 def provider_status(
@@ -94,7 +94,7 @@ def provider_status(
     if name not in state.providers:
         text = f"this version has no provider of the type of `{name}`"
         return {"phase": "Pending", "reason": "NoProvider", "message": text}
-    full = why_full(0.0, admission.capacity_of(name))
+    full = explain_full(0.0, admission.capacity_of(name))
     return {
         "reason": "Full" if full else "Ready",
         "message": full,

@@ -16,7 +16,7 @@ from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Plan, lint_plan
 from fleetctl.controllers.reconcile import reconcile_object
 from fleetctl.controllers.schedule.desired import DesiredObject, StartWait
 from fleetctl.controllers.status import status_of
-from fleetctl.controllers.trials.winner import MissingInput, lacking_of
+from fleetctl.controllers.trials.winner import MissingInput, explain_unreachable
 from fleetctl.engine.decide.dependencies import DependencyCheck
 from fleetctl.engine.decide.intents import asset_plan, asset_status
 from fleetctl.engine.money.budgets import say_money
@@ -136,7 +136,7 @@ class Passes:
         for part in self._parts.that("begin_work", track.resource.kind):
             part.begin_work(work)
         if work.controller.handed is not None:
-            lacking = lacking_of(work.controller.handed)
+            lacking = explain_unreachable(work.controller.handed)
         work, asked = self._dependencies.ask(work)
         desired = self._desired(work, lacking, asked, now_s)
         plan = reconcile_object(desired, work.history, now_s)

@@ -101,7 +101,7 @@ class PlanExecutor:
                 self._drive_close(work, action, now_s)
 
     def _drive_runs(self, work: ResourceWork, now_s: float) -> None:
-        above = self._above_parallelism(work)
+        above = self._is_above_parallelism(work)
         for run in work.history.live.values():
             if run.state is RunState.STARTING:
                 if above:
@@ -117,7 +117,7 @@ class PlanExecutor:
             elif run.state is RunState.STOPPING:
                 self._drive_stop(work, run, now_s)
 
-    def _above_parallelism(self, work: ResourceWork) -> bool:
+    def _is_above_parallelism(self, work: ResourceWork) -> bool:
         """Returns true if more runs are live than the present spec allows."""
         allowed = work.controller.policy.parallelism
         return allowed is not None and len(work.history.live) > allowed
@@ -131,7 +131,7 @@ class PlanExecutor:
         """Returns true if a limit was lowered while the start waited for its turn."""
         track = self._state.tracks.get(run.uid)
         work = track.work if track is not None else None
-        above = work is not None and self._above_parallelism(work)
+        above = work is not None and self._is_above_parallelism(work)
         return above or self._makes_too_many(run)
 
     def drop(self, key: str) -> None:
@@ -223,7 +223,7 @@ class PlanExecutor:
         stopping = self._stop(run.provider, ref_of(run), work.controller.policy.grace_s)
         self._spawn(run.name, stopping, StopReplied(run.name, HintedText("cancelled")))
 
-    def _later(
+    def _is_too_early(
         self,
         track: Track,
         retry_at_s: float,
@@ -250,7 +250,7 @@ class PlanExecutor:
         """Returns true if a call is under way, it is too early for the next, or the provider is
         unknown.
         """
-        if call.busy or self._later(work.track, call.retry_at_s, now_s):
+        if call.busy or self._is_too_early(work.track, call.retry_at_s, now_s):
             return True
         return provider not in self._state.providers
 
@@ -399,7 +399,7 @@ class PlanExecutor:
         action: AssetAction,
         now_s: float,
     ) -> None:
-        if track.asset.busy or self._later(track, track.asset.retry_at_s, now_s):
+        if track.asset.busy or self._is_too_early(track, track.asset.retry_at_s, now_s):
             return
         track.asset.busy = True
         why = HintedText("cancelled")

@@ -104,7 +104,7 @@ class Queues(EnginePart):
             for name, uid in self._uids.items():
                 self._dirty.add(name)
                 self._state.queue.add(uid, now_s + EVICTED_AGAIN_S)
-        return [*woken, *self._untold()]
+        return [*woken, *self._list_outdated()]
 
     def order(self, uids: list[str], rows: Mapping[str, Resource]) -> list[str]:
         """Returns the same uids, those in queues last and in the order of their queues: the first
@@ -140,7 +140,7 @@ class Queues(EnginePart):
         return {"turn": self.turn(work, now_s), "evicted": evicted}
 
     def take_decision(self, decision: WorkDecision) -> None:
-        self.decided(decision.work.track, decision.desired.turn, decision.plan)
+        self.note_decision(decision.work.track, decision.desired.turn, decision.plan)
 
     def turn(self, work: ResourceWork, now_s: float) -> QueueAdmission | None:
         """Returns the admission for the next pass of this object; None: it is in no queue."""
@@ -153,7 +153,7 @@ class Queues(EnginePart):
             self._came_s = came_s
         return QueueAdmission(self._lines, me, now_s)
 
-    def decided(
+    def note_decision(
         self,
         track: Track,
         turn: QueueAdmission | None,
@@ -301,7 +301,7 @@ class Queues(EnginePart):
                         ask,
                     )
 
-    def _untold(self) -> Iterator[str]:
+    def _list_outdated(self) -> Iterator[str]:
         """Yields Queue objects whose status differs from the present state."""
         for name, uid in self._uids.items():
             track = self._state.tracks.get(uid)

@@ -68,7 +68,7 @@ class RunCharges(EnginePart):
         self.add(track, usd or 0.0, 0.0 if usd is not None else _run_seconds(run))
         return charged
 
-    def idled(
+    def charge_idle(
         self,
         work: ResourceWork,
         last: Run,
@@ -80,7 +80,7 @@ class RunCharges(EnginePart):
         if not last.usd_per_s or last.usd is None or last.ended_at_s is None:
             return last
         usd = last.usd_per_s * max(0.0, until_s - last.ended_at_s)
-        work.history.charged(usd)
+        work.history.add_charge(usd)
         self.add(work.track, usd, 0.0)
         return replace(last, usd=last.usd + usd)
 

@@ -102,7 +102,7 @@ class ReplyHandler:
         """Returns True when the resource must be looked at next."""
         call = track.calls.setdefault(reply.run, RunCalls(appeared_at_s=self._state.started_at_s))
         call.busy = ""
-        call.nothing_made = call.nothing_made and _tells_that_nothing_is_made(reply)
+        call.nothing_made = call.nothing_made and _shows_nothing_made(reply)
         waited = track.waits.pop(reply.run, None) is not None
         if not isinstance(reply, StopReplied):
             call.appeared_at_s = now_s
@@ -146,7 +146,7 @@ class ReplyHandler:
             call.retry_at_s = 0.0
             return
         if isinstance(reply, StartUnknown):
-            again_at_s = self._again(call, now_s)
+            again_at_s = self._schedule_retry(call, now_s)
             wait = StartWait("StartUnknown", reply.message, again_at_s)
             self._wait(work.track, run.name, _mark_short(wait, call, now_s))
             return
@@ -162,7 +162,7 @@ class ReplyHandler:
             self._records.stopped(work, run, reply.reason, why, now_s=now_s)
             return
 
-        again_at_s = self._again(call, now_s, reply.retry_after_s)
+        again_at_s = self._schedule_retry(call, now_s, reply.retry_after_s)
         wait = StartWait(
             reply.reason,
             why.text,
@@ -186,12 +186,12 @@ class ReplyHandler:
         self._troubles.start_served(run.provider)
         if reply.begun:
             self._started(work, run, reply.handle, now_s)
-            self._had_room(work, run.provider, now_s)
+            self._note_room(work, run.provider, now_s)
         else:
             self._records.keep(work, replace(run, handle=reply.handle))
             self._records.begins.add(work.resource.uid)  # once it is durable the work begins
 
-    def _again(
+    def _schedule_retry(
         self,
         call: RunCalls,
         now_s: float,
@@ -261,10 +261,10 @@ class ReplyHandler:
             handle=handle,
             started_at_s=started_at_s,
         )
-        self._records.entered(work, started)
+        self._records.record_enter(work, started)
         self._records.keep(work, started)
 
-    def _had_room(
+    def _note_room(
         self,
         work: ResourceWork,
         provider: str,
@@ -285,7 +285,7 @@ class ReplyHandler:
         uid = work.resource.uid
         if run.state is RunState.STOPPING:
             ended = replace(run, state=RunState.STOPPED, ended_at_s=now_s)
-        elif (again_at_s := self._doubted(work.track, run, call, now_s)) is not None:
+        elif (again_at_s := self._ask_again(work.track, run, call, now_s)) is not None:
             call.retry_at_s = again_at_s
             wait = StartWait(REFUSED_ONCE, why.text, again_at_s, hint=why.hint)
             self._wait(work.track, run.name, wait)
@@ -313,7 +313,7 @@ class ReplyHandler:
             self._state.say(uid, "Refused", why.text, hint=why.hint, kind="Warning")
         self._records.end(work, ended, None)
 
-    def _doubted(
+    def _ask_again(
         self,
         track: Track,
         run: Run,
@@ -369,7 +369,7 @@ class ReplyHandler:
         self._state.queue.add(work.resource.uid, call.retry_at_s)
 
 
-def _tells_that_nothing_is_made(reply: CallReplied) -> bool:
+def _shows_nothing_made(reply: CallReplied) -> bool:
     """Returns true for a provider without capacity, or that does not know us: it has made no
     sandbox; `Queued` and its like may have begun to.
     """

@@ -144,12 +144,12 @@ class Records:
         steps = [it.step for it in self._metrics.get(run.name, ())]
         return max(steps if stored is None else [*steps, stored], default=None)
 
-    def entered(self, work: ResourceWork, run: Run) -> None:
+    def record_enter(self, work: ResourceWork, run: Run) -> None:
         """Records that the run has begun: from now on it represents its sandbox, and the one before
         no more.
         """
         last = work.history.sandboxes[run.sandbox].last
-        work.history.sandboxes.entered(run)
+        work.history.sandboxes.set_last_run(run)
         if last.name != run.name:
             until_s = run.started_at_s if run.started_at_s is not None else run.created_at_s
             self._let_go(work, last, until_s)
@@ -177,7 +177,7 @@ class Records:
             return False  # a report under an older spec does not apply to this one
         return curves.take(run.index, run.name, fresh)
 
-    def remarked(
+    def record_remarks(
         self,
         work: ResourceWork,
         run: Run,
@@ -192,7 +192,7 @@ class Records:
             self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
         work.remarks = min(work.remarks + len(remarks), REMARKS_MAX)
 
-    def fell_behind(
+    def record_stragglers(
         self,
         work: ResourceWork,
         run: Run,
@@ -244,7 +244,7 @@ class Records:
     ) -> None:
         """last: the run that a sandbox executed last, which held it until then."""
         self._state.owner_of.pop(last.name, None)
-        paid = self._charges.idled(work, last, until_s)
+        paid = self._charges.charge_idle(work, last, until_s)
         self._closed[last.name] = replace(paid, sandbox_open=False)
 
     def _remember(

@@ -25,7 +25,7 @@ from fleetctl.gateway.endpoints import GatewayEndpoint
 from fleetctl.gateway.gateway_state import GatewayState
 from fleetctl.gateway.numbered_calls import CallAnswer
 from fleetctl.gateway.rules.failures import ENDPOINT_UNKNOWN, NO_ANSWER, GatewayRefusal
-from fleetctl.gateway.rules.usage import most_tokens, price_usd, worst_case
+from fleetctl.gateway.rules.usage import price_usd, read_token_limit, worst_case
 
 # Bytes per file; OpenAI takes 200 MB.
 BYTES_MAX = 190 * 2**20
@@ -97,7 +97,7 @@ class Batcher:
                 if running is None:
                     await self._join(call, number)
                 else:
-                    running.want(place)
+                    running.want_row(place)
                 answer = await told
                 if answer is not None:
                     cache_answer(call, kept_as, answer)
@@ -129,7 +129,7 @@ class Batcher:
             call.key,
             number,
             hold,
-            most_tokens(call.body),
+            read_token_limit(call.body),
             prices,
         )
         group = BatchGroup(call.endpoint.namespace, call.endpoint.name, model, call.grant.uid)
@@ -177,7 +177,7 @@ class Batcher:
             server = await self._servers.with_batches(endpoint)
         except GatewayRefusal as refusal:
             for row, _ in gathering.rows.values():
-                self._left(row)
+                self._drop_row(row)
                 self._state.ledger.drop(row.key, row.hold)
                 self._fail(row, refusal)
             gathering.rows.clear()
@@ -187,7 +187,7 @@ class Batcher:
         rows = [row for row, _ in gathering.rows.values()]  # some may have left
         gathering.rows.clear()
         for row in rows:
-            self._left(row)
+            self._drop_row(row)
         if rows:
             batch = Batch(
                 tag=uuid.uuid4().hex,
@@ -213,12 +213,12 @@ class Batcher:
         gathering = self._at.get(place)
         if gathering is not None:
             row, line = gathering.rows.pop(f"{call.grant.run}.{number}")
-            self._left(row)
+            self._drop_row(row)
             gathering.size_bytes -= len(line)
             self._state.ledger.drop(row.key, row.hold)
             self._state.money.fire()
 
-    def _left(self, row: BatchRow) -> None:
+    def _drop_row(self, row: BatchRow) -> None:
         """Removes a row from those that wait for others."""
         del self._at[row.key.run, row.number]
         self._state.gathering[row.key.namespace, row.key.endpoint] -= 1

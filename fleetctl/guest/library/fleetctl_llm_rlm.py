@@ -17,7 +17,7 @@ from fleetctl_llm_costs import (
     usd_of,
     worst_tokens,
 )
-from fleetctl_llm_line import TOKENS, USD, shortened
+from fleetctl_llm_line import TOKENS, USD, shorten_error
 
 MAX_DEPTH = 2
 AT_ONCE_MAX = 4  # queries in a batch; each is a process that computes
@@ -99,7 +99,7 @@ class Model:
             hold.end()
 
 
-def answers(
+def answer_prompts(
     model: Any,
     prompts: Sequence[Prompt],
     context: str,
@@ -134,7 +134,9 @@ def answers(
     if failed and len(asked) == 1:
         raise RuntimeError("%s: %s" % (type(failed[0][1]).__name__, failed[0][1])) from failed[0][1]
     if failed:
-        whys = "; ".join("prompt[%d]: %s" % (place, shortened(error)) for place, error in failed)
+        whys = "; ".join(
+            "prompt[%d]: %s" % (place, shorten_error(error)) for place, error in failed
+        )
         raise RuntimeError("%d/%d failed: %s" % (len(failed), len(asked), whys)) from failed[0][1]
     return [str(outcome) for outcome in outcomes]
 
@@ -175,7 +177,7 @@ def _run_query(
 ) -> str:
     dspy = _import_dspy()
     inputs = {"context": context, "query": query} if context else {"query": query}
-    counted = _counted_model(dspy, model, budget)
+    counted = _make_counted_model(dspy, model, budget)
     loop = dspy.RLM(
         "%s -> answer" % ", ".join(inputs),
         # With the last call it must submit its result.
@@ -198,7 +200,7 @@ def _interpreter_factory(
     """
 
     def rlm_query(prompt: Prompt, context: str = "") -> str:
-        return answers(
+        return answer_prompts(
             model,
             [prompt],
             context,
@@ -211,7 +213,7 @@ def _interpreter_factory(
         concurrency: Optional[int] = None,
         context: str = "",
     ) -> List[str]:
-        return answers(
+        return answer_prompts(
             model,
             prompts,
             context,
@@ -235,7 +237,7 @@ def _interpreter_factory(
     return make
 
 
-def _counted_model(
+def _make_counted_model(
     dspy: Any,
     model: Any,
     budget: Any,

@@ -44,7 +44,7 @@ def node_name(run: str, node: int) -> str:
     return run
 
 
-def whole_name(name: str) -> str:
+def strip_node(name: str) -> str:
     """Returns the run's name, given that of any of its nodes."""
     if is_node_name(name):
         return name.rpartition(".n")[0]
@@ -63,7 +63,7 @@ def is_node_name(name: str) -> bool:
     return re.search(r"\.n[1-9][0-9]*$", name) is not None
 
 
-def variables(
+def build_node_variables(
     rank: int,
     addresses: Sequence[str],
     port: int,
@@ -108,7 +108,7 @@ def variables(
     return {**values, **dict.fromkeys(INTERFACES if interface else (), interface)}
 
 
-def whole_end(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def combine_ends(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Returns the fields of the attempt's end record, given those of all nodes by rank.
 
     Each has `ok`, `infra`, `reason`, `message`, `exit` and `at`; `stopped` where another node's end
@@ -178,7 +178,7 @@ class Stragglers:
         """Returns a sentence about a new straggler. nodes: by rank, when each first reported a
         step, for its newest STEPS and more; now_s: by the same clock.
         """
-        found = behind(nodes, now_s)
+        found = find_straggler(nodes, now_s)
         if found is None or found[0] in self._named:
             return None
         rank, late_s = found
@@ -186,7 +186,9 @@ class Stragglers:
         return f"node {rank}: {late_s:.1f} s behind"
 
 
-def behind(nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[tuple[int, float]]:
+def find_straggler(
+    nodes: Sequence[Mapping[int, float]], now_s: float
+) -> Optional[tuple[int, float]]:
     """Returns (rank, seconds) of the node that is far behind the others, by the median of the last
     steps; None where all keep up, or too little is known.
 

@@ -20,7 +20,7 @@ _MIRROR = "fleetctl_mirror.py"
 _MODELS = tuple(f"fleetctl_llm{part}.py" for part in ("", "_line", "_rlm", "_budget", "_costs"))
 
 
-def library(
+def read_library(
     *,
     checkpoints: bool = False,
     stacks: bool = False,

@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
 
 
-def send(pid: int, number: int) -> bool:
+def send_signal(pid: int, number: int) -> bool:
     """Sends a signal; False when there is no such process. A negative pid is a process group."""
     try:
         os.kill(pid, number)
@@ -25,7 +25,7 @@ def send(pid: int, number: int) -> bool:
     return True
 
 
-def ended() -> Iterator[Tuple[int, int]]:
+def reap_children() -> Iterator[Tuple[int, int]]:
     """Yields (pid, wait status) of each child that has ended, ours or inherited; never waits."""
     while True:
         try:

@@ -22,12 +22,12 @@ class LazyModule(ModuleType):
     """A standard library module that is imported when an attribute is first read."""
 
     def __getattr__(self, name: str) -> Any:
-        whole = imported(self.__name__)
+        whole = import_module(self.__name__)
         self.__dict__.update(whole.__dict__)
         return getattr(whole, name)
 
 
-def imported(name: str) -> ModuleType:
+def import_module(name: str) -> ModuleType:
     __import__(name)
     return sys.modules[name]
 

@@ -12,7 +12,7 @@ import os
 import re
 
 from fleetctl.guest.journal.digest import result_line
-from fleetctl.guest.journal.results import judge, read_file
+from fleetctl.guest.journal.results import judge_result, read_file
 from fleetctl.guest.metrics.thinning import NAMES_MAX, Sample
 from fleetctl.guest.wandb.file import WandbFile
 
@@ -150,7 +150,7 @@ class Trial:
         """
         if not ended["ok"]:
             return line
-        remarks = (ended["message"], self.remark, self._differing())
+        remarks = (ended["message"], self.remark, self._describe_differences())
         ended["message"] = "; ".join(filter(None, remarks))
         found = self.result() or {}
         if line and self._metric in found and self._metric not in self._last:
@@ -164,7 +164,7 @@ class Trial:
             )
         return line
 
-    def _differing(self) -> str:
+    def _describe_differences(self) -> str:
         """Returns a remark on values of the program's own that are not those it was to run with, or
         "". No failure: a program that gives `init` defaults and reads `wandb.config` runs with the
         values that it was given, and looks the same from here.
@@ -172,7 +172,7 @@ class Trial:
         if not self._compares:
             return ""
         for path in self._found:
-            own = own_config(os.path.join(path, LOG))
+            own = read_own_config(os.path.join(path, LOG))
             odd = [
                 f"{name}={own[name]} and not {value}"
                 for name, value in self._params.items()
@@ -227,7 +227,7 @@ class Trial:
                 os.close(directory)
 
 
-def own_config(path: str) -> dict[str, Any]:
+def read_own_config(path: str) -> dict[str, Any]:
     """Returns the `config` that the program gave `wandb.init`, over which its sweep's values win in
     `wandb.config`; as wandb's own log has it. {} where that cannot be read.
     """
@@ -272,7 +272,7 @@ def _result_line(result: dict[str, Any]) -> str:
     """Returns the journal's line, without texts where they are too long, or ""."""
     numbers = {name: it for name, it in result.items() if not isinstance(it, str)}
     for kept in filter(None, (result, numbers)):
-        text, problem, _ = judge(kept)
+        text, problem, _ = judge_result(kept)
         if not problem:
             return result_line(text)
     return ""

@@ -60,7 +60,7 @@ _DATA = frozenset(
 _NOT_YET = " is not supported yet"
 
 
-def no_manifest(data: Any, file: str) -> Finding | None:
+def find_no_manifest(data: Any, file: str) -> Finding | None:
     """Returns the one finding for a document that is not a manifest; None for a document that may
     be one.
     """
@@ -174,7 +174,7 @@ def check_namespace(
         yield Finding(_AT, f" is `{message}`, and `-n` says `{chosen.name}`", hint)
 
 
-def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
+def find_too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
     """A schedule whose objects would have longer names than there are, and assets whose name at the
     provider is longer than providers take.
     """

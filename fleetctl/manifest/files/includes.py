@@ -24,22 +24,22 @@ from fleetctl.manifest.files.documents import Document, is_address, read_documen
 from fleetctl.manifest.files.parameter_rows import RowError, read_rows
 from fleetctl.manifest.files.requirements import (
     RequirementsError,
+    add_content_digest,
     editable_path,
-    named_file,
+    explain_no_import,
+    explain_wrong_package,
+    parse_named_file,
     put_first,
     read_requirements,
-    sent_package,
-    told_by_content,
-    whole_path,
-    why_not,
-    wrong_package,
+    resolve_path,
+    resolve_sent_package,
 )
 from fleetctl.manifest.files.task_files import (
     FilesError,
+    explain_wrong_glob,
     find_files,
     real_path,
     split_glob,
-    wrong_in_volume,
 )
 from fleetctl.manifest.findings import list_findings
 from fleetctl.manifest.problems import ManifestProblem, shorten_text, value_text
@@ -101,7 +101,7 @@ def _absolute_path(path: Any, directory: str) -> Any:
     return os.path.normpath(os.path.join(directory, own))
 
 
-def _sent_path(path: Any, document: Document) -> Any:
+def _resolve_sent_path(path: Any, document: Document) -> Any:
     """Returns the path from the root; of a file of another machine, where it was sent to."""
     if isinstance(path, str) and path in document.sent:
         return document.sent[path]
@@ -151,7 +151,7 @@ def _include_source(
         return
     written = source["path"]
     here = (*within, "source", "path")
-    path = _sent_path(written, document)
+    path = _resolve_sent_path(written, document)
     if not isinstance(path, str) or not path or "\0" in path:
         return
     source["path"] = _as_written(written)
@@ -207,7 +207,7 @@ def _include_image(
     assert isinstance(image, dict)
     entries: list[Any] = []
     for at, entry in enumerate(listed):
-        path = named_file(entry)
+        path = parse_named_file(entry)
         if path is None:
             _include_editable(
                 entry,
@@ -216,7 +216,7 @@ def _include_image(
                 document,
                 included,
             )
-            entries.append(sent_package(whole_path(entry, document.dir), document.sent))
+            entries.append(resolve_sent_package(resolve_path(entry, document.dir), document.sent))
         else:
             here = (*within, "image", "pip", at)
             found = _read_listed(
@@ -245,10 +245,10 @@ def _include_image(
     if entries or "pip" in image:
         here = (*within, "image", "pip")
         for entry in entries:
-            if (problem := wrong_package(entry)) and isinstance(entry, str):
+            if (problem := explain_wrong_package(entry)) and isinstance(entry, str):
                 message = f" names {value_text(entry)}; {problem}"
                 included.findings.append(Finding(here, message))
-        image["pip"] = [told_by_content(entry, included.read) for entry in entries]
+        image["pip"] = [add_content_digest(entry, included.read) for entry in entries]
 
 
 def _include_editable(
@@ -262,7 +262,7 @@ def _include_editable(
     path = editable_path(entry, document.dir)
     if path is None:
         return
-    why = why_not(path, included.origin, holder.get("workdir"))
+    why = explain_no_import(path, included.origin, holder.get("workdir"))
     if not why:
         put_first(holder, path, included.origin)
         return
@@ -471,7 +471,7 @@ def _list_task_files(
     a pattern that finds no file, and for files that must not or cannot be read.
     """
     if named.volume is not None:
-        if why := wrong_in_volume(named.glob):
+        if why := explain_wrong_glob(named.glob):
             raise FilesError(why)
         return {"base": ".", "volume": named.volume, "glob": named.glob}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fleetctl.common.finding import Path
-from fleetctl.manifest.problems import quoted_text, shorten_text
+from fleetctl.manifest.problems import quote_text, shorten_text
 
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?|\{\{.*?\}\}|\$\(.*?\)")
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtTpP])(i?)[bB]?(?:ytes?)?\s*")
@@ -234,7 +234,7 @@ def read_twice(field: str, text: str) -> Readings | None:
 
 
 def _of_source(text: str) -> Readings | None:
-    shown, quoted = shorten_text(text), quoted_text(text)
+    shown, quoted = shorten_text(text), quote_text(text)
     if _HOST.match(text):
         return Readings(
             "a directory or a repository",
@@ -249,7 +249,7 @@ def _of_source(text: str) -> Readings | None:
 
 
 def _of_image(text: str) -> Readings | None:
-    shown, quoted = shorten_text(text), quoted_text(text)
+    shown, quoted = shorten_text(text), quote_text(text)
     if _PYTHON.match(text):
         return Readings(
             "a version of Python or an image of a registry",

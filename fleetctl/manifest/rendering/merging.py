@@ -98,7 +98,7 @@ class StrategicMerge:
                 self._unknown(value, source)
             elif value is None or _read_directive(value) == DELETE:
                 if key not in old:
-                    hint = self._meant(key, old)
+                    hint = self._suggest_key(key, old)
                     self.found.append(
                         Finding(source, " removes what is not there", hint, at_key=True, about=path)
                     )
@@ -166,7 +166,7 @@ class StrategicMerge:
             bare = {key: it for key, it in entry.items() if key != DIRECTIVE}
             if directive == DELETE:
                 if entries.pop(word, None) is None:
-                    hint = self._meant(str(word), entries)
+                    hint = self._suggest_key(str(word), entries)
                     message = f" removes `{word}`, which is not there"
                     self.found.append(Finding(there, message, hint, about=path))
             elif word in entries and directive != REPLACE:
@@ -185,7 +185,7 @@ class StrategicMerge:
                 self.mapping(entries[word], change, (*path, numbers[word]), there)
         return list(entries.values())
 
-    def _meant(self, word: str, known: Collection[Any]) -> str:
+    def _suggest_key(self, word: str, known: Collection[Any]) -> str:
         """Returns a hint, while the limit of hints is not reached."""
         if not known or len(self.found) > HINTS_MAX or len(known) > NEAR_MAX:
             return ""

@@ -13,12 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetctl.common.finding import Finding
-from fleetctl.manifest.document.envelope import no_manifest
-from fleetctl.manifest.document.short import FullForm, expand_document, full_values
+from fleetctl.manifest.document.envelope import find_no_manifest
+from fleetctl.manifest.document.short import FullForm, expand_document, list_full_values
 from fleetctl.manifest.files.documents import MANIFEST, Document, is_address, read_documents
 from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.positions import ManifestOrigin, Told, locate_all, locate_problems
-from fleetctl.manifest.problems import ManifestErrors, ManifestProblem, in_order, join_sentences
+from fleetctl.manifest.problems import (
+    ManifestErrors,
+    ManifestProblem,
+    join_sentences,
+    sort_problems,
+)
 from fleetctl.manifest.rendering.declared_variables import KIND as VARIABLES
 from fleetctl.manifest.rendering.declared_variables import (
     DeclaredVariable,
@@ -122,7 +127,7 @@ class _RenderAssembly:
         laid = self._overlays(texts)
         if laid:
             texts = [(it, roots) for it, roots in texts if not _is_base(it, laid)] or texts
-        scopes = self._declared(texts, sources)
+        scopes = self._collect_scopes(texts, sources)
         drafts: list[ManifestDraft] = []
         for document, roots in texts:
             refers = OPENING in document.text
@@ -133,10 +138,10 @@ class _RenderAssembly:
                     mine = (it for it in laid if it.written == written)
                     for it in mine:
                         it.scope = scopes.of(document)
-                        drafts += self._laid(it, sources, chain)
+                        drafts += self._lay_overlay(it, sources, chain)
                 else:
                     draft = ManifestDraft(root, written, scopes.of(document))
-                    drafts.append(self._filled(draft) if refers else draft)
+                    drafts.append(self._fill_draft(draft) if refers else draft)
         return drafts
 
     def finish(self, unknown_names: Iterable[Told]) -> list[ManifestProblem]:
@@ -152,7 +157,7 @@ class _RenderAssembly:
                 told += (
                     it.finding(" is declared, and nothing refers to it", hint.format(it.name))
                     for it in unused
-                    if self._whole(it.written.document)
+                    if self._is_whole(it.written.document)
                 )
         warned = locate_problems((draft.written, finding) for draft, finding in self._doubts)
         for (draft, _), problem in zip(self._doubts, warned, strict=True):
@@ -215,7 +220,7 @@ class _RenderAssembly:
                     self._tell(written, made)
         return found
 
-    def _declared(
+    def _collect_scopes(
         self, texts: Sequence[tuple[Document, list[Part]]], sources: Sequence[Source]
     ) -> VariableScopes:
         declarations = [part for _, roots in texts for part in roots if is_variables(part[0])]
@@ -228,12 +233,12 @@ class _RenderAssembly:
             self.names.update(it.name for it in scopes.every())
         return scopes
 
-    def _filled(self, draft: ManifestDraft) -> ManifestDraft:
+    def _fill_draft(self, draft: ManifestDraft) -> ManifestDraft:
         value = draft.root.value
         if not isinstance(value, dict):
             return draft
         if not draft.scope:
-            self._doubts += ((draft, it) for it in _left_alone(draft))
+            self._doubts += ((draft, it) for it in _warn_of_references(draft))
             return draft
         filling = VariableSubstitution(draft.scope, self._room)
         filling.fill(value)
@@ -241,7 +246,7 @@ class _RenderAssembly:
         draft.root.broken |= filling.broken
         return replace(draft, written=_add_notes(draft.written, filling, draft.scope))
 
-    def _laid(
+    def _lay_overlay(
         self,
         laid: LoadedOverlay,
         sources: Sequence[Source],
@@ -346,7 +351,7 @@ class _RenderAssembly:
             self._tell(told, [*filling.found, *found])
         return some
 
-    def _whole(self, document: Document) -> bool:
+    def _is_whole(self, document: Document) -> bool:
         """Returns True if every user of a document's declarations was read: sometimes only some
         files of a directory are applied.
         """
@@ -395,7 +400,7 @@ def _add_notes(
     return replace(written, notes={**written.notes, **notes})
 
 
-def _left_alone(draft: ManifestDraft) -> Iterator[Finding]:
+def _warn_of_references(draft: ManifestDraft) -> Iterator[Finding]:
     """Yields a warning for a text that looks like a reference, once, because it may be meant: texts
     of other tools look alike.
     """
@@ -406,7 +411,7 @@ def _left_alone(draft: ManifestDraft) -> Iterator[Finding]:
         return
 
 
-def declared_names(documents: Sequence[Document]) -> set[str]:
+def list_declared_names(documents: Sequence[Document]) -> set[str]:
     """Returns the names of all variables, also those that the bases of overlays declare."""
     if needs_rendering(documents):
         return render_drafts(documents).names
@@ -433,7 +438,7 @@ def rendered_values(documents: Sequence[Document]) -> list[Any]:
     return [it.root.value for it in _render_or_raise(documents)]
 
 
-def full_values_of(file: str, text: str) -> list[dict[str, Any]]:
+def read_full_values(file: str, text: str) -> list[dict[str, Any]]:
     """Returns the manifests of a text in the full form; references of variables stay. Raises
     ManifestErrors for text that is not YAML, and for fields with two meanings.
     """
@@ -441,7 +446,7 @@ def full_values_of(file: str, text: str) -> list[dict[str, Any]]:
     problems = list(reading.problems)
     for number, root in enumerate(reading.roots):
         written = ManifestOrigin(Document(file, text, ""), number, root.prefix)
-        found = [] if isinstance(root.value, dict) else [no_manifest(root.value, file)]
+        found = [] if isinstance(root.value, dict) else [find_no_manifest(root.value, file)]
         findings = [
             *expand_document(deepcopy(root.value)).findings,
             *(it for it in found if it is not None),
@@ -449,13 +454,13 @@ def full_values_of(file: str, text: str) -> list[dict[str, Any]]:
         problems += locate_problems((written, it) for it in findings)
     if problems:
         raise ManifestErrors(problems)
-    return full_values(root.value for root in reading.roots)
+    return list_full_values(root.value for root in reading.roots)
 
 
 def _render_or_raise(documents: Sequence[Document]) -> list[ManifestDraft]:
     rendered = render_drafts(documents)
     if rendered.problems:
-        raise ManifestErrors(in_order(rendered.problems, documents))
+        raise ManifestErrors(sort_problems(rendered.problems, documents))
     return rendered.drafts
 
 

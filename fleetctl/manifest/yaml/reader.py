@@ -195,7 +195,9 @@ class _EventWalk:
         elif sort is yaml.AliasEvent and self.anchors is not None:
             return self._repeat(event, self.anchors)
         elif sort is yaml.AliasEvent:
-            self._unwanted(_event_position(event), f"`*{shorten_text(event.anchor)}` is an alias")
+            self._report_unwanted(
+                _event_position(event), f"`*{shorten_text(event.anchor)}` is an alias"
+            )
             self._add(None, _event_position(event), broken=True)
         elif sort is yaml.DocumentEndEvent:
             return self._document(_event_position(event))
@@ -203,7 +205,7 @@ class _EventWalk:
 
     def _scalar(self, event: Any) -> bool:
         at = _event_position(event)
-        broken = self._decorated(event, at)
+        broken = self._report_decoration(event, at)
         value: Any = event.value
         make = self._tagged(event)
         if event.implicit[0] and not broken:
@@ -213,12 +215,12 @@ class _EventWalk:
                 value = make(value)
             except ValueError as error:
                 shown = mask_credential(value, self._path()) or f"`{shorten_text(value)}`"
-                self.report(at, f"{self._named()}{shown}; {error}")
+                self.report(at, f"{self._name_path()}{shown}; {error}")
                 broken = True
         if event.anchor is not None and self.anchors is not None:
             self.anchors.close(event.anchor, value)
         self._add(value, at, broken=broken, written=event.value if event.implicit[0] else "")
-        return self._counted(at)
+        return self._count_node(at)
 
     def _repeat(self, event: Any, anchors: YamlAnchors) -> bool:
         """Repeats the content of an anchor."""
@@ -234,7 +236,7 @@ class _EventWalk:
 
     def _open(self, event: Any, container: Any) -> bool:
         at = _event_position(event)
-        self._decorated(event, at)
+        self._report_decoration(event, at)
         if len(self.stack) >= DEPTH_MAX:
             self.report(at, f"the document is nested more than {DEPTH_MAX} levels deep")
             return False
@@ -242,19 +244,19 @@ class _EventWalk:
         if event.anchor is not None and self.anchors is not None:
             self.anchors.open(event.anchor)
         self.stack.append(_OpenCollection(container, at, event.anchor, wanted=wanted))
-        return self._counted(at)
+        return self._count_node(at)
 
-    def _counted(self, at: Position) -> bool:
+    def _count_node(self, at: Position) -> bool:
         self.nodes += 1
         if self.nodes > NODES_MAX:
             self.report(at, f"the file holds more than {NODES_MAX:,} values; use `tasks.fromFile`")
             return False
         return True
 
-    def _decorated(self, event: Any, at: Position) -> bool:
+    def _report_decoration(self, event: Any, at: Position) -> bool:
         """Reports an anchor or a tag; True when the tag makes the value something else."""
         if event.anchor is not None and self.anchors is None:
-            self._unwanted(at, f"`&{shorten_text(event.anchor)}` is an anchor")
+            self._report_unwanted(at, f"`&{shorten_text(event.anchor)}` is an anchor")
         if event.tag is None or self._tagged(event) is not None:
             return False
         tag = event.tag.replace("tag:yaml.org,2002:", "!!")
@@ -275,7 +277,7 @@ class _EventWalk:
                 return frame.at
         return None
 
-    def _unwanted(self, at: Position, what: str) -> None:
+    def _report_unwanted(self, at: Position, what: str) -> None:
         self.unwanted += 1
         if self.unwanted <= UNWANTED_SHOWN_MAX:
             message = f"{what}; each value must be written out where it is used"
@@ -378,7 +380,7 @@ class _EventWalk:
         if broken:
             self.root.broken.add(path)
 
-    def _named(self) -> str:
+    def _name_path(self) -> str:
         path = self._path()
         if path:
             return f"{path_text(path)} is "

@@ -8,7 +8,7 @@ from yaml import MarkedYAMLError
 from yaml.reader import ReaderError
 
 from fleetctl.manifest.hints.value_hints import UNEXPANDED
-from fleetctl.manifest.problems import quoted_text
+from fleetctl.manifest.problems import quote_text
 
 Position = tuple[int, int]
 
@@ -68,9 +68,9 @@ def syntax_problem(
     if "${" in line or "{{" in line:
         return at, message, f"quote what has braces; {UNEXPANDED}"
     if (pair := _PAIR.fullmatch(line)) and str(error.problem).startswith("mapping values"):
-        return at, message, f"write `{pair[1]}: {quoted_text(pair[2].strip())}`"
+        return at, message, f"write `{pair[1]}: {quote_text(pair[2].strip())}`"
     if str(error.problem or "") in (_NO_NAME, _NO_TOKEN) and line[at[1] - 1 : at[1]] != "\t":
-        return at, message, f"write `{quoted_text(_WORD_ENDS.split(line[at[1] - 1 :])[0])}`"
+        return at, message, f"write `{quote_text(_WORD_ENDS.split(line[at[1] - 1 :])[0])}`"
     return at, message, ""
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Protocol
 
 from fleetctl.controllers.model import Observation
-from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.guest.nodes.gang import strip_node
 from fleetctl.providers.contract.base import Owned, RunRef, RunRequest
 from fleetctl.providers.machines import machine_volumes
 from fleetctl.providers.machines.agent_link import AgentLine
@@ -116,7 +116,7 @@ class MachineProvider(RemoteProvider):
         return NodeWork(context, {**order, "env": env})
 
     def _changed(self, run: str) -> None:
-        super()._changed(whole_name(run))
+        super()._changed(strip_node(run))
 
 
 def _source_directory(source: Source, place: str) -> str:

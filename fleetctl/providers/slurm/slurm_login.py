@@ -19,7 +19,7 @@ from typing import Any
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.contract.account import Account, AccountNow, CheckResult
-from fleetctl.providers.machines.agent_bundle import BOOT, bundle
+from fleetctl.providers.machines.agent_bundle import BOOT, build_bundle
 from fleetctl.providers.machines.agent_link import (
     AgentFault,
     AgentLine,
@@ -209,7 +209,7 @@ class SlurmLogin:
         if target is not None:
             sockets = sockets_in(self._account().directory(self._home))
             return await open_ssh_link(target, sockets=sockets, hello=_HELLO)
-        words = ["python3", "-I", "-S", "-c", BOOT, self.settings.shared_dir, bundle()[0]]
+        words = ["python3", "-I", "-S", "-c", BOOT, self.settings.shared_dir, build_bundle()[0]]
         try:
             return await open_link(words, hello=_HELLO, deadline_s=OPEN_S)
         except (AgentFault, LineBroken, OSError, TimeoutError) as error:

@@ -16,7 +16,7 @@ from contextlib import aclosing
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.event_loop import cancel_tasks
-from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.guest.nodes.gang import strip_node
 from fleetctl.guest.ship.library import order_input
 from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.machines.agent_link import AgentChannel, SupervisorLost, follow_run
@@ -247,7 +247,7 @@ class SlurmSandboxes:
     async def find(self, run: str) -> str | None:
         box = self.name_of(run)
         reply = await self._login.line.call("look", {"box": box})
-        if not sandbox_names.is_of(reply["tags"], self._store_id, whole_name(run)):
+        if not sandbox_names.is_of(reply["tags"], self._store_id, strip_node(run)):
             return None
         whole = f"{box}@{reply['box_id']}"
         job = (await self._login.queue.jobs()).get(job_name(whole))

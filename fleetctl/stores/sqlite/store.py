@@ -154,7 +154,7 @@ def _open_state(
     at_least: int,
 ) -> tuple[sqlite3.Connection, opening.StoreIdentity]:
     if not founded:
-        _found_database(path, partial(opening.create_state, now_s=clock.now_s()))
+        _create_database(path, partial(opening.create_state, now_s=clock.now_s()))
     state = opening.connect_writer(path, synchronous="FULL")
     try:
         opening.upgrade_state(state)
@@ -166,7 +166,7 @@ def _open_state(
 
 def _open_events(path: Path, state: sqlite3.Connection) -> sqlite3.Connection:
     if not path.exists() or path.stat().st_size == 0:
-        _found_database(path, opening.create_events)
+        _create_database(path, opening.create_events)
     events = opening.connect_writer(path, synchronous="NORMAL")
     try:
         if events.execute("PRAGMA user_version").fetchone()[0] == 0:
@@ -180,9 +180,9 @@ def _open_events(path: Path, state: sqlite3.Connection) -> sqlite3.Connection:
     return events
 
 
-def _found_database(path: Path, found: Callable[[sqlite3.Connection], None]) -> None:
+def _create_database(path: Path, found: Callable[[sqlite3.Connection], None]) -> None:
     try:
-        opening.found_file(path, found)
+        opening.create_database(path, found)
     except sqlite3.Error as error:
         raise explain_error(error, path) from error
 

@@ -116,7 +116,7 @@ def refusal_is_waited_for() -> Context:
 
 def stale_sandbox_end_believed() -> Context:
     """An idle sandbox that a look-up misses is taken for closed."""
-    return swapped(Observations, "_settled_by_end", lambda self, last, fact: True)
+    return swapped(Observations, "_is_settled_by_end", lambda self, last, fact: True)
 
 
 def an_end_is_read_behind_an_older_piece() -> Context:

@@ -183,7 +183,7 @@ async def test_the_copy_that_tasks_get_has_all_files_as_they_are(tmp_path: Path)
         # Who edits the object has no file beside it, and looks by the same rule.
         looked = await project.sources.look([manifest])
         assert looked[manifest.key].revision == after.annotations[REVISION]
-        assert project.sources.moved_on(template.source, after.annotations) == ""
+        assert project.sources.describe_drift(template.source, after.annotations) == ""
 
 
 async def test_exclude_takes_a_file_back_in(tmp_path: Path) -> None:

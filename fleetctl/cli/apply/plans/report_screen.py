@@ -73,7 +73,7 @@ def print_plan(
         screen.data("")
         rows = [row for it in found.changes for row in _build_object_rows(it, found.comparison)]
         for line in screen.table_lines((), rows):
-            screen.data(screen.marked(line, sign=line.strip()[:1]))
+            screen.data(screen.colour_sign(line, sign=line.strip()[:1]))
     if found.comparison is None:
         _print_apply(found, screen)
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from fleetctl.guest.supervision.processes import send
+from fleetctl.guest.supervision.processes import send_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Tree:
         self._leader = leader
         self._names = [b"\0FLEETCTL_RUN=%s\0" % run.encode() for run in runs]
         # Where processes of several sandboxes are seen, each has a directory of its own.
-        self._place = f"\0FLEETCTL_PARAMS={_directory()}/".encode()
+        self._place = f"\0FLEETCTL_PARAMS={_find_directory()}/".encode()
         self._seen: dict[int, int] = {}  # pid -> when it started
         self._group: set[int] = set()  # pids that are in the leader's group
 
@@ -90,10 +90,10 @@ class Tree:
 
     def _send(self, pids: list[int], number: int) -> None:
         if self._leader > 0:
-            send(-self._leader, number)
+            send_signal(-self._leader, number)
         for pid in pids:
             if pid not in self._group:
-                send(pid, number)
+                send_signal(pid, number)
 
     def _still_lives(self, pid: int) -> bool:
         stat = _read_stat(pid)
@@ -107,7 +107,7 @@ class Tree:
         return self._place in text and any(name in text for name in self._names)
 
 
-def _directory() -> str:
+def _find_directory() -> str:
     """Returns the working directory, also where it has been removed."""
     try:
         return os.getcwd()

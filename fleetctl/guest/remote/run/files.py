@@ -71,7 +71,7 @@ def trial_of(
     return trial
 
 
-def followed_of(
+def follow_metrics(
     order: dict[str, Any],
     directory: str,
     say: Callable[[str], None],
@@ -98,12 +98,12 @@ def watch_of(
     commit: makes mounts durable and calls back with the failure; say: writes a line to its log;
     variables: of its environment.
     """
-    from fleetctl.guest.checkpoints.begin import holding
+    from fleetctl.guest.checkpoints.begin import find_mounts
     from fleetctl.guest.checkpoints.disk import Disk
     from fleetctl.guest.checkpoints.watch import Watch
 
     asked = order["checkpoint"]
-    held = holding(asked["path"], order["volumes"])
+    held = find_mounts(asked["path"], order["volumes"])
     mounts = [mount for mount in order["sync"] if mount in held]
 
     def committed(then: Callable[[str], None]) -> None:
@@ -137,7 +137,7 @@ def services_of(
     from fleetctl.guest.supervision.services.process import ServiceRecords
 
     names = [one["name"] for one in order["services"]]
-    with open(place.services(order["run"]), "w", encoding="ascii") as file:
+    with open(place.services_path(order["run"]), "w", encoding="ascii") as file:
         file.write("".join(f"{name}\n" for name in names))
     return ServiceRecords(
         names,
@@ -169,9 +169,9 @@ def judge_result(
     text = ""
     if value is not None and not problem:
         from fleetctl.guest.journal.digest import result_line
-        from fleetctl.guest.journal.results import judge
+        from fleetctl.guest.journal.results import judge_result
 
-        text, problem, changed = judge(value[0])
+        text, problem, changed = judge_result(value[0])
         remarks += [changed] if changed else []
     if problem:
         ended.update(
@@ -185,17 +185,17 @@ def judge_result(
     return ""
 
 
-def odd_remark() -> str:
+def explain_odd_result() -> str:
     """Returns why the result file is not read, or ""."""
     path = f"{place.FILES}/result.json"
     if not os.path.lexists(path):
         return ""
-    from fleetctl.guest.journal.results import odd_result
+    from fleetctl.guest.journal.results import explain_odd_file
 
-    return odd_result(path)
+    return explain_odd_file(path)
 
 
-def forget(name: str) -> None:
+def remove_task_file(name: str) -> None:
     """Removes a file of a task, so that the next task of a sandbox does not hand it in."""
     path = f"{place.FILES}/{name}"
     if os.path.lexists(path):

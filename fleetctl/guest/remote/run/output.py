@@ -136,9 +136,9 @@ class Looking:
         failure; variables: returns those of its environment.
         """
         if order.get("metrics"):
-            from fleetctl.guest.remote.run.files import followed_of
+            from fleetctl.guest.remote.run.files import follow_metrics
 
-            followed = followed_of(order, start_directory(order), self._say)
+            followed = follow_metrics(order, start_directory(order), self._say)
             self._hears = followed.hear
             self._followers.append(followed)
         if order.get("checkpoint") and order["checkpoint"]["format"] != "none":

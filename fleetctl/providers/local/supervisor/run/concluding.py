@@ -15,14 +15,14 @@ import time
 from typing import Any, Optional
 
 from fleetctl.guest.journal.digest import result_line
-from fleetctl.guest.journal.ending import outcome
+from fleetctl.guest.journal.ending import decide_outcome
 from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.journal.results import (
     METRICS_READ_BYTES_MAX,
     RESULT_BYTES_MAX,
     RESULT_INVALID,
-    judge,
-    odd_result,
+    explain_odd_file,
+    judge_result,
     parse_result,
     read_below,
     remove_result,
@@ -80,7 +80,7 @@ def conclude_run(
     left: what `files_left` found; limits: its `timeout_s` and its `memory`, 0 = none.
     """
     limits = {**limits, "used": run.memory_used}
-    ended = outcome(
+    ended = decide_outcome(
         run.ending,
         run.error,
         run.exit_code,
@@ -120,7 +120,7 @@ def _result_line(sandbox: RunSandbox, run: SupervisedRun) -> tuple[str, str]:
         value, problem = parse_result(data)
         if problem:
             return "", problem
-    text, problem, changed = judge(value)
+    text, problem, changed = judge_result(value)
     run.remarks += [changed] if changed else []
     return (result_line(text) if text else ""), problem
 
@@ -133,7 +133,7 @@ def note_odd_result(
     """Logs a result file that is not a valid result; to be called while the log is still open."""
     if "result.json" not in left or run.has_result:
         return
-    odd = odd_result(f"{sandbox.work}/{PRIVATE}/result.json")
+    odd = explain_odd_file(f"{sandbox.work}/{PRIVATE}/result.json")
     if odd:
         run.say(odd)
         run.remarks.append(odd)

@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Callable, Optional
 
-from fleetctl.guest.supervision.processes import send
+from fleetctl.guest.supervision.processes import send_signal
 
 RLIMIT_LOCKS = 10
 _LIMIT_LINE = b"Max file locks"
@@ -73,7 +73,7 @@ def find_marked(low: int, high: int) -> list[int]:
 
 def kill_all(pids: list[int]) -> None:
     for pid in pids:
-        send(pid, signal.SIGKILL)
+        send_signal(pid, signal.SIGKILL)
 
 
 def is_zombie(pid: int) -> bool:
