@@ -70,7 +70,7 @@ def yield_until_unread(found: Iterable[T]) -> Iterator[T]:
 
 
 def _has_met_unread(error: Exception) -> bool:
-    """Whether a check ended at such a value; functions in C refuse it by a TypeError."""
+    """Returns whether a check met an unread value, which functions in C refuse by a TypeError."""
     return isinstance(error, UnreadError) or UnreadValue.__name__ in str(error)
 
 

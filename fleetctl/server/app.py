@@ -390,7 +390,7 @@ ROUTES = (
     ),
     ApiRoute(
         "GET", "exec-channel", exec_socket.show_channel,
-        "What a command beside a run can have: a terminal, bytes, and with `port` a link. The"
+        "The abilities of a command beside a run: a terminal, bytes, and with `port` a link. The"
         " command itself is a websocket at `/api/v1/exec`, with the same `run` and `node`.", EDITOR,
         (
             QueryParameter("run", "The name of the attempt."),

@@ -316,7 +316,7 @@ def test_work_whose_directory_somebody_removed_ends(tmp_path: Path, server: SshS
 
 
 def is_of(pid: int, parent: int) -> bool:
-    """Whether a process is another one, or descends from it."""
+    """Returns whether a process is another one, or descends from it."""
     while pid > 1 and pid != parent:
         try:
             text = Path(f"/proc/{pid}/stat").read_text()
