@@ -50,41 +50,30 @@ def plan_advance(
     now_s: float,
 ) -> Plan:
     """Always decides."""
-    places = _list_providers(desired)
-    if not places:
-        wanted = " or ".join(f"`{name}`" for name in desired.controller.candidates)
-        text = f"there is no provider {wanted} yet"
-        hint = "`kind: Provider` with that name declares one"
-        return Plan((), Phase.PENDING, "NoProvider", text, hint=hint)
+    providers = _list_providers(desired)
+    if not providers:
+        return _await_provider(desired)
     parallelism = desired.controller.policy.parallelism
     if parallelism is None:
-        parallelism = sum(desired.providers[name] for name in places)
+        parallelism = sum(desired.providers[name] for name in providers)
+
     slots = PassSlots(desired, history, now_s)
-    stops, shortages = _plan_stops(
-        desired,
-        history,
-        slots,
-        parallelism,
-        now_s,
-    )
+    stops, shortages = _plan_stops(desired, history, slots, parallelism, now_s)
     closes, idle = sort_sandboxes(desired, history, slots, now_s)
     # A stopping run and an idle sandbox still hold their machine, so they count against
     # parallelism.
     held = len(history.live) + len(closes) + len(idle)
     supply = StartSupply(slots, idle, parallelism - len(history.live), parallelism - held)
     found = plan_starts(desired, history, supply, now_s)
+
     asked_for = desired.controller.asks(history)
     if not found.full and found.at_capacity is None and asked_for is None:
         # Every unit that could run now has its sandbox; a unit that backs off gets a new one later.
         closes += tuple(CloseSandbox(box.name, "no task to give it") for box in found.idle)
     wake_at_s = now_s if found.full else wakes_at_s(desired, history, now_s)
-    plan = build_running_plan(
-        desired,
-        history,
-        (*stops, *closes, *found.starts),
-        wake_at_s,
-        now_s,
-    )
+    actions: tuple[Action, ...] = (*stops, *closes, *found.starts)
+    plan = build_running_plan(desired, history, actions, wake_at_s, now_s)
+
     if asked_for is not None and history.started and plan.phase is Phase.PENDING:
         # Between two trials of a search that works out where to look next.
         plan = replace(plan, phase=Phase.RUNNING, reason="InProgress", message="")
@@ -100,6 +89,18 @@ def plan_advance(
     if found.at_capacity is not None:
         return explain_capacity(plan, desired, slots, found.at_capacity, now_s)
     return plan
+
+
+def _await_provider(desired: DesiredObject) -> Plan:
+    """Returns the wait for any of its candidates, none of which is declared."""
+    wanted = " or ".join(f"`{name}`" for name in desired.controller.candidates)
+    return Plan(
+        (),
+        Phase.PENDING,
+        "NoProvider",
+        f"there is no provider {wanted} yet",
+        hint="`kind: Provider` with that name declares one",
+    )
 
 
 def _list_providers(desired: DesiredObject) -> list[str]:

@@ -158,48 +158,32 @@ async def _build_proposal(
         declared[row.name] = parse_spec(PROVIDER, row.spec)
     for name, spec in select_providers(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
+    providers = accounts.backends
+
     manifests = with_hand_fields(stored, manifests)
     sources = ManifestSources(home)
-    providers = accounts.backends
     now_s = SystemClock().now_s()
     with fence_directory(Path.cwd()):  # links, too, are followed no further
         looked = sources.keep(manifests, await sources.look(manifests))
     manifests = await sources.required(manifests, looked, stored)
-    whole = replace(
+
+    options = replace(
         order_of(claim, neighbours),
         parallelism=parallelism_of(providers),
         looked=looked,
         sources=sources,
     )
-    changes = changes_by(
-        stored,
-        manifests,
-        claim,
-        whole,
-        now_s,
-        neighbours,
-    )
+    changes = changes_by(stored, manifests, claim, options, now_s, neighbours)
     known = {name: it for name, it in declared.items() if isinstance(it, ProviderSpec)}
     costly = may_cost(manifests, providers, known)
     forecasts = forecast_costs(home, providers, changes) if costly else {}
     costs = {key: it.estimate for key, it in forecasts.items()}
     changes = judge_proposal(stored, note_estimates(changes, forecasts), now_s, costs=costs)
-    doubts = await _predict_problems(
-        stored,
-        manifests,
-        changes,
-        providers,
-        known,
-        looked,
-    )
-    doubts += [text for it in looked.values() for text in it.warnings] + warnings_of(changes)
-    found = proposal_of(
-        stored,
-        manifests,
-        claim,
-        changes,
-        now_s,
-    )
+
+    doubts = await _predict_problems(stored, manifests, changes, providers, known, looked)
+    doubts += [text for it in looked.values() for text in it.warnings]
+    doubts += warnings_of(changes)
+    found = proposal_of(stored, manifests, claim, changes, now_s)
     return replace(found, warnings=(*found.warnings, *doubts)), changes
 
 

@@ -364,6 +364,19 @@ def _replace_source(template: Template, source: Source) -> Template:
     return template.model_copy(update={"source": source})
 
 
+def _add_index_options(where: str, image: Image, options: dict[str, Any]) -> PipIndex:
+    """Returns the package index of an image with the options of its file of requirements. where:
+    begins the message of the error.
+    """
+    given = image.pip_index
+    before = None if given is None else given.model_dump(by_alias=True, exclude_none=True)
+    try:
+        return PipIndex.model_validate(with_options(before, options))
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
+        raise UsageError(f"{where}: `{image.requirements}`: {why}", hint=HINT) from error
+
+
 class FileRequirements:
     """The lines of files at commits; a commit never changes, so each is read once."""
 
@@ -378,35 +391,40 @@ class FileRequirements:
         image: Image | None = getattr(holder, "image", None)
         if image is None or image.requirements is None:
             return manifest
+
         where = f"{manifest.path}:{manifest.line}: {manifest.key}: image.requirements"
-        try:
-            listed = await self._listed(holder.source.git, commit, image.requirements)
-        except RequirementsError as error:
-            place = f"`{error.file}`" + (f", line {error.line}" if error.line else "")
-            raise UsageError(f"{where}: {place}: {error}", hint=HINT) from error
-        except Refused as error:
-            raise UsageError(f"{where}: {error}", hint=error.hint) from error
-        except (Unavailable, TimeoutError) as error:
-            problem = str(error) or f"the repository did not answer within {READ_S:g} s"
-            raise UsageError(f"{where} cannot be read from here: {problem}", hint=HINT) from error
-        packages, found = split_options([*listed])
+        listed = await self._read_lines(where, holder.source.git, commit, image.requirements)
+        packages, options = split_options([*listed])
         update: dict[str, Any] = {"pip": (*image.pip, *packages), "requirements": None}
-        if found:
-            given = image.pip_index
-            before = None if given is None else given.model_dump(by_alias=True, exclude_none=True)
-            try:
-                update["pip_index"] = PipIndex.model_validate(with_options(before, found))
-            except ValidationError as error:
-                why = error.errors()[0]["msg"]
-                raise UsageError(f"{where}: `{image.requirements}`: {why}", hint=HINT) from error
-        whole = image.model_copy(update=update)
-        changed = holder.model_copy(update={"image": whole})
+        if options:
+            update["pip_index"] = _add_index_options(where, image, options)
+
+        changed = holder.model_copy(update={"image": image.model_copy(update=update)})
         if holder is not manifest.spec:
             changed = manifest.spec.model_copy(update={"template": changed})
         for finding in split_doubts(check_text(changed))[0]:
             problem = path_text(finding.subject) + finding.what
             raise UsageError(f"{where}: {problem}", hint=finding.fix)
         return replace(manifest, spec=changed)
+
+    async def _read_lines(
+        self,
+        where: str,
+        source: GitSource,
+        commit: str,
+        file: str,
+    ) -> Sequence[str]:
+        """Returns the lines of the file. where: begins the message of each error."""
+        try:
+            return await self._listed(source, commit, file)
+        except RequirementsError as error:
+            line = f", line {error.line}" if error.line else ""
+            raise UsageError(f"{where}: `{error.file}`{line}: {error}", hint=HINT) from error
+        except Refused as error:
+            raise UsageError(f"{where}: {error}", hint=error.hint) from error
+        except (Unavailable, TimeoutError) as error:
+            problem = str(error) or f"the repository did not answer within {READ_S:g} s"
+            raise UsageError(f"{where} cannot be read from here: {problem}", hint=HINT) from error
 
     async def _listed(
         self,

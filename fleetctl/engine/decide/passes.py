@@ -132,18 +132,21 @@ class Passes:
             self._intents.abandon(work, now_s)
             self._state.queue.add(track.resource.uid)  # the next pass drops it
             return
+
         work, lacking = self._reading.settle(work)
         for part in self._parts.that("begin_work", track.resource.kind):
             part.begin_work(work)
         if work.controller.handed is not None:
             lacking = explain_unreachable(work.controller.handed)
         work, asked = self._dependencies.ask(work)
+
         desired = self._desired(work, lacking, asked, now_s)
         plan = reconcile_object(desired, work.history, now_s)
         problems = lint_plan(plan, work.history, parallelism=self._parallelism(work))
         assert not problems, "; ".join(problems)
         if not self._dependencies.note(work, asked, plan):
             return
+
         self._intents.record(work, plan, now_s)
         track.shortages.update(plan.shortages)
         decision = WorkDecision(work, desired, plan, now_s)
@@ -152,6 +155,7 @@ class Passes:
         if plan.wake_at_s is not None:
             self._state.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
         self._report_decision(decision)
+
         track.passes_failed = 0
         if track.dormant and not plan.actions:
             track.release()

@@ -120,18 +120,27 @@ class Queues(EnginePart):
             spec = json.loads(resource.spec)
             if "queue" not in spec:
                 continue  # it reports this about another object
-            space = resource.namespace
-            line = self._lines.lines.get(spec["queue"])
-            turns = line is not None and line.rules.weights is not None
-            share = line.share(space) if line is not None else 0.0
-            served_s = line.served.get(space, 0.0) if line is not None and turns else 0.0
-            known = _read_queued(track)
-            came_s = known.get("since", resource.created_at_s)
+
+            came_s = _read_queued(track).get("since", resource.created_at_s)
             rank = (-rank_of(spec.get("priority", 0)), came_s, len(queued))
+            share, served_s = self._share_of(spec["queue"], resource.namespace)
             queued.append((share, served_s, rank, uid))
+
         last = [it[-1] for it in sorted(queued)]
         among = set(last)
         return [*(it for it in uids if it not in among), *last]
+
+    def _share_of(self, queue: str, namespace: str) -> tuple[float, float]:
+        """Returns the namespace's share of the queue, and the seconds that it was served, if
+        namespaces take turns.
+        """
+        line = self._lines.lines.get(queue)
+        if line is None:
+            return 0.0, 0.0
+        served_s = 0.0
+        if line.rules.weights is not None:
+            served_s = line.served.get(namespace, 0.0)
+        return line.share(namespace), served_s
 
     # -- passes --------------------------------------------------------------------------------
 

@@ -114,39 +114,44 @@ class Batcher:
     # -- gathering ---------------------------------------------------------------------------------
 
     async def _join(self, call: EndpointCall, number: str) -> None:
-        spec = call.endpoint.spec
-        share = float((spec.get("batch") or {}).get("priceShare", PRICE_SHARE))
+        endpoint = call.endpoint
+        share = float((endpoint.spec.get("batch") or {}).get("priceShare", PRICE_SHARE))
         worst = worst_case(call.path, call.body, call.length_bytes)
-        usd = price_usd(spec, call.model, worst)
+        usd = price_usd(endpoint.spec, call.model, worst)
         charge = CallCharge(call, worst, None if usd is None else usd * share)
-        model = call.endpoint.served_name(call.model)
+        prices = None if usd is None else _token_prices(call, share)
+        model = endpoint.served_name(call.model)
         body = {**call.body, "model": model} if call.model else call.body
         line = request_line(f"{call.grant.run}.{number}", body)
-        prices = None if usd is None else _token_prices(call, share)
+
         await charge.begin()
         hold = charge.hand_over()  # all steps that may fail have succeeded by now
-        row = BatchRow(
-            call.key,
-            number,
-            hold,
-            read_token_limit(call.body),
-            prices,
-        )
-        group = BatchGroup(call.endpoint.namespace, call.endpoint.name, model, call.grant.uid)
-        gathering = self._gathering.get(group)
-        if gathering is None or gathering.size_bytes + len(line) > BYTES_MAX:
-            if gathering is not None:
-                gathering.full.set()
-            gathering = self._gathering[group] = GatheringBatch(time.monotonic())
-            self._spawn(self._gather(group, gathering))
+        row = BatchRow(call.key, number, hold, read_token_limit(call.body), prices)
+
+        group = BatchGroup(endpoint.namespace, endpoint.name, model, call.grant.uid)
+        gathering = self._find_gathering(group, len(line))
         gathering.rows[row.custom_id] = (row, line)
-        self._at[call.grant.run, number] = gathering
-        self._state.gathering[group[:2]] += 1
         gathering.size_bytes += len(line)
         gathering.last_s = time.monotonic()
-        if len(gathering.rows) >= self._rows_max(call.endpoint):
+        self._at[call.grant.run, number] = gathering
+        self._state.gathering[group[:2]] += 1
+        if len(gathering.rows) >= self._rows_max(endpoint):
             gathering.full.set()
             del self._gathering[group]
+
+    def _find_gathering(self, group: BatchGroup, size_bytes: int) -> GatheringBatch:
+        """Returns the batch that the group gathers now; a new one where the line would make it too
+        large.
+        """
+        gathering = self._gathering.get(group)
+        if gathering is not None and gathering.size_bytes + size_bytes <= BYTES_MAX:
+            return gathering
+
+        if gathering is not None:
+            gathering.full.set()
+        gathering = self._gathering[group] = GatheringBatch(time.monotonic())
+        self._spawn(self._gather(group, gathering))
+        return gathering
 
     def _rows_max(self, endpoint: GatewayEndpoint) -> int:
         asked = int((endpoint.spec.get("batch") or {}).get("maxRows", ROWS_MAX))

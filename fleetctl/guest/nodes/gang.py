@@ -198,21 +198,40 @@ def find_straggler(
     """
     if len(nodes) < 2 or not all(nodes):
         return None
-    oldest = max(min(times) for times in nodes)  # the first that is known for all nodes
-    steps = sorted({step for times in nodes for step in times if step >= oldest})
-    # A step that one node alone has reached shows that it is fast, not that the others are slow.
-    enough = len(nodes) // 2 + 1 if len(nodes) > 2 else 1
-    common = [step for step in steps if sum(step in times for times in nodes) >= enough][-STEPS:]
+    firsts = _first_times(nodes)
+    common = _common_steps(nodes, sorted(firsts))
     if len(common) < STEPS:
         return None
-    firsts = {step: min(times[step] for times in nodes if step in times) for step in steps}
+
     lags = [_median_lag_s(times, firsts, common, now_s) for times in nodes]
-    rank = max(range(len(lags)), key=lambda one: lags[one])
-    others = median(lag for one, lag in enumerate(lags) if one != rank)
+    lag_s = max(lags)
+    rank = lags.index(lag_s)
+    others_s = median(lags[:rank] + lags[rank + 1 :])
     step_s = (firsts[common[-1]] - firsts[common[0]]) / (STEPS - 1)
-    if lags[rank] < max(BEHIND_MIN_S, step_s) or lags[rank] < BEHIND_TIMES * others:
+    if lag_s < max(BEHIND_MIN_S, step_s, BEHIND_TIMES * others_s):
         return None
-    return rank, lags[rank]
+    return rank, lag_s
+
+
+def _first_times(nodes: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Returns when the first node reached each step, from the first step that is known of all
+    nodes.
+    """
+    oldest = max(min(times) for times in nodes)
+    firsts: dict[int, float] = {}
+    for times in nodes:
+        for step, at_s in times.items():
+            if step >= oldest:
+                firsts[step] = min(at_s, firsts.get(step, at_s))
+    return firsts
+
+
+def _common_steps(nodes: Sequence[Mapping[int, float]], steps: Sequence[int]) -> list[int]:
+    """Returns the last steps that most nodes have reached."""
+    # A step that one node alone has reached shows that it is fast, not that the others are slow.
+    enough = len(nodes) // 2 + 1 if len(nodes) > 2 else 1
+    common = [step for step in steps if sum(step in times for times in nodes) >= enough]
+    return common[-STEPS:]
 
 
 def _median_lag_s(

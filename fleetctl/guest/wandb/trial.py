@@ -59,6 +59,28 @@ _CONFIG = re.compile(r"wandb\.init called with sweep_config: .*\nconfig: (\{.*)"
 _HANDED_OUT = (*_NAMES, "RUN_ID", "BASE_URL")
 
 
+def _list_variables(
+    order: Mapping[str, Any],
+    home: str,
+    known: Mapping[str, str],
+) -> dict[str, str]:
+    """Returns the variables that name the run at W&B; one of its own without a connection, unless
+    the program's variables, `known`, have an account. home: the directory of the trial.
+    """
+    asked = order["wandb"]
+    if asked.get("RUN_ID"):
+        variables = {f"WANDB_{name}": asked[name] for name in _HANDED_OUT if asked[name]}
+        if order.get("attempt", 1) > 1:
+            # W&B has the run of a lost attempt, and the metrics that it had sent by then.
+            variables["WANDB_RESUME"] = "allow"
+        return variables
+    if any(name in known for name in OWN) or _logged_in(known):
+        return {}
+    variables = {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
+    variables |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
+    return variables
+
+
 class Trial:
     """One attempt. No file is made or read before `prepare`."""
 
@@ -79,16 +101,10 @@ class Trial:
         self._compares: bool = asked.get("compares", False)
         self._parameters = os.path.join(home, "parameters.yaml")
         self._told = (self._parameters, os.path.join(files, "params.json"))
-        ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters}
-        if asked.get("RUN_ID"):
-            ours |= {f"WANDB_{name}": asked[name] for name in _HANDED_OUT if asked[name]}
-            if order.get("attempt", 1) > 1:
-                # W&B has the run of a lost attempt, and the metrics that it had sent by then.
-                ours["WANDB_RESUME"] = "allow"
-        elif not any(name in known for name in OWN) and not _logged_in(known):
-            ours |= {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
-            ours |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
+
+        ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters, **_list_variables(order, home, known)}
         self.variables = {name: text for name, text in ours.items() if name not in known}
+
         theirs = os.path.join(start, known.get("WANDB_DIR", ""), "wandb")
         # Where wandb may write, and which directories of other runs are there.
         self._tops: dict[str, frozenset[str]] = {theirs: frozenset()}

@@ -155,10 +155,13 @@ def _restore_levels(full: FullForm, kind: Kind) -> None:
     extra = [key for key in data if key not in _TOP]
     if not extra and "apiVersion" in data:
         return
+
     made: dict[str, Any] = {"apiVersion": data.get("apiVersion", API_VERSION), "kind": kind.name}
     if "metadata" in data or "name" in data:
         made["metadata"] = _restore_metadata(full, data)
-    scheduled = kind.runs and isinstance(data.get("schedule"), str)
+
+    times = data.get("schedule")
+    scheduled = kind.runs and isinstance(times, str)
     if "spec" in data:
         made["spec"] = data["spec"]
         left = [key for key in extra if key != "name"]
@@ -166,17 +169,19 @@ def _restore_levels(full: FullForm, kind: Kind) -> None:
         at: Path = ("spec", "template", "spec") if scheduled else ("spec",)
         made["spec"], left = _restore_spec(full, kind, at)
         full.written_at |= {("spec",): (), at: ()}
+
     if kind.runs and "schedule" in data:
         left = [key for key in left if key != "schedule"]
-    if kind.runs and "schedule" in data and not scheduled:
-        full.findings.append(_refuse_schedule(data["schedule"]))
+        if not scheduled:
+            full.findings.append(_refuse_schedule(times))
     if scheduled:
         template = {"kind": kind.name, "spec": made["spec"]}
-        made |= {"kind": SCHEDULE, "spec": {"schedule": data["schedule"], "template": template}}
+        made |= {"kind": SCHEDULE, "spec": {"schedule": times, "template": template}}
         full.written_at[("spec", "schedule")] = ("schedule",)
         full.written_at[("spec", "template", "kind")] = ("kind",)
         if "spec" in data:
             full.written_at[("spec", "template", "spec")] = ("spec",)
+
     made |= {key: data[key] for key in (*left, "status") if key in data}
     full.value = made
 
@@ -360,23 +365,28 @@ def shorten_manifest(value: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the short form of a manifest in the full form; `expand` restores the full form."""
     kind = KINDS[value["kind"]]
     spec = value.get("spec", {})
+    metadata = dict(value.get("metadata", {}))
     made: dict[str, Any] = {"kind": kind.name}
-    metadata = {key: it for key, it in value.get("metadata", {}).items() if key != "name"}
-    if "name" in value.get("metadata", {}):
-        made["name"] = value["metadata"]["name"]
+    if "name" in metadata:
+        made["name"] = metadata.pop("name")
     if metadata:
         made["metadata"] = metadata
-    if (work := _scheduled_work(kind, spec)) is not None:
+
+    work = _scheduled_work(kind, spec)
+    if work is not None:
         made |= {"kind": work[0].name, "schedule": spec["schedule"]}
         kind, spec = work
     levels = deepcopy(spec)
     for level, _ in _list_levels(levels, ()):
         _shorten_texts(level)
+
     own = _spec_fields(kind)
     inner = _template_fields(kind)
-    both = set(own) & set(inner)
-    if any(key in both or key in _TOP or key == "name" or key not in own for key in levels):
+    # A field that would have two meanings at the top, or none there, needs its own level.
+    unfit = {*_TOP, "name"} | (set(own) & set(inner))
+    if any(key in unfit or key not in own for key in levels):
         return {**made, "spec": levels}
+
     template = levels.pop("template", None)
     made |= levels
     if isinstance(template, dict) and inner:
