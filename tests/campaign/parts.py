@@ -55,7 +55,7 @@ def _live(number: int) -> tuple[int, list[str]]:
 
 
 # Of a piece. The first two hundred manifests of a process cost ten times the others, for imports.
-KILLS, MANIFESTS, CUTS, ATTACKS, LIVES = 40, 4_000, 150, 25, 100
+KILLS, MANIFESTS, CUTS, ATTACKS, LIVES = 20, 2_000, 150, 25, 50
 
 PARTS = {
     it.name: it

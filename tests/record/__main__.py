@@ -47,7 +47,8 @@ def main() -> int:
         known = ", ".join(names)
         parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {known}")
     chosen = arguments.parts or names
-    failed = run_parts([part for part in table if part.name in chosen], again=arguments.again)
+    whole = [part for part in table if part.name in chosen]
+    failed = run_parts(whole, again=arguments.again) if whole else []
     played = [name for name in campaign.PARTS if name in chosen]
     if played and not play_campaign(played, arguments.minutes, arguments.processes):
         failed.append("campaign")
