@@ -44,10 +44,8 @@ from fleetctl.providers.remote.runs.guest_order import (
 from fleetctl.providers.slurm.slurm_creator import SlurmCreator
 from fleetctl.providers.slurm.slurm_login import SlurmLogin, settings_of
 from fleetctl.providers.slurm.slurm_sandboxes import SlurmSandboxes, split_handle
-from fleetctl.providers.sources.archive import name_in_sandbox
-from fleetctl.providers.sources.git import directory_name
 from fleetctl.specs.blocks.machines import LEASE_S
-from fleetctl.specs.blocks.template import Source, Template
+from fleetctl.specs.blocks.template import Template
 
 CONTRACT = Contract(
     visibility_bound_s=2.0,  # of one `squeue`, which all that ask share
@@ -204,7 +202,7 @@ class SlurmProvider(RemoteProvider):
     async def _work(self, request: RunRequest, handle: str) -> NodeWork:
         place = self._boxes.place_of(handle)
         source = request.template.source
-        directory = _source_directory(source, place) if source is not None else None
+        directory = machine_volumes.source_directory(source, place) if source is not None else None
         setup = await machine_volumes.setup_commands(
             request,
             root=self._login.root,
@@ -244,12 +242,6 @@ def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
         settings_of(account)
     except Refused as error:
         yield Finding((), str(error), error.hint, Severity.LATER)
-
-
-def _source_directory(source: Source, place: str) -> str:
-    if source.git is not None:
-        return f"{place}/workspace/{directory_name(source.git.url)}"
-    return f"{place}/workspace/{name_in_sandbox(source.path or '')}"
 
 
 _: type[Backend] = SlurmProvider

@@ -40,13 +40,11 @@ from fleetctl.providers.remote.runs.guest_order import (
     guest_order,
 )
 from fleetctl.providers.remote.sandboxes.sandbox_names import tag_of
-from fleetctl.providers.sources.archive import name_in_sandbox
-from fleetctl.providers.sources.git import directory_name
 from fleetctl.providers.ssh import ssh_hosts
 from fleetctl.providers.ssh.ssh_creator import SshCreator, links_of, volume_directory
 from fleetctl.providers.ssh.ssh_hosts import SshHosts, SshLine
 from fleetctl.providers.ssh.ssh_sandboxes import SshSandboxes, split_handle
-from fleetctl.specs.blocks.template import Source, Template
+from fleetctl.specs.blocks.template import Template
 
 Ask = Callable[[SshLine], Awaitable[object]]
 
@@ -216,7 +214,7 @@ class SshProvider(RemoteProvider):
         await line.link()
         place = self._boxes.place_of(handle)
         source = request.template.source
-        directory = _source_directory(source, place) if source is not None else None
+        directory = machine_volumes.source_directory(source, place) if source is not None else None
         setup = await machine_volumes.setup_commands(
             request,
             root=str(line.facts["root"]),
@@ -238,14 +236,6 @@ class SshProvider(RemoteProvider):
 
     def _changed(self, run: str) -> None:
         super()._changed(whole_name(run))
-
-
-def _source_directory(source: Source, place: str) -> str:
-    if source.mount_path is not None:
-        return source.mount_path.rstrip("/") or "/"
-    if source.git is not None:
-        return f"{place}/workspace/{directory_name(source.git.url)}"
-    return f"{place}/workspace/{name_in_sandbox(source.path or '')}"
 
 
 _: type[Backend] = SshProvider
