@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -380,3 +381,68 @@ def test_a_job_that_slurm_has_forgotten_is_decided_by_its_journal_and_its_accoun
     with SshServer(tmp_path / "login", variables=cluster.env, programs=programs) as login:
         settings = {"login": login.host, "config": str(login.config)}
         play(tmp_path, cluster, tale, **settings)
+
+
+# A shared directory that shows what others wrote late, as NFS does: each side sees an entry of the
+# other one some time after it looked for it first.
+LATE_S = 1.0
+LATE = """import builtins,os,time
+_side="SLURM_JOB_ID" in os.environ
+_other=("/inbox/","/kill") if _side else ("/state","/ready","/left")
+def _hidden(path):
+ if isinstance(path,int):return False
+ whole=os.path.abspath(os.fspath(path))
+ if "/boxes/" not in whole or not any(it in whole for it in _other):return False
+ try:_stat(path)
+ except OSError:return False
+ seen="SEEN/%d%s"%(_side,whole.replace("/","+"))
+ try:_close(_open(seen,os.O_CREAT|os.O_EXCL))
+ except FileExistsError:pass
+ return time.time()-_stat(seen).st_mtime<LATE_S
+def _late(work):
+ def call(path,*rest,**more):
+  if _hidden(path):raise FileNotFoundError(2,"it is not shown yet",path)
+  return work(path,*rest,**more)
+ return call
+_stat,_listdir,_open,_close=os.stat,os.listdir,os.open,os.close
+os.stat,os.open,builtins.open=map(_late,(os.stat,os.open,builtins.open))
+os.listdir=lambda path=".":[it for it in _listdir(path) if not _hidden(os.path.join(path,it))]
+"""
+LATE_PYTHON = """#!/bin/sh
+i=$1 s=$2 c=$3 code=$4
+shift 4
+exec {python} "$i" "$s" "$c" "$(cat {shim})
+$code" "$@"
+"""
+
+
+def test_a_shared_directory_that_shows_files_late_loses_and_repeats_nothing(
+    tmp_path: Path, cluster: SlurmCluster
+) -> None:
+    count = 4
+    ledger = tmp_path / "ledger"
+    text = f"echo $FLEETCTL_RUN >>{ledger}; sleep 0.2; echo done"
+
+    async def tale(world: SlurmWorld) -> None:
+        orders = [world.order(script(text), run=f"run-{number}") for number in range(count)]
+        for order in orders[:2]:
+            await world.begin(order)
+        await world.provider.close()  # its next controller finds them by what is shown
+        world.provider = world.again()
+        refs = [await world.begin(order) for order in orders]
+        for ref in refs:
+            seen = await world.ended(ref)
+            assert seen.ok, seen
+            assert await world.log(ref) == b"done\n"
+        assert sorted(ledger.read_text().split()) == [order.run for order in orders]
+        assert list(await world.provider.owned()) == []
+
+    shim = tmp_path / "shim"
+    (tmp_path / "seen").mkdir()
+    shim.write_text(LATE.replace("LATE_S", str(LATE_S)).replace("SEEN", str(tmp_path / "seen")))
+    python = Path(sys.executable).resolve()  # the program itself, which changes no PATH of the job
+    programs = {"python3": LATE_PYTHON.format(python=python, shim=shim)}
+    with SshServer(tmp_path / "login", variables=cluster.env, programs=programs) as login:
+        settings = {"login": login.host, "config": str(login.config)}
+        play(tmp_path, cluster, tale, **settings)
+    assert {it.name[0] for it in (tmp_path / "seen").iterdir()} == {"0", "1"}  # on both sides

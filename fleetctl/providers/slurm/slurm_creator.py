@@ -95,10 +95,8 @@ class SlurmCreator:
                 **node_tags(request, rank, nodes_asked(request.template)),
             },
             "id": others[0].partition("@")[2] if others else "",
-            "cpu": 0,
-            "memory": 0,
+            **dict.fromkeys(("cpu", "memory", "gpus"), 0),
             "gpu": "",
-            "gpus": 0,
             "links": [],
             "size": {"slots": math.inf, "cpu": 0, "memory": 0, "gpus": 0},
         }

@@ -276,11 +276,8 @@ class SlurmSandboxes:
         found = []
         for box in boxes:
             job = jobs.get(job_name(box["box"]))
-            if (
-                job is not None
-                and job.active
-                and sandbox_names.is_ours(box["tags"], self._store_id)
-            ):
+            ours = sandbox_names.is_ours(box["tags"], self._store_id)
+            if ours and job is not None and job.active:
                 since_s = sandbox_names.made_at_s(box["tags"])
                 handle = f"{job.number}/{box['box']}"
                 found.append(Owned(sandbox_in(box["tags"]), handle, since_s))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ENVIRON_BYTES_MAX = 1024 * 1024
 READ_BYTES = 64 * 1024
 KILL_LOOK_S = 0.005  # between two looks whether killed processes have ended
+SLACK_S = 60.0  # between two counts of the same moment
 LISTS_MAX = 50  # where other processes come and go all the time
 PF_KTHREAD = 0x00200000
 
@@ -28,10 +29,12 @@ class Tree:
     parents.
     """
 
-    def __init__(self, leader: int, runs: list[str]) -> None:
+    def __init__(self, leader: int, runs: list[str], *, since_s: float = 0.0) -> None:
         """leader: the id of a group and a session, -1 when it has ended; runs: names that
-        processes may carry.
+        processes may carry; since_s: when the first of them began, as the machine's uptime, where
+        the caller knows.
         """
+        self._since_ticks = _oldest_start(since_s)
         self._leader = leader
         self._names = [b"\0FLEETCTL_RUN=%s\0" % run.encode() for run in runs]
         # Where processes of several sandboxes are seen, each has a directory of its own.
@@ -56,6 +59,8 @@ class Tree:
                 known.add(pid)
                 stat = _read_stat(pid)
                 if stat is None:
+                    continue
+                if stat[3] < self._since_ticks:
                     continue
                 parents[pid], group, session, starts[pid] = stat
                 if group == self._leader:
@@ -105,6 +110,19 @@ class Tree:
     def _marks(self, environment: bytes) -> bool:
         text = b"\0" + environment
         return self._place in text and any(name in text for name in self._names)
+
+
+def _oldest_start(since_s: float) -> float:
+    """Returns the start, in ticks as in /proc, of the oldest process that may belong to a run; 0.0
+    where this process, which has just begun, shows that /proc counts from another moment.
+    """
+    stat = _read_stat(os.getpid())
+    if not since_s or stat is None:
+        return 0.0
+    ticks = os.sysconf("SC_CLK_TCK")
+    mine_s, now_s = stat[3] / ticks, time.clock_gettime(time.CLOCK_BOOTTIME)
+    known = since_s <= mine_s and abs(now_s - mine_s) < SLACK_S / 2
+    return (since_s - SLACK_S) * ticks if known else 0.0
 
 
 def _find_directory() -> str:

@@ -303,7 +303,10 @@ class Boxes:
         except FileNotFoundError:
             return True  # no work has begun
         held, _ = supervisor_of(self.path(name))
-        tree = Tree(int(text) if held and text else -1, runs)
+        box = self.read(name)
+        # Another machine, such as a cluster's login, has made the box by its own count.
+        since_s = box["at"] if box is not None and box["boot"] == boot_id() else 0.0
+        tree = Tree(int(text) if held and text else -1, runs, since_s=since_s)
         if not tree.kill(within_s=KILL_S):
             return False
         return not supervisor_of(self.path(name))[0]
