@@ -39,6 +39,7 @@ from fleetctl.server.callers import (
     CallerCheck,
     HttpError,
     ListenAddress,
+    TokenIssuer,
     page_token,
 )
 from fleetctl.server.change_feed import ChangeFeed, ReaderPool
@@ -107,8 +108,10 @@ def make_app(
     listens: ListenAddress,
     pages: Sequence[BaseRoute] = (),
     webhook_secret: bytes = b"",
+    issued: TokenIssuer | None = None,
 ) -> Starlette:
-    """Returns the application of one server. webhook_secret: empty: it takes no webhooks."""
+    """Returns the application of one server. webhook_secret: empty: it takes no webhooks. issued:
+    the check of tokens that are not its own."""
     parts = ServerParts(
         home,
         AccessStore(home),
@@ -136,7 +139,7 @@ def make_app(
     )
     app.state.parts = parts
     app.state.openapi = cache(partial(build_openapi, ROUTES))
-    app.state.callers = CallerCheck(parts.access, listens)
+    app.state.callers = CallerCheck(parts.access, listens, issued)
     return app
 
 

@@ -23,10 +23,11 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from fleetctl.common.errors import UsageError
+from fleetctl.common.errors import Refused, UsageError
 from fleetctl.daemon.client.socket_client import results_of
 from fleetctl.daemon.client.spawn import request_or_start
 from fleetctl.notices.send import split_repository
+from fleetctl.providers.paths import serves_cluster
 from fleetctl.providers.sources.upload_store import UploadStore
 from fleetctl.server.callers import ADMIN, EDITOR, Caller, HttpError
 from fleetctl.server.guard import error_document
@@ -270,6 +271,11 @@ async def _check_deletion(
 
 
 async def _send_message(call: ApiCall, message: Mapping[str, object]) -> dict[str, object]:
+    if serves_cluster(call.parts.home):
+        raise Refused(
+            "objects of an operator are custom resources, and are changed in the cluster",
+            hint="`kubectl apply`, `kubectl patch` or `kubectl delete`; here they are read",
+        )
     actor = {
         "user": call.caller.user,
         "role": call.caller.role,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
 EXECS_MAX = 64  # of a server; each has a thread
+EXECS_OF_USER_MAX = 48  # so that one user's script leaves the others some
 IDLE_S = 4 * 3600.0  # without a byte in any direction, as a cluster's API has it
 LOOK_S = 30.0
 COMMAND_S = 30.0  # for the first message
@@ -63,7 +64,7 @@ class EnteredRun(NamedTuple):
     namespace: str
 
 
-OPEN = set[object]()  # commands that run now
+OPEN = dict[object, str]()  # commands that run now, with their users
 THREADS = ThreadPoolExecutor(EXECS_MAX, "exec")  # they wait as long as their commands run
 
 
@@ -122,8 +123,12 @@ async def serve_exec(socket: WebSocket, caller: Caller, parts: ServerParts) -> N
     """Runs the command that a client sends, to its end or the client's."""
     if len(OPEN) >= EXECS_MAX:
         raise HttpError(503, f"{EXECS_MAX} commands run on this server; try again later", code=1)
+    if list(OPEN.values()).count(caller.user) >= EXECS_OF_USER_MAX:
+        raise HttpError(
+            429, f"{EXECS_OF_USER_MAX} commands of `{caller.user}` run; wait for one to end", code=1
+        )
     mark = object()
-    OPEN.add(mark)
+    OPEN[mark] = caller.user
     try:
         found = await enter_run(socket, caller, parts)
         await socket.accept()
@@ -145,7 +150,7 @@ async def serve_exec(socket: WebSocket, caller: Caller, parts: ServerParts) -> N
         except (RuntimeError, WebSocketDisconnect):
             return  # the line was cut
     finally:
-        OPEN.discard(mark)
+        OPEN.pop(mark, None)
 
 
 def _refuse_silence() -> UsageError:
