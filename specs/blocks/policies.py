@@ -64,7 +64,7 @@ class RetryPolicy(Spec):
     """How attempts follow each other. How many there are is `backoffLimitPerIndex`."""
 
     backoff: Backoff = Field(
-        default_factory=lambda: _USUAL, description="The wait between attempts."
+        default_factory=_USUAL.model_copy, description="The wait between attempts."
     )
 
 
