@@ -111,49 +111,61 @@ class SweepController(KindController):
         allocated: Mapping[str, int],
         pins: Pins = NO_PINS,
     ) -> None:
-        self.handed = AssignedRuns(spec.trials) if spec.backend == "wandb" else None
         points_in_all = count_points(spec.search) if spec.search.parameters else None
+        self.handed = AssignedRuns(spec.trials) if spec.backend == "wandb" else None
         if self.handed is not None:
             config = json.loads(pins.wandb) if pins.wandb else {}
             spec = spec.model_copy(update={"search": search_of(spec, config)})
+        search = spec.search
         self.spec = spec
+
+        self.limits = replace(stopped_by_unread(limits_of(spec)), final=FINAL)
         self.policy = policy_of(spec, pins, reuse=spec.trials_per_worker)
         if self.handed is not None:
             # A run that W&B has seen end is not begun again for another program.
             self.policy = replace(self.policy, keep_outdated=True)
-        limits = stopped_by_unread(limits_of(spec))
-        self.limits = replace(limits, final=FINAL)
+
+        command = search.command or DEFAULT_COMMAND
         self._template = spec.template or Template()
-        command = spec.search.command or DEFAULT_COMMAND
         self._command = command if self._template.work is None else None
         self._shared = shared_template(spec)
         self.template_hash = template_hash(self._shared, spec.placement, pins)
         self.contents = self.contents_of(spec, pins)
+
         self._goals = [(it.name, it.goal) for it in spec.metrics or ()]
-        one = spec.search.metric
-        self._metric_names = [name for name, _ in self._goals] or ([one.name] if one else [])
-        ours = self.handed is None
-        self._grid = ours and spec.search.method == "grid"
-        self._suggested = (
-            _build_suggested(spec, pins) if ours and spec.search.method == "bayes" else None
-        )
+        self._metric_names = [name for name, _ in self._goals]
+        if not self._metric_names and search.metric is not None:
+            self._metric_names = [search.metric.name]
+
+        method = search.method if self.handed is None else "wandb"
+        self._grid = method == "grid"
+        self._suggested = _build_suggested(spec, pins) if method == "bayes" else None
         self._prior = pins.prior
         self._points: dict[int, Mapping[str, object]] = {}
         self._fresh_from = 0
         if self._grid:
             self._allocate(allocated)
-        limit = spec.trial_limit
-        grid_end = self._fresh_from + sum(1 for index in self._points if index >= self._fresh_from)
-        self._end = grid_end if self._grid else limit
-        known = len(self._points)
-        self.total = min(known, limit or known) if self._grid else limit
-        if self.handed is not None:
-            # Other agents may take some points; then W&B decides when there are no more.
-            ends = [it for it in (points_in_all, limit) if it is not None]
-            self.total = min(ends, default=None)
+        self._end, self.total = self._count_trials(points_in_all)
+
         # In a bayes search, and in a sweep at W&B, units are added while it runs.
         growing = self._suggested is not None or self.handed is not None
         self.unit = self._unit if growing else lru_cache(UNITS_KEPT_MAX)(self._unit)
+
+    def _count_trials(self, points_in_all: int | None) -> tuple[int | None, int | None]:
+        """Returns the index after the last trial, and the number of trials; None while it is not
+        known.
+        """
+        limit = self.spec.trial_limit
+        if self.handed is not None:
+            # Other agents may take some points; then W&B decides when there are no more.
+            ends = [it for it in (points_in_all, limit) if it is not None]
+            return limit, min(ends, default=None)
+        if not self._grid:
+            return limit, limit
+
+        known = len(self._points)
+        fresh = sum(1 for index in self._points if index >= self._fresh_from)
+        return self._fresh_from + fresh, min(known, limit or known)
 
     @staticmethod
     def contents_of(spec: SweepSpec, pins: Pins) -> tuple[str, ...]:

@@ -72,10 +72,12 @@ def whole_round(
     order: Mapping[str, object],
 ) -> ManifestErrors:
     """Returns the mistakes, with what else is wrong with these manifests and the sound ones."""
+    read = [*error.sound, *error.partial]
+    if not read:
+        return error.beside([])  # no manifest is left to be asked about
     accounts = AccountRegistry(state_dir, store_id=stored.store_id)
     for resource in stored.resources.living(PROVIDER):
         accounts.open(resource.name, json.loads(resource.spec))
-    read = [*error.sound, *error.partial]
     for name, spec in declared_in(read).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     options = ApplyOptions(gathers=True)
@@ -313,9 +315,8 @@ def check_manifests(
     accounts = AccountRegistry(state_dir, store_id="")
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
-    looked = asyncio.run(
-        ManifestSources(state_dir).look([it for it in manifests if _named_by_path(it)])
-    )
+    local = [it for it in manifests if _named_by_path(it)]
+    looked = asyncio.run(ManifestSources(state_dir).look(local)) if local else {}
     whole = replace(order_of(order), looked=looked, gathers=True)
     changes = propose_changes(stored, manifests, whole, SystemClock().now_s())
     doubts = [text for it in looked.values() for text in it.warnings]

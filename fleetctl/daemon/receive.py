@@ -1,7 +1,8 @@
 """Handles manifests that arrive: from the documents of a request to the stored objects and the
 reply.
 
-Called by the socket server for `apply` and `set`. propose.py proposes and writes the changes.
+Called by the socket server for `apply` and `set`. propose.py proposes the changes, store_changes.py
+stores them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from fleetctl.apply.request import (
     Request,
     actor_in,
     approved_in,
+    author_in,
     check_expected,
     declared_in,
     document_of,
@@ -53,6 +55,7 @@ from fleetctl.apply.request import (
     with_declared,
 )
 from fleetctl.apply.write.commit import edits_in, keeps_source, manifest_with
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.engine.capacity.price_book import may_cost
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
@@ -100,55 +103,56 @@ class ManifestReceiver:
         self._forecaster = forecaster
 
     async def apply(self, request: Request) -> Reply:
-        documents = [document_of(item) for item in list_in(request, "documents")]
+        manifests = await self._read_manifests(request)
+        wanted = [name for it in manifests for name in _list_variables(it.spec)]
+        wanted += self._unknown_variables(manifests)
+        if wanted and "env" not in request and not request.get("dryRun"):
+            # The shell of the user who applies knows best, also where we have an older value.
+            return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
         environment = request.get("env")
-        pruned = bool(request.get("prune"))  # by an empty directory, too
+        given = environment if isinstance(environment, dict) else {}
+        values = {name: str(given[name]) for name in wanted if name in given}
+
+        order = await self._prepared(request, manifests)
+        sources = self._state.sources
+        if sources is not None:
+            manifests = await sources.required(manifests, order.looked, self._state.store)
+        forecasts, doubts = await self._foreseen(request, manifests, order, values)
+        changes = await self._carry_out(request, manifests, values, order, forecasts)
+
+        warnings = [text for it in manifests for text in it.warnings]
+        warnings += [*doubts, *warnings_of(changes)]
+        warnings += [text for it in order.looked.values() for text in it.warnings]
+        reply: Reply = {"ok": True, "results": outcomes_of(changes), "warnings": warnings}
+        if request.get("tellRead"):
+            read = {path for it in manifests for path in (*it.read, it.origin)}
+            reply["read"] = sorted(read - {""})
+        if request.get("tellWork"):
+            reply["works"] = works_of(changes)
+        if request.get("dryRun"):
+            reply |= self._would_lose(changes)
+        if forecasts:
+            reply["planned"] = {key: found.planned for key, found in forecasts.items()}
+        return reply
+
+    async def _read_manifests(self, request: Request) -> list[Manifest]:
+        """Returns the manifests of a request, with the fields that users set by hand. Raises
+        ManifestErrors with all that is wrong with them, and Refused for objects beyond the caller's
+        reach.
+        """
         actor = actor_in(request)
+        documents = [document_of(item) for item in list_in(request, "documents")]
+        pruned = bool(request.get("prune"))  # by an empty directory, too
         load = partial(load_manifests, documents, namespace_of(request), may_be_empty=pruned)
         try:
             with reads_for(actor, documents):
                 manifests = load() if _reads_quickly(request) else await in_file_thread(load)
         except LoadErrors as error:
             raise await self._whole_round(request, error) from None
+
         refuse_reach(actor, manifests, sent=sent_in(documents))
         refuse_beyond(actor, [(it.kind, it.name, it.namespace) for it in manifests])
-        manifests = with_hand_fields(self._state.store, manifests)
-        declared = (name for manifest in manifests for name in _list_variables(manifest.spec))
-        wanted = (*declared, *self._unknown_variables(manifests))
-        if wanted and "env" not in request and not request.get("dryRun"):
-            # The shell of the user who applies knows best, also where we have an older value.
-            return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
-        given = environment if isinstance(environment, dict) else {}
-        values = {name: str(given[name]) for name in wanted if name in given}
-        order = await self._prepared(request, manifests)
-        if self._state.sources is not None:
-            manifests = await self._state.sources.required(
-                manifests, order.looked, self._state.store
-            )
-        forecasts, doubts = await self._foreseen(request, manifests, order, values)
-        changes = await self._carry_out(
-            request,
-            manifests,
-            values,
-            order,
-            forecasts,
-        )
-        doubts += warnings_of(changes)
-        planned = {key: found.planned for key, found in forecasts.items()}
-        warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
-        warnings += [text for it in order.looked.values() for text in it.warnings]
-        reply: Reply = {"ok": True, "results": outcomes_of(changes), "warnings": warnings}
-        if request.get("tellRead"):
-            reply["read"] = sorted(
-                {path for it in manifests for path in (*it.read, it.origin)} - {""}
-            )
-        if request.get("tellWork"):
-            reply["works"] = works_of(changes)
-        if request.get("dryRun"):
-            reply |= self._would_lose(changes)
-        if planned:
-            return {**reply, "planned": planned}
-        return reply
+        return with_hand_fields(self._state.store, manifests)
 
     async def _whole_round(self, request: Request, error: LoadErrors) -> ManifestErrors:
         """Returns the mistakes, with what else is wrong with these manifests and the sound ones."""
@@ -313,9 +317,9 @@ class ManifestReceiver:
             return changes
         if not request.get("yes"):
             consent.check_consent(changes, approved_in(request), now_s)
-        changes = with_author(actor, changes)
+        changes = with_author(author_in(request), changes)
         self._secrets.learn(values)
-        propose.store_changes(state.store, changes, now_s)
+        store_changes(state.store, changes, now_s)
         for change in changes:
             state.poke(change.after.uid)
             nudge_object(state, change.after.uid)

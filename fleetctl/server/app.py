@@ -13,6 +13,7 @@ import hmac
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from fleetctl.common.author import AGENT_HEADER, parse_agent
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.remote import EXEC_PATH
@@ -141,13 +143,15 @@ def make_app(
 async def find_caller(request: HTTPConnection) -> Caller:
     """Returns who sends a request. Raises HttpError 401."""
     check: CallerCheck = request.app.state.callers
-    return await check.find(
+    caller = await check.find(
         request.headers,
         request.cookies,
         peer=request.scope["state"].get("peer"),
         address=request.scope["state"].get("address", ""),
         now_s=SystemClock().now_s(),
     )
+    agent = parse_agent(request.headers.get(AGENT_HEADER, ""))
+    return replace(caller, agent=agent) if agent else caller
 
 
 def _mount_route(route: ApiRoute, parts: ServerParts) -> Route:
@@ -211,7 +215,9 @@ async def _answer_missing(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     message = f"there is no `{request.method} {request.url.path[:200]}`"
     hint = "/api/v1/openapi.json lists what there is"
-    return JSONResponse({"ok": False, "code": 4, "errors": [message], "hint": hint}, status)
+    document = {"ok": False, "code": 4, "errors": [message], "hint": hint}
+    # Of 405, `Allow` names the methods that there are.
+    return JSONResponse(document, status, headers=getattr(error, "headers", None))
 
 
 def _body_schema(

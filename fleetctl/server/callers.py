@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleetctl.common.author import author_name
 from fleetctl.common.errors import FleetctlError
 from fleetctl.specs.kinds.registry import KINDS, Kind
 from fleetctl.stores.access import EVERYWHERE, ROLES, AccessStore
@@ -48,6 +49,12 @@ class Caller:
     token: str = ""  # its id; empty for the user of this machine
     address: str = ""
     by_cookie: bool = False
+    agent: str = ""  # that acts for the user, as it says of itself
+
+    @property
+    def author(self) -> str:
+        """Returns the name in the audit."""
+        return author_name(self.user, self.agent)
 
     def may(self, role: str, namespace: str = "") -> bool:
         """Returns whether the caller has at least this role there. namespace: empty: anywhere;

@@ -276,7 +276,7 @@ async def _send_message(call: ApiCall, message: Mapping[str, object]) -> dict[st
         "namespace": call.caller.namespace,
     }
     ours = not call.caller.token  # the machine's own user may do all that the verbs may
-    whole = dict(message) if ours else {**message, "actor": actor}
+    whole = {**message, "agent": call.caller.agent, **({} if ours else {"actor": actor})}
     with call.parts.metrics.time_request(str(message["verb"])):
         return await asyncio.to_thread(request_or_start, call.parts.home, whole)
 
@@ -297,7 +297,7 @@ async def _build_response(
     if record:
         await asyncio.to_thread(
             call.parts.access.add_audit,
-            call.caller.user,
+            call.caller.author,
             verb,
             keys=",".join((named or list(keys))[:KEYS_MAX]),
             namespace=namespace or call.namespace,

@@ -190,7 +190,7 @@ async def _record(
     """Writes the command into the audit by its program: arguments may be secret."""
     await asyncio.to_thread(
         parts.access.add_audit,
-        caller.user,
+        caller.author,
         "exec",
         keys=f"{found.key} {found.place.run} {command.argv[0][:80]}",
         namespace=found.namespace,

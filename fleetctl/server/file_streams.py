@@ -89,7 +89,7 @@ def _skip(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
 async def record_reading(call: ApiCall, action: str, keys: str) -> None:
     await asyncio.to_thread(
         call.parts.access.add_audit,
-        call.caller.user,
+        call.caller.author,
         action,
         keys=keys,
         namespace=call.namespace,
@@ -224,7 +224,7 @@ async def make_tree(call: ApiCall) -> Mapping[str, object]:
     digest = await asyncio.to_thread(store_of(call).make_tree, tree)
     await asyncio.to_thread(
         call.parts.access.add_audit,
-        call.caller.user,
+        call.caller.author,
         "upload",
         keys=f"{len(tree.files)} files {digest[:12]}",
         namespace=call.namespace,

@@ -501,7 +501,7 @@ async def read_run_log(call: ApiCall) -> Response:
     if not offset and not call.flag("times"):
         await asyncio.to_thread(
             call.parts.access.add_audit,
-            call.caller.user,
+            call.caller.author,
             "logs",
             keys=run_name,
             namespace=call.namespace,

@@ -180,7 +180,7 @@ async def _note_reading(call: ApiCall) -> None:
         return  # the same reading goes on
     await asyncio.to_thread(
         call.parts.access.add_audit,
-        call.caller.user,
+        call.caller.author,
         "logs",
         keys=f"{call.kind.name.lower()}/{call.name}",
         namespace=call.namespace,

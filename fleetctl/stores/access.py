@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fleetctl.common.author import VIA
 from fleetctl.common.errors import NotFound, StoreError
 from fleetctl.common.state_paths import ACCESS_DB, refuse_foreign
 from fleetctl.stores import queries
@@ -162,12 +163,14 @@ class AccessStore:
         namespace: str = "",
         limit: int = AUDIT_ROWS_MAX,
     ) -> list[AuditRow]:
-        """Returns the newest acts, the oldest of them first. user, namespace: empty: of all."""
+        """Returns the newest acts, the oldest of them first. user, namespace: empty: of all; a
+        user's acts are also those of agents that acted for the user."""
         rows = self._read(
             "SELECT seq, at_s, user, token, address, action, object, namespace, code FROM audit"
-            " WHERE at_s >= ?1 AND (?2 = '' OR user = ?2) AND (?3 = '' OR namespace = ?3)"
+            " WHERE at_s >= ?1 AND (?2 IN ('', user) OR substr(user, 1, length(?5)) = ?5)"
+            " AND (?3 = '' OR namespace = ?3)"
             " ORDER BY seq DESC LIMIT ?4",
-            (since_s, user, namespace, limit),
+            (since_s, user, namespace, limit, f"{user}{VIA}"),
         )
         return [AuditRow._make(row) for row in reversed(rows)]
 

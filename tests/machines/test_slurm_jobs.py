@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from secrets import token_hex
@@ -139,6 +141,99 @@ def test_work_goes_on_while_the_scheduler_restarts(
     with SlurmCluster(tmp_path / "cluster") as cluster:
         monkeypatch.setitem(os.environ, "SLURM_CONF", str(cluster.config))
         play(tmp_path, cluster, tale)
+
+
+class ForgetfulCluster(SlurmCluster):
+    """A cluster whose scheduler is killed, and restarts with the jobs as it wrote them last."""
+
+    async def remember(self, job: str) -> None:
+        begun_ns = time.time_ns()
+        self.run("scontrol", "update", f"JobId={job}", "Comment=writes")
+
+        async def written() -> bool:
+            return (self.directory / "state" / "job_state").stat().st_mtime_ns > begun_ns
+
+        await eventually(written, "the scheduler has written its jobs down")
+        unfinished = shutil.ignore_patterns("*.new", "*.old")
+        shutil.copytree(self.directory / "state", self.directory / "saved", ignore=unfinished)
+
+    def forget(self, job: str) -> None:
+        self.kill("ctld")
+        shutil.rmtree(self.directory / "state")
+        shutil.copytree(self.directory / "saved", self.directory / "state")
+        self.start("slurmctld")
+        assert f"{job} RUNNING" in self.run("squeue", "--noheader", "-o", "%i %T")
+
+    async def is_empty(self) -> bool:
+        return not self.run("squeue", "--noheader")
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForgetfulCluster]:
+    monkeypatch.setattr("fleetctl.providers.slurm.slurm_sandboxes.WATCH_S", 0.5)
+    with ForgetfulCluster(tmp_path / "cluster") as one:
+        monkeypatch.setitem(os.environ, "SLURM_CONF", str(one.config))
+        yield one
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_ended_job_that_a_killed_scheduler_takes_up_again_is_cancelled(
+    tmp_path: Path, forgetful: ForgetfulCluster, restarted: bool
+) -> None:
+    """restarted: whether another controller is there by then."""
+
+    async def tale(world: SlurmWorld) -> None:
+        ref = await world.start(python(WAITS))
+        await world.log_holds(ref, b"begun")
+        await forgetful.remember(job_of(ref.handle))
+        await world.provider.stop(ref, grace_s=0)
+        await world.until(ref, lambda seen: not isinstance(seen, Alive), "stopped")
+        if restarted:
+            await world.provider.close()
+            world.provider = world.again()
+        forgetful.forget(job_of(ref.handle))
+        assert list(await world.provider.owned()) == []
+        await eventually(forgetful.is_empty, "the job is cancelled")
+
+    play(tmp_path, forgetful, tale)
+
+
+def test_a_job_that_left_before_its_task_began_is_lost_whatever_the_scheduler_remembers(
+    tmp_path: Path, forgetful: ForgetfulCluster
+) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        order = world.order(python("pass"))
+        handle = await world.provider.start(order)
+        await forgetful.remember(job_of(handle))
+        forgetful.run("scancel", "--batch", "--signal=TERM", job_of(handle))
+        await eventually(forgetful.is_empty, "the job has left")
+        forgetful.forget(job_of(handle))
+        ref = await world.begin(order)
+        await world.lost(ref)
+        await eventually(forgetful.is_empty, "the job is cancelled")
+
+    play(tmp_path, forgetful, tale)
+
+
+def test_a_controller_that_dies_amid_an_end_leaves_no_box(
+    tmp_path: Path, cluster: SlurmCluster
+) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        ref = await world.start(python(WAITS))
+        await world.log_holds(ref, b"begun")
+        box = ref.handle.partition("/")[2]
+        assert isinstance(world.provider, SlurmProvider)
+        await world.provider._login.line.call("drop", {"box": box, "kill": True})
+        await world.provider.close()
+        world.provider = world.again()
+        await world.provider.owned()
+
+        async def gone() -> bool:
+            return not (world.root / "boxes" / box.partition("@")[0]).exists()
+
+        await eventually(gone, "the box is gone")
+
+    play(tmp_path, cluster, tale)
 
 
 def test_many_tasks_share_an_allocation_and_few_commands(

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -98,6 +98,15 @@ class Everything(Life):
         parents = {_parent(pid) for pid in group}
         return [pid for pid in group if (pid in parents) is (sort == "supervisor")]
 
+    def kill_the_rest(self) -> None:
+        while left := self.processes():
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if self.controller is not None:
+                self.controller.poll()
+            time.sleep(0.05)
+
     def wrong_answers(self) -> list[str]:
         """Sentences about what tasks were answered."""
         out = []
@@ -114,10 +123,12 @@ class Everything(Life):
 def kill_everything(seed: int, *, kills: int) -> tuple[int, list[str]]:
     """(how often something was killed, a sentence for each broken promise)."""
     with (
-        TemporaryDirectory(prefix="fleetctl-kills-") as root,
+        TemporaryDirectory(prefix="fleetctl-kills-", ignore_cleanup_errors=True) as root,
         running(Model(answer_s=ANSWER_S, slots=8)) as model,
+        ExitStack() as stack,
     ):
         life = Everything(Path(root), Random(seed), url=model.url)
+        stack.callback(life.kill_the_rest)  # of a trial that was interrupted
         life.start()
         while life.killed.total() < kills:
             if sum(it not in ("Succeeded", "Failed") for it in _phases(life)) < JOBS_AT_ONCE:

@@ -17,8 +17,9 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.plan.build_plan import build_report
 from fleetctl.apply.plan.plan_report import PlanReport
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions, declared_in, parallelism_of
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.document.envelope import NamespaceChoice
 from fleetctl.manifest.files.documents import Document

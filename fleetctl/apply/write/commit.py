@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.apply.ownership import let_go
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions, Request
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import Conflict, NotFound, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest import Manifest

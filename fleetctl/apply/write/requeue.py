@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fleetctl.apply.consent import NeedsConsent
-from fleetctl.apply.propose import put_aside
 from fleetctl.apply.write.commit import find_object
+from fleetctl.apply.write.store_changes import put_aside
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.controllers.history.history import find_failed_units, find_tried_units

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import propose_changes, write_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions, parallelism_of
+from fleetctl.apply.write.store_changes import write_changes
 from fleetctl.common.errors import Conflict, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.kinds.schedules import RequestedObject

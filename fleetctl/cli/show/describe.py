@@ -11,6 +11,7 @@ from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.show.summary import failed_line
 from fleetctl.cli.show.work_lines import work_lines
+from fleetctl.common.author import CREATOR
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import (
@@ -183,11 +184,15 @@ def _describe_head(
         yield _format_label(
             "Kept by", escape_line(f"{note.source}: {note.file} at {shorten_commit(note.revision)}")
         )
+    creator = resource.annotations.get(CREATOR, "")
     yield _format_label(
         "Created",
         f"{format_timestamp(resource.created_at_s)} "
-        f"({format_age(now_s - resource.created_at_s)} ago)",
+        f"({format_age(now_s - resource.created_at_s)} ago)"
+        + (f" by {escape_line(creator)}" if creator else ""),
     )
+    if seen.author != creator:
+        yield _format_label("Changed by", escape_line(seen.author or "the server's own user"))
     if resource.labels:
         yield _format_label(
             "Labels", escape_line(" ".join(f"{k}={v}" for k, v in resource.labels.items()))

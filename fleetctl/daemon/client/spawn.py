@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from fleetctl.common.author import find_agent
 from fleetctl.common.clock import Deadline, RepeatTimer
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.remote import REMOTE
@@ -55,7 +56,10 @@ LOG_TAIL_LINES = 12
 
 
 def request_or_start(home: Path, message: Mapping[str, object]) -> dict[str, object]:
-    """Returns the reply to `message`, also a refusing one; starts a controller where needed."""
+    """Returns the reply to `message`, also a refusing one; starts a controller where needed. A
+    message that names no agent has that of this process's environment."""
+    if agent := find_agent(os.environ):
+        message = {"agent": agent, **message}
     try:
         return send_request(home, message)
     except NotRunning:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,15 @@ from fleetctl.engine.shared.messages import (
     StartWaits,
     StopReplied,
 )
-from fleetctl.providers.contract.base import InputFile, MountedFile, RunRef, RunRequest, ref_of
-from fleetctl.providers.contract.terms import BRING_HINT
+from fleetctl.providers.contract.base import (
+    FunctionRequest,
+    InputFile,
+    MountedFile,
+    RunRef,
+    RunRequest,
+    ref_of,
+)
+from fleetctl.providers.contract.terms import BRING_HINT, Contract
 from fleetctl.providers.sources.pinning import commit_variables
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import combined_hash
@@ -250,7 +257,7 @@ class PlanExecutor:
     async def _start(self, work: ResourceWork, run: Run) -> None:
         tell = self._state.inbox.tell
         try:
-            order = self._order(work, run)
+            order = self._build_request(work, run)
             if order.template.asks:
                 order = await self._join(work, order)
             handle = await guard_call(self._start_call(run, order), what="start", key=run.name)
@@ -314,44 +321,40 @@ class PlanExecutor:
             message = hinted_error(error)
         self._state.inbox.tell(StopReplied(ref.run, message))
 
-    def _order(self, work: ResourceWork, run: Run) -> RunRequest:
+    def _build_request(self, work: ResourceWork, run: Run) -> RunRequest:
         """Returns the complete request for the provider; secrets are resolved here and not
         stored.
         """
+        state = self._state
         controller = work.controller
-        namespace = work.resource.namespace
-        own = controller.template_now(work.history, run.index)
-        own = start_specs.pin_source(self._state, own, work.resource)
-        whole, function = start_specs.resolve_template(self._state, own, namespace)
-        template = with_login(
-            start_specs.qualify_volumes(whole, namespace), self._secrets, namespace
-        )
-        contract = self._state.providers[run.provider].contract
-        if function is not None and not contract.functions:
-            raise Refused(
-                f"provider `{run.provider}` has no functions",
-                hint="use `runtime: sandbox`, or place it on one that has",
-            )
-        if why := contract.cannot_join(run.provider, template):
-            raise Refused(why, hint=contract.joins_hint(template))
-        files = self._files(work, run, whole)
-        size = sum(it.bytes for it in files if isinstance(it, InputFile))
-        if why := contract.cannot_bring(run.provider, size, template):
-            raise Refused(why, hint=BRING_HINT)
         policy = controller.policy
+        name, namespace = work.resource.name, work.resource.namespace
+
+        own = controller.template_now(work.history, run.index)
+        own = start_specs.pin_source(state, own, work.resource)
+        whole, function = start_specs.resolve_template(state, own, namespace)
+        template = start_specs.qualify_volumes(whole, namespace)
+        template = with_login(template, self._secrets, namespace)
+
+        contract = state.providers[run.provider].contract
+        _refuse_unsupported(contract, run.provider, template, function)
+        files = self._files(work, run, whole)
+        _refuse_large_files(contract, run.provider, template, files)
+
         box = work.history.sandboxes.get(run.sandbox)
-        used = box.used if box else 1
-        shared = run.sandbox != run.name and box is not None
-        found = (
-            self._secrets(template.secrets, namespace) if template.secrets else ResolvedSecrets()
-        )
+        used = box.used if box is not None else 1
+        handle = run.handle
+        if not handle and box is not None and run.sandbox != run.name:
+            handle = box.last.handle
+        secrets = ResolvedSecrets()
+        if template.secrets:
+            secrets = self._secrets(template.secrets, namespace)
         # A program of ours has its parameters as variables.
-        name = work.resource.name
         wandb = controller.wandb(name, run.index) if template.python is None else None
         return RunRequest(
             run=run.name,
             sandbox=run.sandbox,
-            owner=self._state.store.store_id,
+            owner=state.store.store_id,
             uid=run.uid,
             resource=work.resource.key,
             index=run.index,
@@ -360,15 +363,15 @@ class PlanExecutor:
             template_hash=_hash_template(run, whole),
             params=json.loads(run.params),
             reusable=policy.reuse is None or used < policy.reuse,
-            secrets=found.beside(template.env),
-            secret_refs=found.refs_at(run.provider, guards_secrets=contract.guards_secrets),
-            handle=run.handle or (box.last.handle if box is not None and shared else ""),
+            secrets=secrets.beside(template.env),
+            secret_refs=secrets.refs_at(run.provider, guards_secrets=contract.guards_secrets),
+            handle=handle,
             function=function,
             wandb=wandb,
             metric=controller.metric,
             variables={
-                **commit_variables(template, found.values),
-                **stage_variables(work, self._state.store.runs, run.index),
+                **commit_variables(template, secrets.values),
+                **stage_variables(work, state.store.runs, run.index),
             },
             checkpoint=controller.checkpoint(work.history, run.index),
             progress=controller.progress,
@@ -477,6 +480,34 @@ _WORDS: dict[type, str] = {
     RemoveFunction: "removed",
     FreeScratch: "freed",
 }
+
+
+def _refuse_unsupported(
+    contract: Contract,
+    provider: str,
+    template: Template,
+    function: FunctionRequest | None,
+) -> None:
+    """Raises Refused where the provider can run no such template."""
+    if function is not None and not contract.functions:
+        raise Refused(
+            f"provider `{provider}` has no functions",
+            hint="use `runtime: sandbox`, or place it on one that has",
+        )
+    if why := contract.cannot_join(provider, template):
+        raise Refused(why, hint=contract.joins_hint(template))
+
+
+def _refuse_large_files(
+    contract: Contract,
+    provider: str,
+    template: Template,
+    files: Iterable[InputFile | MountedFile],
+) -> None:
+    """Raises Refused where the provider cannot take that many bytes of files of this machine."""
+    size = sum(it.bytes for it in files if isinstance(it, InputFile))
+    if why := contract.cannot_bring(provider, size, template):
+        raise Refused(why, hint=BRING_HINT)
 
 
 def _hash_template(run: Run, template: Template) -> str:

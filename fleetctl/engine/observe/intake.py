@@ -68,11 +68,11 @@ class Intake:
         """Returns True when the message's resource must be looked at next."""
         match message:
             case AssetReplied():
-                return self._answers.of_asset(track, message, now_s)
+                return self._answers.handle_asset_reply(track, message, now_s)
             case Observed():
                 return self._observations.take(track, message)
             case _:
-                return self._answers.of_call(track, message, now_s)
+                return self._answers.handle_reply(track, message, now_s)
 
 
 class ReplyHandler:
@@ -93,7 +93,7 @@ class ReplyHandler:
         self._troubles = troubles
         self._look = look
 
-    def of_call(
+    def handle_reply(
         self,
         track: Track,
         reply: CallReplied,
@@ -109,14 +109,8 @@ class ReplyHandler:
         work = track.work
         if work is None:
             return False  # its rows are read back later, and every call that they need is made
+
         run = work.history.live.get(reply.run)
-        if isinstance(reply, StartWaits | StartUnknown) and (
-            run is None or run.state is RunState.STOPPING
-        ):
-            # This start is no longer awaited: the run has ended, or its stop follows at once.
-            call.tries = 0
-            call.retry_at_s = 0.0
-            return True
         match reply:
             case StartReplied():
                 call.tries = 0
@@ -124,41 +118,62 @@ class ReplyHandler:
                 call.short_since_s = None
                 if run is not None:
                     self._start_replied(work, run, reply, now_s)
-                    if not reply.begun:
-                        return waited  # no decision is needed
+                    # Before the run begins no decision is needed.
+                    return reply.begun or waited
             case StartRefused():
                 if run is not None:
                     self._refused(work, run, call, HintedText(reply.message, reply.hint), now_s)
-            case StartWaits() if reply.reason == SANDBOX_CLOSED and run is not None:
-                # No run began there and none can: the unit goes to another sandbox.
-                self._records.stopped(work, run, reply.reason, now_s=now_s)
-                self._records.closed(work, run.sandbox)
-            case StartWaits() if reply.reason == BEGUN_AS_ANOTHER and run is not None:
-                # Under its name no run can begin any more: the unit has another attempt.
-                why = HintedText(reply.message, reply.hint)
-                self._records.stopped(work, run, reply.reason, why, now_s=now_s)
-            case StartWaits():
-                again_at_s = self._again(call, now_s, reply.retry_after_s)
-                wait = StartWait(
-                    reply.reason,
-                    reply.message,
-                    again_at_s,
-                    account=reply.account,
-                    hint=reply.hint,
-                )
-                self._wait(track, reply.run, _mark_short(wait, call, now_s))
-                if reply.account and run is not None:
-                    trouble = ProviderTrouble(reply.reason, reply.message, reply.hint)
-                    self._troubles.start_waits(run.provider, trouble, again_at_s)
-            case StartUnknown():
-                self._again(call, now_s)
-                wait = StartWait("StartUnknown", reply.message, call.retry_at_s)
-                self._wait(track, reply.run, _mark_short(wait, call, now_s))
+            case StartWaits() | StartUnknown():
+                self._start_delayed(work, run, reply, call, now_s)
             case StopReplied():
                 self._stop_replied(work, reply, call, now_s)
             case _:
                 assert_never(reply)
         return True
+
+    def _start_delayed(
+        self,
+        work: ResourceWork,
+        run: Run | None,
+        reply: StartWaits | StartUnknown,
+        call: RunCalls,
+        now_s: float,
+    ) -> None:
+        """Schedules another try of the start, or ends the run whose start can never succeed."""
+        if run is None or run.state is RunState.STOPPING:
+            # This start is no longer awaited: the run has ended, or its stop follows at once.
+            call.tries = 0
+            call.retry_at_s = 0.0
+            return
+        if isinstance(reply, StartUnknown):
+            again_at_s = self._again(call, now_s)
+            wait = StartWait("StartUnknown", reply.message, again_at_s)
+            self._wait(work.track, run.name, _mark_short(wait, call, now_s))
+            return
+
+        why = HintedText(reply.message, reply.hint)
+        if reply.reason == SANDBOX_CLOSED:
+            # No run began there and none can: the unit goes to another sandbox.
+            self._records.stopped(work, run, reply.reason, now_s=now_s)
+            self._records.closed(work, run.sandbox)
+            return
+        if reply.reason == BEGUN_AS_ANOTHER:
+            # Under its name no run can begin any more: the unit has another attempt.
+            self._records.stopped(work, run, reply.reason, why, now_s=now_s)
+            return
+
+        again_at_s = self._again(call, now_s, reply.retry_after_s)
+        wait = StartWait(
+            reply.reason,
+            why.text,
+            again_at_s,
+            account=reply.account,
+            hint=why.hint,
+        )
+        self._wait(work.track, run.name, _mark_short(wait, call, now_s))
+        if reply.account:
+            trouble = ProviderTrouble(reply.reason, why.text, why.hint)
+            self._troubles.start_waits(run.provider, trouble, again_at_s)
 
     def _start_replied(
         self,
@@ -187,7 +202,7 @@ class ReplyHandler:
         call.retry_at_s = now_s + max(after_s, self._state.backoff_s(call.tries))
         return call.retry_at_s
 
-    def of_asset(
+    def handle_asset_reply(
         self,
         track: Track,
         fact: AssetReplied,

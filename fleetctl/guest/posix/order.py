@@ -28,22 +28,44 @@ def posix_order(order: Mapping[str, Any]) -> str:
     """Returns the shell text. order: as the Python guest reads it; see remote/run/attempt.py."""
     argv = list(order["argv"])
     secrets = [name for name in order["secret_names"] if _NAME.fullmatch(name)]
-    timeout_s = order["timeout_s"]
-    sync_s = order["sync_s"]
-    identity = order["identity"]
-    whole, fraction = _split(timeout_s)
     named, paths = _name_inputs(order)
-    values = {
-        "identity": json.dumps({"keeper": "", "note": "", **identity}, separators=(",", ":"))[1:-1],
-        "note": _inside(str(identity.get("note", ""))),
+    variables = [*_LOCALE, *_variables(order, named), *_inputs(order, paths)]
+
+    lines = [f"{name}={shlex.quote(value)}" for name, value in _list_values(order).items()]
+    lines.append(f"params={_quote_paths(json.dumps(named), '$PWD')}")
+    for number, step in enumerate(order["setup"]):
+        lines.append(f"step_{number}() {{ exec $alone {shlex.join(step)}; }}")
+    lines += [
+        f"task() {{ exec $alone {shlex.join(_odd(order) + argv)}; }}",
+        _function("hold_secrets", [_HOLD.format(name=name) for name in secrets]),
+        _function("give_secrets", [_GIVE.format(name=name) for name in secrets]),
+        _function("give_variables", variables),
+        _function("make_links", _links(order)),
+        _function("sync_mounts", [f"sync_one {shlex.quote(path)}" for path in order["sync"]]),
+    ]
+    return "\n".join(lines)
+
+
+def _list_values(order: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the shell variables of the guest itself, by name."""
+    argv = list(order["argv"])
+    workdir = order["workdir"]
+    timeout_s = order["timeout_s"]
+    whole, fraction = _split(timeout_s)
+    identity = {"keeper": "", "note": "", **order["identity"]}
+    no_directory = cannot_enter(_directory(order), workdir, "No such file or directory")
+    sync_ticks = ""
+    if order["sync_s"] and order["sync"]:
+        sync_ticks = str(max(1, math.ceil(order["sync_s"])))
+    return {
+        "identity": json.dumps(identity, separators=(",", ":"))[1:-1],
+        "note": _inside(str(identity["note"])),
         "source": order["source"]["dir"] if order["source"] else "",
-        "workdir": order["workdir"] or "",
+        "workdir": workdir or "",
         "program": argv[0],
         "not_found": _inside(not_found(argv, "the image's PATH")),
         "not_executable": _inside(not_executable(argv[0])),
-        "no_directory": _inside(
-            cannot_enter(_directory(order), order["workdir"], "No such file or directory")
-        ),
+        "no_directory": _inside(no_directory),
         "remark": remark_on_long(order["params"]),
         "odd_result": _inside(NO_FILE.format(sort="no file")),
         "timed_out": _inside(timed_out(timeout_s)),
@@ -51,26 +73,11 @@ def posix_order(order: Mapping[str, Any]) -> str:
         "timeout_fraction": fraction,
         "grace": f"{order['grace_s']:.1f}",
         "reusable": "true" if order["reusable"] else "false",
-        "sync_ticks": str(max(1, math.ceil(sync_s))) if sync_s and order["sync"] else "",
+        "sync_ticks": sync_ticks,
         "linger_s": f"{order['linger_s']:.1f}",
         "log_bytes_max": str(order["log_bytes_max"]),
         "steps": " ".join(f"step_{number}" for number in range(len(order["setup"]))),
     }
-    lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
-    lines.append(f"params={_quote_paths(json.dumps(named), '$PWD')}")
-    lines += [
-        f"step_{number}() {{ exec $alone {shlex.join(step)}; }}"
-        for number, step in enumerate(order["setup"])
-    ]
-    lines += [
-        f"task() {{ exec $alone {shlex.join(_odd(order) + argv)}; }}",
-        _function("hold_secrets", [_HOLD.format(name=name) for name in secrets]),
-        _function("give_secrets", [_GIVE.format(name=name) for name in secrets]),
-        _function("give_variables", [*_LOCALE, *_variables(order, named), *_inputs(order, paths)]),
-        _function("make_links", _links(order)),
-        _function("sync_mounts", [f"sync_one {shlex.quote(path)}" for path in order["sync"]]),
-    ]
-    return "\n".join(lines)
 
 
 def _function(name: str, lines: list[str]) -> str:

@@ -434,7 +434,6 @@ def _include_files_of_tasks(
     A volume is listed later, by task_inputs.py, when its provider is known.
     """
     tasks = spec.get("tasks")
-    here = ("spec", "tasks", "fromFiles")
     if not isinstance(tasks, dict) or set(tasks) - {"fromFiles", "chunk"} or not tasks:
         return  # the model reports that only one may be given
     try:
@@ -444,48 +443,56 @@ def _include_files_of_tasks(
     chunk = tasks.get("chunk", named.chunk)
     if not _may_be_chunk(chunk):
         return
-    at: Path = (*here, "glob") if isinstance(tasks["fromFiles"], dict) else here
+
     spec["tasks"] = _SOME_TASKS
+    try:
+        files = _list_task_files(named, document, included)
+    except FilesError as error:
+        at: Path = ("spec", "tasks", "fromFiles")
+        if isinstance(tasks["fromFiles"], dict):
+            at = (*at, "glob")
+        problem = f" is {value_text(named.glob)}; {error}"
+        included.findings.append(Finding(at, problem, error.hint))
+        return
+
+    if chunk is not None:
+        files["chunk"] = chunk
+    if named.names and named.volume is None:
+        files["names"] = True
+    spec["tasks"] = {"files": files}
+
+
+def _list_task_files(
+    named: FromFiles,
+    document: Document,
+    included: IncludedFiles,
+) -> dict[str, Any]:
+    """Returns the `files` that replace `fromFiles`, and notes their contents. Raises FilesError for
+    a pattern that finds no file, and for files that must not or cannot be read.
+    """
     if named.volume is not None:
         if why := wrong_in_volume(named.glob):
-            included.findings.append(Finding(at, f" is {value_text(named.glob)}; {why}"))
-            return
-        files = {"base": ".", "volume": named.volume, "glob": named.glob}
-        spec["tasks"] = {"files": files | ({"chunk": chunk} if chunk is not None else {})}
-        return
+            raise FilesError(why)
+        return {"base": ".", "volume": named.volume, "glob": named.glob}
+
     base, parts = split_glob(named.glob)
     path = real_path(document.dir, base)
-    message = ""
-    hint = ""
     if not fence.is_inside(path):
-        message = OUTSIDE_IT
-    elif fence.is_of_kernel(path):
-        message = "it holds what is no file of a task"
-    else:
-        own = os.path.join(document.dir, os.path.basename(document.path))
-        try:
-            found = find_files(
-                path,
-                parts,
-                written=base,
-                own=own,
-                names=named.names,
-            )
-        except FilesError as error:
-            message = str(error)
-            hint = error.hint or _suggest_near_file(path, base)
-        except OSError as error:
-            name = shorten_text(os.fsdecode(error.filename or base))
-            message = f"`{name}` cannot be read: {fence.describe_error(error)}"
-        else:
-            included.inputs.update((it.digest, it.real) for it in found)
-            listed = [{"path": it.path, "sha256": it.digest, "bytes": it.size} for it in found]
-            spec["tasks"] = {"files": {"base": base, "found": listed}}
-            spec["tasks"]["files"] |= {"chunk": chunk} if chunk is not None else {}
-            spec["tasks"]["files"] |= {"names": True} if named.names else {}
-    if message:
-        problem = f" is {value_text(named.glob)}; {message}"
-        included.findings.append(Finding(at, problem, hint))
+        raise FilesError(OUTSIDE_IT)
+    if fence.is_of_kernel(path):
+        raise FilesError("it holds what is no file of a task")
+
+    own = os.path.join(document.dir, os.path.basename(document.path))
+    try:
+        found = find_files(path, parts, written=base, own=own, names=named.names)
+    except FilesError as error:
+        raise FilesError(str(error), error.hint or _suggest_near_file(path, base)) from error
+    except OSError as error:
+        name = shorten_text(os.fsdecode(error.filename or base))
+        raise FilesError(f"`{name}` cannot be read: {fence.describe_error(error)}") from error
+    included.inputs.update((it.digest, it.real) for it in found)
+    listed = [{"path": it.path, "sha256": it.digest, "bytes": it.size} for it in found]
+    return {"base": base, "found": listed}
 
 
 def _keep_files(

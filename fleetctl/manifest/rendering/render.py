@@ -263,52 +263,72 @@ class _RenderAssembly:
         chain: tuple[str, ...],
     ) -> list[ManifestDraft]:
         """The drafts of its base, changed."""
-        overlay = laid.overlay
         written = laid.written
         mine = file_of(written.document)
-        found = list(laid.findings)
-        base = [*base_documents(laid, found)]
-        self._bases_bytes += sum(len(it.text) for it in base)
-        if self._bases_bytes > BASES_BYTES_MAX:
-            message = f": all bases together are larger than {BASES_BYTES_MAX // 1024**2} MiB"
-            found = [Finding(("base",), message)]
-            base = []
-        self._tell(written, found)
         chain = (*chain, mine)
+        base = self._read_base(laid)
         again = next((it for it in base if file_of(it) in chain), None)
         if again is not None or len(chain) > CHAIN_MAX:
             names = " > ".join((*chain, file_of(again) if again is not None else "..."))
             problem = Finding(("base",), f" leads back to where it began: {names}")
             self._tell(written, [problem])
             return []
-        given: dict[str, GivenValue] = {
-            name: GivenValue(
-                name,
-                value=value,
-                written=written,
-                path=("variables", name),
-            )
-            for name, value in overlay.variables.items()
-        }
-        outer, self.names = self.names, set()
-        drafts = self.drafts_of(base, [*sources, given], chain)
-        self._told += find_unknown_values([given], self.names)
-        self.names |= outer
-        by_name: dict[tuple[object, ...], list[ManifestDraft]] = {}
-        for draft in drafts:
-            for key in _patch_keys(draft.root.value):
-                by_name.setdefault(key, []).append(draft)
-        for patch in laid.patches:
-            named = (patch.kind,) if OPENING in patch.name else (patch.kind, patch.name)
-            if not self._patched(patch, laid, by_name.get(named, ())):
-                values = [it.root.value for it in drafts if isinstance(it.root.value, dict)]
-                self._tell(written, [describe_unmatched(patch, values[:NAMES_MAX])])
-        read = (*list_bases(overlay, written.document), mine)
+
+        drafts = self._fill_base(laid, base, sources, chain)
+        self._lay_patches(laid, drafts)
+        read = (*list_bases(laid.overlay, written.document), mine)
         for draft in drafts:
             if isinstance(draft.root.value, dict):
                 draft.written = lay_all(laid, draft.root.value, draft.written)
             draft.read = (*draft.read, *read)
         return drafts
+
+    def _read_base(self, laid: LoadedOverlay) -> list[Document]:
+        """Returns the documents of its base; none where all bases together are too large."""
+        found = list(laid.findings)
+        base = [*base_documents(laid, found)]
+        self._bases_bytes += sum(len(it.text) for it in base)
+        if self._bases_bytes > BASES_BYTES_MAX:
+            message = f": all bases together are larger than {BASES_BYTES_MAX // 1024**2} MiB"
+            self._tell(laid.written, [Finding(("base",), message)])
+            return []
+        self._tell(laid.written, found)
+        return base
+
+    def _fill_base(
+        self,
+        laid: LoadedOverlay,
+        base: Sequence[Document],
+        sources: Sequence[Source],
+        chain: tuple[str, ...],
+    ) -> list[ManifestDraft]:
+        """Returns the drafts of its base with the values of its variables, and notes the values
+        that none of them needs.
+        """
+        given: dict[str, GivenValue] = {}
+        for name, value in laid.overlay.variables.items():
+            path = ("variables", name)
+            given[name] = GivenValue(name, value=value, written=laid.written, path=path)
+
+        outer, self.names = self.names, set()
+        drafts = self.drafts_of(base, [*sources, given], chain)
+        self._told += find_unknown_values([given], self.names)
+        self.names |= outer
+        return drafts
+
+    def _lay_patches(self, laid: LoadedOverlay, drafts: Sequence[ManifestDraft]) -> None:
+        """Changes the drafts by its patches, and notes those that are for none of them."""
+        by_name: dict[tuple[object, ...], list[ManifestDraft]] = {}
+        for draft in drafts:
+            for key in _patch_keys(draft.root.value):
+                by_name.setdefault(key, []).append(draft)
+
+        for patch in laid.patches:
+            named = (patch.kind,) if OPENING in patch.name else (patch.kind, patch.name)
+            if not self._patched(patch, laid, by_name.get(named, ())):
+                values = [it.root.value for it in drafts if isinstance(it.root.value, dict)]
+                unmatched = describe_unmatched(patch, values[:NAMES_MAX])
+                self._tell(laid.written, [unmatched])
 
     def _patched(
         self,

@@ -24,14 +24,9 @@ from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.volume_files import (
     FileCopy,
-    FileEntry,
-    Tell,
     VolumeFiles,
     clean_path,
-    download_beside,
-    is_a_directory,
     no_volume,
-    split_batches,
 )
 from fleetctl.providers.kubernetes.connection.kubernetes_connection import (
     EARLIER,
@@ -53,10 +48,11 @@ from fleetctl.providers.paths import serves_cluster
 from fleetctl.providers.remote import volume_listing
 from fleetctl.providers.remote.recipes import DEFAULT_PYTHON
 from fleetctl.providers.remote.volume_listing import (
-    list_command,
-    listing_error,
+    MOUNT,
+    TRANSFER_S,
+    HelperFiles,
+    check_exit,
     look_command,
-    parse_listing,
 )
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.values.namespaces import own_name
@@ -66,12 +62,8 @@ CALL_S = 30.0
 REMOVE_S = 120.0  # a claim stays while a pod that uses it does
 LOOK_S = 0.5
 
-MOUNT = "/volume"
 START_S = 180.0
-TRANSFER_S = 3600.0
 LIFE_S = 3 * 3600  # the helper ends then, whatever becomes of us
-BATCH_FILES_MAX = 200
-BATCH_BYTES_MAX = 256 * 1024**2
 READ_BYTES = 512 * 1024
 
 
@@ -183,92 +175,23 @@ async def find_claim(link: ClusterLink, volume: str) -> Object | None:
         raise
 
 
-class KubernetesFiles:
+class KubernetesFiles(HelperFiles):
     """Keeps no state between two verbs."""
 
-    def __init__(
-        self,
-        home: Path,
-        account: Account,
-        *,
-        store_id: str = "",
-    ) -> None:
+    batch_files_max = 200
+
+    def __init__(self, home: Path, account: Account, *, store_id: str = "") -> None:
         del store_id
         self._account, self._tenants = account, serves_cluster(home)
 
-    async def entries(
-        self,
-        volume: str,
-        path: str,
-        *,
-        recursive: bool = False,
-        contents: str = "",
-    ) -> Sequence[FileEntry]:
-        async with self._helper(volume) as helper:
-            return await helper.entries(clean_path(path), recursive=recursive, contents=contents)
-
-    async def put(
-        self,
-        volume: str,
-        files: Sequence[FileCopy],
-        *,
-        tell: Tell,
-    ) -> None:
-        async with self._helper(volume) as helper:
-            for batch in split_batches(files, files_max=BATCH_FILES_MAX, bytes_max=BATCH_BYTES_MAX):
-                with TemporaryFile() as archive:
-                    await asyncio.to_thread(_pack_files, archive, batch)
-                    size = archive.tell()
-                    archive.seek(0)
-                    await helper.run(f"cd {MOUNT} && head -c {size} | tar -xf -", given=archive)
-                tell(sum(one.size for one in batch))
-
-    async def get(
-        self,
-        volume: str,
-        files: Sequence[FileCopy],
-        *,
-        tell: Tell,
-    ) -> None:
-        async with self._helper(volume) as helper:
-            for one in files:
-                quoted = shlex.quote(f"./{clean_path(one.remote)}")
-                with download_beside(one.local) as temporary, temporary.open("wb") as file:
-                    await helper.run(
-                        look_command(MOUNT, quoted) + f"cat {quoted}", path=one.remote, taken=file
-                    )
-                tell(one.size)
-
-    async def remove(
-        self,
-        volume: str,
-        path: str,
-        *,
-        recursive: bool = False,
-    ) -> None:
-        wanted = clean_path(path)
-        quoted = shlex.quote(f"./{wanted}")
-        async with self._helper(volume) as helper:
-            reply = await helper.entries(wanted, recursive=False)
-            if not recursive and [one.path for one in reply] != [wanted]:
-                raise is_a_directory(path)
-            # The volume's top stays: it is a mount.
-            command = f"rm -rf {quoted}" if wanted else "find . -mindepth 1 -delete"
-            await helper.run(look_command(MOUNT, quoted) + command, path=path)
-
-    async def size(self, volume: str) -> int | None:
-        del volume
-        return None  # a pod for a number would cost more than it is worth
-
     @asynccontextmanager
-    async def _helper(self, volume: str) -> AsyncIterator[Helper]:
-        """Yields a pod with the volume in it, for the time of a verb."""
+    async def _helper(self, volume: str) -> AsyncIterator[HelperPod]:
         connection = KubernetesConnection(account=lambda: self._account, tenants=self._tenants)
         try:
             link = await link_of(connection, volume)
             if await find_claim(link, volume) is None:
                 raise no_volume(f"namespace `{link.namespace}`", volume)
-            helper = Helper(link, volume)
+            helper = HelperPod(link, volume)
             try:
                 await helper.start()
                 yield helper
@@ -278,7 +201,7 @@ class KubernetesFiles:
             await connection.close()
 
 
-class Helper:
+class HelperPod:
     def __init__(self, link: ClusterLink, volume: str) -> None:
         self._link = link
         self._volume = volume
@@ -327,22 +250,29 @@ class Helper:
                 if not is_not_found(error):
                     raise
 
-    async def entries(
-        self,
-        path: str,
-        *,
-        recursive: bool,
-        contents: str = "",
-    ) -> list[FileEntry]:
-        command = list_command(MOUNT, path, recursive=recursive, contents=contents)
-        reply = (await self.run(command, path=path)).decode("utf-8", "surrogateescape")
-        return parse_listing(reply, path)
+    async def run(self, command: str, *, path: str = "", deadline_s: float = TRANSFER_S) -> str:
+        output = await self._exec(command, path=path, deadline_s=deadline_s)
+        return output.decode("utf-8", "surrogateescape")
 
-    async def run(
+    async def upload(self, batch: Sequence[FileCopy]) -> None:
+        with TemporaryFile() as archive:
+            await asyncio.to_thread(_pack_files, archive, batch)
+            size = archive.tell()
+            archive.seek(0)
+            await self._exec(f"cd {MOUNT} && head -c {size} | tar -xf -", given=archive)
+
+    async def download(self, one: FileCopy, target: Path) -> None:
+        quoted = shlex.quote(f"./{clean_path(one.remote)}")
+        with target.open("wb") as file:
+            command = look_command(MOUNT, quoted) + f"cat {quoted}"
+            await self._exec(command, path=one.remote, taken=file)
+
+    async def _exec(
         self,
         command: str,
         *,
         path: str = "",
+        deadline_s: float = TRANSFER_S,
         given: IO[bytes] | None = None,
         taken: IO[bytes] | None = None,
     ) -> bytes:
@@ -350,16 +280,14 @@ class Helper:
         that takes its output.
         """
         what = f"volume/{self._volume} cannot be reached"
-        volume = self._volume
         out = bytearray()
         err = bytearray()
-        async with cluster_call(what, deadline_s=TRANSFER_S):
+        async with cluster_call(what, deadline_s=deadline_s):
             try:
-                words = ["sh", "-c", command]
                 channel = await run(
                     self._link,
                     self._name,
-                    words,
+                    ["sh", "-c", command],
                     container=MAIN,
                     stdin=given is not None,
                 )
@@ -377,15 +305,10 @@ class Helper:
                     await channel.close()
             except (ApiError, ConnectionError) as error:
                 raise Unavailable(f"{what}: {error}") from error
-        if channel.exit_code is not None and (
-            error_of_ours := listing_error(channel.exit_code, volume, path)
-        ):
-            raise error_of_ours
         if channel.exit_code is None:
             raise Unavailable(f"{what}: {channel.failure or 'the line broke'}")
-        if channel.exit_code:
-            words_ = " ".join(err.decode("utf-8", "replace").split())[-300:]
-            raise Refused(f"volume/{volume}: {words_}", hint=f"fleetctl ls volume/{volume}")
+        words = err.decode("utf-8", "replace")
+        check_exit(channel.exit_code, words, volume=self._volume, path=path)
         return bytes(out)
 
 

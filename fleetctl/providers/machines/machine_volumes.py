@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.contract.base import RunRequest
+from fleetctl.common.finding import Finding
+from fleetctl.providers.contract.base import RunRequest, no_network, no_pods
 from fleetctl.providers.contract.volume_files import (
     CONTENT_LIMITS,
     FileCopy,
@@ -40,7 +41,7 @@ from fleetctl.providers.sources import clone_command
 from fleetctl.providers.sources.archive import archive_of
 from fleetctl.providers.sources.pinning import pin_commit
 from fleetctl.providers.uv import index_options, index_variables
-from fleetctl.specs.blocks.template import Image, Source
+from fleetctl.specs.blocks.template import Image, Source, Template
 from fleetctl.specs.values.packages import without_digest
 
 TRANSFER_S = 3600.0
@@ -184,6 +185,21 @@ def check_image(image: Image | None, provider: str) -> None:
                 " they are",
                 hint="list `python` and `pip` under `image`, and install the rest on the machines",
             )
+
+
+def find_obstacles(template: Template, provider: str, no_functions: str) -> Iterator[Finding]:
+    """Finds work that no machine can take, without a connection. no_functions: why."""
+    if template.is_function:
+        hint = "use a sandbox for each task, or place it on `modal` or `local`"
+        yield Finding(("runtime",), no_functions, hint)
+    if template.network is not None:
+        yield no_network(provider)
+    if template.kubernetes is not None:
+        yield no_pods(provider)
+    try:
+        check_image(template.image, provider)
+    except Refused as error:
+        yield Finding(("image",), str(error), error.hint)
 
 
 def order_variables(order: Mapping[str, Any], image: Image | None) -> dict[str, object]:

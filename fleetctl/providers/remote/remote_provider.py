@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.finding import Finding
+from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Observation
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.contract.base import (
@@ -152,6 +152,10 @@ class RemoteProvider(ABC):
     async def foresee(self, template: Template, account: Account) -> AsyncIterator[Finding]:
         for it in self._obstacles(template, account):
             yield it
+
+    def lacks(self, template: Template) -> str:
+        found = self._obstacles(template, self._account())
+        return next((it.what for it in found if it.severity is Severity.NEVER), "")
 
     async def _start(self, request: RunRequest) -> str:
         """Starts a run in two phases: the sandbox's id first, and once that is durable the work."""

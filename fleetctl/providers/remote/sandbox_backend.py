@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.common.finding import Finding, Severity
+from fleetctl.common.finding import Finding
 from fleetctl.guest.ship.assemble import remote_source
 from fleetctl.guest.ship.library import order_input
 from fleetctl.providers.contract.account import Account, AccountNow
@@ -109,10 +109,6 @@ class SandboxBackend(RemoteProvider):
 
     def usd_per_s(self, template: Template) -> float | None:
         return self._price(template)
-
-    def lacks(self, template: Template) -> str:
-        found = self._obstacles(template, self._account())
-        return next((it.what for it in found if it.severity is Severity.NEVER), "")
 
     # -- made when first needed --------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-"""Makes the shell command that lists a volume in the sandbox that shows it, reads its output, and
-remembers the volumes that this store has used.
+"""Lists, copies and removes the files of a volume in a helper, the small sandbox that shows the
+volume for the time of a verb, and remembers the volumes that this store has used.
 
 Volumes carry no tag, and may be shared with other programs.
 """
@@ -7,19 +7,29 @@ Volumes carry no tag, and may be shared with other programs.
 from __future__ import annotations
 
 import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Protocol
 
-from fleetctl.common.errors import FleetctlError
+from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.volume_files import (
     CONTENT_BYTES_MAX,
     CONTENTS_BYTES_MAX,
     CONTENTS_FILES_MAX,
     CONTENTS_READ_S,
+    FileCopy,
     FileEntry,
+    Tell,
+    clean_path,
     contents_too_large,
     contents_too_slow,
     contents_unread,
+    download_beside,
+    is_a_directory,
     path_missing,
+    split_batches,
 )
 from fleetctl.providers.paths import checked_name, make_private
 
@@ -40,6 +50,81 @@ code=$?
 """
 
 DIRECTORY = "volumes-used"
+
+MOUNT = "/volume"  # in a helper
+LIST_S = 300.0  # a volume may have many thousand files
+TRANSFER_S = 3600.0  # for a batch, the download of a file, or the removal of a directory
+BATCH_BYTES_MAX = 256 * 1024**2
+OUTPUT_CHARS_MAX = 300  # of a failed command, for its error
+
+
+class VolumeHelper(Protocol):
+    """A sandbox that shows one volume at MOUNT. Its verbs raise Refused and Unavailable."""
+
+    async def run(self, command: str, *, path: str = "", deadline_s: float = TRANSFER_S) -> str:
+        """Returns the output of a shell command. path: the command's path, for errors."""
+        ...
+
+    async def upload(self, batch: Sequence[FileCopy]) -> None:
+        """Copies files into the volume, over what is there; directories above them are made."""
+        ...
+
+    async def download(self, one: FileCopy, target: Path) -> None: ...
+
+
+class HelperFiles(ABC):
+    """The files of a service whose volumes only its sandboxes show."""
+
+    batch_files_max: int
+
+    @abstractmethod
+    def _helper(self, volume: str) -> AbstractAsyncContextManager[VolumeHelper]:
+        """Yields a helper for the time of a verb. Raises NotFound without such a volume."""
+
+    async def entries(
+        self, volume: str, path: str, *, recursive: bool = False, contents: str = ""
+    ) -> Sequence[FileEntry]:
+        wanted = clean_path(path)
+        async with self._helper(volume) as helper:
+            return await _list_entries(helper, wanted, recursive=recursive, contents=contents)
+
+    async def put(self, volume: str, files: Sequence[FileCopy], *, tell: Tell) -> None:
+        async with self._helper(volume) as helper:
+            for batch in split_batches(
+                files, files_max=self.batch_files_max, bytes_max=BATCH_BYTES_MAX
+            ):
+                await helper.upload(batch)
+                tell(sum(one.size for one in batch))
+
+    async def get(self, volume: str, files: Sequence[FileCopy], *, tell: Tell) -> None:
+        async with self._helper(volume) as helper:
+            for one in files:
+                with download_beside(one.local) as temporary:
+                    await helper.download(one, temporary)
+                tell(one.size)
+
+    async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
+        wanted = clean_path(path)
+        quoted = shlex.quote(f"./{wanted}")
+        async with self._helper(volume) as helper:
+            reply = await _list_entries(helper, wanted, recursive=False)
+            if not recursive and [one.path for one in reply] != [wanted]:
+                raise is_a_directory(path)
+            # The volume's top stays: it is a mount.
+            command = f"rm -rf {quoted}" if wanted else "find . -mindepth 1 -delete"
+            await helper.run(look_command(MOUNT, quoted) + command, path=path)
+
+    async def size(self, volume: str) -> int | None:
+        del volume
+        return None  # a sandbox for a number would cost more than it is worth
+
+
+async def _list_entries(
+    helper: VolumeHelper, path: str, *, recursive: bool, contents: str = ""
+) -> list[FileEntry]:
+    command = list_command(MOUNT, path, recursive=recursive, contents=contents)
+    deadline_s = LIST_S + CONTENTS_READ_S if contents else LIST_S
+    return parse_listing(await helper.run(command, path=path, deadline_s=deadline_s), path)
 
 
 def look_command(top: str, path: str) -> str:
@@ -83,17 +168,19 @@ def parse_listing(output: str, path: str) -> list[FileEntry]:
     return sorted(it for it in found if not (it.is_directory and it.path == path))
 
 
-def listing_error(code: int, volume: str, path: str) -> FleetctlError | None:
-    """Returns the error of an exit code of ours; None for any other code."""
+def check_exit(code: int, output: str, *, volume: str, path: str) -> None:
+    """Raises the error of a helper's command that failed. output: for errors that are not ours."""
     if code == NOTHING:
-        return path_missing(volume, path)
+        raise path_missing(volume, path)
     if code == TOO_MUCH:
-        return contents_too_large(volume)
+        raise contents_too_large(volume)
     if code == TOO_SLOW:
-        return contents_too_slow(volume)
+        raise contents_too_slow(volume)
     if code == UNREAD:
-        return contents_unread(volume)
-    return None
+        raise contents_unread(volume)
+    if code:
+        words = " ".join(output.split())[-OUTPUT_CHARS_MAX:]
+        raise Refused(f"volume/{volume}: {words}", hint=f"fleetctl ls volume/{volume}")
 
 
 def _parse_entry(line: str, digests: dict[str, str]) -> FileEntry:

@@ -13,41 +13,29 @@ from functools import cached_property
 from fleetctl.common.errors import Refused
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Alive, Observation
-from fleetctl.guest.nodes.gang import whole_name
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
-    Owned,
     Reachable,
     RunRef,
     RunRequest,
-    no_network,
-    no_pods,
 )
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.machines import machine_volumes
-from fleetctl.providers.remote import remote_provider
-from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, Meeting, NodeWork
+from fleetctl.providers.machines.agent_link import AgentLine
+from fleetctl.providers.machines.machine_provider import MachineProvider
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
     NODES_MAX,
-    JoinedSandboxes,
     first_of,
-    nodes_of,
-    port_of,
 )
-from fleetctl.providers.remote.remote_provider import RemoteProvider
 from fleetctl.providers.remote.runs.guest_order import (
     INPUTS_BYTES_MAX,
-    SandboxContext,
-    guest_order,
 )
 from fleetctl.providers.slurm.slurm_creator import SlurmCreator
 from fleetctl.providers.slurm.slurm_login import SlurmLogin, settings_of
 from fleetctl.providers.slurm.slurm_sandboxes import SlurmSandboxes, split_handle
-from fleetctl.providers.sources.archive import name_in_sandbox
-from fleetctl.providers.sources.git import directory_name
 from fleetctl.specs.blocks.machines import LEASE_S
-from fleetctl.specs.blocks.template import Source, Template
+from fleetctl.specs.blocks.template import Template
 
 CONTRACT = Contract(
     visibility_bound_s=2.0,  # of one `squeue`, which all that ask share
@@ -67,7 +55,7 @@ CONTRACT = Contract(
 )
 
 
-class SlurmProvider(RemoteProvider):
+class SlurmProvider(MachineProvider):
     contract = CONTRACT
     sort = "slurm"
     no_functions = "Slurm has no functions"
@@ -85,23 +73,7 @@ class SlurmProvider(RemoteProvider):
         return await self._start(request)
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        asked = {ref.run: ref for ref in runs if not self._is_making(ref)}
-        for ref in asked.values():
-            await self._nodes.join(ref)
-        seen = await self._runs.observe(list(asked.values()))
-        return [await self._with_halt(self._nodes.seen(it, asked[it.run])) for it in seen]
-
-    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
-        await self._creating.makings.give_up(ref.run)
-        if self._account().settings:
-            await self._nodes.join(ref)
-            await self._stop(ref, grace_s=grace_s)
-
-    async def owned(self) -> Sequence[Owned]:
-        # Without a cluster, or without runs there, the sweep must cost no command.
-        if not self._account().settings or not remote_provider.any_left(self._jobs):
-            return []
-        return await self._sandboxes.owned()
+        return [await self._with_halt(it) for it in await super().observe(runs)]
 
     async def ensure_volume(self, name: str) -> None:
         await self._login.line.link()
@@ -114,35 +86,24 @@ class SlurmProvider(RemoteProvider):
         place = {"top": self._volume(name), "path": "", "recursive": True, "whole": True}
         await self._login.line.call("remove", place)
 
-    def usd_per_s(self, template: Template) -> float | None:
-        return 0.0  # a cluster of one's own sends no bill
-
     def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
         return find_obstacles(template, account)
-
-    def lacks(self, template: Template) -> str:
-        found = find_obstacles(template, self._account())
-        return next((it.what for it in found if it.severity is Severity.NEVER), "")
 
     async def reach(self) -> None:
         await self._login.queue.jobs()
 
+    def unresolved(self) -> bool:
+        watching = "_boxes" in self.__dict__ and self._boxes.ended_jobs.busy
+        return watching or super().unresolved()
+
     async def close(self) -> None:
         await super().close()
-        await self._sandboxes.close()
+        await self._boxes.ended_jobs.close()
         await self._login.close()
 
     @cached_property
     def _boxes(self) -> SlurmSandboxes:
         return SlurmSandboxes(self._login, self._store_id)
-
-    @cached_property
-    def _sandboxes(self) -> JoinedSandboxes:
-        return JoinedSandboxes(self._boxes)
-
-    @cached_property
-    def _nodes(self) -> GangNodes:
-        return GangNodes(self._sandboxes, self._runs, self._hand_in)
 
     @cached_property
     def _creating(self) -> SlurmCreator:
@@ -178,53 +139,21 @@ class SlurmProvider(RemoteProvider):
         fields = {"mounts": mounts, "python": python, "interface": interface}
         await line.call("change", {"box": box, "fields": fields})
 
-    async def _begin(self, request: RunRequest) -> None:
-        """Begins the run. Raises TimeoutError without an answer in time: the run may have begun."""
-        handles = nodes_of(request.handle)
-        await self._login.line.link()
-        if len(handles) == 1:
-            work = await self._work(request, request.handle)
-            await self._hand_in(request, work.place, work.order)
-            return
+    async def _stop(self, ref: RunRef, *, grace_s: float) -> None:
+        if self._account().settings:
+            await super()._stop(ref, grace_s=grace_s)
 
-        async def work_of(rank: int) -> NodeWork:
-            return await self._work(request, handles[rank])
+    def _line_of(self, handle: str) -> tuple[AgentLine, str]:
+        return self._login.line, f"Slurm job {split_handle(handle)[0]}"
 
-        async def meet(secret: str) -> Meeting:
-            head = await self._boxes.node_facts(handles[0])
-            return Meeting(head.address, port_of(secret), self._login.settings.interface or "")
-
-        await self._nodes.begin(request, work_of, meet, tokens=self._job(request.uid))
-
-    async def _work(self, request: RunRequest, handle: str) -> NodeWork:
-        place = self._boxes.place_of(handle)
-        source = request.template.source
-        directory = _source_directory(source, place) if source is not None else None
-        setup = await machine_volumes.setup_commands(
-            request,
-            root=self._login.root,
-            directory=directory or "",
-            job=self._job(request.uid),
-        )
-        note = f"Slurm job {split_handle(handle)[0]}"
-        context = SandboxContext(handle=request.handle, setup=setup, source=directory, note=note)
-        order = guest_order(request, context)
-        env = machine_volumes.order_variables(order, request.template.image)
-        return NodeWork(context, {**order, "env": env})
-
-    def _changed(self, run: str) -> None:
-        super()._changed(whole_name(run))
+    async def _head(self, handle: str) -> tuple[str, str]:
+        facts = await self._boxes.node_facts(handle)
+        return facts.address, self._login.settings.interface or ""
 
 
 def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
     """Finds work that no cluster can take, without a connection."""
-    if template.is_function:
-        hint = "use a sandbox for each task, or place it on `modal` or `local`"
-        yield Finding(("runtime",), "Slurm has no functions", hint)
-    if template.network is not None:
-        yield no_network("slurm")
-    if template.kubernetes is not None:
-        yield no_pods("slurm")
+    yield from machine_volumes.find_obstacles(template, "slurm", SlurmProvider.no_functions)
     if template.source is not None and template.source.mount_path is not None:
         message = "a source is beside its task in the shared directory, at no path of its own"
         yield Finding(("source", "mountPath"), message, "leave `mountPath` out")
@@ -232,19 +161,9 @@ def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
         message = "provider `slurm` carries no calls of endpoints"
         yield Finding(("endpoints",), message, "place it on another provider")
     try:
-        machine_volumes.check_image(template.image, "slurm")
-    except Refused as error:
-        yield Finding(("image",), str(error), error.hint)
-    try:
         settings_of(account)
     except Refused as error:
         yield Finding((), str(error), error.hint, Severity.LATER)
-
-
-def _source_directory(source: Source, place: str) -> str:
-    if source.git is not None:
-        return f"{place}/workspace/{directory_name(source.git.url)}"
-    return f"{place}/workspace/{name_in_sandbox(source.path or '')}"
 
 
 _: type[Backend] = SlurmProvider

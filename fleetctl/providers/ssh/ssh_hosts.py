@@ -13,7 +13,6 @@ from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.guest.journal.ending import size_text
 from fleetctl.providers.contract.account import Account, AccountNow, CheckResult
-from fleetctl.providers.contract.base import no_network, no_pods
 from fleetctl.providers.machines import machine_volumes
 from fleetctl.providers.machines.agent_link import AWAY_S, AgentFault, AgentLine
 from fleetctl.providers.machines.openssh import (
@@ -165,18 +164,11 @@ async def _check_host(name: str, line: SshLine) -> list[CheckResult]:
     return found
 
 
+NO_FUNCTIONS = "hosts of one's own have no functions"
+
+
 def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
-    if template.is_function:
-        hint = "use a sandbox for each task, or place it on `modal` or `local`"
-        yield Finding(("runtime",), "hosts of one's own have no functions", hint)
-    if template.network is not None:
-        yield no_network("ssh")
-    if template.kubernetes is not None:
-        yield no_pods("ssh")
-    try:
-        machine_volumes.check_image(template.image, "ssh")
-    except Refused as error:
-        yield Finding(("image",), str(error), error.hint)
+    yield from machine_volumes.find_obstacles(template, "ssh", NO_FUNCTIONS)
     nodes = nodes_of(template)
     if template.endpoints and nodes.max > 1:
         endpoint = next(iter(template.endpoints))

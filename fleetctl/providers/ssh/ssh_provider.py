@@ -7,46 +7,35 @@ names and tags, and the runs' output is mirrored below the account's directory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.common.finding import Finding, Severity
-from fleetctl.controllers.model import Observation
-from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.common.finding import Finding
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
-    Owned,
     Reachable,
     Relaying,
-    RunRef,
     RunRequest,
 )
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.machines import machine_volumes
-from fleetctl.providers.remote import remote_provider
-from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, Meeting, NodeWork
+from fleetctl.providers.machines.agent_link import AgentLine
+from fleetctl.providers.machines.machine_provider import MachineProvider
+from fleetctl.providers.remote.gangs.gang_nodes import NodeWork
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
     NODES_MAX,
-    JoinedSandboxes,
-    nodes_of,
-    port_of,
 )
-from fleetctl.providers.remote.remote_provider import RemoteProvider
 from fleetctl.providers.remote.runs.guest_order import (
     INPUTS_BYTES_MAX,
-    SandboxContext,
-    guest_order,
 )
 from fleetctl.providers.remote.sandboxes.sandbox_names import tag_of
-from fleetctl.providers.sources.archive import name_in_sandbox
-from fleetctl.providers.sources.git import directory_name
 from fleetctl.providers.ssh import ssh_hosts
 from fleetctl.providers.ssh.ssh_creator import SshCreator, links_of, volume_directory
 from fleetctl.providers.ssh.ssh_hosts import SshHosts, SshLine
 from fleetctl.providers.ssh.ssh_sandboxes import SshSandboxes, split_handle
-from fleetctl.specs.blocks.template import Source, Template
+from fleetctl.specs.blocks.template import Template
 
 Ask = Callable[[SshLine], Awaitable[object]]
 
@@ -69,10 +58,10 @@ CONTRACT = Contract(
 )
 
 
-class SshProvider(RemoteProvider):
+class SshProvider(MachineProvider):
     contract = CONTRACT
     sort = "ssh"
-    no_functions = "hosts of one's own have no functions"
+    no_functions = ssh_hosts.NO_FUNCTIONS
 
     def _open(self) -> None:
         self._hosts = SshHosts(self._home, self._account, fleet=tag_of(self._store_id))
@@ -80,24 +69,6 @@ class SshProvider(RemoteProvider):
     async def start(self, request: RunRequest) -> str:
         machine_volumes.check_image(request.template.image, "ssh")
         return await self._start(request)
-
-    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        asked = {ref.run: ref for ref in runs if not self._is_making(ref)}
-        for ref in asked.values():
-            await self._nodes.join(ref)
-        seen = await self._runs.observe(list(asked.values()))
-        return [self._nodes.seen(it, asked[it.run]) for it in seen]
-
-    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
-        await self._creating.makings.give_up(ref.run)
-        await self._nodes.join(ref)
-        await self._stop(ref, grace_s=grace_s)
-
-    async def owned(self) -> Sequence[Owned]:
-        # Without hosts, or without runs on any, the sweep must cost no connection.
-        if not self._account().settings or not remote_provider.any_left(self._jobs):
-            return []
-        return await self._sandboxes.owned()
 
     async def ensure_volume(self, name: str) -> None:
         """Makes the directory on each host that can be reached; a task's start makes it as well."""
@@ -120,15 +91,8 @@ class SshProvider(RemoteProvider):
         if failed:
             raise failed[0]
 
-    def usd_per_s(self, template: Template) -> float | None:
-        return 0.0  # a machine of one's own sends no bill
-
     def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
         return ssh_hosts.find_obstacles(template, account)
-
-    def lacks(self, template: Template) -> str:
-        found = ssh_hosts.find_obstacles(template, self._account())
-        return next((it.what for it in found if it.severity is Severity.NEVER), "")
 
     async def reach(self) -> None:
         """Asks all hosts; one that answers will do."""
@@ -138,7 +102,6 @@ class SshProvider(RemoteProvider):
 
     async def close(self) -> None:
         await super().close()
-        await self._sandboxes.close()
         await self._hosts.close()
 
     # -- made when first needed --------------------------------------------------------------------
@@ -148,14 +111,6 @@ class SshProvider(RemoteProvider):
         return SshSandboxes(
             self._hosts, self._store_id, freed=lambda host: self._creating.free(host)
         )
-
-    @cached_property
-    def _sandboxes(self) -> JoinedSandboxes:
-        return JoinedSandboxes(self._boxes)
-
-    @cached_property
-    def _nodes(self) -> GangNodes:
-        return GangNodes(self._sandboxes, self._runs, self._hand_in)
 
     @cached_property
     def _creating(self) -> SshCreator:
@@ -192,60 +147,25 @@ class SshProvider(RemoteProvider):
         if python:
             await line.call("change", {"box": box, "fields": {"python": python}})
 
-    async def _begin(self, request: RunRequest) -> None:
-        """Begins the run. Raises TimeoutError without an answer in time: the run may have begun."""
-        handles = nodes_of(request.handle)
-        if len(handles) == 1:
-            work = await self._work(request, request.handle)
-            await self._hand_in(request, work.place, work.order)
-            return
+    def _line_of(self, handle: str) -> tuple[AgentLine, str]:
+        line = self._hosts.line(split_handle(handle)[0])
+        return line, f"host {line.name}"
 
-        async def work_of(rank: int) -> NodeWork:
-            return await self._work(request, handles[rank])
-
-        async def meet(secret: str) -> Meeting:
-            line = self._hosts.line(split_handle(handles[0])[0])
-            interface = line.host.interface or ""
-            return Meeting(str(line.facts["address"]), port_of(secret), interface)
-
-        await self._nodes.begin(request, work_of, meet, tokens=self._job(request.uid))
+    async def _head(self, handle: str) -> tuple[str, str]:
+        line = self._hosts.line(split_handle(handle)[0])
+        return str(line.facts["address"]), line.host.interface or ""
 
     async def _work(self, request: RunRequest, handle: str) -> NodeWork:
+        work = await super()._work(request, handle)
         host, box = split_handle(handle)
         line = self._hosts.line(host)
-        await line.link()
-        place = self._boxes.place_of(handle)
-        source = request.template.source
-        directory = _source_directory(source, place) if source is not None else None
-        setup = await machine_volumes.setup_commands(
-            request,
-            root=str(line.facts["root"]),
-            directory=directory or "",
-            job=self._job(request.uid),
-        )
-        context = SandboxContext(
-            handle=request.handle, setup=setup, source=directory, note=f"host {line.name}"
-        )
-        order = guest_order(request, context)
         # The agent has made all paths of volumes, for as long as the box lives.
         links = {it["path"] for it in links_of(request.template, line, box.partition("@")[0])}
         volumes = [
             {**it, "links": [path for path in it["links"] if path not in links]}
-            for it in order["volumes"]  # type: ignore[attr-defined]
+            for it in work.order["volumes"]
         ]
-        env = machine_volumes.order_variables(order, request.template.image)
-        return NodeWork(context, {**order, "volumes": volumes, "env": env})
-
-    def _changed(self, run: str) -> None:
-        super()._changed(whole_name(run))
-
-
-def _source_directory(source: Source, place: str) -> str:
-    if source.mount_path is not None:
-        return source.mount_path.rstrip("/") or "/"
-    if source.git is not None:
-        return f"{place}/workspace/{directory_name(source.git.url)}"
-    return f"{place}/workspace/{name_in_sandbox(source.path or '')}"
+        return NodeWork(work.place, {**work.order, "volumes": volumes})
 
 
 _: type[Backend] = SshProvider

@@ -84,7 +84,7 @@ def waiting_costs_an_attempt() -> Context:
 
         return patched
 
-    return around(ReplyHandler, "of_call", make)
+    return around(ReplyHandler, "handle_reply", make)
 
 
 def no_answer_means_nothing_began() -> Context:
@@ -102,7 +102,7 @@ def no_answer_means_nothing_began() -> Context:
 
         return patched
 
-    return around(ReplyHandler, "of_call", make)
+    return around(ReplyHandler, "handle_reply", make)
 
 
 def refusal_is_waited_for() -> Context:

@@ -120,7 +120,7 @@ def test_reading_finds_live_runs_again_and_wants_them_observed() -> None:
     parts = Parts()
     uid = started(parts)
     track = parts.state.tracks[uid]
-    parts.answers.of_call(track, StartReplied(run_of(parts, uid), "h", begun=True), 1_000.0)
+    parts.answers.handle_reply(track, StartReplied(run_of(parts, uid), "h", begun=True), 1_000.0)
     with parts.store.transaction():
         parts.records.write()
     parts.state.tracks.forget()
@@ -147,7 +147,7 @@ def test_an_answer_makes_a_record_and_no_call() -> None:
     uid = started(parts)
     name = run_of(parts, uid)
     wait = StartWaits(name, "NoCapacity", "no machine is free", 30.0)
-    assert parts.answers.of_call(parts.state.tracks[uid], wait, 1_000.0)
+    assert parts.answers.handle_reply(parts.state.tracks[uid], wait, 1_000.0)
     assert parts.state.tracks[uid].waits[name].reason == "NoCapacity"
     assert parts.state.queue.next_due_at_s() == 1_000.0 or len(parts.state.queue) == 1
 
@@ -183,7 +183,9 @@ def test_the_end_of_a_sandbox_hurries_the_start_that_waits_longest() -> None:
     parts = Parts()
     uid = started(parts)
     name, track = run_of(parts, uid), parts.state.tracks[uid]
-    parts.answers.of_call(track, StartWaits(name, "Quota", "full", 8_999.0, account=True), 1_000.0)
+    parts.answers.handle_reply(
+        track, StartWaits(name, "Quota", "full", 8_999.0, account=True), 1_000.0
+    )
     assert track.calls[name].retry_at_s == 9_999.0
     nudge_freed(parts.state, "elsewhere")
     nudge_starts(parts.state, "SecretMissing")
@@ -197,7 +199,7 @@ async def test_the_watcher_tells_what_a_provider_says_of_a_run() -> None:
     uid = started(parts)
     parts.effects.drive(parts.state.tracks[uid], parts.clock.now_s())
     await parts.state.inbox.wait(300.0)
-    parts.answers.of_call(parts.state.tracks[uid], parts.state.inbox.facts.pop(), 1_000.0)  # type: ignore[arg-type]
+    parts.answers.handle_reply(parts.state.tracks[uid], parts.state.inbox.facts.pop(), 1_000.0)  # type: ignore[arg-type]
     parts.state.inbox.rest()
     watcher = RunWatcher(parts.state, parts.rate_limiters)
     watching = asyncio.ensure_future(watcher.run("local"))

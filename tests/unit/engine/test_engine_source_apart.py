@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write.commit import ObjectEdits, manifest_with
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.manifest import load_manifests, read_documents
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.providers.sources.revision import of_project

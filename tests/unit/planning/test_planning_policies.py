@@ -25,11 +25,12 @@ from fleetctl.apply.policies.expressions import (
 from fleetctl.apply.policies.judge import refuse_wrong, stored_judged
 from fleetctl.apply.policies.report import PolicyDenied, warnings_of
 from fleetctl.apply.predictions.predict import wrong_in
-from fleetctl.apply.propose import propose_changes, write_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.commit import ObjectEdits, manifest_with
 from fleetctl.apply.write.scheduled import ScheduleMaker, by_hand
+from fleetctl.apply.write.store_changes import write_changes
 from fleetctl.common.errors import FleetctlError
 from fleetctl.controllers.budget import CostEstimate
 from fleetctl.manifest import Document, ManifestErrors, load_manifests

@@ -14,8 +14,8 @@ import pytest
 from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.providers.remote import volume_listing
 from fleetctl.providers.remote.volume_listing import (
+    check_exit,
     list_command,
-    listing_error,
     parse_listing,
 )
 
@@ -128,21 +128,27 @@ def test_a_look_ends_with_a_reason_at_each_limit(
         fake_program(tmp_path, "sha256sum", program)
     command = list_command(str(top), "", recursive=True, contents="*.txt")
     code, _ = run_command(command, str(tmp_path / "bin"))
-    found = listing_error(code, "texts", "")
-    assert isinstance(found, error), code
-    assert words in str(found)
+    with pytest.raises(error, match=words):
+        check_exit(code, "", volume="texts", path="")
 
 
 def test_a_look_within_the_limits_passes(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(volume_listing, "CONTENTS_FILES_MAX", 8)
     monkeypatch.setattr(volume_listing, "CONTENTS_BYTES_MAX", 28)
     code, _ = run_command(list_command(str(top), "", recursive=True, contents="*.txt"))
-    assert (code, listing_error(code, "texts", "")) == (0, None)
+    assert code == 0
+    check_exit(code, "", volume="texts", path="")
 
 
 def test_a_path_that_is_not_there_is_not_found(top: Path) -> None:
     code, _ = run_command(list_command(str(top), "no where", recursive=True, contents="*"))
-    assert isinstance(listing_error(code, "texts", "no where"), NotFound)
+    with pytest.raises(NotFound):
+        check_exit(code, "", volume="texts", path="no where")
+
+
+def test_a_failed_command_is_refused_with_its_own_words() -> None:
+    with pytest.raises(Refused, match="volume/texts: rm: no rights"):
+        check_exit(1, "rm:\n no rights\n", volume="texts", path="")
 
 
 def fake_program(directory: Path, name: str, body: str) -> None:

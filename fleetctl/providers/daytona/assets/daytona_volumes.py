@@ -21,17 +21,11 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.volume_files import (
-    CONTENTS_READ_S,
     FileCopy,
-    FileEntry,
-    Tell,
     VolumeFiles,
     clean_path,
-    download_beside,
-    is_a_directory,
     no_volume,
     path_missing,
-    split_batches,
 )
 from fleetctl.providers.daytona.connection import sdk
 from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
@@ -45,10 +39,10 @@ from fleetctl.providers.daytona.runs.daytona_endings import ENDS_LABEL, end_sand
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.service_calls import ToleratedAnswer
 from fleetctl.providers.remote.volume_listing import (
-    list_command,
-    listing_error,
-    look_command,
-    parse_listing,
+    MOUNT,
+    TRANSFER_S,
+    HelperFiles,
+    check_exit,
 )
 from fleetctl.specs.blocks.template import Template, VolumeMount
 
@@ -63,14 +57,9 @@ LOOK_MAX_S = 2.0
 IN_USE_AFTER_S = 5.0
 _GOING = ("pending_delete", "deleting", "deleted")
 
-MOUNT = "/volume"
 START_S = 120.0
-LIST_S = 60.0
-TRANSFER_S = 3600.0  # for a batch, or for the download of a file
 LIFE_MINUTES = 180  # the helper ends then, whatever becomes of us
 END_S = 60.0
-BATCH_FILES_MAX = 50
-BATCH_BYTES_MAX = 256 * 1024**2
 
 
 class DaytonaVolumes:
@@ -194,91 +183,20 @@ def check_writable(mount: VolumeMount) -> None:
         )
 
 
-class DaytonaFiles:
+class DaytonaFiles(HelperFiles):
     """home is not needed: no state is kept between two verbs. store_id: the store whose tag helpers
     carry.
     """
 
-    def __init__(
-        self,
-        home: Path,
-        account: Account,
-        *,
-        store_id: str = "",
-    ) -> None:
+    batch_files_max = 50
+
+    def __init__(self, home: Path, account: Account, *, store_id: str = "") -> None:
         del home
         self._account = account
         self._store_id = store_id
 
-    async def entries(
-        self,
-        volume: str,
-        path: str,
-        *,
-        recursive: bool = False,
-        contents: str = "",
-    ) -> Sequence[FileEntry]:
-        wanted = clean_path(path)
-        async with self._helper(volume) as helper:
-            return await _list_entries(
-                helper, volume, wanted, recursive=recursive, contents=contents
-            )
-
-    async def put(
-        self,
-        volume: str,
-        files: Sequence[FileCopy],
-        *,
-        tell: Tell,
-    ) -> None:
-        async with self._helper(volume) as helper:
-            folders = {str(PurePosixPath(_mounted_path(one.remote)).parent) for one in files}
-            await _run_helper(helper, f"mkdir -p {shlex.join(sorted(folders))}", volume)
-            for batch in split_batches(files, files_max=BATCH_FILES_MAX, bytes_max=BATCH_BYTES_MAX):
-                uploads = [
-                    sdk.FileUpload(str(one.local), _mounted_path(one.remote)) for one in batch
-                ]
-                what = f"volume/{volume} cannot be written to"
-                async with retryable_call(what, deadline_s=TRANSFER_S):
-                    await helper.fs.upload_files(uploads)
-                tell(sum(one.size for one in batch))
-
-    async def get(
-        self,
-        volume: str,
-        files: Sequence[FileCopy],
-        *,
-        tell: Tell,
-    ) -> None:
-        async with self._helper(volume) as helper:
-            for one in files:
-                await _download_file(helper, volume, one)
-                tell(one.size)
-
-    async def remove(
-        self,
-        volume: str,
-        path: str,
-        *,
-        recursive: bool = False,
-    ) -> None:
-        wanted = clean_path(path)
-        quoted = shlex.quote(f"./{wanted}")
-        async with self._helper(volume) as helper:
-            reply = await _list_entries(helper, volume, wanted, recursive=False)
-            if not recursive and [one.path for one in reply] != [wanted]:
-                raise is_a_directory(path)
-            # The volume's top stays: it is a mount.
-            command = f"rm -rf {quoted}" if wanted else "find . -mindepth 1 -delete"
-            await _run_helper(helper, look_command(MOUNT, quoted) + command, volume, path)
-
-    async def size(self, volume: str) -> int | None:
-        del volume
-        return None  # a sandbox for a number would cost more than it is worth
-
     @asynccontextmanager
-    async def _helper(self, volume: str) -> AsyncIterator[sdk.AsyncSandbox]:
-        """Yields a sandbox with the volume in it, for the time of a verb."""
+    async def _helper(self, volume: str) -> AsyncIterator[DaytonaHelper]:
         connection = DaytonaConnection(account=lambda: self._account)
         try:
             client = await connection.client()
@@ -289,11 +207,40 @@ class DaytonaFiles:
             what = "no sandbox for the volume's files"
             helper = await daytona_endings.make_single(client, params, what, deadline_s=START_S)
             try:
-                yield helper
+                yield DaytonaHelper(helper, volume)
             finally:
                 await asyncio.shield(end_sandbox(client, helper, deadline_s=END_S))
         finally:
             await connection.close()
+
+
+class DaytonaHelper:
+    def __init__(self, sandbox: sdk.AsyncSandbox, volume: str) -> None:
+        self._sandbox = sandbox
+        self._volume = volume
+
+    async def run(self, command: str, *, path: str = "", deadline_s: float = TRANSFER_S) -> str:
+        what = f"volume/{self._volume} cannot be reached"
+        async with retryable_call(what, deadline_s=deadline_s):
+            answer = await self._sandbox.process.exec(command, timeout=int(deadline_s))
+        check_exit(int(answer.exit_code), answer.result, volume=self._volume, path=path)
+        return answer.result
+
+    async def upload(self, batch: Sequence[FileCopy]) -> None:
+        folders = {str(PurePosixPath(_mounted_path(one.remote)).parent) for one in batch}
+        await self.run(f"mkdir -p {shlex.join(sorted(folders))}")
+        uploads = [sdk.FileUpload(str(one.local), _mounted_path(one.remote)) for one in batch]
+        what = f"volume/{self._volume} cannot be written to"
+        async with retryable_call(what, deadline_s=TRANSFER_S):
+            await self._sandbox.fs.upload_files(uploads)
+
+    async def download(self, one: FileCopy, target: Path) -> None:
+        what = f"volume/{self._volume} cannot be read"
+        async with retryable_call(what, deadline_s=TRANSFER_S):
+            try:
+                await self._sandbox.fs.download_file(_mounted_path(one.remote), str(target))
+            except sdk.DaytonaFileNotFoundError as error:
+                raise path_missing(self._volume, one.remote) from error
 
 
 def _helper_params(
@@ -314,51 +261,6 @@ def _helper_params(
         ttl_minutes=LIFE_MINUTES,
         ephemeral=True,
     )
-
-
-async def _list_entries(
-    helper: sdk.AsyncSandbox,
-    volume: str,
-    path: str,
-    *,
-    recursive: bool,
-    contents: str = "",
-) -> list[FileEntry]:
-    command = list_command(MOUNT, path, recursive=recursive, contents=contents)
-    deadline_s = LIST_S + CONTENTS_READ_S if contents else LIST_S
-    reply = await _run_helper(helper, command, volume, path, deadline_s=deadline_s)
-    return parse_listing(reply, path)
-
-
-async def _run_helper(
-    helper: sdk.AsyncSandbox,
-    command: str,
-    volume: str,
-    path: str = "",
-    *,
-    deadline_s: float = LIST_S,
-) -> str:
-    async with retryable_call(f"volume/{volume} cannot be reached", deadline_s=deadline_s):
-        answer = await helper.process.exec(command, timeout=int(deadline_s))
-    if error := listing_error(int(answer.exit_code), volume, path):
-        raise error
-    if answer.exit_code:
-        output = " ".join(answer.result.split())[-300:]
-        raise Refused(f"volume/{volume}: {output}", hint=f"fleetctl ls volume/{volume}")
-    return answer.result
-
-
-async def _download_file(
-    helper: sdk.AsyncSandbox,
-    volume: str,
-    one: FileCopy,
-) -> None:
-    with download_beside(one.local) as temporary:
-        async with retryable_call(f"volume/{volume} cannot be read", deadline_s=TRANSFER_S):
-            try:
-                await helper.fs.download_file(_mounted_path(one.remote), str(temporary))
-            except sdk.DaytonaFileNotFoundError as error:
-                raise path_missing(volume, one.remote) from error
 
 
 def _mounted_path(remote: str) -> str:
