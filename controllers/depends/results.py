@@ -11,9 +11,9 @@ from typing import Any
 
 from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.guest.task.parameters import name_variable, one_variable
-from fleetctl.specs.blocks.depends import FromResults, parameter_name
+from fleetctl.specs.blocks.depends import FromResults
 from fleetctl.specs.values.hashing import canonical_json
-from fleetctl.specs.values.scalars import COUNT_MAX
+from fleetctl.specs.values.scalars import COUNT_MAX, parameter_name
 
 UNFIT = "ResultsUnfit"  # reason of an object that ended for want of usable results
 

@@ -19,6 +19,7 @@ from fleetctl.controllers.history.retry_limits import (
     has_progressed,
     rolls_over,
 )
+from fleetctl.controllers.history.scores import ParetoFront
 from fleetctl.controllers.model import CACHED, Run, RunState
 
 FIRST_MAX = 3  # failures that a status shows: the first are the cause, the rest follow
@@ -175,6 +176,7 @@ def _record_score(
 ) -> None:
     if isinstance(score, tuple):
         history.scores[index] = score[0]
+        history.front = history.front or ParetoFront()
         history.front.add(index, score)
         return
     history.scores[index] = score

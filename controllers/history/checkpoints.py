@@ -102,12 +102,11 @@ class NewestCheckpoints:
         self._newest.append(saved)
         self._steps.add(saved.step)
 
-    def began(self, run: Run) -> None:
-        """Records the start of an attempt of any spec; the checkpoint it resumed from existed
+    def began(self, step: int) -> None:
+        """Records that an attempt of any spec resumed from this step; its checkpoint existed
         then.
         """
-        if run.resumed_step is not None:
-            self._began.add(run.resumed_step)
+        self._began.add(step)
 
     def removed(self, *, last: int, every: int | None) -> set[int]:
         """Steps that `keep` has surely removed by now."""

@@ -76,7 +76,8 @@ class History(HistoryFacts):
         that of reading all rows back.
         """
         before = self.live.pop(run.name)
-        self.saves.began(run)
+        if run.resumed_step is not None:
+            self.saves.began(run.resumed_step)
         del self.live_by_index[run.index]
         self.usage.pop(run.name, None)
         attempts.record_spending(self, run)

@@ -52,7 +52,7 @@ class BatchJobController(KindController):
         allocated: Mapping[str, int],
         pins: Pins = NO_PINS,
     ) -> None:
-        template = with_sweeps_command(spec.template, spec.params_from, pins)
+        template = _template_of(spec, pins)
         self.spec = spec = spec.model_copy(update={"template": template})
         self.policy = policy_of(spec, pins)
         self.limits = limits_of(spec)
@@ -72,7 +72,7 @@ class BatchJobController(KindController):
 
     @staticmethod
     def contents_of(spec: BatchJobSpec, pins: Pins) -> tuple[str, ...]:
-        template = with_sweeps_command(spec.template, spec.params_from, pins)
+        template = _template_of(spec, pins)
         return (content_of(template, pins, spec.params_from),)
 
     def _unit(self, index: int) -> Unit | None:
@@ -190,6 +190,12 @@ class BatchJobController(KindController):
 
     def _failures(self, history: History) -> str:
         return f"{len(history.failed)} of {self.total} tasks failed"
+
+
+def _template_of(spec: BatchJobSpec, pins: Pins) -> Template:
+    if spec.params_from is None:
+        return spec.template
+    return with_sweeps_command(spec.template, spec.params_from, pins)
 
 
 def _row_indexes(

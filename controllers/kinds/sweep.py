@@ -372,7 +372,7 @@ class SweepController(KindController):
         if names and (warning := warning_of(history, names, self._way)):
             out |= {"warning": warning.text, "hint": warning.hint}
         if self._goals:
-            out |= front_status(history.front, self._goals)
+            out |= front_status(history.front or (), self._goals)
         if self._is_lost(history):
             of = f" of {self.total}" if self.total is not None else ""
             out["cannotSucceed"] = f"{len(history.failed)}{of} trials failed"

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of, works_of
-from fleetctl.apply.cost.estimate import CostForecast, Forecaster, may_cost, note_estimates
+from fleetctl.apply.cost.estimate import CostForecast, Forecaster, note_estimates
 from fleetctl.apply.draft import draft_partial
 from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.ownership import refuse_kept
 from fleetctl.apply.policies import evaluation
+from fleetctl.apply.policies.judge import POLICY
 from fleetctl.apply.policies.report import problems_of, refuse_problems, warnings_of
 from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
 from fleetctl.apply.predictions.predict import (
@@ -56,6 +57,7 @@ from fleetctl.apply.request import (
 from fleetctl.apply.write.commit import edits_in, keeps_source, manifest_with
 from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.engine.capacity.price_book import may_cost
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.execute.start_specs import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.kinds.endpoints.endpoints import MISSING as ENDPOINT_MISSING
@@ -65,11 +67,12 @@ from fleetctl.manifest.files.patience import call_in_file_thread
 from fleetctl.manifest.problems import ManifestErrors
 from fleetctl.specs.blocks.common import work_in
 from fleetctl.specs.blocks.notify import secrets_in
+from fleetctl.specs.kinds.batchjob import files_of
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
+from fleetctl.tracking.annotations import ESTIMATE
 from fleetctl.tracking.source_state import SourceState
-from fleetctl.tracking.task_inputs import files_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.price_book import PriceBook
@@ -243,6 +246,9 @@ class ManifestReceiver:
         state = self._state
         # One time for all looks: it is part of notes that policies read, as that of `rollout`.
         now_s = state.clock.now_s()
+        kinds = {*state.tracks.asset_kinds, *(it.kind for it in manifests)}
+        if POLICY not in kinds:
+            return propose.propose_changes(state.store, manifests, options, now_s)
         for _ in range(PROPOSALS_MAX):
             with evaluation.put_off() as questions:
                 changes = propose.propose_changes(state.store, manifests, options, now_s)
@@ -295,17 +301,18 @@ class ManifestReceiver:
         state = self._state
         now_s = state.clock.now_s()
         costs = {key: found.estimate for key, found in forecasts.items()}
-        changes = note_estimates(
-            await self._changes(manifests, replace(options, costs=costs)), forecasts
-        )
+        changes = await self._changes(manifests, replace(options, costs=costs))
+        if forecasts or any(ESTIMATE in it.after.annotations for it in changes):
+            changes = note_estimates(changes, forecasts)
         actor = actor_in(request)
         refuse_changes_beyond(actor, changes)
         refuse_denied(changes, manifests)
         check_expected(request, state.store, changes)
         if not request.get("override"):
             named = {it.key for it in manifests}
-            moved = (it for it in changes if it.outcome == CONFIGURED and it.key in named)
-            refuse_kept(it.before for it in moved if it.before is not None)
+            moved = [it for it in changes if it.outcome == CONFIGURED and it.key in named]
+            if moved:
+                refuse_kept(it.before for it in moved if it.before is not None)
         if request.get("dryRun"):
             return changes
         if not request.get("yes"):
@@ -360,7 +367,8 @@ class ManifestReceiver:
         for manifest in manifests:
             work = work_in(manifest.spec)
             template = getattr(work, "template", None)
-            told = [name for _, _, name in secrets_in(getattr(work, "notify", ()))]
+            rules = getattr(work, "notify", ())
+            told = [name for _, _, name in secrets_in(rules)] if rules else []
             for name in (*(template.secrets if template is not None else ()), *told):
                 stored = self._state.store.resources.get("Secret", name, manifest.namespace)
                 if stored is not None:

@@ -131,7 +131,7 @@ class Engine:
                 services=outside,
                 secrets=secrets,
                 aside=aside,
-                parts=EngineParts(),
+                parts=EngineParts(declared=state.tracks.asset_kinds),
                 others=(self.rate_limiters, self.market, self._admission),
             )
         )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.apply.change import PRUNED, Change
-from fleetctl.apply.cost.estimate import may_cost, note_estimates
+from fleetctl.apply.cost.estimate import note_estimates
 from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.plan.build_plan import forecast_costs
 from fleetctl.apply.policies.judge import judge_proposal
@@ -35,6 +35,7 @@ from fleetctl.apply.request import parallelism_of, select_providers
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
+from fleetctl.engine.capacity.price_book import may_cost
 from fleetctl.gitops.proposal import (
     CommitProposal,
     Neighbour,

@@ -31,7 +31,7 @@ from fleetctl.manifest.document.inner_manifest import (
     metadata_for,
     move_findings,
 )
-from fleetctl.manifest.files.documents import VALUES, Document, is_address
+from fleetctl.manifest.files.documents import VALUES, Document, file_of, is_address
 from fleetctl.manifest.files.includes import IncludedFiles, include_files
 from fleetctl.manifest.findings import list_findings
 from fleetctl.manifest.mending import (
@@ -39,7 +39,6 @@ from fleetctl.manifest.mending import (
     find_written_path,
     read_on,
     without_values,
-    yield_until_unread,
 )
 from fleetctl.manifest.positions import ManifestOrigin, locate_problems
 from fleetctl.manifest.problems import (
@@ -49,9 +48,8 @@ from fleetctl.manifest.problems import (
     path_text,
     sort_problems,
 )
-from fleetctl.manifest.rendering.overlays import file_of
 from fleetctl.manifest.rendering.render import ManifestDraft, render_drafts
-from fleetctl.manifest.rules import check_text, split_doubts
+from fleetctl.manifest.rules import check_text, split_doubts, yield_until_unread
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, YamlDocument
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.provider import ProviderSpec
@@ -215,7 +213,9 @@ def load_manifests(
     rendered = render_drafts(documents)
     values = tuple(file_of(it) for it in documents if it.role == VALUES)
     checked = [_check_draft(draft, namespace, values) for draft in rendered.drafts]
-    problems = sort_problems([*rendered.problems, *_collect_problems(checked)], documents)
+    problems = [*rendered.problems, *_collect_problems(checked)]
+    if problems:
+        problems = sort_problems(problems, documents)
 
     # After the problems: these have become warnings of the manifests, where they are only doubts.
     manifests = [it.manifest for it in checked if it.manifest is not None]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
 from fleetctl.common.finding import Finding, Path
+from fleetctl.manifest.rules import UNREAD
 
 T = TypeVar("T")
 
@@ -24,54 +24,6 @@ Moves = Sequence[tuple[Path, Path]]  # (current path, written path) of values th
 ROUNDS_MAX = 5  # a field that was meant may hold others, and a block may need what was left out
 _MEANT = re.compile(r"did you mean `([\w.\[\]]+)`\?")
 _PART = re.compile(r"\w+")
-
-
-class UnreadError(Exception):
-    """A check came to a value that could not be read."""
-
-
-def _raise_unread(*_: Any) -> NoReturn:
-    raise UnreadError
-
-
-class UnreadValue:
-    """A value that could not be read: any use but `is` raises UnreadError."""
-
-    __getattribute__ = __bool__ = __iter__ = __len__ = __getitem__ = __contains__ = _raise_unread
-    __eq__ = __hash__ = __lt__ = __le__ = __gt__ = __ge__ = __str__ = __format__ = _raise_unread
-    __int__ = __float__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = (
-        _raise_unread
-    )
-
-
-UNREAD = UnreadValue()
-
-
-@contextmanager
-def stop_at_unread() -> Iterator[None]:
-    """Leaves the block where it comes to a value that could not be read."""
-    try:
-        yield
-    except (UnreadError, TypeError) as error:
-        if not _has_met_unread(error):
-            raise
-
-
-def yield_until_unread(found: Iterable[T]) -> Iterator[T]:
-    """Yields the findings of a check until it comes to a value that could not be read.
-
-    Without `stop_at_unread`, which costs more than most checks of a valid object.
-    """
-    try:
-        yield from found
-    except (UnreadError, TypeError) as error:
-        if not _has_met_unread(error):
-            raise
-
-
-def _has_met_unread(error: Exception) -> bool:
-    """Returns whether a check met an unread value, which functions in C refuse by a TypeError."""
-    return isinstance(error, UnreadError) or UnreadValue.__name__ in str(error)
 
 
 def without_values(model: M, paths: Iterable[Path]) -> M:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.document.short import find_written_path
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.plain_scalars import resolve_scalar
 from fleetctl.manifest.problems import ManifestProblem, escape_text, join_sentences, path_text
-from fleetctl.manifest.yaml.reader import YamlDocument, read_yaml
+from fleetctl.manifest.yaml.reader import YamlDocument, read_manifests, read_yaml
 from fleetctl.manifest.yaml.syntax_errors import Position
 
 

@@ -37,6 +37,7 @@ from fleetctl.providers.sources.source_snapshots import (
 from fleetctl.providers.sources.upload_store import sweep_uploads
 from fleetctl.specs.blocks.common import WorkSpec, work_in
 from fleetctl.specs.blocks.template import GitSource, Image, PipIndex, Source, Template
+from fleetctl.specs.kinds.batchjob import awaits_listing
 from fleetctl.specs.values.packages import LOCAL, split_options, with_options
 from fleetctl.tracking.annotations import ORIGIN, REVISION
 from fleetctl.tracking.source_state import (
@@ -93,11 +94,10 @@ class ManifestSources:
         """Returns the manifests with the requirements in files of their repositories, and with the
         files of volumes as tasks. looked: as `look` found them. Raises UsageError.
         """
-        whole = [
-            await self._required.read_into(it, looked.get(it.key, SourceState()).held)
-            for it in manifests
-        ]
-        return await list_volumes(whole, stored, self._home)
+        whole = [await self._required.read_into(it, looked.get(it.key)) for it in manifests]
+        if any(awaits_listing(it.spec) for it in whole):
+            return await list_volumes(whole, stored, self._home)
+        return whole
 
     def keep(
         self, manifests: Sequence[Manifest], looked: Mapping[str, SourceState]
@@ -383,9 +383,9 @@ class FileRequirements:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
-    async def read_into(self, manifest: Manifest, commit: str) -> Manifest:
-        """Returns the manifest with the requirements of its repository. commit: empty where
-        unknown. Raises UsageError.
+    async def read_into(self, manifest: Manifest, looked: SourceState | None) -> Manifest:
+        """Returns the manifest with the requirements of its repository. looked: its commit, where
+        known. Raises UsageError.
         """
         holder: Any = getattr(manifest.spec, "template", None) or manifest.spec
         image: Image | None = getattr(holder, "image", None)
@@ -393,6 +393,7 @@ class FileRequirements:
             return manifest
 
         where = f"{manifest.path}:{manifest.line}: {manifest.key}: image.requirements"
+        commit = looked.held if looked is not None else ""
         listed = await self._read_lines(where, holder.source.git, commit, image.requirements)
         packages, options = split_options([*listed])
         update: dict[str, Any] = {"pip": (*image.pip, *packages), "requirements": None}

@@ -68,14 +68,15 @@ def refuse_problems(
     problems: Sequence[ManifestProblem], manifests: Sequence[Manifest] = ()
 ) -> None:
     """Raises the error that all findings of an apply make together, by file and line."""
+    if not problems:
+        return
     found = sort_problems(problems, manifests)
     code = exit_code_of(found)
     if code == PolicyDenied.exit_code:
         raise PolicyDenied(found, hint=found[-1].hint)
     if code == Conflict.exit_code:
         raise Conflict("\nerror: ".join(map(str, found)), hint=found[-1].hint)
-    if found:
-        raise PredictedErrors(found)
+    raise PredictedErrors(found)
 
 
 def exit_code_of(problems: Iterable[ManifestProblem]) -> int:

@@ -35,7 +35,7 @@ from fleetctl.engine.kinds.wandb.wandb_agents import KEY, KEY_HINT
 from fleetctl.guest.task.parameters import name_variable, one_variable
 from fleetctl.manifest.checks.spec_parts import list_parameters
 from fleetctl.manifest.hints.synonyms import guess_name
-from fleetctl.manifest.mending import yield_until_unread
+from fleetctl.manifest.rules import yield_until_unread
 from fleetctl.providers.uv import PASSWORD
 from fleetctl.specs.blocks.common import ParamsFrom, WorkPart, WorkSpec
 from fleetctl.specs.blocks.notify import Notify, secrets_in

@@ -16,9 +16,8 @@ from fleetctl.apply.predictions.world import PlannedWorld, Prediction, will_star
 from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.controllers.depends.edges import edges_of
 from fleetctl.manifest.document.inner_manifest import AT
-from fleetctl.manifest.mending import stop_at_unread
 from fleetctl.manifest.problems import ManifestProblem, join_sentences, sort_problems
-from fleetctl.manifest.rules import Check, RuleLevel, checks_for
+from fleetctl.manifest.rules import Check, RuleLevel, checks_for, stop_at_unread
 from fleetctl.specs.blocks.common import WorkPart, WorkSpec
 from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.blocks.notify import secrets_in
@@ -51,9 +50,11 @@ def is_worth_a_look(spec: Spec, looked: SourceState | None = None) -> bool:
         return True
     if not isinstance(spec, WorkSpec):
         return True  # others may name it
-    if isinstance(spec, SweepSpec) and spec.backend == "wandb":
+    if isinstance(spec, SweepSpec) and (
+        spec.backend == "wandb" or missing_objects.library_of(spec)
+    ):
         return True
-    if missing_objects.library_of(spec) or edges_of(spec) or secrets_in(spec.notify) or spec.queue:
+    if edges_of(spec) or (spec.notify and secrets_in(spec.notify)) or spec.queue:
         return True
     return any(map(_worth_a_look, spec.parts()))
 

@@ -15,9 +15,9 @@ from fleetctl.cli.targets.files import parse_assignment
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.document.short import list_full_values
-from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.hints.synonyms import join_names
 from fleetctl.manifest.yaml.emit import to_yaml
+from fleetctl.manifest.yaml.reader import read_manifests
 from fleetctl.specs.kinds.registry import KINDS, kind_called
 
 if TYPE_CHECKING:

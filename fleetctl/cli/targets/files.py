@@ -220,7 +220,7 @@ def _words_of(search: Mapping[str, Any]) -> Iterator[str]:
 
 def _refuse_named_twice(document: Document, documents: Sequence[Document]) -> None:
     from fleetctl.manifest.document.short import list_full_values
-    from fleetctl.manifest.files.lists import read_manifests
+    from fleetctl.manifest.yaml.reader import read_manifests
 
     for other in documents:
         if "searchFrom" not in other.text:

@@ -257,7 +257,9 @@ class PlanExecutor:
     async def _start(self, work: ResourceWork, run: Run) -> None:
         tell = self._state.inbox.tell
         try:
-            order = await self._join(work, self._build_request(work, run))
+            order = self._build_request(work, run)
+            if order.template.asks:
+                order = await self._join(work, order)
             handle = await guard_call(self._start_call(run, order), what="start", key=run.name)
             if isinstance(handle, NoAnswer):
                 tell(StartUnknown(run.name, handle.why))

@@ -63,6 +63,8 @@ class NoticeOutbox(EnginePart):
 
     kind = NOTIFIER
     applies_at_once = True
+    rests = True
+    field = "notify"
 
     def __init__(self, state: EngineState, *, written: Callable[[], None]) -> None:
         self._state = state

@@ -51,6 +51,8 @@ class Queues(EnginePart):
     kind = QUEUE
     makes_passes = True
     applies_at_once = True
+    rests = True
+    field = "queue"
 
     def __init__(self, state: EngineState) -> None:
         self._state = state

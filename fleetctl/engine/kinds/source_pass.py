@@ -61,6 +61,7 @@ class SourcePasses(EnginePart):
 
     kind = KIND
     makes_passes = True
+    rests = True
 
     def __init__(self, state: EngineState, keeper: SourceKeeper | None) -> None:
         self._state = state

@@ -43,6 +43,8 @@ class Budgets(EnginePart):
     kind = BUDGET
     applies_at_once = True
     makes_passes = True
+    rests = True
+    field = "budget"
 
     def __init__(
         self,

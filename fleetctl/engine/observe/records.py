@@ -56,7 +56,8 @@ class Records:
         self._state.store.cache.remember(self._remembered)
         for run in self._closed.values():
             runs.advance(run, from_states=frozenset({run.state}))
-        self._charges.write()
+        if self._charges.fresh:
+            self._charges.write()
         self.forget()
 
     def forget(self) -> None:

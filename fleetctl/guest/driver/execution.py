@@ -22,9 +22,15 @@ from typing import Any, Callable, Optional, Sequence
 
 from fleetctl.guest.driver.channel import Capture, HostCalls
 from fleetctl.guest.driver.checkout import CHECKOUT_HELPERS, Checkout, CountedBuffers, grep_by_regex
-from fleetctl.guest.task.helpers import Buffers, Storage
+from fleetctl.guest.task.helpers import (
+    BUFFER_HELPERS,
+    STORAGE_HELPERS,
+    TEXT_HELPERS,
+    Buffers,
+    Storage,
+)
 from fleetctl.guest.task.plain import NoRule, escape_surrogates, key_text, replace_value
-from fleetctl.guest.task.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS, Submitted
+from fleetctl.guest.task.task import Submitted
 from fleetctl.guest.task.text import find_wrong_field
 
 MODAL, DAYTONA = "modal", "daytona"  # the two manners: names, SUBMIT and errors differ

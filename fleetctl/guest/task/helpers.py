@@ -356,3 +356,23 @@ def _to_bytes(content: Any) -> bytes:
     if isinstance(content, (bytes, bytearray)):
         return bytes(content)
     return str(content).encode()
+
+
+# Names that a task has, and does not import.
+TEXT_HELPERS = (
+    peek,
+    grep,
+    chunk_by_size,
+    chunk_by_headers,
+    chunk_by_timestamps,
+    chunk_by_json_keys,
+)
+STORAGE_HELPERS = (
+    "save_to_volume",
+    "load_from_volume",
+    "workspace_write",
+    "workspace_read",
+    "workspace_list",
+    "workspace_append",
+)
+BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")

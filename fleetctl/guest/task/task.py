@@ -12,14 +12,11 @@ import sys
 import time
 
 from fleetctl.guest.task.helpers import (
+    BUFFER_HELPERS,
+    STORAGE_HELPERS,
+    TEXT_HELPERS,
     Buffers,
     Storage,
-    chunk_by_headers,
-    chunk_by_json_keys,
-    chunk_by_size,
-    chunk_by_timestamps,
-    grep,
-    peek,
 )
 from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, import_module, known_or_lazy
 from fleetctl.guest.task.plain import (
@@ -45,23 +42,6 @@ MESSAGE_BYTES_MAX = 2048  # for the last frames and the error; the log has the w
 RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
 
-TEXT_HELPERS = (
-    peek,
-    grep,
-    chunk_by_size,
-    chunk_by_headers,
-    chunk_by_timestamps,
-    chunk_by_json_keys,
-)
-STORAGE_HELPERS = (
-    "save_to_volume",
-    "load_from_volume",
-    "workspace_write",
-    "workspace_read",
-    "workspace_list",
-    "workspace_append",
-)
-BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")
 # From library/fleetctl_checkpoint.py, which comes with a TrainingRun that has a `checkpoint`.
 CHECKPOINT_HELPERS = ("latest", "saving", "stop_requested")
 # From library/fleetctl_llm.py, which comes with `endpoints`.

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.common.program import tree_of
-from fleetctl.guest.task.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS
+from fleetctl.guest.task.helpers import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.blocks.template import Image

@@ -64,7 +64,6 @@ def find_no_manifest(data: Any, file: str) -> Finding | None:
     """Returns the one finding for a document that is not a manifest; None for a document that may
     be one.
     """
-    file = escape_text(file)
     if not isinstance(data, dict):
         message = f" is {value_text(data)}; it must be a mapping of {join_names(ENVELOPE)}"
         return Finding((), message, _APART_HINT if isinstance(data, list) else "")
@@ -76,10 +75,10 @@ def find_no_manifest(data: Any, file: str) -> Finding | None:
         message = (
             f" is `{version}`, and a {value_text(kind)} of Kubernetes is not a manifest of fleetctl"
         )
-        return Finding(("apiVersion",), message, _kubernetes_hint(kind, file))
+        return Finding(("apiVersion",), message, _kubernetes_hint(kind, escape_text(file)))
     if not any(name in data for name in ENVELOPE):
         message = f" is not a manifest: it has none of {join_names(ENVELOPE)}"
-        return Finding((), message, _foreign_hint(data, file))
+        return Finding((), message, _foreign_hint(data, escape_text(file)))
     return None
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.hints.synonyms import guess_name
-from fleetctl.manifest.hints.value_hints import read_twice
+from fleetctl.manifest.hints.value_hints import READ_TWICE
 from fleetctl.manifest.problems import quote_text, value_text
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 
@@ -284,7 +284,7 @@ def _expand_texts(
 ) -> None:
     for key, value in list(level.items()):
         here: Path = (*path, key)
-        readings = read_twice(key, value) if isinstance(value, str) else None
+        readings = READ_TWICE[key](value) if isinstance(value, str) and key in READ_TWICE else None
         if readings is not None:
             problem = f" is {value_text(value)}, which could be {readings.meanings}"
             at = find_written_path(full.written_at, here)

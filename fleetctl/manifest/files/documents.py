@@ -46,6 +46,11 @@ class Document(NamedTuple):
     sent: Mapping[str, str] = {}
 
 
+def file_of(document: Document) -> str:
+    """Its path, absolute."""
+    return os.path.join(document.dir, os.path.basename(document.path))
+
+
 def read_documents(
     paths: Sequence[str],
     *,

@@ -225,14 +225,6 @@ _FILE = re.compile(
 )
 
 
-def read_twice(field: str, text: str) -> Readings | None:
-    """Returns both readings of a bare text in a field; None where it has one."""
-    rule = _RULES.get(field)
-    if rule is not None:
-        return rule(text)
-    return None
-
-
 def _of_source(text: str) -> Readings | None:
     shown, quoted = shorten_text(text), quote_text(text)
     if _HOST.match(text):
@@ -265,7 +257,8 @@ def _of_image(text: str) -> Readings | None:
     return None
 
 
-_RULES: Mapping[str, Callable[[str], Readings | None]] = {
+# By field: returns both readings of a bare text; None where it has one.
+READ_TWICE: Mapping[str, Callable[[str], Readings | None]] = {
     "source": _of_source,
     "image": _of_image,
 }

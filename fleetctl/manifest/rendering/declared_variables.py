@@ -250,10 +250,6 @@ def _parent_directories(directory: str) -> Iterator[str]:
         yield directory
 
 
-def is_variables(root: YamlDocument) -> bool:
-    return isinstance(root.value, dict) and root.value.get("kind") == KIND
-
-
 def declare_variables(
     declarations: Sequence[tuple[YamlDocument, ManifestOrigin]],
     alone: set[str],

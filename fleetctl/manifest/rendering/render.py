@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from fleetctl.common.finding import Finding
 from fleetctl.manifest.document.envelope import find_no_manifest
 from fleetctl.manifest.document.short import FullForm, expand_document, list_full_values
-from fleetctl.manifest.files.documents import MANIFEST, Document, is_address, read_documents
-from fleetctl.manifest.files.lists import read_manifests
+from fleetctl.manifest.files.documents import (
+    MANIFEST,
+    Document,
+    file_of,
+    is_address,
+    read_documents,
+)
 from fleetctl.manifest.positions import ManifestOrigin, Told, locate_all, locate_problems
 from fleetctl.manifest.problems import (
     ManifestErrors,
@@ -33,7 +39,6 @@ from fleetctl.manifest.rendering.declared_variables import (
     declare_variables,
     find_unknown_values,
     find_unresolved,
-    is_variables,
     sources_in,
 )
 from fleetctl.manifest.rendering.overlays import KIND as OVERLAY
@@ -43,8 +48,6 @@ from fleetctl.manifest.rendering.overlays import (
     base_documents,
     covers_document,
     describe_unmatched,
-    file_of,
-    is_overlay,
     lay_all,
     lay_patch,
     list_bases,
@@ -57,7 +60,7 @@ from fleetctl.manifest.rendering.references import (
     plain_references,
 )
 from fleetctl.manifest.yaml.emit import to_yaml
-from fleetctl.manifest.yaml.reader import YamlDocument
+from fleetctl.manifest.yaml.reader import YamlDocument, read_manifests
 
 BASES_BYTES_MAX = 64 * 1024 * 1024  # read once for each overlay over them
 NAMES_MAX = 1_000  # that a misspelled one is compared with
@@ -93,11 +96,16 @@ class RenderedDrafts:
 
 def render_drafts(documents: Sequence[Document]) -> RenderedDrafts:
     """Renders all drafts. Values of undeclared variables are problems."""
-    sources, problems = sources_in(documents)
+    given = [it for it in documents if it.role != MANIFEST]
+    sources, problems = sources_in(given) if given else ([], [])
     work = _RenderAssembly()
     drafts = work.drafts_of([it for it in documents if it.role == MANIFEST], sources, ())
-    problems += work.finish(find_unknown_values(sources, work.names))
+    problems += work.finish(find_unknown_values(sources, work.names) if given else ())
     return RenderedDrafts(drafts, list(dict.fromkeys(problems)), work.names)
+
+
+def _is_a(kind: str, root: YamlDocument) -> bool:
+    return isinstance(root.value, dict) and root.value.get("kind") == kind
 
 
 class _RenderAssembly:
@@ -132,15 +140,16 @@ class _RenderAssembly:
         for document, roots in texts:
             refers = OPENING in document.text
             for root, written in roots:
-                if is_variables(root):
+                if _is_a(VARIABLES, root):
                     continue
-                if is_overlay(root):
+                if _is_a(OVERLAY, root):
                     mine = (it for it in laid if it.written == written)
                     for it in mine:
-                        it.scope = scopes.of(document)
+                        it.scope = scopes.of(document) if scopes is not None else {}
                         drafts += self._lay_overlay(it, sources, chain)
                 else:
-                    draft = ManifestDraft(root, written, scopes.of(document))
+                    scope = scopes.of(document) if scopes is not None else {}
+                    draft = ManifestDraft(root, written, scope)
                     drafts.append(self._fill_draft(draft) if refers else draft)
         return drafts
 
@@ -159,6 +168,8 @@ class _RenderAssembly:
                     for it in unused
                     if self._is_whole(it.written.document)
                 )
+        if not told and not self._doubts:
+            return []
         warned = locate_problems((draft.written, finding) for draft, finding in self._doubts)
         for (draft, _), problem in zip(self._doubts, warned, strict=True):
             draft.warnings = (join_sentences(str(problem), problem.hint),)
@@ -211,7 +222,7 @@ class _RenderAssembly:
         found: list[LoadedOverlay] = []
         for _, roots in texts:
             for root, written in roots:
-                if not is_overlay(root):
+                if not _is_a(OVERLAY, root):
                     continue
                 made = overlay_of(root, written)
                 if isinstance(made, LoadedOverlay):
@@ -222,15 +233,19 @@ class _RenderAssembly:
 
     def _collect_scopes(
         self, texts: Sequence[tuple[Document, list[Part]]], sources: Sequence[Source]
-    ) -> VariableScopes:
-        declarations = [part for _, roots in texts for part in roots if is_variables(part[0])]
+    ) -> VariableScopes | None:
+        is_declaration = partial(_is_a, VARIABLES)
+        declarations = [part for _, roots in texts for part in roots if is_declaration(part[0])]
+        if not declarations:
+            return None
         alone = {
-            it.path for it, roots in texts if roots and all(is_variables(root) for root, _ in roots)
+            it.path
+            for it, roots in texts
+            if roots and all(is_declaration(root) for root, _ in roots)
         }
         scopes = declare_variables(declarations, alone, sources)
-        if declarations:
-            self._scopes.append(scopes)
-            self.names.update(it.name for it in scopes.every())
+        self._scopes.append(scopes)
+        self.names.update(it.name for it in scopes.every())
         return scopes
 
     def _fill_draft(self, draft: ManifestDraft) -> ManifestDraft:
@@ -471,7 +486,9 @@ def bases_named(documents: Sequence[Document]) -> tuple[str, ...]:
         if document.role or OVERLAY not in document.text:
             continue
         for number, root in enumerate(read_manifests(document.path, document.text).roots):
-            laid = overlay_of(root, ManifestOrigin(document, number)) if is_overlay(root) else []
+            if not _is_a(OVERLAY, root):
+                continue
+            laid = overlay_of(root, ManifestOrigin(document, number))
             if isinstance(laid, LoadedOverlay):
                 found |= dict.fromkeys(list_bases(laid.overlay, document))
     return tuple(found)

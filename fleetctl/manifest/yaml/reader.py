@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -37,6 +37,10 @@ MISTAKES_MAX = 1000  # per file; reading ends there
 JSON_CHARS_MAX = 16_384  # too few for NODES_MAX and KEYS_MAX
 KEY_CHARS_MAX = 1000  # YAML ends a key after 1,024
 TAG_DIRECTIVES_MAX = 16  # the parser compares each with all before it
+
+LIST, ITEMS = "List", "items"  # of `kind: List`, as `get -o json` and kubectl write it
+
+V = TypeVar("V")
 
 _OLD_WORDS = frozenset(("y", "n", "yes", "no", "on", "off"))
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -536,3 +540,47 @@ def _child_values(value: Any) -> Sequence[Any]:
     if isinstance(value, list):
         return value
     return ()
+
+
+def read_manifests(
+    file: str,
+    text: str,
+    *,
+    wanted: Iterable[tuple[Path, Path]] = (),
+) -> YamlReading:
+    """Reads as `read_yaml`, with the items of each list instead of the list.
+
+    wanted: paths whose positions to keep, each behind the prefix of its document.
+    """
+    paths: set[Path] = set()
+    for prefix, path in wanted:
+        whole = (*prefix, *path)
+        paths.update(whole[:depth] for depth in range(1, len(whole) + 1))
+    reading = read_yaml(file, text, wanted=frozenset(paths))
+    reading.roots = [one for root in reading.roots for one in _split_list(root)]
+    return reading
+
+
+def _split_list(root: YamlDocument) -> Iterator[YamlDocument]:
+    data = root.value
+    listing = isinstance(data, dict) and data.get("kind") == LIST
+    if not listing or not isinstance(data.get(ITEMS), list):
+        yield root
+        return
+    for number, item in enumerate(data[ITEMS]):
+        prefix: Path = (ITEMS, number)
+        yield YamlDocument(
+            value=item,
+            position=root.values.get(prefix, root.position),
+            keys=_marks_below(prefix, root.keys),
+            values=_marks_below(prefix, root.values),
+            collections={path[2:] for path in root.collections if path[:2] == prefix},
+            written=_marks_below(prefix, root.written),
+            broken={path[2:] for path in root.broken if path[:2] == prefix},
+            prefix=prefix,
+        )
+
+
+def _marks_below(prefix: Path, marks: dict[Path, V]) -> dict[Path, V]:
+    depth = len(prefix)
+    return {path[depth:]: at for path, at in marks.items() if path[:depth] == prefix}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -44,6 +43,12 @@ class SqliteStore:
     def __init__(self, session: StoreSession, lock: state_dir.StoreLock | None = None) -> None:
         self._session = session
         self._lock = lock
+        self.store_id = session.identity.store_id
+        # The number of this opening of the store; rises by at least one each time.
+        self.epoch = session.identity.epoch
+        self.transaction = session.transaction
+        self.whole = session.whole
+        self.shrink = session.shrink
         self.resources = SqliteResources(session)
         self.sleep = SqliteSleep(session)
         self.runs = SqliteRuns(session)
@@ -54,24 +59,6 @@ class SqliteStore:
         self.events = SqliteEvents(session)
         self.gone = SqliteGone(session)
         self.notices = SqliteNotices(session)
-
-    @property
-    def store_id(self) -> str:
-        return self._session.identity.store_id
-
-    @property
-    def epoch(self) -> int:
-        """Returns the number of this opening of the store; rises by at least one each time."""
-        return self._session.identity.epoch
-
-    def transaction(self) -> AbstractContextManager[None]:
-        return self._session.transaction()
-
-    def whole(self) -> AbstractContextManager[None]:
-        return self._session.whole()
-
-    def shrink(self) -> bool:
-        return self._session.shrink()
 
     def close(self) -> None:
         self._session.close()

@@ -17,10 +17,12 @@ from fleetctl.engine.money.budgets import budget_status
 from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.watcher import RunWatcher
 from fleetctl.engine.shared.messages import Inbox, Observed, StartReplied, StartWaits
+from fleetctl.engine.shared.part import EnginePart, EngineParts
 from fleetctl.engine.sleeping import nudge_freed, nudge_starts
 from fleetctl.engine.tick import Ticks
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.budget import BudgetSpec
+from fleetctl.tracking.track import ResourceWork
 from tests.unit.engine.engine_parts import Parts
 from tests.unit.engine.fake_world import tasks
 
@@ -283,3 +285,43 @@ def test_a_turn_drives_what_it_made_durable() -> None:
     ticks.load()
     ticks.make()
     assert driven == ["Starting"]
+
+
+class Resting(EnginePart):
+    """A part that rests until there is a Queue, or an object with a budget."""
+
+    kind = "Queue"
+    rests = True
+    field = "budget"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def begin_tick(self, _now_s: float) -> list[str]:
+        self.asked.append("tick")
+        return []
+
+    def list_inputs(self, work: ResourceWork, _now_s: float) -> dict[str, object]:
+        self.asked.append(work.resource.name)
+        return {}
+
+
+def test_a_part_rests_until_an_object_concerns_it() -> None:
+    parts = Parts()
+    resting = Resting()
+    asked = EngineParts([resting], declared=parts.state.tracks.asset_kinds)
+    plain = parts.track(parts.desired("BatchJob", "plain", tasks(1)))
+    paid = parts.track(parts.desired("BatchJob", "paid", tasks(1, budget={"maxCost": 1})))
+
+    def ask() -> list[str]:
+        resting.asked.clear()
+        for part in asked.awake("begin_tick"):
+            part.begin_tick(0.0)
+        for track in (plain, paid):
+            assert track.work is not None
+            asked.list_inputs(track.work, 0.0)
+        return resting.asked
+
+    assert ask() == ["paid"]
+    parts.track(parts.desired("Queue", "q", {"quotas": [{"resource": "sandboxes", "nominal": 1}]}))
+    assert ask() == ["tick", "plain", "paid"]

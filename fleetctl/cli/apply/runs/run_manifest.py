@@ -34,9 +34,9 @@ from fleetctl.common.text import byte_size, escape_line
 from fleetctl.guest.task.parameters import name_variable
 from fleetctl.manifest.document.short import list_full_values
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.files.parameter_rows import RowError, read_rows
 from fleetctl.manifest.yaml.emit import to_yaml
+from fleetctl.manifest.yaml.reader import read_manifests
 from fleetctl.providers.sources.tree_copy import CopyRules, walk_tree
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, kind_called
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE

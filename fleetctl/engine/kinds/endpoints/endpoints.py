@@ -75,6 +75,7 @@ class Endpoints(EnginePart):
     """link: None = this engine has no gateway, and its endpoints are never ready."""
 
     kind = KIND
+    rests = True
 
     def __init__(
         self,
