@@ -45,7 +45,7 @@ _ERRORS = {
     "421": "The request is for another host.",
     "429": "Too many requests.",
     "500": "A fault of the server or the controller (code 1).",
-    "503": "What the server needs cannot be had now.",
+    "503": "The controller, or another service that the server needs, is unavailable now.",
 }
 
 

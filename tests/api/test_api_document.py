@@ -61,7 +61,7 @@ def read_document(served: ServedFleet, headers: dict[str, str]) -> dict[str, Any
 
 
 def send_requests(served: ServedFleet, place: Path, *flags: str) -> str:
-    """What Schemathesis prints of a run without a failure."""
+    """Returns the report of Schemathesis about a run without a failure."""
     headers = {"host": HOST, "Authorization": f"Bearer {served.token('all', 'admin', '-A')}"}
     path = place / "openapi.json"
     path.write_text(json.dumps(read_document(served, headers)))

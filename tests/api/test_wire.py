@@ -44,7 +44,7 @@ def far(place: Path, url: str, token: str) -> Fleet:
 
 
 def names_in(served: ServedFleet) -> dict[str, str]:
-    """What has another name in each fleet: the object's uid and its runs."""
+    """Returns the names that differ in each fleet: the object's uid and its runs."""
     runs = served.json("query", "select idx, run from attempts where name = 'seen'")
     uid = served.json("get", "job/seen")["metadata"]["uid"]
     return {"uid": uid} | {f"run{it['idx']}": it["run"] for it in runs}
@@ -80,7 +80,7 @@ def read_recorded() -> tuple[dict[str, Any], list[Exchange]]:
 
 
 def lacks(old: Any, new: Any, where: str = "$") -> list[str]:
-    """What an older reader would miss: keys and types; texts, numbers and lengths may differ."""
+    """Yields what an older reader would miss: keys and types; texts, numbers and lengths may differ."""
     if isinstance(old, Mapping):
         if not isinstance(new, Mapping):
             return [f"{where} is no object"]

@@ -91,7 +91,7 @@ def play_campaign(names: list[str], minutes: float | None, processes: int | None
 
 
 def has_passed(result: Result | None, part: Part) -> bool:
-    """Whether the same command passed with the code that is there now."""
+    """Returns whether the same command passed with the code that is there now."""
     if result is None or not result.passed:
         return False
     return result.command == part.command and is_same_code(result.commit)

@@ -1,4 +1,4 @@
-"""Who acts: a person, or an agent that names itself in the environment of what it starts."""
+"""The author of a change: a person, or an agent named in the environment of what it starts."""
 
 from __future__ import annotations
 
