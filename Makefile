@@ -2,6 +2,8 @@
 
 SEEDS ?= 2000
 KILLS ?= 1000
+# Six a core: in most files with an emulator a worker waits more than it computes.
+WORKERS ?= 12
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 # The first Python on this machine that is 3.11 or newer and works (a shim may be there and fail).
@@ -117,9 +119,8 @@ reference: setup
 	$(BIN)/python -m fleetctl.operator.crds.write deploy
 	$(BIN)/python -m tests.docs.reference
 
-# Six workers a core: in most files with an emulator a worker waits more than it computes.
 unit: setup
-	$(BIN)/python -m tests.workers 12 --dist loadgroup --timeout 1200 --timeout-method thread \
+	$(BIN)/python -m tests.workers $(WORKERS) --dist loadgroup --timeout 1200 --timeout-method thread \
 		--ignore tests/style
 
 # Of `make test` a part when they or pinned packages changed; it writes tests/emulators/suite.passed.

@@ -44,6 +44,7 @@ class TestNamespaces(ProviderSuite):
 
 
 class TestProcess(TestNamespaces):
+    whole = False
     tier = "process"
 
 

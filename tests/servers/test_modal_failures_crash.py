@@ -107,6 +107,7 @@ def test_4_work_that_ends_while_no_controller_lives_is_told_by_the_next(
     assert life.command("logs", "job/job").stdout.splitlines() == ["[0/1] works", "[0/1] worked"]
 
 
+@pytest.mark.only_all(reason="a controller killed at random moments, as the simulation plays it")
 def test_4_a_controller_killed_at_random_moments_begins_no_attempt_twice_and_leaves_nothing(
     life: ModalLife, emulator: ModalEmulator, tally: Tally
 ) -> None:

@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.order import LONGEST, ROOT, TOGETHER, group_of, in_turns
+from tests.workers.__main__ import keep_failed
 
+MOUNTS = """
+from tests.workers.__main__ import mount_memory
+
+with mount_memory() as base:
+    if base is not None:
+        base.mkdir()
+        assert base.exists()
+    print(base, flush=True)
+    input()
+"""
 NOTES = """
 from pathlib import Path
 import pytest
@@ -72,3 +83,35 @@ def test_two_workers_never_share_a_file(tmp_path: Path) -> None:
         workers[file].add(worker)
     assert [len(one) for one in workers.values()] == [1, 1, 1, 1]
     assert len(set.union(*workers.values())) == 2
+
+
+def test_the_memory_that_files_are_in_is_seen_by_the_run_alone_and_ends_with_it() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", MOUNTS],
+        cwd=ROOT.parent,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as run:
+        assert run.stdout is not None
+        base = Path(run.stdout.readline().strip())  # `None` without the right or the memory
+        assert not base.exists()
+        run.communicate("\n")
+    assert run.returncode == 0
+    assert base == Path("None") or not base.parent.exists()
+
+
+def test_files_of_a_test_that_failed_are_copied_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = tmp_path / "memory" / "popen-gw0" / "test_it0"
+    failed.mkdir(parents=True)
+    (failed / "controller.log").write_text("why")
+    (failed.parent / "test_itcurrent").symlink_to(failed)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    keep_failed(tmp_path / "memory")
+    kept = Path(capsys.readouterr().out.rpartition(": ")[2].strip())
+    assert [str(it.relative_to(kept)) for it in kept.rglob("*")] == [
+        "test_it0",
+        "test_it0/controller.log",
+    ]

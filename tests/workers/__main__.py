@@ -4,6 +4,8 @@ a fork of this process, which has imported every test before. Called by `make un
 A worker that begins with an interpreter of its own takes four seconds of CPU to import the tests
 and what they need, the SDKs of both clouds among that; a fork takes one. For each worker pytest
 starts a program, by --tx; ours, client.py, hands its standard streams to this process.
+
+Where root may, the files of tests are in memory: a store waits for the disk at each commit.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ import gc
 import multiprocessing
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -26,6 +29,7 @@ import pytest
 from hypothesis import Phase, given, settings, strategies
 
 from tests import costs
+from tests.emulators.boxes.inner import calls
 from tests.emulators.starting import preload
 
 CLIENT = Path(__file__).with_name("client.py")
@@ -37,6 +41,8 @@ RESTARTS_A_WORKER = 4
 FEW_WORKERS = 4
 # Hypothesis looks for constants of a program at one draw in twenty, so among these surely.
 DRAWS = 200
+# What files of a run may take at most; a machine needs twice that.
+MEMORY_MAX_BYTES = 6 * 1024**3
 
 
 def main(count: int, options: Sequence[str]) -> int:
@@ -47,6 +53,60 @@ def main(count: int, options: Sequence[str]) -> int:
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-n", str(count), *options]
         ).returncode
+    with mount_memory() as base:
+        kept = [f"--basetemp={base}", "-o", "tmp_path_retention_policy=failed"] if base else []
+        code = _run_forks(count, [*kept, *options], environment)
+        if code and base is not None:
+            keep_failed(base)
+        return code
+
+
+@contextlib.contextmanager
+def mount_memory() -> Iterator[Path | None]:
+    """Yields a directory in memory that pytest makes; None where that cannot be. This process and
+    its children alone see the mount, which ends with them.
+    """
+    with tempfile.TemporaryDirectory(prefix="memory-") as directory:
+        if not _mount_tmpfs(directory):
+            yield None
+            return
+        try:
+            yield Path(directory, "t")
+        finally:
+            subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+def keep_failed(base: Path) -> None:
+    """Copies the files of tests that failed, each in a directory of its worker, to the disk."""
+    failed = [it for it in base.glob("popen-*/test_*") if it.is_dir() and not it.is_symlink()]
+    if not failed:
+        return
+    kept = Path(tempfile.mkdtemp(prefix="failed-tests-"))
+    for path in failed:
+        with contextlib.suppress(shutil.Error):  # sockets and pipes cannot be copied
+            shutil.copytree(path, kept / path.name, symlinks=True, dirs_exist_ok=True)
+    print(f"files of tests that failed: {kept}")
+
+
+def _mount_tmpfs(directory: str) -> bool:
+    if os.geteuid() or _read_available_bytes() < 2 * MEMORY_MAX_BYTES:
+        return False
+    try:
+        calls.unshare(calls.CLONE_NEWNS)
+        calls.mount("none", "/", "", calls.MS_REC | calls.MS_PRIVATE)
+        calls.mount("tmpfs", directory, "tmpfs", 0, f"size={MEMORY_MAX_BYTES},mode=0700")
+    except OSError:  # root of a container has fewer rights
+        return False
+    return True
+
+
+def _read_available_bytes() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) * 1024
+
+
+def _run_forks(count: int, options: Sequence[str], environment: dict[str, str]) -> int:
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         # What cannot be imported is told by the workers, which try again.
         words = ["--collect-only", "-qq", "-p", "no:xdist", *_without_dist(options)]
