@@ -288,7 +288,10 @@ def test_doctor_tells_what_a_cluster_has(tmp_path: Path, cluster: SlurmCluster) 
 
 def test_a_login_over_ssh_submits_follows_and_joins(tmp_path: Path, cluster: SlurmCluster) -> None:
     async def tale(world: SlurmWorld) -> None:
-        ref = await world.start(script("echo 7 >note; echo begun; sleep 600"))
+        # A command finds its run's processes by its name, and other tests have runs at this moment.
+        ref = await world.start(
+            script("echo 7 >note; echo begun; sleep 600"), run=f"run-{token_hex(4)}"
+        )
         await world.log_holds(ref, b"begun")
         account = Account("slurm", "slurm", settings=world.settings)
         entering = SlurmEntering(world.directory / "home", account)
