@@ -81,6 +81,19 @@ def test_a_list_shows_the_row_of_its_kind(page: Page, served: ServedFleet) -> No
     expect(page.get_by_text(KINDS["Sweep"].summary)).to_be_visible()
 
 
+def test_a_list_and_an_object_name_the_author(page: Page, served: ServedFleet) -> None:
+    token = served.token("ana", "editor", "-n", "default")
+    assert served.post("apply", {"manifest": job("signed")}, token=token).status_code == 200
+    page.goto("/objects?filter=signed")
+    expect(page.get_by_role("columnheader", name="User", exact=True)).to_be_visible()
+    row = page.get_by_role("row").filter(has_text="batchjob/signed")
+    expect(row.get_by_role("cell", name="ana", exact=True)).to_be_visible()
+    page.goto("/objects/batchjobs/default/signed")
+    for title in ("Created by", "Changed by"):
+        entry = page.locator("dt", has_text=title)
+        expect(entry.locator("xpath=following-sibling::dd[1]")).to_have_text("ana")
+
+
 def test_a_failed_task_is_found_by_the_keyboard_and_its_log_is_read(
     page: Page, served: ServedFleet
 ) -> None:

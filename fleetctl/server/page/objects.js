@@ -11,6 +11,10 @@ import { verbBar } from "./verbs.js";
 
 const LIMIT = 100;
 
+function authorOf({ metadata }) {
+  return metadata.annotations?.["fleetctl.dev/applied-by"];
+}
+
 export async function showObjects({ main, signal, query }) {
   const kinds = await kindsByName();
   const asked = {
@@ -67,8 +71,9 @@ export async function showObjects({ main, signal, query }) {
     const { columns, total } = found.metadata;
     replace(about, Object.values(kinds).find((one) => one.plural === kind)?.summary ?? "");
     replace(counts, countLinks(found.metadata.counts, total));
-    const rows = found.items.map((item) => row(item));
-    const titles = [make("span", { class: "unseen" }, "select"), ...columns, "Why"];
+    const named = found.items.some(authorOf); // one person's own machine names nobody
+    const rows = found.items.map((item) => row(item, named));
+    const titles = [make("span", { class: "unseen" }, "select"), ...columns, ...(named ? ["User"] : []), "Why"];
     replace(
       list,
       rows.length ? table(titles, rows, "Objects") : make("p", { class: "quiet" }, "No object is like that."),
@@ -88,7 +93,7 @@ export async function showObjects({ main, signal, query }) {
     return [all, ...each];
   }
 
-  function row(item) {
+  function row(item, named) {
     const { metadata, kind, status } = item;
     const key = `${kind.toLowerCase()}/${metadata.name}${metadata.namespace ? ` -n ${metadata.namespace}` : ""}`;
     const check = make("input", {
@@ -103,7 +108,8 @@ export async function showObjects({ main, signal, query }) {
       }
       return make("td", {}, cell === status.phase ? phaseMark(status.phase) : plain(cell));
     });
-    return make("tr", {}, make("td", {}, check), cells, make("td", { class: "wide" }, plain(item.why)));
+    const user = named && make("td", {}, plain(authorOf(item)) || "-");
+    return make("tr", {}, make("td", {}, check), cells, user, make("td", { class: "wide" }, plain(item.why)));
   }
 
   function pager(more) {
