@@ -80,7 +80,7 @@ def read_recorded() -> tuple[dict[str, Any], list[Exchange]]:
 
 
 def lacks(old: Any, new: Any, where: str = "$") -> list[str]:
-    """Yields what an older reader would miss: keys and types; texts, numbers and lengths may differ."""
+    """Yields keys and types that an older reader would miss; texts and numbers may differ."""
     if isinstance(old, Mapping):
         if not isinstance(new, Mapping):
             return [f"{where} is no object"]
