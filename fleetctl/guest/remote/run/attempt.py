@@ -18,7 +18,7 @@ from fleetctl.guest.remote.process.child import Leader, begun_of, environment, e
 from fleetctl.guest.remote.run.keeping import Keeping
 from fleetctl.guest.remote.run.output import Output
 from fleetctl.guest.reports import ReportFiles, RunReports
-from fleetctl.guest.supervision.processes import send
+from fleetctl.guest.supervision.processes import carry_mark, directory_mark, send
 from fleetctl.guest.task.parameters import remark_on_long, write_inputs
 from fleetctl.guest.task.program import start_failure
 
@@ -448,7 +448,12 @@ def preparation(
 ) -> Leader:
     """Starts a preparation. output: the descriptor of its output, as in all functions here."""
     directory = os.getcwd()
-    return Leader(loop, lambda: execute(argv, variables, directory, order["workdir"]), output)
+
+    def work() -> NoReturn:
+        _mark_process()
+        execute(argv, variables, directory, order["workdir"])
+
+    return Leader(loop, work, output)
 
 
 def program(
@@ -501,6 +506,7 @@ def _beside_services(
     work: Callable[[dict[str, str]], NoReturn],
 ) -> NoReturn:
     """Does the work once its services are ready, where it has any. work: takes the variables."""
+    _mark_process()
     services = order.get("services")
     if services:
         from fleetctl.guest.supervision.services.crew import lead
@@ -515,6 +521,14 @@ def _beside_services(
         )
     work(variables)
     raise AssertionError  # it has become the program
+
+
+def _mark_process() -> None:
+    """Marks this process, which is to lead work; without the mark, the work's variables tell."""
+    try:
+        carry_mark(directory_mark())
+    except (OSError, ValueError):
+        return
 
 
 def _with_ray(

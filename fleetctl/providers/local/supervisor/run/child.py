@@ -19,6 +19,7 @@ from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.nodes.rayjob import lead_job
 from fleetctl.guest.outputs.walk import file_clock_ns
+from fleetctl.guest.supervision.processes import carry_mark
 from fleetctl.guest.supervision.services.crew import lead
 from fleetctl.guest.task.parameters import (
     name_inputs,
@@ -32,7 +33,7 @@ from fleetctl.guest.task.program import enter, guarded
 from fleetctl.guest.task.serving import CHANNEL, Surroundings, serve
 
 from ..isolation import mounts, spaces, syscalls
-from . import cleaning, procs
+from . import cleaning
 from .cleaning import lay_source
 from .concluding import PRIVATE, TEMPORARY
 from .hearing import checkpoints_at
@@ -199,7 +200,7 @@ def _leave_supervisor(birth: Birth) -> None:
     for which, value in birth.config["rlimits"]:
         resource.setrlimit(which, (value, value))
     if sys.platform == "linux":
-        resource.setrlimit(procs.RLIMIT_LOCKS, (birth.mark, birth.mark))
+        carry_mark(birth.mark)
 
 
 def _limit_cpu(order: dict[str, Any]) -> None:

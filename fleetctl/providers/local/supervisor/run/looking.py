@@ -9,6 +9,7 @@ import time
 from typing import Any, Callable, Iterable, Mapping
 
 from fleetctl.guest.supervision.pace import STALLED
+from fleetctl.guest.supervision.processes import mark_of, resident_bytes
 
 from ..clients import Timers
 from . import procs
@@ -102,7 +103,7 @@ def find_overuse(
         if len(pids) > limits["processes"]:
             found.append((sandbox, "TooManyProcesses"))
         elif limits["memory"]:
-            used = sum(map(procs.resident_bytes, pids))
+            used = sum(map(resident_bytes, pids))
             if used > limits["memory"] and sandbox.run is not None:
                 sandbox.run.memory_used = sandbox.run.memory_used or used
                 found.append((sandbox, "OOMKilled"))
@@ -129,7 +130,7 @@ def _process_trees(sandboxes: list[RunSandbox]) -> list[tuple[RunSandbox, list[i
             at = parents[at]
         owner = owners.get(at, -1)
         if owner == -1 and parents.get(at) == me:
-            owner = marks.get(procs.mark_of(at), -1)
+            owner = marks.get(mark_of(at), -1)
         for seen in [*path, at]:
             owners.setdefault(seen, owner)
         if owner >= 0:

@@ -14,7 +14,7 @@ from typing import Any, Callable
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal, append, masking_of, write_unbegun
 from fleetctl.guest.reports import ReportFiles
-from fleetctl.guest.supervision.processes import ended, send
+from fleetctl.guest.supervision.processes import ended, mark_of, send
 from fleetctl.guest.task.parameters import remark_on_long, variable
 from fleetctl.guest.task.text import compact
 
@@ -364,7 +364,7 @@ class RunSupervisor:
         if not unknown:
             return []
         others = {other.mark for other in self.sandboxes.values() if other is not sandbox}
-        return [pid for pid in unknown if procs.mark_of(pid) not in others]
+        return [pid for pid in unknown if mark_of(pid) not in others]
 
     def _copying(self) -> set[int]:
         """Processes of our own that copy checkpoints."""
