@@ -1,7 +1,6 @@
 # Everything a person or CI runs here. `make setup` once; every other target does it when it is needed.
 
 SEEDS ?= 2000
-LIVES ?= 100000
 KILLS ?= 1000
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
@@ -134,12 +133,13 @@ test: setup
 
 # Hours; what has passed at this commit is not run again, unless AGAIN=1. PARTS="lives mutants": some.
 test-all: setup
-	$(BIN)/python -m tests.record --lives $(LIVES) $(if $(AGAIN),--again) $(PARTS)
+	$(BIN)/python -m tests.record $(if $(AGAIN),--again) $(PARTS)
 
 # Hours, in pieces: kills, changed manifests, power cuts, attacks, lives. It goes on where it stopped;
-# MINUTES=30: so long for each part. PARTS="cuts kills": some.
+# MINUTES=30: so long. PROCESSES=2: pieces at once. PARTS="cuts kills": some.
 campaign: setup
-	$(BIN)/python -m tests.record --campaign --lives $(LIVES) $(if $(MINUTES),--minutes $(MINUTES)) $(PARTS)
+	$(BIN)/python -m tests.record --campaign $(if $(MINUTES),--minutes $(MINUTES)) \
+		$(if $(PROCESSES),--processes $(PROCESSES)) $(PARTS)
 
 # Programs that tests need and this machine lacks, by apt-get.
 needs: setup

@@ -14,7 +14,7 @@ OF_OBJECTS = {
     "AwaitsBest": "`paramsFrom` names a sweep whose best trial is not known yet.",
     "AwaitsWandb": "W&B is asked for the sweep of `backend: wandb`.",
     "BackoffLimitExceeded": "Over all units, more attempts failed than `backoffLimit` allows.",
-    "BudgetExceeded": "What is used or set aside has reached a budget's `maxCost`.",
+    "BudgetExceeded": "The money used or set aside has reached a budget's `maxCost`.",
     "BudgetExhausted": "A budget has too little left for one more run; more money lets it go on.",
     "BudgetTooSmall": "One unit may cost more than its whole budget; it can never start under it.",
     "BackupFailed": "A backup that the settings ask for failed; it is tried again.",

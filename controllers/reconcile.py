@@ -21,7 +21,7 @@ from fleetctl.controllers.planning.plan import (
     Plan,
     Reuse,
 )
-from fleetctl.controllers.schedule.advance import find_unwanted, plan_advance, under_way
+from fleetctl.controllers.schedule.advance import build_running_plan, find_unwanted, plan_advance
 from fleetctl.controllers.schedule.desired import DesiredObject
 from fleetctl.controllers.schedule.end import describe_stopping, end_all, plan_end, stopping_because
 
@@ -133,7 +133,7 @@ def _plan_reuse(
         return None
     # A unit that the spec no longer wants is stopped at once, also while results are taken over.
     stops = find_unwanted(desired.controller, history, len(history.live))
-    return under_way(
+    return build_running_plan(
         desired,
         history,
         (*stops, *reuses),

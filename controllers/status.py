@@ -48,47 +48,22 @@ def status_of(
     plan: Plan, desired: DesiredObject, history: History, before: Mapping[str, Any], now_s: float
 ) -> Status:
     """Returns the whole status of a running kind. Times are seconds since the epoch, UTC."""
-    over = plan.phase in TERMINAL_PHASES
-    since_s = None if is_revived(desired.prior, desired.generation) else before.get("activeSince")
-    same = before.get("observedGeneration") == desired.generation
-    starting = sum(1 for run in history.live.values() if run.state is RunState.STARTING)
-    stopping = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
-    where = Counter(run.provider for run in history.live.values())
+    cost = _cost_status(history)
+    if desired.estimate is not None:
+        cost |= desired.estimate.status()
     worked_s, working_since_s = history.working.figures(history.live.values())
+
     status: Status = {
         **plan_status(plan),
         "observedGeneration": desired.generation,
-        "total": desired.controller.total,
-        "active": len(history.live),
-        "starting": starting,
-        "stopping": stopping,
-        "succeeded": len(history.succeeded),
-        "failed": len(history.failed),
-        "cached": history.cached,
-        "outdated": len(history.outdated) + len(history.kept_outdated),
-        "contents": list(desired.controller.contents),
-        "notCached": desired.uncached,
-        "retries": history.retries,
-        "infraFailures": history.infra_failures,
-        "cost": _cost_status(history)
-        | (desired.estimate.status() if desired.estimate is not None else {}),
-        "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
-        "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
-        "unwantedIndexes": history.unwanted.text(intervals_max=STATUS_INTERVALS_MAX),
-        "startTime": before.get("startTime") or (now_s if history.started else None),
-        "activeSince": None if _not_late(plan, history) else since_s or now_s,
-        "completionTime": ((before.get("completionTime") if same else None) or now_s)
-        if over
-        else None,
-        "firstResultTime": history.first_result_at_s,
+        **_unit_status(desired, history),
+        "cost": cost,
+        **_index_status(history),
+        **_time_status(plan, desired, history, before, now_s),
         "gpu": _describe_gpu(desired, history),
         "workedSeconds": round(worked_s, 3),
         "workingSince": working_since_s,
-        "where": dict(where),
-        "placement": [
-            {"provider": name, "live": where[name], "total": history.placed[name]}
-            for name in _list_providers(desired, history)
-        ],
+        **_provider_status(desired, history),
         "isolation": history.note or before.get("isolation", ""),
         "scratchFreed": False,
         "conditions": _build_conditions(plan, desired, before, now_s),
@@ -97,9 +72,76 @@ def status_of(
     if desired.turn is not None:
         status["queued"] = _queue_status(plan, desired.turn.me)
     status.update(cast(Status, {**plan.extra, "hint": status["hint"]}))
-    if (lack := explain_stuck(plan, desired, history, now_s)) is not None:
+    lack = explain_stuck(plan, desired, history, now_s)
+    if lack is not None:
         status["stuck"] = lack
     return status
+
+
+def _unit_status(desired: DesiredObject, history: History) -> Status:
+    """Returns the counts of its units and runs."""
+    states = Counter([run.state for run in history.live.values()])
+    return {
+        "total": desired.controller.total,
+        "active": len(history.live),
+        "starting": states[RunState.STARTING],
+        "stopping": states[RunState.STOPPING],
+        "succeeded": len(history.succeeded),
+        "failed": len(history.failed),
+        "cached": history.cached,
+        "outdated": len(history.outdated) + len(history.kept_outdated),
+        "contents": list(desired.controller.contents),
+        "notCached": desired.uncached,
+        "retries": history.retries,
+        "infraFailures": history.infra_failures,
+    }
+
+
+def _index_status(history: History) -> Status:
+    """Returns the ended units as intervals of their indexes."""
+    return {
+        "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
+        "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
+        "unwantedIndexes": history.unwanted.text(intervals_max=STATUS_INTERVALS_MAX),
+    }
+
+
+def _time_status(
+    plan: Plan, desired: DesiredObject, history: History, before: Mapping[str, Any], now_s: float
+) -> Status:
+    """Returns its times; those of earlier passes stay, unless it runs again."""
+    started_at_s = before.get("startTime")
+    if not started_at_s and history.started:
+        started_at_s = now_s
+
+    active_since_s = None
+    if not _not_late(plan, history):
+        revived = is_revived(desired.prior, desired.generation)
+        active_since_s = (None if revived else before.get("activeSince")) or now_s
+
+    completed_at_s = None
+    if plan.phase in TERMINAL_PHASES:
+        same = before.get("observedGeneration") == desired.generation
+        completed_at_s = (before.get("completionTime") if same else None) or now_s
+
+    return {
+        "startTime": started_at_s or None,
+        "activeSince": active_since_s,
+        "completionTime": completed_at_s,
+        "firstResultTime": history.first_result_at_s,
+    }
+
+
+def _provider_status(desired: DesiredObject, history: History) -> Status:
+    """Returns the providers of its live runs, and of all its runs with its candidates."""
+    live = Counter([run.provider for run in history.live.values()])
+    return {
+        "where": dict(live),
+        "placement": [
+            {"provider": name, "live": live[name], "total": history.placed[name]}
+            for name in _list_providers(desired, history)
+        ],
+    }
 
 
 def _not_late(plan: Plan, history: History) -> bool:

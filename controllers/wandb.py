@@ -159,7 +159,7 @@ class AssignedRuns:
         """
         if self.report.state not in (PENDING, RUNNING, FINISHED) or self.report.gone:
             return
-        for at, index in enumerate(self._unbegun(history)):
+        for at, index in enumerate(self._list_unbegun(history)):
             if self._trials is not None and len(history.taken) + at >= self._trials:
                 return
             if not self.is_stopped(index):
@@ -181,13 +181,13 @@ class AssignedRuns:
 
     def room(self, history: History, *, most: int) -> int:
         """Returns how many runs more could begin at once, of `most` trials at a time."""
-        unbegun = sum(1 for _ in self._unbegun(history))
+        unbegun = sum(1 for _ in self._list_unbegun(history))
         ends = most - len(history.live) - unbegun
         if self._trials is not None:
             ends = min(ends, self._trials - len(history.taken) - unbegun)
         return max(0, ends)
 
-    def _unbegun(self, history: History) -> Iterator[int]:
+    def _list_unbegun(self, history: History) -> Iterator[int]:
         """Yields indexes in ascending order. A begun run stays among `report.handed` for a
         while.
         """
@@ -300,7 +300,7 @@ def observe_template(template: Template, wandb: WandbTrial | None) -> Template:
     return template
 
 
-def stopped_by_unread(limits: RetryLimits) -> RetryLimits:
+def stop_by_unread(limits: RetryLimits) -> RetryLimits:
     """Returns the same limits, but the first trial whose program never read its parameters ends the
     whole sweep: each of the others would run with the program's own defaults too.
     """

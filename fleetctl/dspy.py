@@ -19,7 +19,7 @@ __all__ = ["Factory", "factory"]
 
 
 class Factory:
-    """What dspy calls for each interpreter that it needs, and shuts down. Any thread may call."""
+    """A factory of interpreters for dspy, which shuts each of them down. Any thread may call it."""
 
     def __init__(self, kind: type[BaseInterpreter], options: dict[str, Any]) -> None:
         self.execution_instructions = rlm.build_instructions(recursive=_has_recursion(options))

@@ -135,7 +135,7 @@ def plugin_from(name: str) -> OutsidePlugin:
     if len({_package_of(it) for it in found}) > 1:
         packages = " and ".join(sorted({_package_of(it) for it in found}))
         raise UnusableType(f"{packages} both provide the type `{name}`", "uninstall one of them")
-    _loaded[name] = _load(found[0])
+    _loaded[name] = _load_plugin(found[0])
     return _loaded[name]
 
 
@@ -160,7 +160,7 @@ def _find_entry_points() -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=GROUP))
 
 
-def _load(found: EntryPoint) -> OutsidePlugin:
+def _load_plugin(found: EntryPoint) -> OutsidePlugin:
     """Raises UnusableType."""
     package = _package_of(found)
     if not _TYPE.fullmatch(found.name) or found.name in TAKEN:

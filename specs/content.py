@@ -284,10 +284,10 @@ def content_of(
         work["function"] = pins.function
     if pins.models:
         work["models"] = pins.models
-    return short_hash(work | _given_content(params_from, pins))
+    return short_hash(work | _build_given_content(params_from, pins))
 
 
-def given_params(params_from: ParamsFrom | None, pins: Pins) -> dict[str, object] | None:
+def read_given_params(params_from: ParamsFrom | None, pins: Pins) -> dict[str, object] | None:
     """Returns the parameters that `paramsFrom` gives each unit; None while unknown."""
     if params_from is None:
         return {}
@@ -295,13 +295,13 @@ def given_params(params_from: ParamsFrom | None, pins: Pins) -> dict[str, object
     return found
 
 
-def _given_content(params_from: ParamsFrom | None, pins: Pins) -> dict[str, object]:
+def _build_given_content(params_from: ParamsFrom | None, pins: Pins) -> dict[str, object]:
     """Returns the same as part of a content. While it is unknown, the name of its object stands for
     it.
     """
     if params_from is None:
         return {}
-    known = given_params(params_from, pins)
+    known = read_given_params(params_from, pins)
     return {"params": params_from.sweep if known is None else known}
 
 
@@ -380,7 +380,7 @@ def source_told(source: Source, revision: str) -> dict[str, object]:
     return document
 
 
-def asked_in(document: Mapping[str, Any]) -> tuple[str, ...]:
+def list_called_endpoints(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the Endpoints that a stored spec may call, read without its model."""
     template = document.get("template") or {}
     prompt = template.get("prompt")
@@ -419,7 +419,7 @@ def template_hash(
         fields["function"] = pins.function
     if pins.models:
         fields["models"] = pins.models
-    return short_hash(fields | _given_content(params_from, pins))
+    return short_hash(fields | _build_given_content(params_from, pins))
 
 
 def combined_hash(own: str, template: Template) -> str:

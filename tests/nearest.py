@@ -5,8 +5,8 @@ The change is every file that git shows as different from where this branch left
 from SINCE. Distance 0 are the files of tests that changed and those that import a changed module;
 then come those that import a module which imports a changed one, and so on, by the import graph of
 the product. At one distance the cheapest come first, by the seconds in COSTS; files that import no
-such module come last. Tests of other rings than NEAR need emulators or run the commands of pages:
-a file of these is taken only where it has changed itself.
+such module come last, and only until FAR_BUDGET_S are spent. Tests of other rings than NEAR need
+emulators or run the commands of pages: a file of these is taken only where it has changed itself.
 
 The graph has no modules that are imported by name at run time, and no programs that a test starts:
 `make test` runs everything.
@@ -29,6 +29,8 @@ import grimp
 ROOT = Path(__file__).resolve().parents[1]
 COSTS = ROOT / "tests/costs.json"  # as `python -m tests.costs --write` leaves it
 BUDGET_S = 30.0  # of CPU
+# Of that for files which nothing leads to: a look at the whole where little or nothing changed.
+FAR_BUDGET_S = 6.0
 UNKNOWN_S, UNKNOWN_FAR_S = 1.0, 10.0  # CPU of a file without a record, and of one of another ring
 NEAR = ("tests/unit/", "tests/properties/")
 ITSELF, FAR = -1, 1_000  # distances of a changed file of tests, and of one that nothing leads to
@@ -46,7 +48,8 @@ def choose_files(changed: Iterable[str], *, budget_s: float = BUDGET_S) -> list[
         costs.setdefault(file, UNKNOWN_S if file.startswith(NEAR) else UNKNOWN_FAR_S)
     chosen, spent_s = [], 0.0
     for file in sorted(distances, key=lambda it: (distances[it], costs[it], it)):
-        if spent_s + costs[file] <= budget_s:
+        limit_s = budget_s if distances[file] < FAR else min(budget_s, FAR_BUDGET_S)
+        if spent_s + costs[file] <= limit_s:
             chosen.append(file)
             spent_s += costs[file]
     return chosen

@@ -112,10 +112,12 @@ def find_requested_results(spec: object) -> FromResults | None:
     return found
 
 
-def needed_by(spec: WorkSpec) -> tuple[Dependency, ...]:
+def needed_by(spec: object) -> tuple[Dependency, ...]:
     """Returns the dependencies. The job that gives results must have succeeded, unless `dependsOn`
     has another condition for it.
     """
+    if not isinstance(spec, WorkSpec):
+        return ()
     given = find_requested_results(spec)
     if given is None or any(it.job == given.job for it in spec.depends_on):
         return spec.depends_on

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.controllers.trials.winner import MissingInput
-from fleetctl.guest.task.parameters import one_variable, variable
-from fleetctl.specs.blocks.depends import FromResults, parameter_name
+from fleetctl.guest.task.parameters import name_variable, one_variable
+from fleetctl.specs.blocks.depends import FromResults
 from fleetctl.specs.values.hashing import canonical_json
-from fleetctl.specs.values.scalars import COUNT_MAX
+from fleetctl.specs.values.scalars import COUNT_MAX, parameter_name
 
 UNFIT = "ResultsUnfit"  # reason of an object that ended for want of usable results
 
@@ -115,7 +115,7 @@ def _explain_unfit_value(given: FromResults, value: object) -> str:
             return f"has a field that cannot be a parameter: {error}"
     one, other = one_variable(value)
     if one:
-        return f"has `{one}` and `{other}`, which are one variable, `{variable(one)}`"
+        return f"has `{one}` and `{other}`, which are one variable, `{name_variable(one)}`"
     for name, kind in given.types.items():
         if name not in value:
             return f"has no `{name}`"

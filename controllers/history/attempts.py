@@ -15,10 +15,11 @@ from fleetctl.controllers.history.retry_limits import (
     are_retries_spent,
     due_at_s,
     failure_action,
-    hardly_began,
+    has_hardly_begun,
     has_progressed,
     rolls_over,
 )
+from fleetctl.controllers.history.scores import ParetoFront
 from fleetctl.controllers.model import CACHED, Run, RunState
 
 FIRST_MAX = 3  # failures that a status shows: the first are the cause, the rest follow
@@ -175,6 +176,7 @@ def _record_score(
 ) -> None:
     if isinstance(score, tuple):
         history.scores[index] = score[0]
+        history.front = history.front or ParetoFront()
         history.front.add(index, score)
         return
     history.scores[index] = score
@@ -192,7 +194,7 @@ def _count_failure(
 ) -> None:
     """step: the greatest that it reported; saved: it completed a new checkpoint."""
     if rolls_over(run):
-        unit.short_lives = unit.short_lives + 1 if hardly_began(run) else 0
+        unit.short_lives = unit.short_lives + 1 if has_hardly_begun(run) else 0
         further = saved or has_progressed(unit.reached, step)
         unit.idle_lives = 0 if further else unit.idle_lives + 1
         unit.reached = step if has_progressed(unit.reached, step) else unit.reached

@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import median
 
 from fleetctl.controllers.model import Run, RunState, SavedCheckpoint
-from fleetctl.guest.checkpoints.keeping import superfluous
+from fleetctl.guest.checkpoints.keeping import choose_removable
 
 FAILURES_FROM_ONE = 2  # from one checkpoint, without a new one: then the one before it is tried
 STEPS_BACK_MAX = 3  # without progress in between
@@ -76,7 +76,7 @@ class CheckpointSteps:
             self.left.add(began)
 
 
-def removed_steps(
+def choose_removed_steps(
     saved: Collection[int],
     began: Collection[int],
     *,
@@ -86,7 +86,7 @@ def removed_steps(
     """Returns the saved steps that `keep` has removed; began: steps that attempts began from, which
     may still exist.
     """
-    return set(superfluous(list(saved), last, every, None)) - set(began)
+    return set(choose_removable(list(saved), last, every, None)) - set(began)
 
 
 class NewestCheckpoints:
@@ -102,16 +102,15 @@ class NewestCheckpoints:
         self._newest.append(saved)
         self._steps.add(saved.step)
 
-    def began(self, run: Run) -> None:
-        """Records the start of an attempt of any spec; the checkpoint it resumed from existed
+    def began(self, step: int) -> None:
+        """Records that an attempt of any spec resumed from this step; its checkpoint existed
         then.
         """
-        if run.resumed_step is not None:
-            self._began.add(run.resumed_step)
+        self._began.add(step)
 
     def removed(self, *, last: int, every: int | None) -> set[int]:
         """Steps that `keep` has surely removed by now."""
-        return removed_steps(self._steps, self._began, last=last, every=every)
+        return choose_removed_steps(self._steps, self._began, last=last, every=every)
 
     def there(self, *, last: int, every: int | None) -> list[int]:
         return sorted(self._steps - self.removed(last=last, every=every))

@@ -57,6 +57,7 @@ class HistoryFacts:
     """Facts about one resource under its present spec."""
 
     __slots__ = (
+        "_saves",
         "cached",
         "calls_usd",
         "charged_usd",
@@ -84,7 +85,6 @@ class HistoryFacts:
         "refused",
         "sandboxes",
         "saved_by",
-        "saves",
         "scores",
         "spent_usd",
         "started",
@@ -117,10 +117,11 @@ class HistoryFacts:
         self.kept_outdated = IntervalSet()
         self.waiting = BackoffQueue()  # units for their next attempt
         self.sandboxes = OpenSandboxes(self.live)
-        self.saves = NewestCheckpoints()  # checkpoints of all its runs
+        self._saves: NewestCheckpoints | None = None
         self.saved_by: set[int] = set()  # units of which an ended attempt completed one
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
-        self.front = ParetoFront()  # kinds with several metrics; `scores` has the first of each
+        # kinds with several metrics, from the first on; `scores` has the first of each
+        self.front: ParetoFront | None = None
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals
         self.highest: tuple[float, int] | None = None  # (-score, index)
         self.providers: set[str] = set()  # providers that were ever asked to run a unit
@@ -143,6 +144,13 @@ class HistoryFacts:
         self.note = ""
         self.usage: dict[str, GpuUsage] = {}  # run -> usage of its GPUs, for live runs
         self.nodes: tuple[Node, ...] = ()  # nodes of the newest attempt that reported several
+
+    @property
+    def saves(self) -> NewestCheckpoints:
+        """The checkpoints of all its runs."""
+        if self._saves is None:
+            self._saves = NewestCheckpoints()
+        return self._saves
 
 
 class IntervalSet:

@@ -76,7 +76,8 @@ class History(HistoryFacts):
         that of reading all rows back.
         """
         before = self.live.pop(run.name)
-        self.saves.began(run)
+        if run.resumed_step is not None:
+            self.saves.began(run.resumed_step)
         del self.live_by_index[run.index]
         self.usage.pop(run.name, None)
         attempts.record_spending(self, run)
@@ -116,7 +117,7 @@ class History(HistoryFacts):
         """
         self.saves.take(saved)
 
-    def charged(self, usd: float) -> None:
+    def add_charge(self, usd: float) -> None:
         """Adds the cost of an idle sandbox after the end of its last run."""
         self.charged_usd += usd
 

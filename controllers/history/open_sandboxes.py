@@ -82,7 +82,7 @@ class OpenSandboxes(dict[str, OpenSandbox]):
 
     # -- what the engine learns of a sandbox -------------------------------------------------------
 
-    def entered(self, run: Run) -> None:
+    def set_last_run(self, run: Run) -> None:
         """Records that the run has begun in its sandbox."""
         self._set(replace(self[run.sandbox], last=run))
 

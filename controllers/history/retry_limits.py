@@ -111,7 +111,7 @@ def has_progressed(reached: int | None, step: int | None) -> bool:
     return step is not None and (reached is None or step > reached)
 
 
-def hardly_began(run: Run) -> bool:
+def has_hardly_begun(run: Run) -> bool:
     """Returns true if the sandbox's greatest age leaves too little for any work: another one ends
     as soon.
     """

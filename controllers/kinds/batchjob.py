@@ -24,11 +24,11 @@ from fleetctl.controllers.planning.kind_controller import (
     policy_of,
 )
 from fleetctl.controllers.reuse.row_matching import RowIndexes, RowSpan
-from fleetctl.controllers.schedule.end import early_verdict
+from fleetctl.controllers.schedule.end import find_early_verdict
 from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
 from fleetctl.controllers.wandb import winner_wandb
-from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
+from fleetctl.specs.content import NO_PINS, Pins, content_of, read_given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ class BatchJobController(KindController):
         allocated: Mapping[str, int],
         pins: Pins = NO_PINS,
     ) -> None:
-        template = with_sweeps_command(spec.template, spec.params_from, pins)
+        template = _template_of(spec, pins)
         self.spec = spec = spec.model_copy(update={"template": template})
         self.policy = policy_of(spec, pins)
         self.limits = limits_of(spec)
         self.rows = _read_pinned_rows(spec, pins)
         self.total = spec.count() if self.rows is None or self.rows.stale else len(self.rows.params)
         self.template_hash = template_hash(spec.template, spec.placement, pins, spec.params_from)
-        self.given = given_params(spec.params_from, pins)
+        self.given = read_given_params(spec.params_from, pins)
         if self.total is None:
             self.given = None  # unset: no task begins
         self.contents = self.contents_of(spec, pins)
@@ -72,7 +72,7 @@ class BatchJobController(KindController):
 
     @staticmethod
     def contents_of(spec: BatchJobSpec, pins: Pins) -> tuple[str, ...]:
-        template = with_sweeps_command(spec.template, spec.params_from, pins)
+        template = _template_of(spec, pins)
         return (content_of(template, pins, spec.params_from),)
 
     def _unit(self, index: int) -> Unit | None:
@@ -160,7 +160,7 @@ class BatchJobController(KindController):
     def verdict(self, history: History) -> ObjectVerdict | None:
         if self.total is None:
             return None
-        early = early_verdict(self.spec, history, units="tasks")
+        early = find_early_verdict(self.spec, history, units="tasks")
         if early is not None:
             return early
         done = len(history.succeeded)
@@ -190,6 +190,12 @@ class BatchJobController(KindController):
 
     def _failures(self, history: History) -> str:
         return f"{len(history.failed)} of {self.total} tasks failed"
+
+
+def _template_of(spec: BatchJobSpec, pins: Pins) -> Template:
+    if spec.params_from is None:
+        return spec.template
+    return with_sweeps_command(spec.template, spec.params_from, pins)
 
 
 def _row_indexes(

@@ -157,7 +157,7 @@ def _find_low_budget(before: Status, after: Status) -> NoticeEvent | None:
     return NoticeEvent("BudgetLow", f"{after.get('since')}/{after.get('maxCost')}/{level}")
 
 
-def _own_low(before: Status, after: Status) -> NoticeEvent | None:
+def _report_own_low(before: Status, after: Status) -> NoticeEvent | None:
     """Reports the same for an object's own `budget`."""
     own = after.get("budget")
     own_before = before.get("budget")
@@ -195,7 +195,7 @@ RULES: Mapping[str, tuple[Callable[[Status, Status], NoticeEvent | None], ...]] 
     "Budget": (_find_low_budget,),
     "Source": (_find_source_failure, _find_applied_event),
 }
-OF_WORK = (_find_end, _own_low)
+OF_WORK = (_find_end, _report_own_low)
 
 
 def find_notice_events(
@@ -437,7 +437,7 @@ class SinkPace:
     def take(self) -> None:
         self.tokens -= 1.0
 
-    def delivered(self) -> None:
+    def reset_failures(self) -> None:
         self.failures = 0
         self.held_until_s = 0.0
 

@@ -98,7 +98,7 @@ def decide_schedule(
     )
     if spec.suspend:
         return decision
-    decision = _given_up(spec, decision, now_s)
+    decision = _give_up_late(spec, decision, now_s)
     due = times.between(decision.memory.decided_s, now_s)
     if due is None:
         return decision
@@ -127,7 +127,7 @@ def record_start(decision: ScheduleDecision) -> ScheduleMemory:
     )
 
 
-def _given_up(
+def _give_up_late(
     spec: ScheduleSpec,
     decision: ScheduleDecision,
     now_s: float,

@@ -27,11 +27,11 @@ from fleetctl.controllers.planning.kind_controller import (
     limits_of,
     policy_of,
 )
-from fleetctl.controllers.schedule.end import early_verdict
+from fleetctl.controllers.schedule.end import find_early_verdict
 from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.bayes_points import BayesPoints
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
-from fleetctl.controllers.trials.early_terminate import early_end, list_rungs
+from fleetctl.controllers.trials.early_terminate import judge_early_end, list_rungs
 from fleetctl.controllers.trials.points import (
     command_line,
     count_points,
@@ -42,15 +42,15 @@ from fleetctl.controllers.trials.prior import prior_counts, prior_trials
 from fleetctl.controllers.trials.trial_warnings import (
     METRIC_MISSING,
     describe_missing,
+    describe_report,
     front_status,
     warning_of,
-    way_of,
 )
 from fleetctl.controllers.trials.winner import (
     all_ended,
-    ended_there,
-    handed_trial,
-    stopped_there,
+    judge_wandb_end,
+    judge_wandb_stop,
+    link_trial,
 )
 from fleetctl.controllers.wandb import (
     PARAMETERS_UNREAD,
@@ -59,7 +59,7 @@ from fleetctl.controllers.wandb import (
     AssignedRuns,
     describe_unread,
     search_of,
-    stopped_by_unread,
+    stop_by_unread,
     wandb_trial,
 )
 from fleetctl.specs.blocks.template import Template
@@ -75,7 +75,7 @@ FINAL = frozenset({EARLY_TERMINATED, STOPPED_BY_WANDB})
 GRID_POINTS_MAX = 100_000
 
 
-def shared_template(spec: SweepSpec) -> Template:
+def build_shared_template(spec: SweepSpec) -> Template:
     """Returns the work that all trials share, parameters aside: the template's own work, else the
     search's command.
     """
@@ -111,53 +111,65 @@ class SweepController(KindController):
         allocated: Mapping[str, int],
         pins: Pins = NO_PINS,
     ) -> None:
-        self.handed = AssignedRuns(spec.trials) if spec.backend == "wandb" else None
         points_in_all = count_points(spec.search) if spec.search.parameters else None
+        self.handed = AssignedRuns(spec.trials) if spec.backend == "wandb" else None
         if self.handed is not None:
             config = json.loads(pins.wandb) if pins.wandb else {}
             spec = spec.model_copy(update={"search": search_of(spec, config)})
+        search = spec.search
         self.spec = spec
+
+        self.limits = replace(stop_by_unread(limits_of(spec)), final=FINAL)
         self.policy = policy_of(spec, pins, reuse=spec.trials_per_worker)
         if self.handed is not None:
             # A run that W&B has seen end is not begun again for another program.
             self.policy = replace(self.policy, keep_outdated=True)
-        limits = stopped_by_unread(limits_of(spec))
-        self.limits = replace(limits, final=FINAL)
+
+        command = search.command or DEFAULT_COMMAND
         self._template = spec.template or Template()
-        command = spec.search.command or DEFAULT_COMMAND
         self._command = command if self._template.work is None else None
-        self._shared = shared_template(spec)
+        self._shared = build_shared_template(spec)
         self.template_hash = template_hash(self._shared, spec.placement, pins)
         self.contents = self.contents_of(spec, pins)
+
         self._goals = [(it.name, it.goal) for it in spec.metrics or ()]
-        one = spec.search.metric
-        self._metric_names = [name for name, _ in self._goals] or ([one.name] if one else [])
-        ours = self.handed is None
-        self._grid = ours and spec.search.method == "grid"
-        self._suggested = (
-            _build_suggested(spec, pins) if ours and spec.search.method == "bayes" else None
-        )
+        self._metric_names = [name for name, _ in self._goals]
+        if not self._metric_names and search.metric is not None:
+            self._metric_names = [search.metric.name]
+
+        method = search.method if self.handed is None else "wandb"
+        self._grid = method == "grid"
+        self._suggested = _build_suggested(spec, pins) if method == "bayes" else None
         self._prior = pins.prior
         self._points: dict[int, Mapping[str, object]] = {}
         self._fresh_from = 0
         if self._grid:
             self._allocate(allocated)
-        limit = spec.trial_limit
-        grid_end = self._fresh_from + sum(1 for index in self._points if index >= self._fresh_from)
-        self._end = grid_end if self._grid else limit
-        known = len(self._points)
-        self.total = min(known, limit or known) if self._grid else limit
-        if self.handed is not None:
-            # Other agents may take some points; then W&B decides when there are no more.
-            ends = [it for it in (points_in_all, limit) if it is not None]
-            self.total = min(ends, default=None)
+        self._end, self.total = self._count_trials(points_in_all)
+
         # In a bayes search, and in a sweep at W&B, units are added while it runs.
         growing = self._suggested is not None or self.handed is not None
         self.unit = self._unit if growing else lru_cache(UNITS_KEPT_MAX)(self._unit)
 
+    def _count_trials(self, points_in_all: int | None) -> tuple[int | None, int | None]:
+        """Returns the index after the last trial, and the number of trials; None while it is not
+        known.
+        """
+        limit = self.spec.trial_limit
+        if self.handed is not None:
+            # Other agents may take some points; then W&B decides when there are no more.
+            ends = [it for it in (points_in_all, limit) if it is not None]
+            return limit, min(ends, default=None)
+        if not self._grid:
+            return limit, limit
+
+        known = len(self._points)
+        fresh = sum(1 for index in self._points if index >= self._fresh_from)
+        return self._fresh_from + fresh, min(known, limit or known)
+
     @staticmethod
     def contents_of(spec: SweepSpec, pins: Pins) -> tuple[str, ...]:
-        return (content_of(shared_template(spec), pins),)
+        return (content_of(build_shared_template(spec), pins),)
 
     def _unit(self, index: int) -> Unit | None:
         if self._grid:
@@ -209,7 +221,7 @@ class SweepController(KindController):
 
     def wandb(self, name: str, index: int) -> WandbTrial | None:
         if self.handed is not None:
-            return handed_trial(self.spec, self.handed, index, self._command)
+            return link_trial(self.spec, self.handed, index, self._command)
         if self._command is None:
             return None  # the template's own work, which knows us
         return wandb_trial(name, self.spec.search, self._command)
@@ -223,7 +235,7 @@ class SweepController(KindController):
         if self.handed is not None:
             yield from filter(None, map(self.unit, self.handed.next(history)))
             return
-        if self._reached(history):
+        if self._is_reached(history):
             return
         end = self._end if self._end is not None else 1 << 62
         room = (self.total or end) - len(history.taken)
@@ -251,7 +263,7 @@ class SweepController(KindController):
                 return len(history.taken)
             return None
         suggested = self._suggested
-        if suggested is None or suggested.waits or suggested.exhausted or self._reached(history):
+        if suggested is None or suggested.waits or suggested.exhausted or self._is_reached(history):
             return None
         if self.total is not None and len(history.taken) >= self.total:
             return None
@@ -290,18 +302,18 @@ class SweepController(KindController):
         early = self.spec.search.early_terminate
         if isinstance(decision, StopNow):
             return decision
-        if (stop := stopped_there(self.handed, run)) is not None:
+        if (stop := judge_wandb_stop(self.handed, run)) is not None:
             return stop
         if early is None or history.curves is None:
             return decision
-        return early_end(history.curves, run.name, early) or decision
+        return judge_early_end(history.curves, run.name, early) or decision
 
     def verdict(self, history: History) -> ObjectVerdict | None:
         done = len(history.succeeded)
         failed = len(history.failed)
-        if self.handed is not None and (over := ended_there(self.handed, history)):
+        if self.handed is not None and (over := judge_wandb_end(self.handed, history)):
             return over
-        if self.handed is None and self._reached(history):
+        if self.handed is None and self._is_reached(history):
             target = self.spec.search.metric.target if self.spec.search.metric else None
             return ObjectVerdict(
                 True, "TargetReached", f"target {target} reached", waits_for_live=True
@@ -311,7 +323,7 @@ class SweepController(KindController):
             return ObjectVerdict(
                 False, PARAMETERS_UNREAD, describe_unread(failed_for_all), hint=READ_THEM
             )
-        early = early_verdict(self.spec, history, units="trials")
+        early = find_early_verdict(self.spec, history, units="trials")
         if early is not None:
             return early
         ended = done + failed + len(history.pruned)
@@ -360,8 +372,8 @@ class SweepController(KindController):
         if names and (warning := warning_of(history, names, self._way)):
             out |= {"warning": warning.text, "hint": warning.hint}
         if self._goals:
-            out |= front_status(history.front, self._goals)
-        if self._lost(history):
+            out |= front_status(history.front or (), self._goals)
+        if self._is_lost(history):
             of = f" of {self.total}" if self.total is not None else ""
             out["cannotSucceed"] = f"{len(history.failed)}{of} trials failed"
         if best is not None and metric is not None:
@@ -380,7 +392,7 @@ class SweepController(KindController):
         """Returns the way in which its program reports the metric."""
         read = self._template.metrics
         logs = self._command is not None
-        return way_of(read, self._metric_names[0], logs=logs)
+        return describe_report(read, self._metric_names[0], logs=logs)
 
     def _allocate(self, allocated: Mapping[str, int]) -> None:
         self._fresh_from = max(allocated.values(), default=-1) + 1
@@ -393,7 +405,7 @@ class SweepController(KindController):
                 free = free + 1
             self._points[index] = params
 
-    def _lost(self, history: History) -> bool:
+    def _is_lost(self, history: History) -> bool:
         """Returns true if a trial was given up, and neither a limit, a target nor a policy makes up
         for it.
         """
@@ -423,7 +435,7 @@ class SweepController(KindController):
             return best[1]
         return None
 
-    def _reached(self, history: History) -> bool:
+    def _is_reached(self, history: History) -> bool:
         """Returns true if the target was reached, by a value reported at any time, or by a
         result.
         """

@@ -28,7 +28,7 @@ from fleetctl.controllers.planning.kind_controller import (
 )
 from fleetctl.controllers.planning.placement import Placement
 from fleetctl.controllers.planning.plan import Rollout
-from fleetctl.controllers.schedule.end import early_verdict
+from fleetctl.controllers.schedule.end import find_early_verdict
 from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
 from fleetctl.controllers.wandb import winner_wandb
@@ -38,7 +38,7 @@ from fleetctl.specs.content import (
     Pins,
     chain_content,
     content_of,
-    given_params,
+    read_given_params,
     template_hash,
 )
 from fleetctl.specs.kinds.trainingrun import STAGE
@@ -127,7 +127,7 @@ class TrainingRunController(KindController):
         limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
         rules = (_GIVEN_UP, *limits.rules)
         self.limits = replace(limits, rules=rules, checkpoints=checkpoint is not None)
-        self.given = given_params(spec.params_from, pins)
+        self.given = read_given_params(spec.params_from, pins)
         self.template_hash = ""
         self._stages = {it.index: it for it in _list_stages(spec, allocated, pins)}
         self._placements = {it.template_hash: it.placement for it in self._stages.values()}
@@ -276,7 +276,7 @@ class TrainingRunController(KindController):
         """Returns the current stage: the first that has not succeeded; None after the last."""
         return next((it for it in self._stages if it not in history.succeeded), None)
 
-    def _removed(self, history: History) -> str:
+    def _explain_removed(self, history: History) -> str:
         """Returns why no attempt can go on from the requested step; empty where one may.
 
         A mirror has all checkpoints that were ever copied to it, and one that an attempt of this
@@ -301,7 +301,7 @@ class TrainingRunController(KindController):
         return f"`keep` has removed the checkpoint of step {step}; there are those of {there}"
 
     def verdict(self, history: History) -> ObjectVerdict | None:
-        if removed := self._removed(history):
+        if removed := self._explain_removed(history):
             text = f"{self.called(self._present(history) or 0)} cannot begin: {removed}"
             return ObjectVerdict(False, "StageFailed", text, hint=_WITHOUT_CHECKPOINT)
         if history.failed:
@@ -318,7 +318,7 @@ class TrainingRunController(KindController):
             if self.spec.checkpoint is not None:
                 text += ", counted since the last new checkpoint"
             return ObjectVerdict(False, "StageFailed", text)
-        early = early_verdict(self.spec, history, units="stages")
+        early = find_early_verdict(self.spec, history, units="stages")
         if early is not None:
             return early
         if len(history.succeeded) == self.total:

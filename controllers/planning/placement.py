@@ -134,7 +134,7 @@ def judge_candidates(
     return (*_rank_candidates(placement, fitting, room), *losers)
 
 
-def why_full(usd_per_s: float | None, capacity: ProviderCapacity) -> str:
+def explain_full(usd_per_s: float | None, capacity: ProviderCapacity) -> str:
     """Returns why not one sandbox of this price can start there now; empty when one can."""
     if capacity.free is not None and capacity.free <= 0:
         return capacity.full or "it holds as many sandboxes as it may"
@@ -147,7 +147,7 @@ def why_full(usd_per_s: float | None, capacity: ProviderCapacity) -> str:
         )
     # A sum of many prices is off by a few last digits.
     if usd_per_s > spare + USD_PER_S_SLACK:
-        return f"{per_hour(usd_per_s)} more would exceed {capacity.breaker}"
+        return f"{format_per_hour(usd_per_s)} more would exceed {capacity.breaker}"
     return ""
 
 
@@ -160,7 +160,7 @@ def spill_reason(reason: str, *, account: bool = False) -> str | None:
     return _SPILL_REASONS.get(reason) or ("ProviderDegraded" if account else None)
 
 
-def per_hour(usd_per_s: float | None) -> str:
+def format_per_hour(usd_per_s: float | None) -> str:
     """Formats a price for users."""
     if usd_per_s is None:
         return "an unknown price"
@@ -175,9 +175,10 @@ def _explain_unfit(candidate: Candidate, offer: ProviderOffer | None) -> str:
         return offer.lacks
     most = candidate.max_usd_per_s
     if most is not None and offer.usd_per_s is None:
-        return f"its price is not known, and its maxPricePerHour is {per_hour(most)}"
+        return f"its price is not known, and its maxPricePerHour is {format_per_hour(most)}"
     if most is not None and offer.usd_per_s is not None and offer.usd_per_s > most:
-        return f"{per_hour(offer.usd_per_s)} is above its maxPricePerHour of {per_hour(most)}"
+        price = format_per_hour(offer.usd_per_s)
+        return f"{price} is above its maxPricePerHour of {format_per_hour(most)}"
     return ""
 
 
@@ -201,7 +202,7 @@ def _rank_candidates(
         name = candidate.provider
         price = offer.usd_per_s
         capacity = room.get(name, ProviderCapacity())
-        full = why_full(price, capacity)
+        full = explain_full(price, capacity)
         if full:
             why = full
         elif winner is None:
@@ -239,7 +240,7 @@ def _explain_win(
         return "first in order with room"
     if usd_per_s is None:
         return "no cheaper one is known"
-    return f"cheapest{'' if first else ' with room'} at {per_hour(usd_per_s)}"
+    return f"cheapest{'' if first else ' with room'} at {format_per_hour(usd_per_s)}"
 
 
 def _explain_loss(
@@ -251,4 +252,4 @@ def _explain_loss(
         return f"comes after `{winner.provider}`"
     if usd_per_s == winner.usd_per_s:
         return f"not cheaper than `{winner.provider}`, and comes after it"
-    return f"{per_hour(usd_per_s)} is not cheaper than `{winner.provider}`"
+    return f"{format_per_hour(usd_per_s)} is not cheaper than `{winner.provider}`"

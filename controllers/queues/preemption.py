@@ -51,7 +51,7 @@ def next_up(
     woken: list[str] = []
     with preserve_usage(cohort):
         closed: set[str] = set()  # queues in which objects further behind may not start
-        for line, group, _ in _in_order(lines, cohort):
+        for line, group, _ in _list_in_order(lines, cohort):
             if line.rules.name in closed:
                 continue
             for rank in group.ranks:
@@ -85,7 +85,7 @@ def choose_evictions(
     with preserve_usage(cohort):
         known: list[PreemptableRun] | None = None
         lowest: dict[str, int] = {}  # by queue, the priority of what runs there
-        for line, group, waiter in _in_order(lines, cohort):
+        for line, group, waiter in _list_in_order(lines, cohort):
             soon = (it for it in group.vectors if lines.lacks(line, it, soon=True) is None)
             if (vector := next(soon, None)) is not None:
                 # It starts once what is being stopped is gone, and that is spoken for.
@@ -237,7 +237,7 @@ def _count_unpriced(line: QueueState, ask: QueueAsk) -> Vector:
     )
 
 
-def _in_order(
+def _list_in_order(
     lines: QueueStates, cohort: Sequence[QueueState]
 ) -> Iterator[tuple[QueueState, WaitingGroup, QueuedObject]]:
     """Yields the first waiter of each group, of each queue in its order; among several queues, a

@@ -18,7 +18,7 @@ from fleetctl.controllers.queues.queue_state import (
     Quota,
     Vector,
     WaitingGroup,
-    most_of,
+    find_most,
 )
 
 FULL = "QueueFull"
@@ -83,11 +83,11 @@ class QueueAdmission:
             return QueueRefusal(UNPRICED, text, hint)
         never = self._lines.never(line, vector)
         if never is not None:
-            return QueueRefusal(TOO_SMALL, _too_small(line, never, vector), LOWER_OR_RAISE)
+            return QueueRefusal(TOO_SMALL, _describe_shortage(line, never, vector), LOWER_OR_RAISE)
         lacking = self._lines.lacks(line, vector)
         if lacking is not None:
             return QueueRefusal(FULL, _explain_full(line, lacking, vector))
-        first = self._before(line, vector)
+        first = self._find_waiter_before(line, vector)
         if first is None:
             return None
         return QueueRefusal(TURN, f"{name}: {_describe_waiter(first, self.me)} comes first")
@@ -111,9 +111,9 @@ class QueueAdmission:
         if line.rules.suspend:
             return True
         with exclude_usage(line, self.me.namespace, vector):
-            return self._before(line, vector) is not None
+            return self._find_waiter_before(line, vector) is not None
 
-    def _before(self, line: QueueState, vector: Vector) -> QueuedObject | None:
+    def _find_waiter_before(self, line: QueueState, vector: Vector) -> QueuedObject | None:
         """Returns the waiter that would have to start first, or None."""
         mine = rank_in_queue(line, self.me)
         borrows = self._lines.borrows(line, vector)
@@ -252,14 +252,14 @@ def _explain_full(
     )
 
 
-def _too_small(
+def _describe_shortage(
     line: QueueState,
     quota: Quota,
     vector: Vector,
 ) -> str:
     at = line.rules.quotas.index(quota)
     name = f"queue/{line.rules.name}"
-    most = most_of(quota, line.rules.cohort)
+    most = find_most(quota, line.rules.cohort)
     has = f"has {format_amount(quota.nominal)}"
     has += " and cannot borrow so much" if most > quota.nominal else ""
     return f"one run takes {format_amount(vector[at])} {quota.name}, and {name} {has}"

@@ -306,7 +306,9 @@ class QueueStates:
         group = line.groups.get(key)
         if group is None:
             vectors = [line.vector(ask) for ask in waiter.asks]
-            fitting = tuple(it for it in vectors if it is not None and not self._never(line, it))
+            fitting = tuple(
+                it for it in vectors if it is not None and not self._find_exceeded_quota(line, it)
+            )
             group = WaitingGroup(waiter.queue, waiter.namespace, fitting)
             line.groups[key] = group
         insort(group.ranks, waiter.rank)
@@ -349,7 +351,7 @@ class QueueStates:
             if amount <= 0:
                 continue
             used = line.used[at] - (line.leaving[at] if soon else 0.0) + amount
-            if used > most_of(quota, line.rules.cohort) + SLACK:
+            if used > find_most(quota, line.rules.cohort) + SLACK:
                 return quota
             if line.rules.cohort and self._pool_lacks(line, at, used, soon=soon):
                 return quota
@@ -366,7 +368,7 @@ class QueueStates:
         """Returns the quota that could not hold this even if no other run existed; None: it only
         has to wait.
         """
-        return self._never(line, vector)
+        return self._find_exceeded_quota(line, vector)
 
     def heads(self, line: QueueState) -> Iterator[tuple[WaitingGroup, QueuedObject]]:
         """Yields the first waiter of each group of this queue that can ever fit, in no order."""
@@ -401,11 +403,11 @@ class QueueStates:
             return False
         return taken > lent + SLACK
 
-    def _never(self, line: QueueState, vector: Vector) -> Quota | None:
+    def _find_exceeded_quota(self, line: QueueState, vector: Vector) -> Quota | None:
         for quota, amount in zip(line.rules.quotas, vector, strict=True):
             if amount <= 0:
                 continue
-            if amount > most_of(quota, line.rules.cohort) + SLACK:
+            if amount > find_most(quota, line.rules.cohort) + SLACK:
                 return quota
             if not line.rules.cohort:
                 continue
@@ -417,7 +419,7 @@ class QueueStates:
         return None
 
 
-def most_of(quota: Quota, cohort: str) -> float:
+def find_most(quota: Quota, cohort: str) -> float:
     """Returns the most of a quota that a queue may use, however idle the other queues are."""
     if not cohort:
         return quota.nominal

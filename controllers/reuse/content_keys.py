@@ -207,14 +207,14 @@ def _hash_value(value: object) -> str:
 # -- when not, and why; the first that speaks decides ----------------------------------------------
 
 
-def _off_by_policy(case: _ReuseCase) -> str:
+def _explain_policy(case: _ReuseCase) -> str:
     never = case.spec.cache is not None and case.spec.cache.policy == "Never"
     if never:
         return "cache.policy is `Never`"
     return ""
 
 
-def _handed_by_wandb(case: _ReuseCase) -> str:
+def _explain_wandb(case: _ReuseCase) -> str:
     # The run that W&B has handed out would stay there as one that never began.
     if case.handed:
         return "each run that W&B hands out is to be made"
@@ -228,7 +228,7 @@ def _stages_leave_more(case: _ReuseCase) -> str:
     return "stages leave more than a result; state `cache.policy: ReuseSucceeded` to reuse them"
 
 
-def _shared_state(case: _ReuseCase) -> str:
+def _explain_shared_state(case: _ReuseCase) -> str:
     # Tasks that follow one another in a sandbox may build upon what earlier ones left in it.
     if case.spec.sandbox.reuse == 1 or case.stated:
         return ""
@@ -238,14 +238,14 @@ def _shared_state(case: _ReuseCase) -> str:
     )
 
 
-def _no_function(case: _ReuseCase) -> str:
+def _explain_function(case: _ReuseCase) -> str:
     missing = case.facts.whole is None
     if missing:
         return f"function/{case.template.function} is not declared yet"
     return ""
 
 
-def _no_params(case: _ReuseCase) -> str:
+def _explain_params(case: _ReuseCase) -> str:
     if case.given is None:
         return "its parameters are not known yet"
     return ""
@@ -263,7 +263,7 @@ def _volume_may_change(case: _ReuseCase) -> str:
     )
 
 
-def _no_volume(case: _ReuseCase) -> str:
+def _explain_volume(case: _ReuseCase) -> str:
     known = case.facts.volumes
     name = next((it.name for it in case.template.volumes if it.name not in known), None)
     if name is not None:
@@ -271,7 +271,7 @@ def _no_volume(case: _ReuseCase) -> str:
     return ""
 
 
-def _moving_ref(case: _ReuseCase) -> str:
+def _explain_moving_ref(case: _ReuseCase) -> str:
     source = case.template.source
     if source is None or source.git is None or _COMMIT.fullmatch(source.git.ref or ""):
         return ""
@@ -297,14 +297,14 @@ def _unknown_tree(case: _ReuseCase) -> str:
 
 
 _RULES: tuple[Rule, ...] = (
-    _off_by_policy,  # then the rest does not matter
-    _handed_by_wandb,
+    _explain_policy,  # then the rest does not matter
+    _explain_wandb,
     _stages_leave_more,
-    _shared_state,
-    _no_function,  # until then its environment is unknown
-    _no_params,
+    _explain_shared_state,
+    _explain_function,  # until then its environment is unknown
+    _explain_params,
     _volume_may_change,
-    _no_volume,
-    _moving_ref,
+    _explain_volume,
+    _explain_moving_ref,
     _unknown_tree,
 )

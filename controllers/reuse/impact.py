@@ -123,10 +123,10 @@ def _count_repeated(history: History, cached: Collection[int]) -> RepeatedWork:
         for index, it in history.outdated.items()
         if index not in cached and index not in history.live_by_index
     ]
-    return again_of(lost)
+    return estimate_repeat(lost)
 
 
-def again_of(lost: Sequence[OutdatedSuccess]) -> RepeatedWork:
+def estimate_repeat(lost: Sequence[OutdatedSuccess]) -> RepeatedWork:
     """Estimates the effort to do these again, by the time they had taken."""
     known = [it.usd for it in lost if it.usd is not None]
     usd = sum(known) if len(known) == len(lost) else None

@@ -27,8 +27,8 @@ from fleetctl.controllers.planning.plan import (
 )
 from fleetctl.controllers.schedule.affordable import (
     add_awaited,
-    at_capacity_by,
-    denied_by,
+    explain_capacity,
+    explain_denial,
     payable_later,
     queued_by,
 )
@@ -50,41 +50,30 @@ def plan_advance(
     now_s: float,
 ) -> Plan:
     """Always decides."""
-    places = _list_providers(desired)
-    if not places:
-        wanted = " or ".join(f"`{name}`" for name in desired.controller.candidates)
-        text = f"there is no provider {wanted} yet"
-        hint = "`kind: Provider` with that name declares one"
-        return Plan((), Phase.PENDING, "NoProvider", text, hint=hint)
+    providers = _list_providers(desired)
+    if not providers:
+        return _await_provider(desired)
     parallelism = desired.controller.policy.parallelism
     if parallelism is None:
-        parallelism = sum(desired.providers[name] for name in places)
+        parallelism = sum(desired.providers[name] for name in providers)
+
     slots = PassSlots(desired, history, now_s)
-    stops, shortages = _plan_stops(
-        desired,
-        history,
-        slots,
-        parallelism,
-        now_s,
-    )
+    stops, shortages = _plan_stops(desired, history, slots, parallelism, now_s)
     closes, idle = sort_sandboxes(desired, history, slots, now_s)
     # A stopping run and an idle sandbox still hold their machine, so they count against
     # parallelism.
     held = len(history.live) + len(closes) + len(idle)
     supply = StartSupply(slots, idle, parallelism - len(history.live), parallelism - held)
     found = plan_starts(desired, history, supply, now_s)
+
     asked_for = desired.controller.asks(history)
     if not found.full and found.at_capacity is None and asked_for is None:
         # Every unit that could run now has its sandbox; a unit that backs off gets a new one later.
         closes += tuple(CloseSandbox(box.name, "no task to give it") for box in found.idle)
     wake_at_s = now_s if found.full else wakes_at_s(desired, history, now_s)
-    plan = under_way(
-        desired,
-        history,
-        (*stops, *closes, *found.starts),
-        wake_at_s,
-        now_s,
-    )
+    actions: tuple[Action, ...] = (*stops, *closes, *found.starts)
+    plan = build_running_plan(desired, history, actions, wake_at_s, now_s)
+
     if asked_for is not None and history.started and plan.phase is Phase.PENDING:
         # Between two trials of a search that works out where to look next.
         plan = replace(plan, phase=Phase.RUNNING, reason="InProgress", message="")
@@ -95,11 +84,23 @@ def plan_advance(
     if found.queued is not None:
         plan = queued_by(plan, desired, slots, found.queued, now_s)
     if found.unpaid is not None:
-        denied = denied_by(plan, desired, history, found.unpaid.denied)
+        denied = explain_denial(plan, desired, history, found.unpaid.denied)
         return payable_later(denied, slots, found.unpaid.full, now_s)
     if found.at_capacity is not None:
-        return at_capacity_by(plan, desired, slots, found.at_capacity, now_s)
+        return explain_capacity(plan, desired, slots, found.at_capacity, now_s)
     return plan
+
+
+def _await_provider(desired: DesiredObject) -> Plan:
+    """Returns the wait for any of its candidates, none of which is declared."""
+    wanted = " or ".join(f"`{name}`" for name in desired.controller.candidates)
+    return Plan(
+        (),
+        Phase.PENDING,
+        "NoProvider",
+        f"there is no provider {wanted} yet",
+        hint="`kind: Provider` with that name declares one",
+    )
 
 
 def _list_providers(desired: DesiredObject) -> list[str]:
@@ -168,7 +169,7 @@ def find_unwanted(
             yield Stop(run.name, SCALED_DOWN, grace_s)
 
 
-def under_way(
+def build_running_plan(
     desired: DesiredObject,
     history: History,
     actions: tuple[Action, ...],
@@ -208,7 +209,7 @@ def under_way(
     ever = begun or desired.prior.phase is Phase.RUNNING
     # Between one task and the next that is on its way, it runs as well.
     phase = Phase.RUNNING if runs or (ever and moving) else Phase.PENDING
-    if moving and "warning" not in summary and (warning := _too_old(desired, history)):
+    if moving and "warning" not in summary and (warning := _describe_outlived(desired, history)):
         summary = {**summary, "warning": warning, "hint": MAKE_IT_FIT}
     return Plan(
         actions,
@@ -241,7 +242,7 @@ def wakes_at_s(
     return min((at_s for at_s in times if at_s is not None), default=None)
 
 
-def _too_old(desired: DesiredObject, history: History) -> str:
+def _describe_outlived(desired: DesiredObject, history: History) -> str:
     """Returns a sentence on work that outlives its sandboxes and gets no further; empty if all
     progresses.
     """

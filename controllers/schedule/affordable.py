@@ -1,14 +1,12 @@
 """Chooses the best provider for a new sandbox with capacity that the object's queue and budgets
 allow, explains why other units do not start, and decides if any pending event can still help.
-Pure.
 
-Reported in its status, for `apply
---wait`. Pure; called by controllers/status.py.
+Pure. controllers/status.py reports the explanations, for `apply --wait`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -79,47 +77,80 @@ def reserve_start(
     denials: dict[str, BudgetDenial] = {}
     refusals: dict[QueueAsk, tuple[str, QueueRefusal]] = {}
     for where in slots.open(unit):
-        ask = _ask_of(desired, unit, where.provider)
-        price = unit_price_of(desired, unit, where.provider, now_s)
+        provider = where.provider
+        ask = _ask_of(desired, unit, provider)
+        price = unit_price_of(desired, unit, provider, now_s)
         refusal = _find_refusal(desired.turn, ask)
         if refusal is not None:
-            denied = desired.allowance.denial(price, where.provider)
+            denied = desired.allowance.denial(price, provider)
             if denied is None or refusal.reason not in IN_LINE:
-                refusals[ask] = where.provider, refusal
+                refusals[ask] = provider, refusal
             else:
                 # It does not wait in line for a run that it could not pay: others would be
                 # preempted for it, and start again in its slot.
-                denials[where.provider] = denied
+                denials[provider] = denied
             continue
-        paid = desired.allowance.take(price, where.provider)
-        if isinstance(paid, ReservedCost):
-            others = {
-                name: f"{it.owner} cannot pay for one more there" for name, it in denials.items()
-            }
-            others |= {
-                name: f"{_name_queue(desired)} has no room there" for name, _ in refusals.values()
-            }
-            judged = _with_money(slots.judged(unit.template_hash), where, others)
-            judged = _moved_away(judged, where, slots.moved_from(unit))
-            return PaidStart(where, paid, judged, _take_quota(desired.turn, ask))
-        denials[where.provider] = paid
+
+        paid = desired.allowance.take(price, provider)
+        if isinstance(paid, BudgetDenial):
+            denials[provider] = paid
+            continue
+        queue_full_at = [name for name, _ in refusals.values()]
+        passed = _describe_passed(desired, denials, queue_full_at)
+        judged = _with_money(slots.judged(unit.template_hash), where, passed)
+        judged = _move_to_end(judged, where, slots.find_left_provider(unit))
+        return PaidStart(where, paid, judged, _take_quota(desired.turn, ask))
+
     full = slots.full(unit.template_hash)
     if refusals:
-        why = [it for _, it in refusals.values()]
-        first = next((it for it in why if it.reason in IN_LINE), why[0])
-        broke = (
-            UnpaidStart(_merge_denials([*denials.values()], open_elsewhere=True), ())
-            if denials
-            else None
-        )
-        return QueuedStart(first, tuple(refusals), full, broke)
-    later = [
-        desired.allowance.denial(unit_price_of(desired, unit, it.provider, now_s), it.provider)
-        for it in full
-    ]
-    payable = tuple(it for it, denied in zip(full, later, strict=True) if denied is None)
-    every = [*denials.values(), *(it for it in later if it is not None)]
-    return UnpaidStart(_merge_denials(every, open_elsewhere=bool(payable)), payable)
+        reasons = {ask: refusal for ask, (_, refusal) in refusals.items()}
+        return _join_line(reasons, denials, full)
+    return _deny_start(desired, unit, denials, full, now_s)
+
+
+def _describe_passed(
+    desired: DesiredObject,
+    denials: Mapping[str, BudgetDenial],
+    queue_full_at: Sequence[str],
+) -> dict[str, str]:
+    """Returns why the better providers are passed, by provider."""
+    why = {name: f"{it.owner} cannot pay for one more there" for name, it in denials.items()}
+    why |= {name: f"{_name_queue(desired)} has no room there" for name in queue_full_at}
+    return why
+
+
+def _join_line(
+    refusals: Mapping[QueueAsk, QueueRefusal],
+    denials: Mapping[str, BudgetDenial],
+    full: tuple[CandidateJudgement, ...],
+) -> QueuedStart:
+    """Returns the wait in its queue, with the first reason that lets it stand in line, if any."""
+    reasons = [*refusals.values()]
+    in_line = (it for it in reasons if it.reason in IN_LINE)
+    unpaid = None
+    if denials:
+        unpaid = UnpaidStart(_merge_denials([*denials.values()], open_elsewhere=True), ())
+    return QueuedStart(next(in_line, reasons[0]), tuple(refusals), full, unpaid)
+
+
+def _deny_start(
+    desired: DesiredObject,
+    unit: Unit,
+    denials: Mapping[str, BudgetDenial],
+    full: tuple[CandidateJudgement, ...],
+    now_s: float,
+) -> UnpaidStart:
+    """Returns the denials of all providers together; of full ones, as if they had capacity."""
+    payable: list[CandidateJudgement] = []
+    every = [*denials.values()]
+    for candidate in full:
+        price = unit_price_of(desired, unit, candidate.provider, now_s)
+        denied = desired.allowance.denial(price, candidate.provider)
+        if denied is None:
+            payable.append(candidate)
+        else:
+            every.append(denied)
+    return UnpaidStart(_merge_denials(every, open_elsewhere=bool(payable)), tuple(payable))
 
 
 def paid_again(
@@ -180,7 +211,7 @@ def _with_money(
     return tuple(replace(it, won=it is where, why=fields.get(it.provider, it.why)) for it in judged)
 
 
-def _moved_away(
+def _move_to_end(
     judged: tuple[CandidateJudgement, ...],
     where: CandidateJudgement,
     left: str,
@@ -245,7 +276,7 @@ def _name_queue(desired: DesiredObject) -> str:
     return ""
 
 
-def at_capacity_by(
+def explain_capacity(
     plan: Plan,
     desired: DesiredObject,
     slots: PassSlots,
@@ -317,7 +348,7 @@ def add_awaited(plan: Plan, lacking: MissingInput) -> Plan:
     )
 
 
-def denied_by(
+def explain_denial(
     plan: Plan,
     desired: DesiredObject,
     history: History,

@@ -18,9 +18,9 @@ from fleetctl.controllers.planning.placement import (
     CandidateJudgement,
     ProviderCapacity,
     ProviderOffer,
+    explain_full,
     judge_candidates,
     spill_reason,
-    why_full,
 )
 from fleetctl.controllers.planning.plan import Shortage, Stop
 from fleetctl.controllers.schedule.desired import DesiredObject, StartWait
@@ -75,11 +75,11 @@ class PassSlots:
         away from comes last: that one is tried again, when due, by another unit, or this one would
         be moved away for ever.
         """
-        left = self.moved_from(unit)
+        left = self.find_left_provider(unit)
         found = [it for it in self.judged(unit.template_hash) if self._open(it)]
         return iter(sorted(found, key=lambda it: it.provider == left))
 
-    def moved_from(self, unit: Unit) -> str:
+    def find_left_provider(self, unit: Unit) -> str:
         """Returns the provider that the unit's last start was moved away from; empty when it was
         not.
         """
@@ -106,7 +106,7 @@ class PassSlots:
             free=None if left.free is None else left.free - 1,
             spare_usd_per_s=None if spare is None or price is None else spare - price,
         )
-        if why_full(price, left):
+        if explain_full(price, left):
             self._judged.clear()
 
     def full(self, template_hash: str) -> tuple[CandidateJudgement, ...]:
@@ -134,7 +134,7 @@ class PassSlots:
 
     def _open(self, judged: CandidateJudgement) -> bool:
         capacity = self._left.get(judged.provider, ProviderCapacity())
-        return judged.fits and not why_full(judged.usd_per_s, capacity)
+        return judged.fits and not explain_full(judged.usd_per_s, capacity)
 
 
 def explain_placement(judged: tuple[CandidateJudgement, ...]) -> str:

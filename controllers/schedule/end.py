@@ -164,7 +164,7 @@ def stopping_because(history: History, desired: DesiredObject) -> tuple[HintedTe
     return (*why, *rules)
 
 
-def early_verdict(
+def find_early_verdict(
     spec: WorkSpec,
     history: History,
     *,

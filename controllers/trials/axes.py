@@ -126,7 +126,7 @@ def first_new(
         point = point_of(vary, fixed, cube)
         if key_of(point) not in taken:
             return point
-    for at, point in enumerate(every_point(vary, fixed)):
+    for at, point in enumerate(list_points(vary, fixed)):
         if key_of(point) not in taken:
             return point
         if at == EVERY_MAX:
@@ -144,7 +144,7 @@ def _count_leaves(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> in
     )
 
 
-def every_point(vary: Sequence[SearchAxis], fixed: Sequence[tuple[Names, Any]]) -> Iterator[Point]:
+def list_points(vary: Sequence[SearchAxis], fixed: Sequence[tuple[Names, Any]]) -> Iterator[Point]:
     """Yields every point of a countable space; an empty iterator for any other."""
     counts = [axis.count for axis in vary if axis.count is not None]
     if len(counts) < len(vary):

@@ -131,7 +131,7 @@ class GaussianProcess:
         self._y = y
         self._groups = groups
         self._best = 0.0  # the least value that it predicts for a known point
-        self._theta = self._fitted(random)
+        self._theta = self._fit_lengths(random)
         self._solve()
 
     def mean(self, at: Matrix) -> Matrix:
@@ -167,7 +167,7 @@ class GaussianProcess:
         lengths = np.exp(self._theta[:-2])[self._groups]
         return math.exp(2 * self._theta[-2]) * matern_kernel(a / lengths, b / lengths)
 
-    def _fitted(self, random: np.random.Generator) -> Matrix:
+    def _fit_lengths(self, random: np.random.Generator) -> Matrix:
         """Returns (log lengths, log signal, log noise), by random directions: so few numbers need
         no gradients, and the result does not depend on a solver.
         """

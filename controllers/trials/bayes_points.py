@@ -39,7 +39,7 @@ class BayesPoints:
         self._search = search
         self._seed = seed
         self._prior = prior
-        self.points: dict[int, Params] = dict(enumerate(self._drawn()))
+        self.points: dict[int, Params] = dict(enumerate(self._draw_points()))
         self.exhausted = False  # every point of the space is a trial
 
     @property
@@ -62,7 +62,7 @@ class BayesPoints:
         else:
             self.points[index] = params
 
-    def _drawn(self) -> list[dict[str, object]]:
+    def _draw_points(self) -> list[dict[str, object]]:
         """Draws each point once."""
         if self._prior is None:
             return []
@@ -108,7 +108,7 @@ class BayesPoints:
         metric = self._search.metric
         assert metric is not None, "the loader refuses a bayes search without a metric"
         sign = -1.0 if metric.goal == "maximize" else 1.0
-        found = ((index, ended_value(history, index, sign)) for index in self.points)
+        found = ((index, read_ended_value(history, index, sign)) for index in self.points)
         ends = {index: value for index, value in found if value is not None}
         worst = max(ends.values(), default=None)
         for index, point in sorted(self.points.items()):
@@ -137,7 +137,7 @@ def _impute_unended(
     return own
 
 
-def ended_value(
+def read_ended_value(
     history: History,
     index: int,
     sign: float,

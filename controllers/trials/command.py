@@ -116,7 +116,7 @@ def _expand_macro(
     return []
 
 
-def _unless_false(params: Mapping[str, Any]) -> list[str]:
+def _list_true_flags(params: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in params.items():
         if value is not False:
@@ -130,7 +130,7 @@ _ARGUMENTS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
         word for name, value in params.items() for word in (f"--{name}", str(value))
     ],
     "args_no_hyphens": lambda params: [f"{name}={value}" for name, value in params.items()],
-    "args_no_boolean_flags": _unless_false,
+    "args_no_boolean_flags": _list_true_flags,
     "args_json": lambda params: [json.dumps(dict(params))],
     "args_append_hydra": lambda params: [f"+{name}={value}" for name, value in params.items()],
     "args_override_hydra": lambda params: [f"++{name}={value}" for name, value in params.items()],

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from fleetctl.specs.search.config import EarlyTerminate
 
 
-# The two sentences of `early_end`.
+# The two sentences of `judge_early_end`.
 _TOLD = re.compile(
     r"(?:best )?value (\S+) (?:of [\d,]+ iterations is \w+ \S+ )?at iteration ([\d,]+)"
 )
 
 
-def early_end(
+def judge_early_end(
     curves: MetricCurves,
     run: str,
     early: EarlyTerminate,
@@ -54,8 +54,8 @@ def early_end(
     return StopNow(EARLY_TERMINATED, f"{best} is {side} {limit} at iteration {at:,}")
 
 
-def stopped_at(message: str) -> tuple[int, float] | None:
-    """Parses (iteration, value) from a sentence that `early_end` wrote, as trials keep it."""
+def parse_stop(message: str) -> tuple[int, float] | None:
+    """Parses (iteration, value) from a sentence that `judge_early_end` wrote, as trials keep it."""
     found = _TOLD.match(message)
     if found:
         return (int(found[2].replace(",", "")), float(found[1]))

@@ -17,7 +17,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind_controller import KindController
 from fleetctl.controllers.trials.axes import SearchAxis, SearchTrial, axes_of, value_at
-from fleetctl.controllers.trials.bayes_points import ended_value
+from fleetctl.controllers.trials.bayes_points import read_ended_value
 from fleetctl.controllers.trials.winner import MissingInput, read_ended_status, unfit_search
 from fleetctl.specs.search.config import Search, SearchMetric
 from fleetctl.specs.values.hashing import canonical_json
@@ -142,7 +142,7 @@ def choose_warm_trials(
     outside = unscored = 0
     for index in _list_ended(history):
         unit = controller.unit(index)
-        value = ended_value(history, index, sign) if there.goal == here.goal else None
+        value = read_ended_value(history, index, sign) if there.goal == here.goal else None
         value = history.scores.get(index) if value is None else sign * value
         if unit is None or value is None:
             unscored += 1

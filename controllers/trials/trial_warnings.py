@@ -4,10 +4,10 @@ always the same; and the front of several metrics. Pure; called by sweep.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.scores import ParetoFront, sign_value
+from fleetctl.controllers.history.scores import Values, sign_value
 from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.values.hints import NO_TEXT, HintedText
 from fleetctl.specs.values.metrics import Metrics
@@ -18,7 +18,7 @@ FRONT_SHOWN_MAX = 200  # trials; some 100 bytes each
 SAME_AFTER = 4  # trials with equal scores, which by chance is rare
 
 
-def way_of(
+def describe_report(
     read: Metrics | None,
     metric: str,
     *,
@@ -42,7 +42,7 @@ def warning_of(
     way: str,
 ) -> HintedText:
     """Returns a reason and a sentence with a hint, or an empty text. metrics: the name of one
-    metric, or several that go together. way: as returned by `way_of`.
+    metric, or several that go together. way: as returned by `describe_report`.
     """
     if history.succeeded and not history.scores:
         return _describe_unreported(metrics, len(history.succeeded), way)
@@ -83,7 +83,7 @@ def _name_metrics(metrics: Sequence[str]) -> str:
     return f"all of the metrics {names}"
 
 
-def front_status(front: ParetoFront, goals: Sequence[tuple[str, str]]) -> Status:
+def front_status(front: Iterable[tuple[int, Values]], goals: Sequence[tuple[str, str]]) -> Status:
     """Returns the status of a search with several metrics, (name, goal) each: the trials that no
     other trial beats. A long front is thinned evenly to fit into a status.
     """

@@ -194,14 +194,14 @@ def _describe_progress(status: Mapping[str, Any]) -> str:
     return f"{done:,} trials are done"
 
 
-def stopped_there(handed: AssignedRuns | None, run: Run) -> StopNow | None:
+def judge_wandb_stop(handed: AssignedRuns | None, run: Run) -> StopNow | None:
     """Returns why a live trial should stop now, permanently."""
     if handed is None or not handed.is_stopped(run.index):
         return None
     return StopNow(STOPPED_BY_WANDB, "the run was stopped at W&B")
 
 
-def ended_there(handed: AssignedRuns, history: History) -> ObjectVerdict | None:
+def judge_wandb_end(handed: AssignedRuns, history: History) -> ObjectVerdict | None:
     """Returns the verdict of a sweep that W&B ended for a reason of its own; None where its trials
     decide how it ended.
     """
@@ -224,7 +224,7 @@ def all_ended(handed: AssignedRuns, history: History) -> bool:
     return handed.over and not alive and next(handed.next(history), None) is None
 
 
-def lacking_of(handed: AssignedRuns) -> MissingInput | None:
+def explain_unreachable(handed: AssignedRuns) -> MissingInput | None:
     """Returns why no more trials begin, for users; None while W&B is reachable and replies."""
     report = handed.report
     if report.trouble is not None:
@@ -238,7 +238,7 @@ def lacking_of(handed: AssignedRuns) -> MissingInput | None:
     return None
 
 
-def handed_trial(
+def link_trial(
     spec: SweepSpec,
     handed: AssignedRuns,
     index: int,

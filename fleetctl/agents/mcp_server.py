@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from fleetctl.agents.agent_limits import (
     refuse_kinds,
 )
 from fleetctl.agents.tools import ApiReply, ApiRequest, ApiTool, BoundApi, build_tools, open_api
+from fleetctl.common.author import find_agent, parse_agent
 from fleetctl.common.errors import FleetctlError, NotFound, Refused
 from fleetctl.common.version import VERSION
 from fleetctl.server.callers import EDITOR, VIEWER, Caller
@@ -102,6 +104,7 @@ class AgentServer:
         params: types.CallToolRequestParams,
     ) -> types.CallToolResult | types.InputRequiredResult:
         arguments = params.arguments or {}
+        self._api.agent = _name_agent(context.session.client_params)
         try:
             tool = self._find_tool(params.name)
             tool.check_arguments(arguments)
@@ -249,6 +252,12 @@ def _must_succeed(reply: ApiReply) -> Mapping[str, Any]:
         errors = reply.body.get("errors") or ["its cost cannot be estimated"]
         raise Refused(str(errors[0]), hint=str(reply.body.get("hint") or ""))
     return reply.body
+
+
+def _name_agent(client: types.InitializeRequestParams | None) -> str:
+    """Returns the name of the program that calls: as it names itself, or by its variables."""
+    named = parse_agent(client.client_info.name) if client is not None else ""
+    return named or find_agent(os.environ) or TOKEN
 
 
 def _can_ask(capabilities: types.ClientCapabilities | None) -> bool:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 import httpx2
 import jsonschema
 
+from fleetctl.common.author import AGENT_HEADER
 from fleetctl.common.errors import UsageError
 from fleetctl.server.app import make_app
 from fleetctl.server.callers import VIEWER, Caller, CallerCheck, ListenAddress, PeerUser
@@ -230,6 +231,7 @@ class BoundApi:
     def __init__(self, client: httpx2.AsyncClient, document: Mapping[str, Any]) -> None:
         self._client = client
         self.document = document
+        self.agent = ""  # in whose name requests are sent
 
     async def send(self, request: ApiRequest) -> ApiReply:
         """Returns the reply to a request; texts have the form {text, nextOffset, ended}."""
@@ -238,6 +240,7 @@ class BoundApi:
             request.path,
             params=dict(request.query),
             json=None if request.body is None else dict(request.body),
+            headers={AGENT_HEADER: self.agent},
         )
         if response.headers.get("content-type", "").startswith("application/json"):
             return _read_document(response)

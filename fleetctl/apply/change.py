@@ -146,7 +146,7 @@ class Change:
         return ", ".join(parts)
 
 
-def replaced_by(change: Change, among: Sequence[Change]) -> list[Resource]:
+def list_replaced(change: Change, among: Sequence[Change]) -> list[Resource]:
     """Returns the objects that a new one replaces: objects of its kind that the same apply
     prunes."""
     if change.outcome != CREATED or not KINDS[change.after.kind].runs:

@@ -63,7 +63,7 @@ def losses_of(
     now_s: float,
 ) -> Iterator[ExpectedLoss]:
     """Yields an object's losses beyond the approved ones; see `check_consent`."""
-    if _is_rerun_costly(change) and _again_of(change) not in approved:
+    if _is_rerun_costly(change) and _name_repeat(change) not in approved:
         yield ExpectedLoss(
             LossType.AGAIN, f"{change.key}: {_describe_cause(change)}{_describe_rerun(change)}"
         )
@@ -75,7 +75,7 @@ def losses_of(
     if change.outcome == PRUNED and deletes_data(change.after) and change.key not in approved:
         text = f"{change.key}: pruning it deletes its data (deletionPolicy is Delete)"
         yield ExpectedLoss(LossType.DATA, text)
-    for name, question in asked_about(change):
+    for name, question in ask_about(change):
         if name not in approved:
             yield ExpectedLoss(LossType.ASKED, question)
 
@@ -105,8 +105,8 @@ def list_approvable(changes: Sequence[Change]) -> list[str]:
     `check`."""
     runs = [run.name for change in changes for run in change.destroyed]
     volumes = [it.key for it in changes if it.outcome == PRUNED and deletes_data(it.after)]
-    again = [_again_of(change) for change in changes if _is_rerun_costly(change)]
-    asked = [name for change in changes for name, _ in asked_about(change)]
+    again = [_name_repeat(change) for change in changes if _is_rerun_costly(change)]
+    asked = [name for change in changes for name, _ in ask_about(change)]
     return sorted([*runs, *volumes, *again, *asked])
 
 
@@ -125,7 +125,7 @@ def _is_rerun_costly(change: Change) -> bool:
     return again.units > 0 and (again.work_s >= REDONE_S_MIN or bool(again.usd))
 
 
-def _again_of(change: Change) -> str:
+def _name_repeat(change: Change) -> str:
     """Returns the name of the repeated work in an approval."""
     return f"{change.key}#again"
 
@@ -172,11 +172,11 @@ def _describe_loss(
     return f"{len(doomed):,} running {unit} would be {fate} ({message})"
 
 
-def asked_about(change: Change) -> Iterator[tuple[str, str]]:
+def ask_about(change: Change) -> Iterator[tuple[str, str]]:
     """Yields the name in an approval, and a sentence."""
     if (question := _ask_about_count(change)) is not None:
         yield f"{change.key}#many", question
-    if (question := _left_behind(change)) is not None:
+    if (question := _ask_about_left(change)) is not None:
         yield f"{change.key}#moves", question
 
 
@@ -191,7 +191,7 @@ def _ask_about_count(change: Change) -> str | None:
     return f"{change.key}: {count:,} {unit}s would run, more than {UNITS_UNASKED_MAX:,}"
 
 
-def _left_behind(change: Change) -> str | None:
+def _ask_about_left(change: Change) -> str | None:
     before = change.before
     if change.after.kind != "Volume" or change.outcome != CONFIGURED or before is None:
         return None

@@ -18,7 +18,7 @@ from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import APPLYSET, SCHEDULED_BY
-from fleetctl.tracking.kept_by import kept_by
+from fleetctl.tracking.kept_by import read_owner
 from fleetctl.views.objects import DELETING, View
 from fleetctl.views.store_reading import StoreReading
 
@@ -80,7 +80,7 @@ def find_pruned(
     return doomed
 
 
-def going_with(stored: ReadableStore, owner: Resource) -> list[Resource]:
+def list_going_with(stored: ReadableStore, owner: Resource) -> list[Resource]:
     """Returns the objects that a schedule made, or that a pruning Source manages: they are deleted
     with the owner, the last first, and so are the objects that they own.
     """
@@ -106,7 +106,7 @@ def _is_pruning_source(row: Resource) -> bool:
 
 
 def _find_owner(row: Resource) -> str:
-    note = kept_by(row.annotations)
+    note = read_owner(row.annotations)
     if note is None:
         return ""
     return note.source
@@ -159,7 +159,7 @@ def lose_with_owner(owner: View, reading: StoreReading) -> Iterator[str]:
 
 
 def _keeps_object(source: View, seen: View) -> bool:
-    note = kept_by(seen.resource.annotations)
+    note = read_owner(seen.resource.annotations)
     return note is not None and note.source == source.key and seen.phase != DELETING
 
 

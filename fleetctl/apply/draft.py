@@ -286,7 +286,7 @@ def fires_note(spec: Spec, now_s: float) -> str:
     return f"next run {spec.times.text(next_s)}"
 
 
-def named_volumes(
+def draft_volumes(
     stored: ReadableStore,
     manifest: Manifest,
     known: set[tuple[str, str]],

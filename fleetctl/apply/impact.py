@@ -35,7 +35,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.controllers.reuse.content_keys import LOOKED_UP_MAX
-from fleetctl.controllers.reuse.impact import Impact, again_of, estimate_impact
+from fleetctl.controllers.reuse.impact import Impact, estimate_impact, estimate_repeat
 from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
@@ -43,7 +43,7 @@ from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import FUNCTION, RESULTS, pins_of
 from fleetctl.tracking.by_hand import SET_PREFIX
-from fleetctl.tracking.kept_by import left_by
+from fleetctl.tracking.kept_by import name_left_owner
 from fleetctl.tracking.load import work_of
 from fleetctl.tracking.result_cache import (
     collect_result_rows,
@@ -79,7 +79,7 @@ def fresh_impact(
     work = ResourceWork(Track(desired, {}, manifest.spec), controller, history)
     owners = [it.uid for it in replaced]
     if options.applyset.startswith(SET_PREFIX):
-        owners.append(left_by(desired.key))
+        owners.append(name_left_owner(desired.key))
     return _with_earlier(stored, work, _find_impact(stored, work, options, owners), replaced)
 
 
@@ -140,7 +140,7 @@ def _with_earlier(
         if before:
             lost.append(outdated_of(before.pop()))
     if lost:
-        return replace(found, again=found.again + again_of(lost))
+        return replace(found, again=found.again + estimate_repeat(lost))
     return found
 
 
@@ -185,7 +185,7 @@ def _knows_its_function(stored: ReadableStore, track: Track) -> bool:
     return there == track.resource.annotations.get(FUNCTION, "")
 
 
-def in_order(manifests: Sequence[Manifest]) -> list[Manifest]:
+def sort_manifests(manifests: Sequence[Manifest]) -> list[Manifest]:
     """Returns each manifest after its dependencies, so that it can see whether they change. A cycle
     stays in the written order; another check refuses it.
     """
@@ -279,7 +279,7 @@ def may_go_on(
     """Returns true for an object that ended because of its dependencies which do not block it for
     good any more. moving: keys of objects that get another spec in this apply.
     """
-    if not ended_for_dependencies(known):
+    if not has_ended_for_dependencies(known):
         return False
     return not any(
         object_key(it.kind, it.name, known.namespace) not in moving
@@ -291,7 +291,7 @@ def may_go_on(
     )
 
 
-def ended_for_dependencies(resource: Resource) -> bool:
+def has_ended_for_dependencies(resource: Resource) -> bool:
     """Returns true for an object that ended for its dependencies under its present spec."""
     if not any(f'"{it}"' in resource.status for it in (FAILED, SKIPPED, UNFIT)):
         return False
@@ -313,7 +313,7 @@ def revive_dependents(
     ended = [
         it
         for it in (stored.resources.naming(f'"{DEPENDS_ON}"') if moving else ())
-        if it.key not in applied and ended_for_dependencies(it)
+        if it.key not in applied and has_ended_for_dependencies(it)
     ]
     while True:
         going = [it for it in ended if it.key not in moving and _needs_one_of(it, moving)]

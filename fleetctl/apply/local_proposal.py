@@ -22,7 +22,7 @@ from fleetctl.apply.draft import draft_partial
 from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.plan.build_plan import build_report, costs_of, list_verdict_risks, sort_risks
 from fleetctl.apply.plan.plan_report import PlanReport
-from fleetctl.apply.policies.judge import judged_by
+from fleetctl.apply.policies.judge import judge_by_policies
 from fleetctl.apply.policies.report import problems_of, refuse_problems, warnings_of
 from fleetctl.apply.predictions.predict import (
     ANYWAY,
@@ -33,7 +33,13 @@ from fleetctl.apply.predictions.predict import (
 )
 from fleetctl.apply.predictions.world import Prediction, world_of
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request import ApplyOptions, declared_in, namespace_of, order_of, parallelism_of
+from fleetctl.apply.request import (
+    ApplyOptions,
+    namespace_of,
+    order_of,
+    parallelism_of,
+    select_providers,
+)
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.text import escape_line
@@ -65,18 +71,20 @@ PRICES_S = 3.0  # for an account to report its prices; the import of its SDK tak
 CONTEXT_LINES = 3
 
 
-def whole_round(
+def check_round(
     state_dir: Path,
     stored: ReadableStore,
     error: LoadErrors,
     order: Mapping[str, object],
 ) -> ManifestErrors:
     """Returns the mistakes, with what else is wrong with these manifests and the sound ones."""
+    read = [*error.sound, *error.partial]
+    if not read:
+        return error.beside([])  # no manifest is left to be asked about
     accounts = AccountRegistry(state_dir, store_id=stored.store_id)
     for resource in stored.resources.living(PROVIDER):
         accounts.open(resource.name, json.loads(resource.spec))
-    read = [*error.sound, *error.partial]
-    for name, spec in declared_in(read).items():
+    for name, spec in select_providers(read).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     options = ApplyOptions(gathers=True)
     try:
@@ -152,12 +160,12 @@ def propose_locally(
             documents, namespace_of(order), may_be_empty=bool(order.get("prune"))
         )
     except LoadErrors as error:
-        raise whole_round(state_dir, stored, error, order) from None
+        raise check_round(state_dir, stored, error, order) from None
     manifests = with_hand_fields(stored, manifests)
     accounts = AccountRegistry(state_dir, store_id=stored.store_id)
     for resource in stored.resources.living(PROVIDER):
         accounts.open(resource.name, json.loads(resource.spec))
-    for name, spec in declared_in(manifests).items():
+    for name, spec in select_providers(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     sources = ManifestSources(state_dir)
     looked = asyncio.run(sources.look(manifests))
@@ -309,13 +317,12 @@ def check_manifests(
     try:
         manifests = load_manifests(documents, namespace_of(order))
     except LoadErrors as error:
-        raise whole_round(state_dir, stored, error, order) from None
+        raise check_round(state_dir, stored, error, order) from None
     accounts = AccountRegistry(state_dir, store_id="")
-    for name, spec in declared_in(manifests).items():
+    for name, spec in select_providers(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
-    looked = asyncio.run(
-        ManifestSources(state_dir).look([it for it in manifests if _named_by_path(it)])
-    )
+    local = [it for it in manifests if _is_local_path(it)]
+    looked = asyncio.run(ManifestSources(state_dir).look(local)) if local else {}
     whole = replace(order_of(order), looked=looked, gathers=True)
     changes = propose_changes(stored, manifests, whole, SystemClock().now_s())
     doubts = [text for it in looked.values() for text in it.warnings]
@@ -343,7 +350,7 @@ def judge_changes(
         found = build_report(stored, changes, market_of(stored, changes, providers), now_s)
         return costs_of(found)
 
-    return judged_by(
+    return judge_by_policies(
         stored,
         changes,
         policies,
@@ -352,7 +359,7 @@ def judge_changes(
     )
 
 
-def _named_by_path(manifest: Manifest) -> bool:
+def _is_local_path(manifest: Manifest) -> bool:
     """Returns true for a local path. Remotes are not read: that takes a network."""
     source = source_of(manifest.spec)
     return source is not None and source.path is not None

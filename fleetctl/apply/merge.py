@@ -39,7 +39,7 @@ def with_hand_fields(stored: ReadableStore, manifests: Sequence[Manifest]) -> li
     return [_merge_hand_fields(stored, it.filed or it) for it in manifests]
 
 
-def spoken_defaults(spec: Spec) -> tuple[FieldPath, ...]:
+def list_named_defaults(spec: Spec) -> tuple[FieldPath, ...]:
     """Returns the fields that a file names with their default; a stored spec leaves them out."""
     return tuple(_list_defaults(spec, ("spec",)))
 
@@ -49,7 +49,7 @@ def _merge_hand_fields(stored: ReadableStore, manifest: Manifest) -> Manifest:
     hand = field_note(known.annotations).hand if known is not None else ()
     if known is None or not hand:
         return manifest
-    said = spoken_defaults(manifest.spec)
+    said = list_named_defaults(manifest.spec)
     filed = _file_document(manifest)
     live = document_of(known)
     absent = [path for path in hand if not covers_path(filed, path) and not owns_path(said, path)]

@@ -11,7 +11,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import Store
 from fleetctl.tracking.annotations import APPLYSET, SCHEDULED_BY
-from fleetctl.tracking.kept_by import KEPT_BY, KeptBy, kept_by, shorten_commit
+from fleetctl.tracking.kept_by import KEPT_BY, KeptBy, read_owner, shorten_commit
 
 SHOWN_MAX = 3
 
@@ -19,7 +19,7 @@ SHOWN_MAX = 3
 def refuse_kept(rows: Iterable[Resource]) -> None:
     """Raises Refused where a Source manages one of the rows; the message names the Source, file and
     commit."""
-    found = [(row, note) for row in rows if (note := kept_by(row.annotations)) is not None]
+    found = [(row, note) for row in rows if (note := read_owner(row.annotations)) is not None]
     if not found:
         return
     told = [_describe_owner(row, note) for row, note in found[:SHOWN_MAX]]
@@ -40,7 +40,7 @@ def let_go(store: Store, owner: Resource) -> tuple[Resource, ...]:
     """Returns the rows as stored after the release. Runs inside a transaction that is begun."""
     found: list[Resource] = []
     for row in store.resources.list():
-        note = kept_by(row.annotations)
+        note = read_owner(row.annotations)
         if row.annotations.get(SCHEDULED_BY) == owner.uid:
             free = _drop_note(row, SCHEDULED_BY)
         elif note is not None and note.source == owner.key:

@@ -7,6 +7,7 @@ has checked the token; here it is decided by what would really change.
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.apply.change import CONFIGURED, CREATED, UNCHANGED, Change
 from fleetctl.apply.deletion import PruneLimit
+from fleetctl.common.author import AUTHOR, CREATOR, author_name, parse_agent
 from fleetctl.common.errors import Conflict, Refused, UsageError
 from fleetctl.controllers.budget import CostEstimate
 from fleetctl.manifest import Document
@@ -35,7 +37,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key, spli
 from fleetctl.specs.values.packages import LOCAL
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import ReadableStore
-from fleetctl.tracking.annotations import AUTHOR, ESTIMATE
+from fleetctl.tracking.annotations import ESTIMATE
 from fleetctl.tracking.by_hand import SET_PREFIX
 from fleetctl.tracking.manifest_sources import ManifestSources
 from fleetctl.tracking.source_state import SourceState
@@ -217,7 +219,7 @@ def with_declared(
     return {**fresh, **providers}
 
 
-def declared_in(manifests: Sequence[Manifest]) -> dict[str, Spec]:
+def select_providers(manifests: Sequence[Manifest]) -> dict[str, Spec]:
     return {it.name: it.spec for it in manifests if it.kind == "Provider"}
 
 
@@ -323,18 +325,28 @@ def actor_in(request: Request) -> RequestActor | None:
     return RequestActor(*(str(found[name]) for name in RequestActor._fields))
 
 
+def author_in(request: Request) -> str:
+    """Returns the name that a request's changes are signed with; empty where the user of the state
+    directory typed it."""
+    actor = actor_in(request)
+    agent = parse_agent(_read_text(request, "agent"))
+    if actor is not None:
+        return author_name(actor.user, agent)
+    return author_name(getpass.getuser(), agent) if agent else ""
+
+
 @contextmanager
 def reads_for(actor: RequestActor | None, documents: Sequence[Document]) -> Iterator[None]:
     """Lets no manifest of an actor read a file of this machine, but those that were sent."""
     if actor is None:
         yield
         return
-    sent = sent_in(documents)
+    sent = list_sent_paths(documents)
     with fence_directory(Path(os.path.commonpath(sent)) if sent else NOWHERE):
         yield
 
 
-def sent_in(documents: Sequence[Document]) -> frozenset[str]:
+def list_sent_paths(documents: Sequence[Document]) -> frozenset[str]:
     """Returns the paths of all files that were sent along."""
     return frozenset(path for it in documents for path in it.sent.values())
 
@@ -445,18 +457,20 @@ def refuse_changes_beyond(actor: RequestActor | None, changes: Sequence[Change])
     refuse_beyond(actor, [(it.after.kind, it.after.name, it.after.namespace) for it in changes])
 
 
-def with_author(actor: RequestActor | None, changes: Sequence[Change]) -> list[Change]:
-    """Returns the changes, whose objects name their author from now on; no author where it is the
-    user of the state directory."""
-    return [_name_author(actor, it) for it in changes]
+def with_author(author: str, changes: Sequence[Change]) -> list[Change]:
+    """Returns the changes, whose objects name their author from now on. author: empty for the user
+    of the state directory."""
+    return [_name_author(author, it) for it in changes]
 
 
-def _name_author(actor: RequestActor | None, change: Change) -> Change:
+def _name_author(author: str, change: Change) -> Change:
     if change.outcome not in (CREATED, CONFIGURED):
         return change
     notes = {key: text for key, text in change.after.annotations.items() if key != AUTHOR}
-    if actor is not None:
-        notes[AUTHOR] = actor.user
+    if author:
+        notes[AUTHOR] = author
+        if change.outcome == CREATED:
+            notes[CREATOR] = author
     if notes == change.after.annotations:
         return change
     return replace(change, after=replace(change.after, annotations=notes))
@@ -487,13 +501,11 @@ def refuse_request_beyond(actor: RequestActor, request: Request, store: Store) -
     refuse_beyond(actor, keys)
 
 
-def changes_by(
-    actor: RequestActor, request: Request, reply: Reply
-) -> Iterator[tuple[str, str, str]]:
+def changes_by(author: str, request: Request, reply: Reply) -> Iterator[tuple[str, str, str]]:
     """Yields (key, uid or empty, sentence) for each object that a request changed, for its
     events."""
     results = reply.get("results")
     for result in results if isinstance(results, list) else ():
         outcome = str(result.get("outcome") or request.get("verb"))
         if outcome not in _NOTHING and result.get("key"):
-            yield str(result["key"]), str(result.get("uid") or ""), f"{outcome} by {actor.user}"
+            yield str(result["key"]), str(result.get("uid") or ""), f"{outcome} by {author}"

@@ -19,7 +19,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.guest.task.plain import plain
+from fleetctl.guest.task.plain import replace_value
 from fleetctl.manifest.document.short import expand_document
 from fleetctl.specs.kinds.registry import KINDS
 
@@ -174,11 +174,7 @@ def build_job(
     items = [{"call": plain_arguments(call, f"call {number}")} for number, call in enumerate(calls)]
     if len(items) > CALLS_MAX:
         raise UsageError(f"{len(items):,} calls; one job has at most {CALLS_MAX:,}")
-    image = dict(options.image) if isinstance(options.image, Mapping) else {}
-    if isinstance(options.image, str):
-        image["registry"] = options.image
-    if options.pip:
-        image["pip"] = [*image.get("pip", ()), *options.pip]
+
     resources = {"gpu": options.gpu, "cpu": options.cpu, "memory": options.memory}
     fields: dict[str, Any] = {
         "placement": options.on,
@@ -187,7 +183,7 @@ def build_job(
         "budget": {"maxCost": options.budget} if options.budget is not None else None,
         "tasks": {"items": items},
         "source": str(path.directory) if path.directory is not None else None,
-        "image": image,
+        "image": _build_image(options),
         "resources": {key: it for key, it in resources.items() if it is not None},
         "env": dict(options.env or {}),
         "secrets": list(options.secrets),
@@ -196,10 +192,21 @@ def build_job(
         "python": path.program(),
     }
     given = {key: it for key, it in fields.items() if it is not None and it not in ({}, [])}
-    whole: dict[str, Any] = expand_document(
-        {"kind": KINDS["BatchJob"].name, "name": name, **given}
-    ).value
-    return whole
+    short = {"kind": KINDS["BatchJob"].name, "name": name, **given}
+    full: dict[str, Any] = expand_document(short).value
+    return full
+
+
+def _build_image(options: CallOptions) -> dict[str, Any]:
+    """Returns the image block, with the packages of `pip` after its own; empty without any."""
+    image: dict[str, Any] = {}
+    if isinstance(options.image, str):
+        image["registry"] = options.image
+    elif isinstance(options.image, Mapping):
+        image |= options.image
+    if options.pip:
+        image["pip"] = [*image.get("pip", ()), *options.pip]
+    return image
 
 
 def plain_arguments(call: Call, name: str = "the call") -> dict[str, Any]:
@@ -208,7 +215,7 @@ def plain_arguments(call: Call, name: str = "the call") -> dict[str, Any]:
     """
     args, kwargs = call
     try:
-        text = json.dumps({"args": args, "kwargs": kwargs}, default=plain, allow_nan=False)
+        text = json.dumps({"args": args, "kwargs": kwargs}, default=replace_value, allow_nan=False)
         made: dict[str, Any] = json.loads(text)
     except (TypeError, ValueError) as error:
         raise UsageError(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fleetctl.guest.task.plain import plain
+from fleetctl.guest.task.plain import replace_value
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.findings import list_findings
 from fleetctl.manifest.problems import ManifestErrors, ManifestProblem, path_text
@@ -124,7 +124,7 @@ def _as_in_yaml(value: Any) -> Any:
         if isinstance(value, sort):  # also for numpy, whose own types are subclasses of these
             return sort(value)
     try:
-        return _as_in_yaml(plain(value))
+        return _as_in_yaml(replace_value(value))
     except TypeError:
         return value
 

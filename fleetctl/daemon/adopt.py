@@ -101,7 +101,7 @@ class OrphanAdopter:
 
     async def _adopt(self, orphan: Orphan, into: str) -> AdoptionResult:
         state = self._state
-        known = self._remembered(orphan)
+        known = self._find_owner(orphan)
         if known is not None:
             await self._claim(orphan, known.uid)
             return AdoptionResult(orphan, known.key, index_of(orphan) or 0)
@@ -135,7 +135,7 @@ class OrphanAdopter:
         finally:
             await orphans.close()
 
-    def _remembered(self, orphan: Orphan) -> Resource | None:
+    def _find_owner(self, orphan: Orphan) -> Resource | None:
         """Returns the object of its run, where an earlier adoption was cut off before the reply."""
         track = self._state.tracks.get(self._state.owner_of.get(orphan.run, ""))
         if track is None:

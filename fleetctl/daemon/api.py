@@ -22,8 +22,8 @@ from fleetctl.apply.policies.report import PolicyDenied
 from fleetctl.apply.request import (
     Reply,
     Request,
-    RequestActor,
     actor_in,
+    author_in,
     changes_by,
     keys_in,
     refuse_request_beyond,
@@ -128,8 +128,9 @@ class ControllerApi:
             if actor is not None:
                 refuse_request_beyond(actor, request, self._state.store)
             reply: Reply | None = await run_reported(verb(request), what="request")
-            if actor is not None and reply is not None and reply.get("ok"):
-                self._name_actor(actor, request, reply)
+            author = author_in(request)
+            if author and reply is not None and reply.get("ok"):
+                self._name_author(author, request, reply)
             return reply or _build_refusal(["the controller failed at this; its log shows how"], 1)
         except NeedsConsent as error:
             refusal = _build_refusal([str(error)], error.exit_code, error.hint)
@@ -143,9 +144,9 @@ class ControllerApi:
         except (ValueError, RecursionError) as error:
             return _build_refusal([f"the request has the wrong form: {error!r}"], 2)
 
-    def _name_actor(self, actor: RequestActor, request: Request, reply: Reply) -> None:
-        """Adds an event with the user's name to each object that the request changed."""
-        for key, uid, sentence in changes_by(actor, request, reply):
+    def _name_author(self, author: str, request: Request, reply: Reply) -> None:
+        """Adds an event with the author's name to each object that the request changed."""
+        for key, uid, sentence in changes_by(author, request, reply):
             if not uid:
                 ((kind, name, namespace),) = keys_in({"keys": [key]})
                 found = self._state.store.resources.get(kind, name, namespace)

@@ -72,7 +72,7 @@ def predict_retention(home: Path, now_s: float) -> Sequence[SortReport]:
     return build_report(survey_items(home, limits, now_s))
 
 
-async def backed_up(
+async def make_backup(
     home: Path,
     to: str,
     keep: int,

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write.commit import find_object
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.controllers.model import ADOPTED, Resource, Run, RunState
 from fleetctl.controllers.schedule.starts import AdoptionMatch, AdoptionRefused, match_adoption

@@ -1,7 +1,8 @@
 """Handles manifests that arrive: from the documents of a request to the stored objects and the
 reply.
 
-Called by the socket server for `apply` and `set`. propose.py proposes and writes the changes.
+Called by the socket server for `apply` and `set`. propose.py proposes the changes, store_changes.py
+stores them.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of, works_of
-from fleetctl.apply.cost.estimate import CostForecast, Forecaster, may_cost, note_estimates
+from fleetctl.apply.cost.estimate import CostForecast, Forecaster, note_estimates
 from fleetctl.apply.draft import draft_partial
 from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.ownership import refuse_kept
 from fleetctl.apply.policies import evaluation
+from fleetctl.apply.policies.judge import POLICY
 from fleetctl.apply.policies.report import problems_of, refuse_problems, warnings_of
 from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
 from fleetctl.apply.predictions.predict import (
     ANYWAY,
+    is_worth_a_look,
     make_predictions,
     read_allowed,
     split_predictions,
-    worth_a_look,
 )
 from fleetctl.apply.predictions.world import Prediction, world_of
 from fleetctl.apply.request import (
@@ -35,11 +37,12 @@ from fleetctl.apply.request import (
     Request,
     actor_in,
     approved_in,
+    author_in,
     check_expected,
-    declared_in,
     document_of,
     keys_in,
     list_in,
+    list_sent_paths,
     namespace_of,
     order_of,
     parallelism_of,
@@ -47,26 +50,29 @@ from fleetctl.apply.request import (
     refuse_beyond,
     refuse_changes_beyond,
     refuse_reach,
-    sent_in,
+    select_providers,
     with_author,
     with_declared,
 )
 from fleetctl.apply.write.commit import edits_in, keeps_source, manifest_with
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.engine.capacity.price_book import may_cost
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.execute.start_specs import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.kinds.endpoints.endpoints import MISSING as ENDPOINT_MISSING
 from fleetctl.engine.sleeping import nudge_object, nudge_starts
 from fleetctl.manifest import LoadErrors, load_manifests
-from fleetctl.manifest.files.patience import in_file_thread
+from fleetctl.manifest.files.patience import call_in_file_thread
 from fleetctl.manifest.problems import ManifestErrors
 from fleetctl.specs.blocks.common import work_in
 from fleetctl.specs.blocks.notify import secrets_in
+from fleetctl.specs.kinds.batchjob import files_of
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
+from fleetctl.tracking.annotations import ESTIMATE
 from fleetctl.tracking.source_state import SourceState
-from fleetctl.tracking.task_inputs import files_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.price_book import PriceBook
@@ -97,57 +103,58 @@ class ManifestReceiver:
         self._forecaster = forecaster
 
     async def apply(self, request: Request) -> Reply:
-        documents = [document_of(item) for item in list_in(request, "documents")]
-        environment = request.get("env")
-        pruned = bool(request.get("prune"))  # by an empty directory, too
-        actor = actor_in(request)
-        load = partial(load_manifests, documents, namespace_of(request), may_be_empty=pruned)
-        try:
-            with reads_for(actor, documents):
-                manifests = load() if _reads_quickly(request) else await in_file_thread(load)
-        except LoadErrors as error:
-            raise await self._whole_round(request, error) from None
-        refuse_reach(actor, manifests, sent=sent_in(documents))
-        refuse_beyond(actor, [(it.kind, it.name, it.namespace) for it in manifests])
-        manifests = with_hand_fields(self._state.store, manifests)
-        declared = (name for manifest in manifests for name in _list_variables(manifest.spec))
-        wanted = (*declared, *self._unknown_variables(manifests))
+        manifests = await self._read_manifests(request)
+        wanted = [name for it in manifests for name in _list_variables(it.spec)]
+        wanted += self._unknown_variables(manifests)
         if wanted and "env" not in request and not request.get("dryRun"):
             # The shell of the user who applies knows best, also where we have an older value.
             return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
+        environment = request.get("env")
         given = environment if isinstance(environment, dict) else {}
         values = {name: str(given[name]) for name in wanted if name in given}
-        order = await self._prepared(request, manifests)
-        if self._state.sources is not None:
-            manifests = await self._state.sources.required(
-                manifests, order.looked, self._state.store
-            )
-        forecasts, doubts = await self._foreseen(request, manifests, order, values)
-        changes = await self._carry_out(
-            request,
-            manifests,
-            values,
-            order,
-            forecasts,
-        )
-        doubts += warnings_of(changes)
-        planned = {key: found.planned for key, found in forecasts.items()}
-        warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
+
+        order = await self._prepare_options(request, manifests)
+        sources = self._state.sources
+        if sources is not None:
+            manifests = await sources.required(manifests, order.looked, self._state.store)
+        forecasts, doubts = await self._forecast_costs(request, manifests, order, values)
+        changes = await self._carry_out(request, manifests, values, order, forecasts)
+
+        warnings = [text for it in manifests for text in it.warnings]
+        warnings += [*doubts, *warnings_of(changes)]
         warnings += [text for it in order.looked.values() for text in it.warnings]
         reply: Reply = {"ok": True, "results": outcomes_of(changes), "warnings": warnings}
         if request.get("tellRead"):
-            reply["read"] = sorted(
-                {path for it in manifests for path in (*it.read, it.origin)} - {""}
-            )
+            read = {path for it in manifests for path in (*it.read, it.origin)}
+            reply["read"] = sorted(read - {""})
         if request.get("tellWork"):
             reply["works"] = works_of(changes)
         if request.get("dryRun"):
-            reply |= self._would_lose(changes)
-        if planned:
-            return {**reply, "planned": planned}
+            reply |= self._list_losses(changes)
+        if forecasts:
+            reply["planned"] = {key: found.planned for key, found in forecasts.items()}
         return reply
 
-    async def _whole_round(self, request: Request, error: LoadErrors) -> ManifestErrors:
+    async def _read_manifests(self, request: Request) -> list[Manifest]:
+        """Returns the manifests of a request, with the fields that users set by hand. Raises
+        ManifestErrors with all that is wrong with them, and Refused for objects beyond the caller's
+        reach.
+        """
+        actor = actor_in(request)
+        documents = [document_of(item) for item in list_in(request, "documents")]
+        pruned = bool(request.get("prune"))  # by an empty directory, too
+        load = partial(load_manifests, documents, namespace_of(request), may_be_empty=pruned)
+        try:
+            with reads_for(actor, documents):
+                manifests = load() if _reads_quickly(request) else await call_in_file_thread(load)
+        except LoadErrors as error:
+            raise await self._check_round(request, error) from None
+
+        refuse_reach(actor, manifests, sent=list_sent_paths(documents))
+        refuse_beyond(actor, [(it.kind, it.name, it.namespace) for it in manifests])
+        return with_hand_fields(self._state.store, manifests)
+
+    async def _check_round(self, request: Request, error: LoadErrors) -> ManifestErrors:
         """Returns the mistakes, with what else is wrong with these manifests and the sound ones."""
         read = [*error.sound, *error.partial]
         variables = [name for it in read for name in _list_variables(it.spec)]
@@ -180,9 +187,9 @@ class ManifestReceiver:
         refuse_reach(
             actor_in(request), [draft], {draft.key: stored.spec if stored is not None else "{}"}
         )
-        order = await self._prepared(request, [draft], sourced)
+        order = await self._prepare_options(request, [draft], sourced)
         order = replace(order, by_hand=True)
-        forecasts, _ = await self._foreseen(request, [draft], order, {})
+        forecasts, _ = await self._forecast_costs(request, [draft], order, {})
 
         # Read again: another user may have changed the object meanwhile.
         manifest = manifest_with(
@@ -205,7 +212,7 @@ class ManifestReceiver:
             "warnings": warnings_of(changes),
         }
 
-    async def _prepared(
+    async def _prepare_options(
         self,
         request: Request,
         manifests: list[Manifest],
@@ -222,8 +229,8 @@ class ManifestReceiver:
             looked = await sources.look(sourced)
             copies = bool(looked) or any(files_of(it.spec) for it in sourced)
             if copies and not request.get("dryRun"):
-                looked = await in_file_thread(sources.keep, sourced, looked)
-        providers = with_declared(state.providers, declared_in(manifests))
+                looked = await call_in_file_thread(sources.keep, sourced, looked)
+        providers = with_declared(state.providers, select_providers(manifests))
         return replace(
             order_of(request),
             parallelism=parallelism_of(providers),
@@ -239,6 +246,9 @@ class ManifestReceiver:
         state = self._state
         # One time for all looks: it is part of notes that policies read, as that of `rollout`.
         now_s = state.clock.now_s()
+        kinds = {*state.tracks.asset_kinds, *(it.kind for it in manifests)}
+        if POLICY not in kinds:
+            return propose.propose_changes(state.store, manifests, options, now_s)
         for _ in range(PROPOSALS_MAX):
             with evaluation.put_off() as questions:
                 changes = propose.propose_changes(state.store, manifests, options, now_s)
@@ -247,7 +257,7 @@ class ManifestReceiver:
             await asyncio.to_thread(evaluation.look_up, tuple(questions.values()))
         raise Unavailable("the objects of policies change faster than they can be checked")
 
-    async def _foreseen(
+    async def _forecast_costs(
         self,
         request: Request,
         manifests: Sequence[Manifest],
@@ -259,12 +269,12 @@ class ManifestReceiver:
         Raises ManifestErrors for manifests that are certain to be refused, or to wait for an object
         that the user did not allow to be missing.
         """
-        providers = with_declared(self._state.providers, declared_in(manifests))
+        providers = with_declared(self._state.providers, select_providers(manifests))
         forecaster = self._forecaster
         if not may_cost(manifests, providers, self._market.declared):
             forecaster = None
         looked = options.looked
-        looked_at = [it for it in manifests if worth_a_look(it.spec, looked.get(it.key))]
+        looked_at = [it for it in manifests if is_worth_a_look(it.spec, looked.get(it.key))]
         if forecaster is None and not looked_at:
             return {}, []
         changes = await self._changes(manifests, options)
@@ -291,24 +301,25 @@ class ManifestReceiver:
         state = self._state
         now_s = state.clock.now_s()
         costs = {key: found.estimate for key, found in forecasts.items()}
-        changes = note_estimates(
-            await self._changes(manifests, replace(options, costs=costs)), forecasts
-        )
+        changes = await self._changes(manifests, replace(options, costs=costs))
+        if forecasts or any(ESTIMATE in it.after.annotations for it in changes):
+            changes = note_estimates(changes, forecasts)
         actor = actor_in(request)
         refuse_changes_beyond(actor, changes)
         refuse_denied(changes, manifests)
         check_expected(request, state.store, changes)
         if not request.get("override"):
             named = {it.key for it in manifests}
-            moved = (it for it in changes if it.outcome == CONFIGURED and it.key in named)
-            refuse_kept(it.before for it in moved if it.before is not None)
+            moved = [it for it in changes if it.outcome == CONFIGURED and it.key in named]
+            if moved:
+                refuse_kept(it.before for it in moved if it.before is not None)
         if request.get("dryRun"):
             return changes
         if not request.get("yes"):
             consent.check_consent(changes, approved_in(request), now_s)
-        changes = with_author(actor, changes)
+        changes = with_author(author_in(request), changes)
         self._secrets.learn(values)
-        propose.store_changes(state.store, changes, now_s)
+        store_changes(state.store, changes, now_s)
         for change in changes:
             state.poke(change.after.uid)
             nudge_object(state, change.after.uid)
@@ -317,7 +328,7 @@ class ManifestReceiver:
                 nudge_starts(state, reason)
         return changes
 
-    def _would_lose(self, changes: Sequence[Change]) -> Reply:
+    def _list_losses(self, changes: Sequence[Change]) -> Reply:
         """Returns the losses that the apply itself would ask about first."""
         try:
             consent.check_consent(changes, (), self._state.clock.now_s())
@@ -356,7 +367,8 @@ class ManifestReceiver:
         for manifest in manifests:
             work = work_in(manifest.spec)
             template = getattr(work, "template", None)
-            told = [name for _, _, name in secrets_in(getattr(work, "notify", ()))]
+            rules = getattr(work, "notify", ())
+            told = [name for _, _, name in secrets_in(rules)] if rules else []
             for name in (*(template.secrets if template is not None else ()), *told):
                 stored = self._state.store.resources.get("Secret", name, manifest.namespace)
                 if stored is not None:

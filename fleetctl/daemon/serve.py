@@ -148,7 +148,7 @@ def engine_of(
     notice may start one.
     """
     from fleetctl.apply.write.scheduled import ScheduleMaker
-    from fleetctl.daemon.background_work import backed_up
+    from fleetctl.daemon.background_work import make_backup
     from fleetctl.engine.engine import Engine, EngineServices
     from fleetctl.gateway.gateway_client import DIRECTORY, GatewayProcess
     from fleetctl.gitops.git_keeper import GitKeeper
@@ -178,7 +178,7 @@ def engine_of(
             wandb=make_connector(),
             gateway=GatewayProcess(home / DIRECTORY),
             maker=ScheduleMaker(store, accounts.backends, sources),
-            backup=partial(backed_up, home),
+            backup=partial(make_backup, home),
             keeper=GitKeeper(home, store, secrets.resolve),
             cleaner=RetentionCleaner(home),
             send=partial(send_notice, programs=programs),

@@ -22,7 +22,7 @@ from fleetctl.controllers.trials.winner import AWAITS_BEST
 from fleetctl.daemon.adopt import OrphanAdopter
 from fleetctl.engine.capacity.price_book import asset_provider
 from fleetctl.engine.shared.due_queue import Key, key_of
-from fleetctl.manifest.files.patience import in_file_thread
+from fleetctl.manifest.files.patience import call_in_file_thread
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.tracking.annotations import ORIGIN, SCHEDULED_BY
@@ -56,13 +56,13 @@ class RequestVerbs:
             rows = [commit.find_object(store, *wanted) for wanted in keys]
             if not request.get("override"):
                 refuse_kept(rows)
-        waiting = {wanted: self._waiting(wanted, keys) for wanted in keys}
+        waiting = {wanted: self._list_waiting(wanted, keys) for wanted in keys}
         orphans = request.get("cascade") == "orphan"
         now_s = self._state.clock.now_s()
         uids = commit.delete_objects(store, keys, now_s, orphans=orphans)
         for wanted, uid in zip(keys, uids, strict=True):
             self._state.poke(uid)
-            message = _left_waiting(waiting[wanted])
+            message = _describe_waiting(waiting[wanted])
             results.append(
                 {"key": object_key(*wanted), "outcome": "deleted", "message": message, "uid": uid}
             )
@@ -90,7 +90,7 @@ class RequestVerbs:
                 found.append(wanted)
         return found, refused
 
-    def _waiting(self, wanted: Key, leaving: Sequence[Key]) -> list[str]:
+    def _list_waiting(self, wanted: Key, leaving: Sequence[Key]) -> list[str]:
         """Returns keys of the objects that wait for this one and stay."""
         tracks = (self._state.tracks.get(uid) for uid in self._state.dependents.of(wanted))
         return sorted(
@@ -251,7 +251,7 @@ class RequestVerbs:
             source = source_of(parse_spec(kind, row.spec))
         except ValueError:
             return ""  # a newer fleetctl wrote it; its source may have another format
-        return await in_file_thread(sources.moved_on, source, row.annotations)
+        return await call_in_file_thread(sources.describe_drift, source, row.annotations)
 
     async def adopt(self, request: Request) -> Reply:
         if self._adopter is None:
@@ -285,7 +285,7 @@ def _list_leftovers(track: Track) -> Iterator[str]:
             yield f"sandbox `{box.last.handle or box.name}` at provider `{box.provider}`"
 
 
-def _left_waiting(keys: Sequence[str]) -> str:
+def _describe_waiting(keys: Sequence[str]) -> str:
     if not keys:
         return ""
     more = len(keys) - WAITING_TOLD_MAX

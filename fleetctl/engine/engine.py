@@ -124,14 +124,14 @@ class Engine:
         self._admission = ProviderAdmission(
             state, market=self.market, rate_limiters=self.rate_limiters
         )
-        secrets = secrets or _no_secrets
+        secrets = secrets or _refuse_secrets
         self.parts = build_parts(
             PartWiring(
                 state,
                 services=outside,
                 secrets=secrets,
                 aside=aside,
-                parts=EngineParts(),
+                parts=EngineParts(declared=state.tracks.asset_kinds),
                 others=(self.rate_limiters, self.market, self._admission),
             )
         )
@@ -271,9 +271,9 @@ class Engine:
             )
 
     def _help(self, work: Callable[[], Awaitable[None]]) -> None:
-        self._helpers.append(asyncio.ensure_future(self._forever(work)))
+        self._helpers.append(asyncio.ensure_future(self._run_forever(work)))
 
-    async def _forever(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _run_forever(self, work: Callable[[], Awaitable[None]]) -> None:
         """Restarts a helper that a bug of ours ended: without it no change is ever observed."""
         while True:
             await run_reported(work(), what="helper")
@@ -316,14 +316,14 @@ class Engine:
         """Returns true if no run is live, every desired state is reached, and all is resolved."""
         state = self.state
         busy = any(
-            not track.dormant and track.status.get("phase") not in _at_rest(track)
+            not track.dormant and track.status.get("phase") not in _list_rest_phases(track)
             for track in state.tracks.values()
         )
         live = bool(state.live_runs() or state.inbox.facts)
         rests = all(part.is_idle() for part in self.parts)
-        return rests and not busy and not live and self.resolved()
+        return rests and not busy and not live and self.is_resolved()
 
-    def resolved(self) -> bool:
+    def is_resolved(self) -> bool:
         """Returns true if every start, stop and orphan of ours has ended."""
         state = self.state
         return (
@@ -333,7 +333,7 @@ class Engine:
         )
 
 
-def _at_rest(track: Track) -> tuple[str, ...]:
+def _list_rest_phases(track: Track) -> tuple[str, ...]:
     """Returns the phases in which an object needs no controller. An object that creates others by
     itself has none.
     """
@@ -353,7 +353,7 @@ async def _serve_others() -> None:
         await asyncio.sleep(0)
 
 
-def _no_secrets(names: tuple[str, ...], _namespace: str) -> ResolvedSecrets:
+def _refuse_secrets(names: tuple[str, ...], _namespace: str) -> ResolvedSecrets:
     raise Unavailable(f"this engine has no secrets: {', '.join(names)}", reason="SecretMissing")
 
 

@@ -88,7 +88,7 @@ class Ticks:
                 for uid in done:
                     self._state.queue.discard(uid)
                     self._pass(uid, now_s)
-                for part in self._parts.that("end_tick"):
+                for part in self._parts.awake("end_tick"):
                     for uid in part.end_tick():
                         self._pass(uid, now_s)
                 self._records.write()
@@ -154,9 +154,9 @@ class Ticks:
         for row in self._reading.fresh(self._parts.at_once):
             self._parts.at_once[row.kind].take(row.uid)
         looked = list(uids)
-        for part in self._parts.that("begin_tick"):
+        for part in self._parts.awake("begin_tick"):
             looked += part.begin_tick(now_s)
-        for part in self._parts.that("order"):
+        for part in self._parts.awake("order"):
             looked = part.order(looked, self._state.changed_rows)
         return looked
 
@@ -221,7 +221,7 @@ class Ticks:
         for row in rows:
             self._state.changed_rows[row.uid] = row
             self._state.queue.add(row.uid)
-            for part in self._parts.that("row_written"):
+            for part in self._parts.awake("row_written"):
                 part.row_written(row)
 
     def _start_over(self, now_s: float) -> None:

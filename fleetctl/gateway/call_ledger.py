@@ -264,7 +264,7 @@ class CallLedger:
         self.tree(key).holds += 1
         self._objects[key.uid] = self._objects.get(key.uid, 0.0) + (hold.usd or 0.0)
 
-    def along(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+    def add_statement(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         """Writes a statement in the same transaction as the other writes of this turn
         of the loop.
         """
@@ -402,7 +402,9 @@ class BatchRecords:
         self._keep(batch)
         marks = ", ".join("?" * 14)
         statement = f"insert into batch_rows ({_COLUMNS}, tag) values ({marks})"  # noqa: S608
-        self._ledger.along(statement, [(*_to_values(it), batch.tag) for it in batch.rows.values()])
+        self._ledger.add_statement(
+            statement, [(*_to_values(it), batch.tag) for it in batch.rows.values()]
+        )
 
     def accepted(self, batch: Batch) -> None:
         """Its id is known."""
@@ -421,18 +423,18 @@ class BatchRecords:
         self._forget(batch, rows)
 
     def end(self, batch: Batch) -> None:
-        self._ledger.along("delete from batches where tag=?", [(batch.tag,)])
+        self._ledger.add_statement("delete from batches where tag=?", [(batch.tag,)])
 
     def _keep(self, batch: Batch) -> None:
         values = tuple(getattr(batch, name) for name in _BATCH.split(", "))
         marks = ", ".join("?" * len(values))
-        self._ledger.along(f"insert or replace into batches values ({marks})", [values])  # noqa: S608
+        self._ledger.add_statement(f"insert or replace into batches values ({marks})", [values])  # noqa: S608
 
     def _forget(self, batch: Batch, rows: Sequence[BatchRow]) -> None:
         for row in rows:
             del batch.rows[row.custom_id]
         statement = "delete from batch_rows where run=? and number=? and tag=?"
-        self._ledger.along(statement, [(it.key.run, it.number, batch.tag) for it in rows])
+        self._ledger.add_statement(statement, [(it.key.run, it.number, batch.tag) for it in rows])
 
 
 def _to_values(row: BatchRow) -> tuple[object, ...]:

@@ -98,11 +98,14 @@ class ControlApi:
         """Stores all grants, or with `since` the changes after that version. A reply without a
         version means that no change was stored: the gateway holds other grants.
         """
-        state, body = self._state, await request.json()
-        if "since" in body and body["since"] != self._version:
+        state = self._state
+        body = await request.json()
+        is_change = "since" in body
+        if is_change and body["since"] != self._version:
             return web.json_response({"version": ""})
+
         grants = [_read_grant(row) for row in body["grants"]]
-        over = set(body["ended"]) if "since" in body else self._tokens.keys() - _list_runs(grants)
+        over = set(body["ended"]) if is_change else self._tokens.keys() - _list_runs(grants)
         for run in over:
             state.grants.pop(self._tokens.pop(run, ""), None)
         for grant in grants:
@@ -111,21 +114,31 @@ class ControlApi:
                 token = self._tokens[grant.run] = gateway_token(state.key, grant.run)
             state.grants[token] = grant
         self._changes += 1
+
         state.caps = [SharedCap(tuple(it["uids"]), it["usd"]) for it in body["caps"]]
         state.numbered.cancel(over)
         self._know()
         state.money.fire()
-        held = state.grants.values()
         if time.monotonic() - self._forgot_at_s > FORGET_EACH_S:
-            self._forgot_at_s = time.monotonic()
-            state.ledger.forget(time.time(), {run for it in held for run in (it.run, it.tree)})
-            # One odd message of the controller must not lose the work of hours.
-            without = state.answers.runs() - state.granted_runs
-            state.answers.forget_runs(without & self._without)
-            self._without = without
-        uids = {it.uid for it in held}.union(*(it.uids for it in state.caps))
+            self._forget_old_runs()
+
+        uids = {it.uid for it in state.grants.values()}
+        for cap in state.caps:
+            uids.update(cap.uids)
         totals = {uid: state.ledger.usd_of(uid) for uid in uids}
         return web.json_response({"version": self._version, "totals": totals})
+
+    def _forget_old_runs(self) -> None:
+        """Forgets the costs and answers of runs that have no grant any more."""
+        state = self._state
+        self._forgot_at_s = time.monotonic()
+        granted = {run for it in state.grants.values() for run in (it.run, it.tree)}
+        state.ledger.forget(time.time(), granted)
+
+        # One odd message of the controller must not lose the work of hours.
+        without = state.answers.runs() - state.granted_runs
+        state.answers.forget_runs(without & self._without)
+        self._without = without
 
     @property
     def _version(self) -> str:

@@ -18,23 +18,24 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.apply.change import PRUNED, Change
-from fleetctl.apply.cost.estimate import may_cost, note_estimates
+from fleetctl.apply.cost.estimate import note_estimates
 from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.plan.build_plan import forecast_costs
 from fleetctl.apply.policies.judge import judge_proposal
 from fleetctl.apply.policies.report import problems_of, refuse_problems, warnings_of
 from fleetctl.apply.policies.report import raise_if_denied as refuse_denied
 from fleetctl.apply.predictions.predict import (
+    is_worth_a_look,
     make_predictions,
     read_allowed,
     split_predictions,
-    worth_a_look,
 )
 from fleetctl.apply.predictions.world import world_of
-from fleetctl.apply.request import declared_in, parallelism_of
+from fleetctl.apply.request import parallelism_of, select_providers
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
+from fleetctl.engine.capacity.price_book import may_cost
 from fleetctl.gitops.proposal import (
     CommitProposal,
     Neighbour,
@@ -156,50 +157,34 @@ async def _build_proposal(
     for row in stored.resources.living(PROVIDER):
         accounts.open(row.name, json.loads(row.spec))
         declared[row.name] = parse_spec(PROVIDER, row.spec)
-    for name, spec in declared_in(manifests).items():
+    for name, spec in select_providers(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
+    providers = accounts.backends
+
     manifests = with_hand_fields(stored, manifests)
     sources = ManifestSources(home)
-    providers = accounts.backends
     now_s = SystemClock().now_s()
     with fence_directory(Path.cwd()):  # links, too, are followed no further
         looked = sources.keep(manifests, await sources.look(manifests))
     manifests = await sources.required(manifests, looked, stored)
-    whole = replace(
+
+    options = replace(
         order_of(claim, neighbours),
         parallelism=parallelism_of(providers),
         looked=looked,
         sources=sources,
     )
-    changes = changes_by(
-        stored,
-        manifests,
-        claim,
-        whole,
-        now_s,
-        neighbours,
-    )
+    changes = changes_by(stored, manifests, claim, options, now_s, neighbours)
     known = {name: it for name, it in declared.items() if isinstance(it, ProviderSpec)}
     costly = may_cost(manifests, providers, known)
     forecasts = forecast_costs(home, providers, changes) if costly else {}
     costs = {key: it.estimate for key, it in forecasts.items()}
     changes = judge_proposal(stored, note_estimates(changes, forecasts), now_s, costs=costs)
-    doubts = await _predict_problems(
-        stored,
-        manifests,
-        changes,
-        providers,
-        known,
-        looked,
-    )
-    doubts += [text for it in looked.values() for text in it.warnings] + warnings_of(changes)
-    found = proposal_of(
-        stored,
-        manifests,
-        claim,
-        changes,
-        now_s,
-    )
+
+    doubts = await _predict_problems(stored, manifests, changes, providers, known, looked)
+    doubts += [text for it in looked.values() for text in it.warnings]
+    doubts += warnings_of(changes)
+    found = proposal_of(stored, manifests, claim, changes, now_s)
     return replace(found, warnings=(*found.warnings, *doubts)), changes
 
 
@@ -214,7 +199,7 @@ async def _predict_problems(
     """Returns warnings. Raises ManifestErrors for work that can never run; an object that may come
     later is waited for, as there is no user to decide.
     """
-    looked_at = [it for it in manifests if worth_a_look(it.spec, looked.get(it.key))]
+    looked_at = [it for it in manifests if is_worth_a_look(it.spec, looked.get(it.key))]
     staying = [it for it in changes if it.outcome != PRUNED]
     if not looked_at:
         refuse_denied(changes, manifests)

@@ -18,7 +18,7 @@ from fleetctl.apply.consent import LossType, losses_of
 from fleetctl.apply.impact import impact_on
 from fleetctl.apply.ownership import let_go
 from fleetctl.apply.policies.judge import digest_policies
-from fleetctl.apply.propose import write_changes
+from fleetctl.apply.write.store_changes import write_changes
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.execute.secrets import ResolvedSecrets

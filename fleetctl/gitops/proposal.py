@@ -26,7 +26,7 @@ from fleetctl.specs.kinds.source import FINISH_RUNNING, SourceSpec
 from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import APPLYSET
 from fleetctl.tracking.by_hand import digest_of, set_name
-from fleetctl.tracking.kept_by import KEPT_BY, KeptBy, kept_by
+from fleetctl.tracking.kept_by import KEPT_BY, KeptBy, read_owner
 
 _ERRORS: Mapping[str, type[FleetctlError]] = {
     it.__name__: it for it in (Conflict, FleetctlError, Refused, Unavailable, UsageError)
@@ -214,7 +214,7 @@ def _find_conflicts(
         owner = known.labels.get(APPLYSET) if known is not None else None
         if known is None or owner is None or owner == claim.set:
             continue
-        note = kept_by(known.annotations)
+        note = read_owner(known.annotations)
         if note is not None and it.key not in declares.get(note.source, (it.key,)):
             continue  # its manifest has moved here from there
         if note is not None:
@@ -260,7 +260,7 @@ def _build_item(
             losses,
             change.asked_again,
         )
-    known = kept_by(after.annotations)
+    known = read_owner(after.annotations)
     digest = digest_of(after)
     file = files[change.key]
     same = change.outcome == UNCHANGED

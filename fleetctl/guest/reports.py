@@ -214,7 +214,7 @@ class RunReports:
         """Logs a result file that is not a valid result; called while the log is open."""
         if self.result is not None or not self._files.has(RESULT):
             return
-        odd = results.odd_result(self._files.path(RESULT))
+        odd = results.explain_odd_file(self._files.path(RESULT))
         if odd and odd not in self.remarks:
             self._notify(odd)
             self.remarks.append(odd)
@@ -229,7 +229,7 @@ class RunReports:
         value, problem = self._handed_in()
         text = ""
         if value is not None and not problem:
-            text, problem, changed = results.judge(value[0])
+            text, problem, changed = results.judge_result(value[0])
             self.remarks += [changed] if changed and changed not in self.remarks else []
         if problem and ended["ok"]:
             ended.update(ok=False, reason=RESULT_INVALID, message=problem)

@@ -72,7 +72,7 @@ class _PostedWork(Generic[T]):
         self.over: Future[T] = Future()
         self._work = work
         self._task: asyncio.Task[T] | None = None
-        self._loop = _the_loop()
+        self._loop = _get_loop()
         self._loop.call_soon_threadsafe(self._begin)
 
     def give_up(self) -> None:
@@ -96,7 +96,7 @@ class _PostedWork(Generic[T]):
             self.over.set_result(task.result())
 
 
-async def in_thread(function: Callable[[], T]) -> T:
+async def call_in_thread(function: Callable[[], T]) -> T:
     """Calls a function that may block, with the context variables of the caller. The thread dies
     with the process: it may be a tool that hangs.
     """
@@ -138,7 +138,7 @@ def _make_settler(
     return settle
 
 
-def _the_loop() -> asyncio.AbstractEventLoop:
+def _get_loop() -> asyncio.AbstractEventLoop:
     global _loop
     with _lock:
         if _loop is None:

@@ -105,7 +105,7 @@ def _report_unknown(
     # The very name in another block counts more than a similar one in this block.
     if not hint and guess_name(word, known, similar=False) is None:
         hint = _hint_deeper(here, word, unfit) if here is not None else ""
-        hint = hint or _further_out(model, path, prefix)
+        hint = hint or _suggest_outer_field(model, path, prefix)
     if not hint and len(path) == 1:
         hint = _of_other_kinds(model, word)
     hint = hint or HINTS.get(word, "") or suggest_name(word, known)
@@ -158,7 +158,7 @@ def _of_other_kinds(model: type[BaseModel], word: str) -> str:
     return ""
 
 
-def _further_out(
+def _suggest_outer_field(
     model: type[BaseModel],
     path: Path,
     prefix: Path,

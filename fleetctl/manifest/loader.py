@@ -7,7 +7,7 @@ A file that is right is walked once. One with something wrong is walked again, f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -21,37 +21,35 @@ from fleetctl.manifest.document.envelope import (
     apply_namespace,
     check_envelope,
     check_namespace,
+    find_no_manifest,
     find_overlong,
-    no_manifest,
 )
 from fleetctl.manifest.document.inner_manifest import (
     InnerManifest,
     inner_again,
     inner_of,
     metadata_for,
-    moved_in,
+    move_findings,
 )
-from fleetctl.manifest.files.documents import VALUES, Document, is_address
+from fleetctl.manifest.files.documents import VALUES, Document, file_of, is_address
 from fleetctl.manifest.files.includes import IncludedFiles, include_files
 from fleetctl.manifest.findings import list_findings
 from fleetctl.manifest.mending import (
     BlockReading,
+    find_written_path,
     read_on,
-    until_unread,
     without_values,
-    written_at,
 )
 from fleetctl.manifest.positions import ManifestOrigin, locate_problems
 from fleetctl.manifest.problems import (
     ManifestErrors,
     ManifestProblem,
-    in_order,
     join_sentences,
     path_text,
+    sort_problems,
 )
-from fleetctl.manifest.rendering.overlays import file_of
 from fleetctl.manifest.rendering.render import ManifestDraft, render_drafts
-from fleetctl.manifest.rules import check_text, split_doubts
+from fleetctl.manifest.rules import check_text, split_doubts, yield_until_unread
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, YamlDocument
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.provider import ProviderSpec
@@ -142,13 +140,13 @@ class Manifest:
 
     def problems(self, found: Sequence[Finding]) -> list[ManifestProblem]:
         """Locates findings of a later check, each at its position in the file."""
-        found = list(moved_in(found)) if self.inside else found
+        found = list(move_findings(found)) if self.inside else found
         if self.moved:
             found = [
                 replace(
                     it,
-                    where=written_at(it.where, self.moved),
-                    about=written_at(it.subject, self.moved),
+                    where=find_written_path(it.where, self.moved),
+                    about=find_written_path(it.subject, self.moved),
                 )
                 for it in found
             ]
@@ -198,7 +196,7 @@ class LoadErrors(ManifestErrors):
         """Adds problems of later checks, unless a wrong manifest may be the missing object."""
         lacking = [f"`{name}`" for name in self.named]
         known = [it for it in found if not any(name in it.message for name in lacking)]
-        return ManifestErrors(in_order([*self.problems, *known], self.documents))
+        return ManifestErrors(sort_problems([*self.problems, *known], self.documents))
 
 
 def load_manifests(
@@ -215,32 +213,37 @@ def load_manifests(
     rendered = render_drafts(documents)
     values = tuple(file_of(it) for it in documents if it.role == VALUES)
     checked = [_check_draft(draft, namespace, values) for draft in rendered.drafts]
-    problems = in_order([*rendered.problems, *_collect_problems(checked)], documents)
+    problems = [*rendered.problems, *_collect_problems(checked)]
+    if problems:
+        problems = sort_problems(problems, documents)
+
+    # After the problems: these have become warnings of the manifests, where they are only doubts.
     manifests = [it.manifest for it in checked if it.manifest is not None]
-    problems.extend(_declared_twice(manifests))
-    if len(manifests) > DOCUMENTS_MAX:
-        problems.append(
-            ManifestProblem(
-                documents[0].path, 0, 0, f"at most {DOCUMENTS_MAX:,} manifests are applied at once"
-            )
-        )
+    problems.extend(_find_duplicates(manifests))
+    too_many = len(manifests) > DOCUMENTS_MAX
+    if too_many:
+        message = f"at most {DOCUMENTS_MAX:,} manifests are applied at once"
+        problems.append(ManifestProblem(documents[0].path, 0, 0, message))
     if not manifests and not problems and (documents or not may_be_empty):
         path = documents[0].path if documents else "-"
         problems.append(ManifestProblem(path, 0, 0, "there is no manifest here"))
-    if problems:
-        if len(manifests) > DOCUMENTS_MAX:
-            raise LoadErrors(problems, documents)  # a look at each takes too long
-        parts = [
-            it.partial
-            for it in checked
-            # A provider with mistakes could be of any type, and no rule is about providers.
-            if it.partial is not None and not isinstance(it.partial.spec, ProviderSpec)
-        ]
-        files = {it.file for it in rendered.problems}
-        named = [*_names_of_wrong(rendered.drafts, checked)]
-        named += (name for it in documents if it.path in files for name in _NAMES.findall(it.text))
-        raise LoadErrors(problems, documents, manifests, parts, named)
-    return manifests
+
+    if not problems:
+        return manifests
+    if too_many:
+        raise LoadErrors(problems, documents)  # a look at each takes too long
+    parts = [
+        it.partial
+        for it in checked
+        # A provider with mistakes could be of any type, and no rule is about providers.
+        if it.partial is not None and not isinstance(it.partial.spec, ProviderSpec)
+    ]
+    unreadable = {it.file for it in rendered.problems}
+    named = [*_names_of_wrong(rendered.drafts, checked)]
+    for document in documents:
+        if document.path in unreadable:
+            named += _NAMES.findall(document.text)
+    raise LoadErrors(problems, documents, manifests, parts, named)
 
 
 def _names_of_wrong(
@@ -305,10 +308,12 @@ def _check_draft(
 ) -> _CheckedDocument:
     """Checks a draft. values: files of variable values, absolute."""
     root = draft.root
-    document = draft.written.document
     data = root.value
-    if (other := no_manifest(data, document.path)) is not None:
+    document = draft.written.document
+    other = find_no_manifest(data, document.path)
+    if other is not None:
         return _CheckedDocument(draft.written, IncludedFiles(), [other])
+
     inner = inner_of(data, document, _read_spec)
     included = include_files(data, document) if inner is None else inner.included
     found = [*check_envelope(data), *included.findings]
@@ -317,55 +322,102 @@ def _check_draft(
     spec = _read_spec(data, found)
     if inner is not None:
         found = [*inner.without_echo(found), *inner.findings]
-    reading = BlockReading(spec, found)
-    if spec is None:
-        reading = _read_on(data, found)
+
+    # A wrong part is read as far as its mistakes allow, so that its other mistakes are found too.
+    reading = _read_on(data, found) if spec is None else BlockReading(spec, found)
     if metadata is None:
-        read = partial(_validate_model, Metadata, prefix=("metadata",))
-        about = read_on({"metadata": own}, ("metadata",), found, read)
-        metadata = about.model
+        metadata = _read_metadata_on(own, found)
     doubts: list[Finding] = []
     if reading.model is not None:
-        kind = KINDS[data["kind"]]
-        named = []
+        outside: list[Finding] = []
         if metadata is not None:
-            named = [*check_namespace(metadata, kind, namespace)]
+            kind = KINDS[data["kind"]]
+            outside = [*check_namespace(metadata, kind, namespace)]
             metadata = apply_namespace(metadata, kind, namespace)
-        if spec is not None:
-            wrong, doubts = split_doubts(_check_whole(metadata, spec))
-            reading.known += (*named, *wrong)
-        else:
-            read_values = without_values(reading.model, (path[1:] for path in reading.unread))
-            wrong, doubts = split_doubts(_check_whole(metadata, read_values))
-            reading.add((*named, *wrong), data)
-    written = replace(draft.written, moved=included.moved) if included.moved else draft.written
-    found = [it for it in reading.known if not _is_noise(it, root)]
-    checked = _CheckedDocument(written, included, found)
+        doubts = _apply_rules(reading, spec, metadata, data, outside)
+
+    written = draft.written
+    if included.moved:
+        written = replace(written, moved=included.moved)
+    findings = [it for it in reading.known if not _is_noise(it, root)]
+    checked = _CheckedDocument(written, included, findings)
     if metadata is None or reading.model is None or included.problems:
         return checked
-    made = Manifest(
-        kind=data["kind"],
+
+    manifest = _build_manifest(draft, metadata, reading.model, included, values)
+    manifest = replace(manifest, source=written)
+    if reading.known or root.broken:
+        checked.partial = _mark_partial(manifest, reading, root.broken)
+        return checked
+
+    checked.manifest = manifest
+    has_inner_spec = inner is not None and inner.spec is not None
+    file_doubts = move_findings(included.doubts) if has_inner_spec else included.doubts
+    checked.doubts = [*find_old_words(root.old_words), *doubts, *file_doubts]
+    return checked
+
+
+def _build_manifest(
+    draft: ManifestDraft,
+    metadata: Metadata,
+    spec: Spec,
+    included: IncludedFiles,
+    values: tuple[str, ...],
+) -> Manifest:
+    document = draft.written.document
+    return Manifest(
+        kind=draft.root.value["kind"],
         name=metadata.name,
         metadata=metadata,
-        spec=reading.model,
+        spec=spec,
         path=document.path,
-        line=root.position[0],
+        line=draft.root.position[0],
         warnings=draft.warnings,
         origin=included.origin,
-        read=(*_own_file(document), *draft.read, *included.read, *values),
+        read=(*_list_own_file(document), *draft.read, *included.read, *values),
         inputs=included.inputs,
-        source=written,
     )
-    if reading.known or root.broken:
-        at = (it.where for it in reading.known if not it.at_key)
-        unread = (*reading.unread, *at, *root.broken)
-        checked.partial = replace(made, unread=unread, moved=tuple(reading.moved))
-        return checked
-    checked.manifest = made
-    moved = inner is not None and inner.spec is not None
-    brought = moved_in(included.doubts) if moved else included.doubts
-    checked.doubts = [*find_old_words(root.old_words), *doubts, *brought]
-    return checked
+
+
+def _read_metadata_on(metadata: Any, known: list[Finding]) -> Metadata | None:
+    """Reads the metadata of a document as far as its mistakes allow."""
+    prefix = ("metadata",)
+    read = partial(_validate_model, Metadata, prefix=prefix)
+    return read_on({"metadata": metadata}, prefix, known, read).model
+
+
+def _apply_rules(
+    reading: BlockReading[Spec],
+    spec: Spec | None,
+    metadata: Metadata | None,
+    data: dict[str, Any],
+    outside: Sequence[Finding],
+) -> list[Finding]:
+    """Adds to the reading the mistakes that the rules find in it, and returns possible mistakes.
+    spec: the whole one; None where parts were left unread. outside: findings on its namespace.
+    """
+    if spec is not None:
+        wrong, doubts = split_doubts(_check_whole(metadata, spec))
+        reading.known += (*outside, *wrong)
+        return doubts
+
+    assert reading.model is not None
+    unread = (path[1:] for path in reading.unread)
+    read_values = without_values(reading.model, unread)
+    wrong, doubts = split_doubts(_check_whole(metadata, read_values))
+    reading.add((*outside, *wrong), data)
+    return doubts
+
+
+def _mark_partial(
+    manifest: Manifest, reading: BlockReading[Spec], broken: Collection[Path]
+) -> Manifest:
+    """Returns a wrong manifest with the paths that were not read. broken: those with variables
+    without a value.
+    """
+    wrong = (it.where for it in reading.known if not it.at_key)
+    unread = (*reading.unread, *wrong, *broken)
+    return replace(manifest, unread=unread, moved=tuple(reading.moved))
 
 
 def _check_whole(metadata: Metadata | None, spec: Spec) -> Iterator[Finding]:
@@ -373,11 +425,11 @@ def _check_whole(metadata: Metadata | None, spec: Spec) -> Iterator[Finding]:
     yield from check_text(spec, metadata)
     if isinstance(spec, ScheduleSpec):
         about = None if metadata is None else metadata_for(metadata)
-        made = until_unread(it.makes for it in (spec,))
-        yield from (it for work in made for it in moved_in(_check_whole(about, work)))
+        made = yield_until_unread(it.makes for it in (spec,))
+        yield from (it for work in made for it in move_findings(_check_whole(about, work)))
 
 
-def _own_file(document: Document) -> tuple[str, ...]:
+def _list_own_file(document: Document) -> tuple[str, ...]:
     """The file that a manifest stands in, where that is one of this machine."""
     there = document.path != "-" and not is_address(document.path)
     if there:
@@ -425,7 +477,7 @@ def _read_on(data: dict[str, Any], known: list[Finding]) -> BlockReading[Spec]:
 
     made = read_on(data, prefix, known, read)
     if made.model is None and inner is not None and inner.spec is not None:
-        made.add(moved_in(split_doubts(check_text(inner.spec))[0]), data)
+        made.add(move_findings(split_doubts(check_text(inner.spec))[0]), data)
     return made
 
 
@@ -452,7 +504,7 @@ def _describe_warning(doubt: ManifestProblem) -> str:
     return join_sentences(str(doubt), doubt.hint)
 
 
-def _declared_twice(manifests: Sequence[Manifest]) -> Iterator[ManifestProblem]:
+def _find_duplicates(manifests: Sequence[Manifest]) -> Iterator[ManifestProblem]:
     first: dict[str, Manifest] = {}
     for it in manifests:
         other = first.setdefault(it.key, it)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
 from fleetctl.common.finding import Finding, Path
+from fleetctl.manifest.rules import UNREAD
 
 T = TypeVar("T")
 
@@ -26,61 +26,15 @@ _MEANT = re.compile(r"did you mean `([\w.\[\]]+)`\?")
 _PART = re.compile(r"\w+")
 
 
-class UnreadError(Exception):
-    """A check came to a value that could not be read."""
-
-
-def _stop(*_: Any) -> NoReturn:
-    raise UnreadError
-
-
-class UnreadValue:
-    """A value that could not be read: any use but `is` raises UnreadError."""
-
-    __getattribute__ = __bool__ = __iter__ = __len__ = __getitem__ = __contains__ = _stop
-    __eq__ = __hash__ = __lt__ = __le__ = __gt__ = __ge__ = __str__ = __format__ = _stop
-    __int__ = __float__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _stop
-
-
-UNREAD = UnreadValue()
-
-
-@contextmanager
-def stop_at_unread() -> Iterator[None]:
-    """Leaves the block where it comes to a value that could not be read."""
-    try:
-        yield
-    except (UnreadError, TypeError) as error:
-        if not _came_to_unread(error):
-            raise
-
-
-def until_unread(found: Iterable[T]) -> Iterator[T]:
-    """Yields the findings of a check until it comes to a value that could not be read.
-
-    Without `stop_at_unread`, which costs more than most checks of a valid object.
-    """
-    try:
-        yield from found
-    except (UnreadError, TypeError) as error:
-        if not _came_to_unread(error):
-            raise
-
-
-def _came_to_unread(error: Exception) -> bool:
-    """Whether a check ended at such a value; functions in C refuse it by a TypeError."""
-    return isinstance(error, UnreadError) or UnreadValue.__name__ in str(error)
-
-
 def without_values(model: M, paths: Iterable[Path]) -> M:
     """Returns a copy whose values at these paths, as a manifest has them, are marked."""
     copy = model.model_copy(deep=True)
     for path in paths:
-        _mark(copy, path)
+        _mark_unread(copy, path)
     return copy
 
 
-def _mark(model: BaseModel, path: Path) -> None:
+def _mark_unread(model: BaseModel, path: Path) -> None:
     fields = {info.alias or name: name for name, info in type(model).model_fields.items()}
     name = fields.get(str(path[0])) if path else None
     if name is None or model.__dict__[name] is UNREAD:
@@ -92,7 +46,7 @@ def _mark(model: BaseModel, path: Path) -> None:
     elif rest and name == "spec" and isinstance(value, dict):
         value = getattr(model, "work", None)  # the object that a Schedule makes
     if rest and isinstance(value, BaseModel):
-        _mark(value, rest)
+        _mark_unread(value, rest)
     else:
         model.__dict__[name] = UNREAD
 
@@ -122,7 +76,7 @@ class BlockReading(Generic[M]):
 
     def add(self, found: Iterable[Finding], document: Any) -> None:
         """Adds the findings that are new, and no mere consequences of known ones."""
-        self.known += new_findings(found, self.moved, self.unread, self.known, document)
+        self.known += select_new_findings(found, self.moved, self.unread, self.known, document)
 
 
 def read_on(
@@ -188,7 +142,7 @@ def mend_document(
     return made
 
 
-def new_findings(
+def select_new_findings(
     found: Iterable[Finding],
     moved: Moves,
     unread: Sequence[Path],
@@ -210,8 +164,8 @@ def new_findings(
             continue
         it = replace(
             finding,
-            where=written_at(finding.where, moved),
-            about=written_at(finding.subject, moved),
+            where=find_written_path(finding.where, moved),
+            about=find_written_path(finding.subject, moved),
         )
         if it.where in doubtful and not it.at_key and it.where == it.subject:
             continue
@@ -223,7 +177,7 @@ def new_findings(
             if place is None:
                 continue
             it = replace(
-                finding, where=written_at(place, moved), about=finding.subject, at_key=True
+                finding, where=find_written_path(place, moved), about=finding.subject, at_key=True
             )
         if (it.subject, it.what) not in seen:
             seen.add((it.subject, it.what))
@@ -237,7 +191,7 @@ def _is_there(data: Any, path: Path) -> bool:
     return not path or _remove_at(data, path)[1] is not _NOTHING
 
 
-def written_at(path: Path, moved: Moves) -> Path:
+def find_written_path(path: Path, moved: Moves) -> Path:
     """Returns the path that the author wrote for a value that was moved."""
     for now, before in reversed(moved):
         if path[: len(now)] == now:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.common.finding import Finding, Path
-from fleetctl.manifest.document.short import written_path
+from fleetctl.manifest.document.short import find_written_path
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.plain_scalars import resolve_scalar
 from fleetctl.manifest.problems import ManifestProblem, escape_text, join_sentences, path_text
-from fleetctl.manifest.yaml.reader import YamlDocument, read_yaml
+from fleetctl.manifest.yaml.reader import YamlDocument, read_manifests, read_yaml
 from fleetctl.manifest.yaml.syntax_errors import Position
 
 
@@ -74,44 +73,54 @@ def locate_problems(found: Iterable[tuple[ManifestOrigin, Finding]]) -> list[Man
     """Returns the problems in the order of the findings. Each text is read once."""
     settled = _with_notes([_follow_parts(written, finding) for written, finding in found])
     settled = [(written, _as_in_file(written, finding)) for written, finding in settled]
-    ours: dict[Text, tuple[Document, list[tuple[Path, Path]]]] = {}
-    others: dict[Text, tuple[Document, set[Path]]] = {}
-    for written, finding in settled:
-        prefix = _moved_prefix(written, finding)
-        if prefix is None:
-            document = written.document
-            ours.setdefault(_document_key(document), (document, []))[1].append(
-                (written.prefix, finding.where)
-            )
-        else:
-            document = written.moved[prefix]
-            above = _parent_paths(finding.where[len(prefix) :])
-            others.setdefault(_document_key(document), (document, set()))[1].update(above)
-    roots = {
-        key: read_manifests(document.path, document.text, wanted=wanted).roots
-        for key, (document, wanted) in ours.items()
-    }
-    whole = {
-        key: read_yaml(document.path, document.text, wanted=frozenset(wanted)).roots[0]
-        for key, (document, wanted) in others.items()
-    }
+    roots, moved_roots = _read_texts(settled)
+
     problems = []
     lines: dict[Text, list[str]] = {}
     for written, finding in settled:
         prefix = _moved_prefix(written, finding)
         if prefix is None:
             document = written.document
-            root = roots[_document_key(document)][written.number]
+            key = _document_key(document)
+            root = roots[key][written.number]
         else:
             document = written.moved[prefix]
-            root = whole[_document_key(document)]
+            key = _document_key(document)
+            root = moved_roots[key]
             finding = _strip_prefix(prefix, finding)
-        if finding.row and _document_key(document) not in lines:
-            lines[_document_key(document)] = document.text.splitlines()
-        problems.append(
-            _make_problem(finding, root, document, lines.get(_document_key(document), ()))
-        )
+        if finding.row and key not in lines:
+            lines[key] = document.text.splitlines()
+        problems.append(_make_problem(finding, root, document, lines.get(key, ())))
     return problems
+
+
+def _read_texts(
+    settled: Sequence[tuple[ManifestOrigin, Finding]],
+) -> tuple[Mapping[Text, Sequence[YamlDocument]], Mapping[Text, YamlDocument]]:
+    """Returns the roots of each manifest text, and the root of each file that holds moved values,
+    with the positions of all findings.
+    """
+    manifests: dict[Text, tuple[Document, list[tuple[Path, Path]]]] = {}
+    others: dict[Text, tuple[Document, set[Path]]] = {}
+    for written, finding in settled:
+        prefix = _moved_prefix(written, finding)
+        if prefix is None:
+            document = written.document
+            paths = manifests.setdefault(_document_key(document), (document, []))[1]
+            paths.append((written.prefix, finding.where))
+        else:
+            document = written.moved[prefix]
+            above = _parent_paths(finding.where[len(prefix) :])
+            others.setdefault(_document_key(document), (document, set()))[1].update(above)
+
+    roots = {}
+    for key, (document, paths) in manifests.items():
+        roots[key] = read_manifests(document.path, document.text, wanted=paths).roots
+    moved_roots = {}
+    for key, (document, parents) in others.items():
+        read = read_yaml(document.path, document.text, wanted=frozenset(parents))
+        moved_roots[key] = read.roots[0]
+    return roots, moved_roots
 
 
 def _document_key(document: Document) -> Text:
@@ -139,8 +148,8 @@ def _as_in_file(written: ManifestOrigin, finding: Finding) -> Finding:
         hint = hint.replace("`template.", "`")  # a level that the author left out
     return replace(
         finding,
-        where=written_path(written.short, finding.where),
-        about=written_path(written.short, finding.subject),
+        where=find_written_path(written.short, finding.where),
+        about=find_written_path(written.short, finding.subject),
         fix=hint,
     )
 

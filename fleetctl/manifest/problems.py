@@ -93,7 +93,7 @@ def format_problems(problems: Sequence[ManifestProblem]) -> str:
     return "\n".join(lines).removeprefix("error: ")
 
 
-def in_order(
+def sort_problems(
     problems: Iterable[ManifestProblem], documents: Iterable[HasPath]
 ) -> list[ManifestProblem]:
     """Sorts problems in the order of the files; problems of other files come last."""
@@ -174,10 +174,10 @@ def yaml_text(text: str) -> str:
         plain = yaml.safe_load(f"[{text}]") == [text] and yaml.safe_load(f"key: {text}")
     except yaml.YAMLError:
         plain = False
-    return text if plain else quoted_text(text)
+    return text if plain else quote_text(text)
 
 
-def quoted_text(text: str) -> str:
+def quote_text(text: str) -> str:
     """Returns the text as a quoted value of YAML, in the quotes that need fewer escapes."""
     text = shorten_text(text)
     if '"' not in text and "\\" not in text:

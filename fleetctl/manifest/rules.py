@@ -9,16 +9,16 @@ function and a row.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
-from typing import TypeGuard, cast
+from typing import Any, NoReturn, TypeGuard, TypeVar, cast
 
 from pydantic import BaseModel
 
 from fleetctl.common.finding import Finding, Severity
-from fleetctl.manifest.mending import until_unread
 from fleetctl.specs.blocks.common import Metadata, WorkSpec
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.endpoint import EndpointSpec
@@ -30,6 +30,8 @@ from fleetctl.specs.kinds.settings import SettingsSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
+
+T = TypeVar("T")
 
 Check = Callable[..., Iterable[Finding] | AsyncIterable[Finding]]
 
@@ -79,7 +81,7 @@ _LIMITS = (
 )
 
 RULES: tuple[Rule, ...] = (
-    Rule(_NAME, Spec, "manifest.document.envelope:too_long"),
+    Rule(_NAME, Spec, "manifest.document.envelope:find_too_long"),
     Rule(_NAME, (SweepSpec, ProviderSpec, SettingsSpec), "manifest.document.envelope:not_yet"),
     Rule(_TEXT, WorkSpec, "manifest.checks.programs:find_problems", ("python",)),
     Rule(_TEXT, WorkSpec, "manifest.checks.programs:find_parameter_problems", ("python",)),
@@ -92,7 +94,7 @@ RULES: tuple[Rule, ...] = (
     Rule(_TEXT, WorkSpec, "manifest.checks.rules:find_problems", _LIMITS),
     Rule(_TEXT, _SANDBOXED, "manifest.checks.sandboxes:find_problems", ("image", "source")),
     Rule(_TEXT, WorkSpec, "manifest.checks.sandboxes:find_bare_images", ("image",)),
-    Rule(_TEXT, WorkSpec, "manifest.checks.prompts:find_problems"),
+    Rule(_TEXT, WorkSpec, "manifest.checks.prompts:find_problems", ("prompt", "placement")),
     Rule(_TEXT, Spec, "manifest.checks.variables:find_credentials", ("notify",)),
     Rule(_TEXT, WorkSpec, "manifest.checks.clusters:find_problems"),
     Rule(_TEXT, _SANDBOXED, "manifest.checks.variables:find_credential_doubts", _VARIABLES),
@@ -168,9 +170,57 @@ def check_text(spec: Spec, metadata: Metadata | None = None) -> Iterator[Finding
     """
     named = checks_for(spec, RuleLevel.NAME) if metadata is not None else ()
     for check in named:
-        yield from until_unread(cast(Iterable[Finding], check(metadata, spec)))
+        yield from yield_until_unread(cast(Iterable[Finding], check(metadata, spec)))
     for check in checks_for(spec, RuleLevel.TEXT):
-        yield from until_unread(cast(Iterable[Finding], check(spec)))
+        yield from yield_until_unread(cast(Iterable[Finding], check(spec)))
+
+
+class UnreadError(Exception):
+    """A check came to a value that could not be read."""
+
+
+def _raise_unread(*_: Any) -> NoReturn:
+    raise UnreadError
+
+
+class UnreadValue:
+    """A value that could not be read: any use but `is` raises UnreadError."""
+
+    __getattribute__ = __bool__ = __iter__ = __len__ = __getitem__ = __contains__ = _raise_unread
+    __eq__ = __hash__ = __lt__ = __le__ = __gt__ = __ge__ = __str__ = __format__ = _raise_unread
+    __int__ = __float__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = (
+        _raise_unread
+    )
+
+
+UNREAD = UnreadValue()
+
+
+@contextmanager
+def stop_at_unread() -> Iterator[None]:
+    """Leaves the block where it comes to a value that could not be read."""
+    try:
+        yield
+    except (UnreadError, TypeError) as error:
+        if not _has_met_unread(error):
+            raise
+
+
+def yield_until_unread(found: Iterable[T]) -> Iterator[T]:
+    """Yields the findings of a check until it comes to a value that could not be read.
+
+    Without `stop_at_unread`, which costs more than most checks of a valid object.
+    """
+    try:
+        yield from found
+    except (UnreadError, TypeError) as error:
+        if not _has_met_unread(error):
+            raise
+
+
+def _has_met_unread(error: Exception) -> bool:
+    """Returns whether a check met an unread value, which functions in C refuse by a TypeError."""
+    return isinstance(error, UnreadError) or UnreadValue.__name__ in str(error)
 
 
 def split_doubts(found: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:

@@ -115,23 +115,28 @@ _BARE_ENTRIES: dict[str, dict[str, Any]] = {
 def _with_short_files(whole: dict[str, Any], kind: Kind) -> dict[str, Any]:
     """Returns the schema with the fields that a short file has at its top."""
     definitions = whole["$defs"]
-    for name in (kind.spec.__name__, "Template", "Stage"):
-        if name in definitions and (kind.runs or "source" in definitions[name]["properties"]):
-            _add_bare_texts(definitions[name]["properties"])
+    for model in (kind.spec.__name__, "Template", "Stage"):
+        if model in definitions and (kind.runs or "source" in definitions[model]["properties"]):
+            _add_bare_texts(definitions[model]["properties"])
+
     spec = definitions[kind.spec.__name__]
-    own = spec.get("properties", {})
-    inner = {}
+    required = list(spec.get("required", ()))
+    short = dict(spec.get("properties", {}))
+    beside = [*whole["properties"], "name"]
     if kind.runs:
         inner = definitions["Template"]["properties"]
-    short = {key: it for key, it in (own | inner).items() if not (key in own and key in inner)}
-    if kind.runs:
+        both = set(short) & set(inner)  # which stand in the full form alone
+        short = {key: it for key, it in (short | inner).items() if key not in both}
         short["schedule"] = {"type": "string", "description": "Times, such as `0 3 * * *`."}
+        beside.append("schedule")
+        required = [key for key in required if key != "template"]
+    without_spec = {"required": required}
+    if "oneOf" in spec:
+        without_spec["oneOf"] = spec["oneOf"]
+
     metadata = definitions["Metadata"]
     definitions["Metadata"] = {key: it for key, it in metadata.items() if key != "required"}
     name = metadata["properties"]["name"]
-    beside = [*whole["properties"], "name", *(["schedule"] if kind.runs else [])]
-    required = [key for key in spec.get("required", ()) if not (key == "template" and kind.runs)]
-    rest = {"required": required} | {key: spec[key] for key in ("oneOf",) if key in spec}
     return {
         **whole,
         "properties": {**whole["properties"], "name": name, **short},
@@ -142,7 +147,7 @@ def _with_short_files(whole: dict[str, Any], kind: Kind) -> dict[str, Any]:
         ],
         "if": {"required": ["spec"]},
         "then": {"propertyNames": {"enum": beside}},
-        "else": rest,
+        "else": without_spec,
     }
 
 

@@ -74,10 +74,10 @@ async def send_notice(
     made = _make_sender(sink, values, message, now_s=now_s)
     if isinstance(made, SinkOutcome):
         return made
-    return await _in_a_thread(made)
+    return await _send_in_thread(made)
 
 
-async def _in_a_thread(way: NoticeSender) -> SinkOutcome:
+async def _send_in_thread(way: NoticeSender) -> SinkOutcome:
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[SinkOutcome] = loop.create_future()
 

@@ -34,7 +34,7 @@ def outputs_in(home: Path) -> Iterator[RunFiles]:
     for provider in providers_in(home):
         jobs = jobs_dir(home, provider)
         packs = [
-            (_written_s(pack), uid, pack)
+            (_read_written_s(pack), uid, pack)
             for uid in (sorted(os.listdir(jobs)) if jobs.is_dir() else ())
             for pack in _packs_in(jobs / uid / RUNS)
         ]
@@ -97,7 +97,7 @@ def _delete_unneeded(runs: Path) -> None:
     left += [it for it in _entries_in(runs) if it.name.endswith(UNFINISHED)]
     gone = []
     for path in left:
-        if _written_s(path) < old_s:
+        if _read_written_s(path) < old_s:
             path.unlink(missing_ok=True)
             gone.append(path.name)
     release_contents(runs.parents[2], gone)
@@ -129,7 +129,7 @@ def _size_of(path: Path) -> tuple[int, int]:
     return found.st_ino, found.st_blocks * BLOCK_BYTES
 
 
-def _written_s(path: Path) -> float:
+def _read_written_s(path: Path) -> float:
     try:
         return path.stat(follow_symlinks=False).st_mtime
     except OSError:

@@ -41,7 +41,7 @@ from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.read.reader import Reader
 from fleetctl.tracking.annotations import ORIGIN, REVISION
-from fleetctl.tracking.kept_by import made_again_by
+from fleetctl.tracking.kept_by import find_maker
 from fleetctl.tracking.source_state import copy_in
 from fleetctl.tracking.task_inputs import digests_in
 from fleetctl.wiring.plugins import caches_of
@@ -96,53 +96,53 @@ def _list_items(
     copies = list(Snapshots(home).kept())
     outputs = list(outputs_in(home))
     inputs = InputFiles(home).listed()
+
     objects = read_object_states(reader)
     over = {uid for uid, it in objects.items() if it.over}
     cached = [it for one in caches_of(home).values() for it in one.listed(over, now_s)]
-    found: dict[RetentionSort, list[RetentionItem]] = {sort: [] for sort in RetentionSort}
-    found[RetentionSort.OBJECTS] = [_object_item(it) for it in objects.values() if it.runs]
     ended = cache(reader.ended_runs)
-    found[RetentionSort.LOGS] = [_run_item(it, objects, ended(it.uid)) for it in logs]
-    found[RetentionSort.OUTPUTS] = [_run_item(it, objects, ended(it.uid)) for it in outputs]
-    found[RetentionSort.WORK_DIRECTORIES] = list(_work_items(home, objects, cached))
-    for one in cached:
-        if one.sort != RetentionSort.WORK_DIRECTORIES:
-            item = RetentionItem(
-                one.key,
-                one.name,
-                one.bytes,
-                one.used_s,
-                one.held,
-            )
-            found[RetentionSort(one.sort)].append(item)
-    found[RetentionSort.SOURCES] = list(_source_items(copies, objects, now_s))
-    found[RetentionSort.SOURCES] += [
-        RetentionItem(f"{UPLOADS}/{name}", f"sent to namespace {name}", size, used_s, SENT)
-        for name, size, used_s in measure_uploads(home)
-    ]
-    found[RetentionSort.INPUTS] = list(_input_items(inputs, objects, now_s))
-    found[RetentionSort.RUNS] = list(_series_items(reader, objects))
-    found[RetentionSort.EVENTS] = [
-        RetentionItem(
-            uid,
-            objects[uid].key,
-            size,
-            at_s,
-            "" if objects[uid].over else NOT_OVER,
-        )
-        for uid, size, at_s in reader.events_bytes()
-        if uid in objects
-    ]
-    found[RetentionSort.REUSE] = [
-        RetentionItem(uid, objects[uid].key, size, at_s)
-        for uid, size, at_s in reader.reuse_bytes()
-        if uid in objects
-    ]
-    for uid, kind, name, namespace, size, gone_s in reader.gone_records():
-        found[RetentionSort.DELETED].append(
-            RetentionItem(uid, object_key(kind, name, namespace), size, gone_s)
-        )
+    found: dict[RetentionSort, list[RetentionItem]] = {
+        **{sort: [] for sort in RetentionSort},
+        RetentionSort.OBJECTS: [_object_item(it) for it in objects.values() if it.runs],
+        RetentionSort.LOGS: [_run_item(it, objects, ended(it.uid)) for it in logs],
+        RetentionSort.OUTPUTS: [_run_item(it, objects, ended(it.uid)) for it in outputs],
+        RetentionSort.WORK_DIRECTORIES: [*_work_items(home, objects, cached)],
+        RetentionSort.SOURCES: [*_source_items(copies, objects, now_s), *_upload_items(home)],
+        RetentionSort.INPUTS: [*_input_items(inputs, objects, now_s)],
+        RetentionSort.RUNS: [*_series_items(reader, objects)],
+        RetentionSort.EVENTS: [*_event_items(reader, objects)],
+        RetentionSort.REUSE: [*_reuse_items(reader, objects)],
+        RetentionSort.DELETED: [*_deleted_items(reader)],
+    }
+    for it in cached:
+        if it.sort != RetentionSort.WORK_DIRECTORIES:
+            item = RetentionItem(it.key, it.name, it.bytes, it.used_s, it.held)
+            found[RetentionSort(it.sort)].append(item)
     return found
+
+
+def _upload_items(home: Path) -> Iterator[RetentionItem]:
+    for name, size, used_s in measure_uploads(home):
+        yield RetentionItem(f"{UPLOADS}/{name}", f"sent to namespace {name}", size, used_s, SENT)
+
+
+def _event_items(reader: Reader, objects: Mapping[str, ObjectState]) -> Iterator[RetentionItem]:
+    for uid, size, at_s in reader.events_bytes():
+        state = objects.get(uid)
+        if state is not None:
+            yield RetentionItem(uid, state.key, size, at_s, "" if state.over else NOT_OVER)
+
+
+def _reuse_items(reader: Reader, objects: Mapping[str, ObjectState]) -> Iterator[RetentionItem]:
+    for uid, size, at_s in reader.reuse_bytes():
+        state = objects.get(uid)
+        if state is not None:
+            yield RetentionItem(uid, state.key, size, at_s)
+
+
+def _deleted_items(reader: Reader) -> Iterator[RetentionItem]:
+    for uid, kind, name, namespace, size, gone_s in reader.gone_records():
+        yield RetentionItem(uid, object_key(kind, name, namespace), size, gone_s)
 
 
 def _run_item(
@@ -164,7 +164,7 @@ def _run_item(
 
 def _object_item(it: ObjectState) -> RetentionItem:
     held = _explain_retained(it)
-    if keeper := made_again_by(it.annotations):
+    if keeper := find_maker(it.annotations):
         held = held or f"kept by {keeper}"
     return RetentionItem(
         it.uid,

@@ -105,8 +105,10 @@ class _StoredFigures(Collector):
     def collect(self) -> Iterator[Metric]:
         now_s = SystemClock().now_s()
         views = self._reading.views()
-        yield _gauge("fleetctl_build_info", "1, with the version.", ("version",), {(VERSION,): 1})
-        yield _gauge(
+        yield _make_gauge(
+            "fleetctl_build_info", "1, with the version.", ("version",), {(VERSION,): 1}
+        )
+        yield _make_gauge(
             "fleetctl_controller_up",
             "1 where a controller runs and replies.",
             (),
@@ -124,13 +126,13 @@ class _StoredFigures(Collector):
         for provider, state, many, usd_per_s in self._reading.runs_by_state():
             runs[provider, state] += many
             rate_usd[(provider,)] += (usd_per_s or 0.0) * 3600
-        yield _gauge(
+        yield _make_gauge(
             "fleetctl_runs",
             "Runs of the stored objects, by provider and state.",
             ("provider", "state"),
             runs,
         )
-        yield _gauge(
+        yield _make_gauge(
             "fleetctl_spend_usd_per_hour",
             "Cost of the live runs in USD per hour, as far as their prices are known.",
             ("provider",),
@@ -143,7 +145,7 @@ def _count_objects(views: list[View]) -> Iterator[Metric]:
     found: Counter[tuple[str, ...]] = Counter()
     for seen in views:
         found[seen.resource.kind, seen.resource.namespace, seen.phase] += 1
-    yield _gauge(
+    yield _make_gauge(
         "fleetctl_objects",
         "Stored objects, by kind, namespace and phase.",
         ("kind", "namespace", "phase"),
@@ -163,13 +165,13 @@ def _count_waiting(views: list[View], now_s: float) -> Iterator[Metric]:
         depth[labels] += waits
         if waits and not seen.count("active"):
             age_s[labels] = max(age_s.get(labels, 0.0), now_s - seen.resource.created_at_s)
-    yield _gauge(
+    yield _make_gauge(
         "fleetctl_queue_depth",
         "Tasks that wait for their turn; queue is empty for work in none.",
         ("queue", "namespace"),
         depth,
     )
-    yield _gauge(
+    yield _make_gauge(
         "fleetctl_queue_oldest_seconds",
         "How long the oldest object of which nothing runs has been waiting.",
         ("queue", "namespace"),
@@ -192,19 +194,19 @@ def _sum_money(views: list[View]) -> Iterator[Metric]:
             value = seen.status.get(name)
             if isinstance(value, int | float):
                 into[labels] = value
-    yield _gauge(
+    yield _make_gauge(
         "fleetctl_cost_usd",
         "USD that the stored objects have cost, by kind and namespace.",
         ("kind", "namespace"),
         cost,
     )
-    yield _gauge(
+    yield _make_gauge(
         "fleetctl_budget_left_usd",
         "USD of a Budget that are neither used nor reserved.",
         ("namespace", "budget"),
         left,
     )
-    yield _gauge(
+    yield _make_gauge(
         "fleetctl_budget_used_usd",
         "USD of a Budget that are used.",
         ("namespace", "budget"),
@@ -229,14 +231,16 @@ def _list_controller(figures: Mapping[str, object]) -> Iterator[Metric]:
     for key, (name, words) in names.items():
         value = figures.get(key)
         if isinstance(value, int | float):
-            yield _counter(name, words, (), {(): float(value)})
+            yield _make_counter(name, words, (), {(): float(value)})
     due = figures.get("due")
     if isinstance(due, int):
-        yield _gauge("fleetctl_due_objects", "Objects that the loop will look at.", (), {(): due})
+        yield _make_gauge(
+            "fleetctl_due_objects", "Objects that the loop will look at.", (), {(): due}
+        )
     calls = as_mapping(figures.get("calls"))
     orphans = as_mapping(figures.get("orphans"))
     # With a zero for each provider: Prometheus sees no increase in a series that begins with 1.
-    yield _counter(
+    yield _make_counter(
         "fleetctl_orphans_ended_total",
         "Sandboxes of this fleet without a record, which the sweep found and ended.",
         ("provider",),
@@ -255,14 +259,14 @@ def _list_controller(figures: Mapping[str, object]) -> Iterator[Metric]:
         values: dict[tuple[str, ...], float] = {
             (provider,): _as_float(as_mapping(it).get(key)) for provider, it in calls.items()
         }
-        yield _counter(name, words, ("provider",), values)
+        yield _make_counter(name, words, ("provider",), values)
 
 
 def _as_float(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _gauge(
+def _make_gauge(
     name: str,
     words: str,
     labels: tuple[str, ...],
@@ -274,7 +278,7 @@ def _gauge(
     return made
 
 
-def _counter(
+def _make_counter(
     name: str,
     words: str,
     labels: tuple[str, ...],

@@ -26,7 +26,7 @@ from fleetctl.common.errors import FleetctlError, Refused, UsageError
 from fleetctl.common.remote import MESSAGE_BYTES_MAX
 from fleetctl.common.state_paths import deny_writes_of_others, refuse_foreign
 from fleetctl.server.app import make_app
-from fleetctl.server.callers import ListenAddress, PeerUser
+from fleetctl.server.callers import ListenAddress, PeerUser, TokenIssuer
 from fleetctl.server.page_data import page_routes
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def serve_api(
     cert: str,
     key: str,
     webhook_secret: bytes,
+    issued: TokenIssuer | None,
     say: Callable[[str], None],
 ) -> int:
     """Serves. listens: with the port 0 for a free one. say: gets the address, the first line of
@@ -66,7 +67,7 @@ def serve_api(
     listener = _bind_socket(listens.host, listens.port)
     listens = listens._replace(port=listener.getsockname()[1])
     config = uvicorn.Config(
-        make_app(home, listens, page_routes(), webhook_secret),
+        make_app(home, listens, page_routes(), webhook_secret, issued),
         http=GuardedConnection,
         ws="wsproto",
         ws_max_size=MESSAGE_BYTES_MAX,

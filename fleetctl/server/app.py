@@ -13,6 +13,7 @@ import hmac
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from fleetctl.common.author import AGENT_HEADER, parse_agent
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.remote import EXEC_PATH
@@ -37,6 +39,7 @@ from fleetctl.server.callers import (
     CallerCheck,
     HttpError,
     ListenAddress,
+    TokenIssuer,
     page_token,
 )
 from fleetctl.server.change_feed import ChangeFeed, ReaderPool
@@ -105,8 +108,10 @@ def make_app(
     listens: ListenAddress,
     pages: Sequence[BaseRoute] = (),
     webhook_secret: bytes = b"",
+    issued: TokenIssuer | None = None,
 ) -> Starlette:
-    """Returns the application of one server. webhook_secret: empty: it takes no webhooks."""
+    """Returns the application of one server. webhook_secret: empty: it takes no webhooks. issued:
+    the check of tokens that are not its own."""
     parts = ServerParts(
         home,
         AccessStore(home),
@@ -134,20 +139,22 @@ def make_app(
     )
     app.state.parts = parts
     app.state.openapi = cache(partial(build_openapi, ROUTES))
-    app.state.callers = CallerCheck(parts.access, listens)
+    app.state.callers = CallerCheck(parts.access, listens, issued)
     return app
 
 
 async def find_caller(request: HTTPConnection) -> Caller:
     """Returns who sends a request. Raises HttpError 401."""
     check: CallerCheck = request.app.state.callers
-    return await check.find(
+    caller = await check.find(
         request.headers,
         request.cookies,
         peer=request.scope["state"].get("peer"),
         address=request.scope["state"].get("address", ""),
         now_s=SystemClock().now_s(),
     )
+    agent = parse_agent(request.headers.get(AGENT_HEADER, ""))
+    return replace(caller, agent=agent) if agent else caller
 
 
 def _mount_route(route: ApiRoute, parts: ServerParts) -> Route:
@@ -211,7 +218,9 @@ async def _answer_missing(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     message = f"there is no `{request.method} {request.url.path[:200]}`"
     hint = "/api/v1/openapi.json lists what there is"
-    return JSONResponse({"ok": False, "code": 4, "errors": [message], "hint": hint}, status)
+    document = {"ok": False, "code": 4, "errors": [message], "hint": hint}
+    # Of 405, `Allow` names the methods that there are.
+    return JSONResponse(document, status, headers=getattr(error, "headers", None))
 
 
 def _body_schema(
@@ -384,7 +393,7 @@ ROUTES = (
     ),
     ApiRoute(
         "GET", "exec-channel", exec_socket.show_channel,
-        "What a command beside a run can have: a terminal, bytes, and with `port` a link. The"
+        "The abilities of a command beside a run: a terminal, bytes, and with `port` a link. The"
         " command itself is a websocket at `/api/v1/exec`, with the same `run` and `node`.", EDITOR,
         (
             QueryParameter("run", "The name of the attempt."),

@@ -13,8 +13,9 @@ import pwd
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from fleetctl.common.author import author_name
 from fleetctl.common.errors import FleetctlError
 from fleetctl.specs.kinds.registry import KINDS, Kind
 from fleetctl.stores.access import EVERYWHERE, ROLES, AccessStore
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 VIEWER, EDITOR, ADMIN = ROLES
 BEARER = "bearer "
 COOKIE = "fleetctl_token"  # of the pages; see sessions.py
+JWT_DOTS = 2  # header, claims, signature; a token of ours has none
 _TCP_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _ESTABLISHED = "01"
 
@@ -48,6 +50,12 @@ class Caller:
     token: str = ""  # its id; empty for the user of this machine
     address: str = ""
     by_cookie: bool = False
+    agent: str = ""  # that acts for the user, as it says of itself
+
+    @property
+    def author(self) -> str:
+        """Returns the name in the audit."""
+        return author_name(self.user, self.agent)
 
     def may(self, role: str, namespace: str = "") -> bool:
         """Returns whether the caller has at least this role there. namespace: empty: anywhere;
@@ -131,12 +139,27 @@ class ListenAddress(NamedTuple):
         return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
 
 
+class TokenIssuer(Protocol):
+    """An issuer of tokens outside of this server; see oidc.py."""
+
+    def find_caller(self, text: str, address: str) -> Caller:
+        """Returns the user of a token. Raises HttpError."""
+        ...
+
+
 class CallerCheck:
     """The check of callers. One for a server."""
 
-    def __init__(self, access: AccessStore, listens: ListenAddress) -> None:
+    def __init__(
+        self,
+        access: AccessStore,
+        listens: ListenAddress,
+        issued: TokenIssuer | None = None,
+    ) -> None:
+        """issued: the check of tokens that are not our own; None: there are no others."""
         self._access = access
         self._listens = listens
+        self._issued = issued
         self._us = pwd.getpwuid(os.geteuid()).pw_name
 
     async def find(
@@ -152,6 +175,8 @@ class CallerCheck:
         given = headers.get("authorization", "")
         text = given[len(BEARER) :].strip() if given.lower().startswith(BEARER) else ""
         cookie = cookies.get(COOKIE, "") if not given else ""
+        if self._issued is not None and text.count(".") == JWT_DOTS:
+            return await asyncio.to_thread(self._issued.find_caller, text, address)
         if text or cookie:
             row = await asyncio.to_thread(self._access.check_token, text or cookie, now_s)
             if row is not None:

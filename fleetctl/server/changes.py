@@ -23,10 +23,11 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from fleetctl.common.errors import UsageError
+from fleetctl.common.errors import Refused, UsageError
 from fleetctl.daemon.client.socket_client import results_of
 from fleetctl.daemon.client.spawn import request_or_start
 from fleetctl.notices.send import split_repository
+from fleetctl.providers.paths import serves_cluster
 from fleetctl.providers.sources.upload_store import UploadStore
 from fleetctl.server.callers import ADMIN, EDITOR, Caller, HttpError
 from fleetctl.server.guard import error_document
@@ -72,7 +73,7 @@ async def read_body(call: ApiCall) -> dict[str, Any]:
 async def apply_manifests(call: ApiCall) -> Response:
     """Applies manifests."""
     body = await read_body(call)
-    namespace = own_namespace(call, body)
+    namespace = read_namespace(call, body)
     message = {
         "verb": "apply",
         "documents": await asyncio.to_thread(documents_in, call, body),
@@ -102,7 +103,7 @@ async def apply_manifests(call: ApiCall) -> Response:
 async def plan_manifests(call: ApiCall) -> Response | Mapping[str, object]:
     """Shows what an apply would do, where and at what cost; changes nothing."""
     body = await read_body(call)
-    namespace = own_namespace(call, body)
+    namespace = read_namespace(call, body)
     order = {name: body[name] for name in APPLY_FIELDS if name in body}
     if namespace:
         order["namespace"] = namespace
@@ -144,7 +145,7 @@ def documents_in(call: ApiCall, body: Mapping[str, Any]) -> list[dict[str, objec
     ]
 
 
-def own_namespace(call: ApiCall, body: Mapping[str, Any]) -> str:
+def read_namespace(call: ApiCall, body: Mapping[str, Any]) -> str:
     """Returns the namespace of documents that name none: the one given, else the caller's own."""
     given = str(body.get("namespace") or "")
     if given:
@@ -270,13 +271,18 @@ async def _check_deletion(
 
 
 async def _send_message(call: ApiCall, message: Mapping[str, object]) -> dict[str, object]:
+    if serves_cluster(call.parts.home):
+        raise Refused(
+            "objects of an operator are custom resources, and are changed in the cluster",
+            hint="`kubectl apply`, `kubectl patch` or `kubectl delete`; here they are read",
+        )
     actor = {
         "user": call.caller.user,
         "role": call.caller.role,
         "namespace": call.caller.namespace,
     }
     ours = not call.caller.token  # the machine's own user may do all that the verbs may
-    whole = dict(message) if ours else {**message, "actor": actor}
+    whole = {**message, "agent": call.caller.agent, **({} if ours else {"actor": actor})}
     with call.parts.metrics.time_request(str(message["verb"])):
         return await asyncio.to_thread(request_or_start, call.parts.home, whole)
 
@@ -297,7 +303,7 @@ async def _build_response(
     if record:
         await asyncio.to_thread(
             call.parts.access.add_audit,
-            call.caller.user,
+            call.caller.author,
             verb,
             keys=",".join((named or list(keys))[:KEYS_MAX]),
             namespace=namespace or call.namespace,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
 EXECS_MAX = 64  # of a server; each has a thread
+EXECS_OF_USER_MAX = 48  # so that one user's script leaves the others some
 IDLE_S = 4 * 3600.0  # without a byte in any direction, as a cluster's API has it
 LOOK_S = 30.0
 COMMAND_S = 30.0  # for the first message
@@ -63,7 +64,7 @@ class EnteredRun(NamedTuple):
     namespace: str
 
 
-OPEN = set[object]()  # commands that run now
+OPEN = dict[object, str]()  # commands that run now, with their users
 THREADS = ThreadPoolExecutor(EXECS_MAX, "exec")  # they wait as long as their commands run
 
 
@@ -122,8 +123,12 @@ async def serve_exec(socket: WebSocket, caller: Caller, parts: ServerParts) -> N
     """Runs the command that a client sends, to its end or the client's."""
     if len(OPEN) >= EXECS_MAX:
         raise HttpError(503, f"{EXECS_MAX} commands run on this server; try again later", code=1)
+    if list(OPEN.values()).count(caller.user) >= EXECS_OF_USER_MAX:
+        raise HttpError(
+            429, f"{EXECS_OF_USER_MAX} commands of `{caller.user}` run; wait for one to end", code=1
+        )
     mark = object()
-    OPEN.add(mark)
+    OPEN[mark] = caller.user
     try:
         found = await enter_run(socket, caller, parts)
         await socket.accept()
@@ -131,22 +136,24 @@ async def serve_exec(socket: WebSocket, caller: Caller, parts: ServerParts) -> N
         try:
             async with asyncio.timeout(COMMAND_S):
                 command = _parse_command(await socket.receive())
-            await _record(caller, parts, found, command)
+            await _record_command(caller, parts, found, command)
             code = await ExecRelay(socket, found, command).run()
             await socket.send_text(json.dumps({"exit": code}))
             await socket.close()
         except (FleetctlError, TimeoutError) as error:
-            document = error_document(error if isinstance(error, FleetctlError) else _no_command())
+            document = error_document(
+                error if isinstance(error, FleetctlError) else _refuse_silence()
+            )
             with contextlib.suppress(RuntimeError, WebSocketDisconnect):
                 await socket.send_text(json.dumps({"error": document}))
                 await socket.close()
         except (RuntimeError, WebSocketDisconnect):
             return  # the line was cut
     finally:
-        OPEN.discard(mark)
+        OPEN.pop(mark, None)
 
 
-def _no_command() -> UsageError:
+def _refuse_silence() -> UsageError:
     return UsageError(f"no command came within {COMMAND_S:g} s")
 
 
@@ -181,7 +188,7 @@ def _parse_size(value: object) -> tuple[int, int]:
     return rows, columns
 
 
-async def _record(
+async def _record_command(
     caller: Caller,
     parts: ServerParts,
     found: EnteredRun,
@@ -190,7 +197,7 @@ async def _record(
     """Writes the command into the audit by its program: arguments may be secret."""
     await asyncio.to_thread(
         parts.access.add_audit,
-        caller.user,
+        caller.author,
         "exec",
         keys=f"{found.key} {found.place.run} {command.argv[0][:80]}",
         namespace=found.namespace,

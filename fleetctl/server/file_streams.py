@@ -76,10 +76,10 @@ async def read_outputs(call: ApiCall) -> Response:
         raise NotFound(f"no output `{path[:200]!a}` is kept of `{name[:80]}`")
     if not offset:
         await record_reading(call, "cp", f"{name} {path}"[:200])
-    return StreamingResponse(_skip(kept.contents(file), offset), media_type=BYTES)
+    return StreamingResponse(_skip_bytes(kept.contents(file), offset), media_type=BYTES)
 
 
-def _skip(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
+def _skip_bytes(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
     for piece in pieces:
         if offset < len(piece):
             yield piece[offset:]
@@ -89,7 +89,7 @@ def _skip(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
 async def record_reading(call: ApiCall, action: str, keys: str) -> None:
     await asyncio.to_thread(
         call.parts.access.add_audit,
-        call.caller.user,
+        call.caller.author,
         action,
         keys=keys,
         namespace=call.namespace,
@@ -184,7 +184,7 @@ async def list_lacking(call: ApiCall) -> Mapping[str, object]:
         raise UsageError(f"the body needs `contents`, up to {UPLOADED_FILES_MAX:,} sizes by digest")
     if not all(isinstance(it, int) and 0 <= it <= STORED_BYTES_MAX for it in contents.values()):
         raise UsageError(f"a content has 0 to {STORED_BYTES_MAX:,} bytes")
-    found = await asyncio.to_thread(store_of(call).lacking, contents)
+    found = await asyncio.to_thread(store_of(call).list_lacking, contents)
     return {"ok": True, "code": 0, "missing": found}
 
 
@@ -224,7 +224,7 @@ async def make_tree(call: ApiCall) -> Mapping[str, object]:
     digest = await asyncio.to_thread(store_of(call).make_tree, tree)
     await asyncio.to_thread(
         call.parts.access.add_audit,
-        call.caller.user,
+        call.caller.author,
         "upload",
         keys=f"{len(tree.files)} files {digest[:12]}",
         namespace=call.namespace,

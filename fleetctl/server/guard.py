@@ -102,7 +102,7 @@ class RequestGuard:
         except HttpError as error:
             await answer.refuse(error)
         except _BodyTooLarge:
-            await answer.refuse(_too_large())
+            await answer.refuse(_refuse_large())
         except _BodyTooSlow:
             await answer.refuse(
                 HttpError(408, f"the body did not arrive within {BODY_S:g} s", code=1)
@@ -127,7 +127,7 @@ class RequestGuard:
             raise HttpError(429, f"more than {RATE_PER_S:g} requests a second", code=1)
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > BODY_BYTES_MAX:
-            raise _too_large()
+            raise _refuse_large()
         if scope["path"] not in _PROBES:
             self._check_host(headers)
         self._check_page(scope, headers)
@@ -286,7 +286,7 @@ def error_document(error: Exception, *, code: int = 1) -> dict[str, object]:
     }
 
 
-def _too_large() -> HttpError:
+def _refuse_large() -> HttpError:
     return HttpError(
         413,
         f"the body is larger than {BODY_BYTES_MAX // 1024**2} MiB",

@@ -15,11 +15,11 @@ from fleetctl.apply.policies.report import exit_code_of
 from fleetctl.apply.request import (
     RequestActor,
     document_of,
+    list_sent_paths,
     namespace_of,
     reads_for,
     refuse_changes_beyond,
     refuse_reach,
-    sent_in,
 )
 from fleetctl.manifest import Document
 from fleetctl.manifest.loader import load_manifests
@@ -75,4 +75,4 @@ def _refuse_reach(
     """Checks what manifests name before their sources are looked at."""
     may_be_empty = bool(order.get("prune"))
     manifests = load_manifests(texts, namespace_of(order), may_be_empty=may_be_empty)
-    refuse_reach(actor, manifests, sent=sent_in(texts))
+    refuse_reach(actor, manifests, sent=list_sent_paths(texts))

@@ -37,7 +37,7 @@ from fleetctl.views.run_files import log_exists, past_s, read_bytes, read_times
 from fleetctl.views.selectors import parse_selector
 from fleetctl.views.spending import open_asking
 from fleetctl.views.store_reading import StoreReading, must_find
-from fleetctl.views.tasks import with_queued
+from fleetctl.views.tasks import Task, with_queued
 
 EVENTS_MAX = 1000
 
@@ -196,19 +196,32 @@ async def list_tasks(call: ApiCall) -> Mapping[str, object]:
         seen = find_working(call, reading)
         if index:
             one = call.number("index", 0, most=10**9)
-            found = list(reading.attempts(seen, index=one))
-            return _build_page([task_document(it, seen, now_s) for it in found], "")
-        tasks = reading.tasks(seen, begin=begin)
-        if call.flag("queued"):
-            every = reading.with_files(with_queued(reading.tasks(seen), seen), seen)
-            tasks = (it for it in every if it.run.index >= begin)
-        chosen = (it for it in tasks if not phases or it.shown in phases or it.state in phases)
-        page = list(islice(chosen, limit + 1))
+            attempts = reading.attempts(seen, index=one)
+            return _build_page([task_document(it, seen, now_s) for it in attempts], "")
+
+        tasks = _read_tasks(reading, seen, begin, queued=call.flag("queued"))
+        if phases:
+            tasks = (it for it in tasks if it.shown in phases or it.state in phases)
+        page = list(islice(tasks, limit + 1))
         more = str(page[limit].run.index) if len(page) > limit else ""
         items = [task_document(it, seen, now_s) for it in page[:limit]]
         return _build_page(items, more, counts=_task_counts(seen))
 
     return await call.parts.readers.read(read)
+
+
+def _read_tasks(
+    reading: StoreReading,
+    seen: View,
+    begin: int,
+    *,
+    queued: bool,
+) -> Iterator[Task]:
+    """Returns the tasks from an index on. queued: with those that have no attempt yet."""
+    if not queued:
+        return reading.tasks(seen, begin=begin)
+    every = reading.with_files(with_queued(reading.tasks(seen), seen), seen)
+    return (it for it in every if it.run.index >= begin)
 
 
 def _task_counts(seen: View) -> dict[str, int]:
@@ -501,7 +514,7 @@ async def read_run_log(call: ApiCall) -> Response:
     if not offset and not call.flag("times"):
         await asyncio.to_thread(
             call.parts.access.add_audit,
-            call.caller.user,
+            call.caller.author,
             "logs",
             keys=run_name,
             namespace=call.namespace,

@@ -38,8 +38,14 @@ _ERRORS = {
     "401": "A token is missing, or does not hold.",
     "403": "The role or the origin does not allow this.",
     "404": "There is no such object (code 4).",
+    "408": "The body did not arrive in time.",
     "409": "Refused (code 3), or changed meanwhile (code 5).",
+    "413": "The body is too large.",
+    "415": "The body is of another type than this document names.",
+    "421": "The request is for another host.",
     "429": "Too many requests.",
+    "500": "A fault of the server or the controller (code 1).",
+    "503": "What the server needs cannot be had now.",
 }
 
 

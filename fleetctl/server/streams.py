@@ -180,7 +180,7 @@ async def _note_reading(call: ApiCall) -> None:
         return  # the same reading goes on
     await asyncio.to_thread(
         call.parts.access.add_audit,
-        call.caller.user,
+        call.caller.author,
         "logs",
         keys=f"{call.kind.name.lower()}/{call.name}",
         namespace=call.namespace,
@@ -196,7 +196,7 @@ async def _follow_log(source: LogSource, offset: int) -> AsyncIterator[str]:
         data, following, over = await source.read(offset, LOG_PIECE_BYTES)
         if data:
             if following - offset == len(data):
-                data = data[: _whole_letters(data)] or data
+                data = data[: _count_whole_letters(data)] or data
                 following = offset + len(data)
             offset = following
             text = json.dumps({"offset": offset, "text": data.decode("utf-8", "replace")})
@@ -213,7 +213,7 @@ async def _follow_log(source: LogSource, offset: int) -> AsyncIterator[str]:
             silent_s = 0.0
 
 
-def _whole_letters(data: bytes) -> int:
+def _count_whole_letters(data: bytes) -> int:
     """Returns the length without a last letter that is not complete."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]

@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fleetctl.common.author import VIA
 from fleetctl.common.errors import NotFound, StoreError
 from fleetctl.common.state_paths import ACCESS_DB, refuse_foreign
 from fleetctl.stores import queries
@@ -90,7 +91,7 @@ class AccessStore:
             secrets.token_hex(ID_CHARS // 2), user, role, namespace, time.time(), expires_at_s
         )
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        with self._writing() as database:
+        with self._open_writing() as database:
             database.execute(
                 f"INSERT INTO tokens ({_COLUMNS}, digest)"  # noqa: S608 - our own columns
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -105,7 +106,7 @@ class AccessStore:
 
     def revoke_token(self, token_id: str) -> TokenRow:
         """Ends a token for good. Raises NotFound."""
-        with self._writing() as database:
+        with self._open_writing() as database:
             database.execute(
                 "UPDATE tokens SET revoked_at_s = coalesce(revoked_at_s, ?) WHERE id = ?",
                 (time.time(), token_id),
@@ -132,7 +133,7 @@ class AccessStore:
     def _note_use(self, row: TokenRow, now_s: float) -> None:
         if row.used_at_s is not None and now_s - row.used_at_s < USE_EVERY_S:
             return
-        with self._writing() as database:
+        with self._open_writing() as database:
             database.execute("UPDATE tokens SET used_at_s = ? WHERE id = ?", (now_s, row.id))
 
     def add_audit(
@@ -147,7 +148,7 @@ class AccessStore:
         code: int = 0,
     ) -> None:
         """Records an act. keys: of objects, with commas."""
-        with self._writing() as database:
+        with self._open_writing() as database:
             database.execute(
                 "INSERT INTO audit (at_s, user, token, address, action, object, namespace, code)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -162,12 +163,14 @@ class AccessStore:
         namespace: str = "",
         limit: int = AUDIT_ROWS_MAX,
     ) -> list[AuditRow]:
-        """Returns the newest acts, the oldest of them first. user, namespace: empty: of all."""
+        """Returns the newest acts, the oldest of them first. user, namespace: empty: of all; a
+        user's acts are also those of agents that acted for the user."""
         rows = self._read(
             "SELECT seq, at_s, user, token, address, action, object, namespace, code FROM audit"
-            " WHERE at_s >= ?1 AND (?2 = '' OR user = ?2) AND (?3 = '' OR namespace = ?3)"
+            " WHERE at_s >= ?1 AND (?2 IN ('', user) OR substr(user, 1, length(?5)) = ?5)"
+            " AND (?3 = '' OR namespace = ?3)"
             " ORDER BY seq DESC LIMIT ?4",
-            (since_s, user, namespace, limit),
+            (since_s, user, namespace, limit, f"{user}{VIA}"),
         )
         return [AuditRow._make(row) for row in reversed(rows)]
 
@@ -179,7 +182,7 @@ class AccessStore:
             return database.execute(query, values).fetchall()
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _open_writing(self) -> Iterator[sqlite3.Connection]:
         """Yields a connection; what is written is durable at the end of each statement."""
         with self._failing():
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -114,7 +114,7 @@ def read_manifest(file: Path) -> BackupManifest:
     except FileNotFoundError:
         raise NotFound(f"there is no file `{file}`") from None
     except (IsADirectoryError, *_ODD) as error:
-        raise _no_backup(file) from error
+        raise _refuse_file(file) from error
     if about.format > FORMAT or about.schema > SCHEMA_VERSION:
         raise Refused(
             f"`{file}` was written by fleetctl {about.fleetctl}, which is newer than this one",
@@ -134,7 +134,7 @@ def check_backup(file: Path, into: Path) -> BackupManifest:
             try:
                 digest = _unpack_database(packed, name, into / name)
             except _ODD as error:
-                raise _no_backup(file) from error
+                raise _refuse_file(file) from error
             whole = digest == expected["sha256"]
             finding = _find_damage(into / name) if whole else "it is not what was written"
             if finding:
@@ -145,9 +145,9 @@ def check_backup(file: Path, into: Path) -> BackupManifest:
     try:
         same = _read_identity(into)[0] == about.store_id
     except (TypeError, sqlite3.Error) as error:  # no row, or one of other types
-        raise _no_backup(file) from error
+        raise _refuse_file(file) from error
     if not same:
-        raise _no_backup(file)
+        raise _refuse_file(file)
     return about
 
 
@@ -360,7 +360,7 @@ def _must_not_be_another(file: Path) -> None:
         ) from None
 
 
-def _no_backup(file: Path) -> Refused:
+def _refuse_file(file: Path) -> Refused:
     return Refused(f"`{file}` is not a backup of a store", hint="`fleetctl backup FILE` writes one")
 
 

@@ -94,7 +94,7 @@ def write_copy(
         file = path / name_for(_store_id(home), now_s)
         about = backup.write_backup(home, file, now_s=now_s)
         there = [it.name for it in path.iterdir()]
-        dropped = too_many(there, about.store_id, keep or 1 << 30, fresh=file.name)
+        dropped = select_surplus(there, about.store_id, keep or 1 << 30, fresh=file.name)
     except OSError as error:
         raise StoreError(
             f"the backup in `{path}` cannot be written: {error.strerror or error}",
@@ -130,7 +130,7 @@ def _write_remote(
         remote.put(file, name)
         size = file.stat().st_size
     # Only now: older ones are surplus because the new one exists.
-    dropped = too_many({*there, name}, about.store_id, keep or 1 << 30, fresh=name)
+    dropped = select_surplus({*there, name}, about.store_id, keep or 1 << 30, fresh=name)
     halves = list_partials(there, about.store_id, now_s - PARTIAL_S)
     went, remark = _let_go([*dropped, *halves], remote.remove)
     return WrittenBackup(
@@ -176,7 +176,7 @@ def fetch_copy(home: Path, where: str) -> Iterator[Path]:
 
 
 def _choose_newest(names: Sequence[str], where: str) -> BackupName:
-    found = ours_among(names)
+    found = select_ours(names)
     if not found:
         raise NotFound(f"there is no backup in `{where}`", hint="name the file itself")
     stores = {it.store for it in found}
@@ -251,7 +251,7 @@ def name_for(store_id: str, at_s: float) -> str:
     return f"fleetctl-{store_id[:12]}-{_format_stamp(at_s)}{SUFFIX}"
 
 
-def ours_among(names: Iterable[str], store_id: str = "") -> list[BackupName]:
+def select_ours(names: Iterable[str], store_id: str = "") -> list[BackupName]:
     """Returns the names in our form, of one store or of all; the oldest first."""
     found = []
     for name in names:
@@ -261,7 +261,7 @@ def ours_among(names: Iterable[str], store_id: str = "") -> list[BackupName]:
     return sorted(found, key=lambda it: (it.at, it.name))
 
 
-def too_many(
+def select_surplus(
     names: Iterable[str],
     store_id: str,
     keep: int,
@@ -272,7 +272,7 @@ def too_many(
     `fresh`, the one that was just written. A backup with a later time was written while a clock was
     wrong, and counts as older than the rest.
     """
-    own = ours_among(names, store_id)
+    own = select_ours(names, store_id)
     at = next((it.at for it in own if it.name == fresh), "")
     older = [it for it in own if it.name != fresh]
     older.sort(key=lambda it: (it.at <= at, it.at, it.name))
@@ -287,7 +287,7 @@ def list_partials(
     """Returns unfinished files of this store that were begun before then."""
     cut = [it.removesuffix(PARTIAL) for it in names if it.endswith(PARTIAL)]
     stamp = _format_stamp(before_s)
-    return [it.name + PARTIAL for it in ours_among(cut, store_id) if it.at < stamp]
+    return [it.name + PARTIAL for it in select_ours(cut, store_id) if it.at < stamp]
 
 
 def _format_stamp(at_s: float) -> str:

@@ -45,9 +45,10 @@ def read_queries(file: str) -> dict[str, str]:
     return queries
 
 
-def read_statements(file: str) -> list[str]:
+@cache
+def read_statements(file: str) -> tuple[str, ...]:
     """Returns the statements of a schema file, one by one, so that they fit into one
     transaction.
     """
     lines = (line.partition("--")[0].rstrip() for line in read_script(file).splitlines())
-    return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]
+    return tuple(part.strip() for part in "\n".join(lines).split(";") if part.strip())

@@ -105,7 +105,7 @@ def must_be_ours(
 def damaged_error(path: Path | str, finding: str) -> StoreError:
     return StoreError(
         f"`{path}` is damaged: {finding}",
-        hint=f"{way_back(Path(path).parent.parent)}; nothing was written to the file",
+        hint=f"{describe_way_back(Path(path).parent.parent)}; nothing was written to the file",
     )
 
 
@@ -114,8 +114,8 @@ def missing_error(home: Path, store_id: str) -> StoreError:
     return StoreError(
         f"`{home / places.STATE_DB}` is gone or empty, and `{note}` says that store `{store_id}` "
         "was here",
-        hint=f"{way_back(home)}; or remove `{note}` to begin a new store, while what the old one "
-        "started may still run",
+        hint=f"{describe_way_back(home)}; or remove `{note}` to begin a new store, "
+        "while what the old one started may still run",
     )
 
 
@@ -132,7 +132,7 @@ def is_missed(home: Path) -> str:
     return ""
 
 
-def way_back(home: Path) -> str:
+def describe_way_back(home: Path) -> str:
     """Returns a sentence with the command that puts back the newest backup, where one is known."""
     try:
         known = json.loads((home / places.LAST_BACKUP).read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from math import inf
 
+from fleetctl.common.author import AUTHOR, CREATOR
 from fleetctl.controllers import status_keys
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
@@ -63,8 +64,6 @@ SCHEDULED_AT = "fleetctl.dev/scheduled-at"
 # commit, with that commit behind it where the user saw which.
 RECONCILE = "fleetctl.dev/reconcile"
 APPROVED = "fleetctl.dev/approved-revision"
-# The user of a team's server who applied it last; none where it was the machine's own user.
-AUTHOR = "fleetctl.dev/applied-by"
 # The fields that a user set by hand and that no file had; see by_hand.py.
 FIELDS = "fleetctl.dev/fields"
 # The label that ties an object to the files that it came from, as kubectl's part-of label does.
@@ -79,6 +78,7 @@ NOTES = (
     BESIDE,
     COMMAND,
     COPY,
+    CREATOR,
     ESTIMATE,
     FIELDS,
     FINISHING,

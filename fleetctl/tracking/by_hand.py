@@ -56,7 +56,7 @@ def field_note(annotations: Mapping[str, str]) -> FieldNote:
     return FieldNote(hand, filed)
 
 
-def noted_fields(annotations: Mapping[str, str], note: FieldNote) -> dict[str, str]:
+def note_fields(annotations: Mapping[str, str], note: FieldNote) -> dict[str, str]:
     """Returns the annotations with this note instead of another."""
     others = {key: text for key, text in annotations.items() if key != FIELDS}
     if note.text():

@@ -33,7 +33,7 @@ class KeptBy(NamedTuple):
         return canonical_json(self._asdict())
 
 
-def kept_by(annotations: Mapping[str, str]) -> KeptBy | None:
+def read_owner(annotations: Mapping[str, str]) -> KeptBy | None:
     """Returns the owner; None without a Source."""
     text = annotations.get(KEPT_BY)
     if not text:
@@ -42,7 +42,7 @@ def kept_by(annotations: Mapping[str, str]) -> KeptBy | None:
     return KeptBy(found["source"], found["file"], found["revision"], found["digest"])
 
 
-def left_by(key: str) -> str:
+def name_left_owner(key: str) -> str:
     """Returns the owner of results whose object a Source has pruned: the next object with that name
     from a Source gets them, for a manifest that moves to another Source is removed before it
     arrives.
@@ -50,11 +50,11 @@ def left_by(key: str) -> str:
     return f"left by {key}"
 
 
-def made_again_by(annotations: Mapping[str, str]) -> str:
+def find_maker(annotations: Mapping[str, str]) -> str:
     """Returns the owner that would make the object again, and run it again, were it deleted here
     alone; empty without one.
     """
-    note = kept_by(annotations)
+    note = read_owner(annotations)
     if note is not None:
         return note.source
     if annotations.get(MADE_FROM):

@@ -66,7 +66,8 @@ def load_work(
         for saved in runs.checkpoints_of(resource.uid):
             history.saved(saved)
         for run, _ in runs.of(resource.uid):
-            history.saves.began(run)
+            if run.resumed_step is not None:
+                history.saves.began(run.resumed_step)
     for run in history.live.values():
         track.latest[run.name] = last_values(runs.metrics_of(run.name))
     track.work = ResourceWork(track, controller, history)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from fleetctl.common.errors import Refused, Unavailable, UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.checks.commands import list_programs
-from fleetctl.manifest.files.patience import in_file_thread
+from fleetctl.manifest.files.patience import call_in_file_thread
 from fleetctl.manifest.files.requirements import RequirementsError, read_requirements
 from fleetctl.manifest.problems import path_text
 from fleetctl.manifest.rules import check_text, split_doubts
@@ -37,6 +37,7 @@ from fleetctl.providers.sources.source_snapshots import (
 from fleetctl.providers.sources.upload_store import sweep_uploads
 from fleetctl.specs.blocks.common import WorkSpec, work_in
 from fleetctl.specs.blocks.template import GitSource, Image, PipIndex, Source, Template
+from fleetctl.specs.kinds.batchjob import awaits_listing
 from fleetctl.specs.values.packages import LOCAL, split_options, with_options
 from fleetctl.tracking.annotations import ORIGIN, REVISION
 from fleetctl.tracking.source_state import (
@@ -81,7 +82,7 @@ class ManifestSources:
         named = [(it, source) for it in manifests if (source := source_of(it.spec)) is not None]
         paths = [(it, source) for it, source in named if source.path is not None]
         repositories = [(it, source) for it, source in named if source.git is not None]
-        found = await in_file_thread(self._directories, paths) if paths else {}
+        found = await call_in_file_thread(self._directories, paths) if paths else {}
         return found | (await commits_of(repositories, self._home) if repositories else {})
 
     async def required(
@@ -93,11 +94,10 @@ class ManifestSources:
         """Returns the manifests with the requirements in files of their repositories, and with the
         files of volumes as tasks. looked: as `look` found them. Raises UsageError.
         """
-        whole = [
-            await self._required.read_into(it, looked.get(it.key, SourceState()).held)
-            for it in manifests
-        ]
-        return await list_volumes(whole, stored, self._home)
+        whole = [await self._required.read_into(it, looked.get(it.key)) for it in manifests]
+        if any(awaits_listing(it.spec) for it in whole):
+            return await list_volumes(whole, stored, self._home)
+        return whole
 
     def keep(
         self, manifests: Sequence[Manifest], looked: Mapping[str, SourceState]
@@ -112,7 +112,7 @@ class ManifestSources:
             seen = looked.get(manifest.key)
             if seen is None or source is None or source.path is None or not seen.revision:
                 continue
-            origin, apart = Path(seen.origin), self._apart(source, seen.origin, seen.apart)
+            origin, apart = Path(seen.origin), self._list_unrelated(source, seen.origin, seen.apart)
             tree = SourceTree(seen.revision, seen.copy, seen.files)
             follow = source.follow_links
             try:
@@ -158,7 +158,7 @@ class ManifestSources:
         if not before.revision:
             return looked
         if before.copy != looked.copy:
-            apart = self._apart(source, looked.origin, looked.apart)
+            apart = self._list_unrelated(source, looked.origin, looked.apart)
             name = name_of(Path(before.origin or looked.origin))
             if self._snapshots.tree_of(before.copy, name, apart).revision != revision:
                 return looked
@@ -206,7 +206,7 @@ class ManifestSources:
             return files_text(list_differing(old, looked.files))
         return told
 
-    def moved_on(self, source: Source | None, annotations: Mapping[str, str]) -> str:
+    def describe_drift(self, source: Source | None, annotations: Mapping[str, str]) -> str:
         """Returns how the directory of an object differs from the copy that its runs get; empty
         when it does not, or that is unknown.
         """
@@ -263,7 +263,7 @@ class ManifestSources:
         apart: tuple[str, ...],
     ) -> SourceState:
         """Returns the present state of a directory. Raises Refused for an unreadable one."""
-        rule = self._apart(source, origin, apart)
+        rule = self._list_unrelated(source, origin, apart)
         follow = source.follow_links
         tree = self._snapshots.look(Path(origin), source.exclude, rule, follow=follow)
         if tree.problem:
@@ -271,7 +271,7 @@ class ManifestSources:
                 f"source.path `{source.path}`: {tree.problem}",
                 hint="change its mode, or leave it out by `exclude`",
             )
-        warnings = [_left_out(source, tree.outside)] if tree.outside else []
+        warnings = [_warn_of_links(source, tree.outside)] if tree.outside else []
         if not tree.revision:
             warnings.append(
                 f"source.path `{source.path}` is too large to compare, or cannot be read; an edit"
@@ -293,7 +293,7 @@ class ManifestSources:
             (f"{told}; {hint}",) if aside else (),
         )
 
-    def _apart(
+    def _list_unrelated(
         self,
         source: Source,
         origin: str,
@@ -312,7 +312,7 @@ def source_of(spec: object) -> Source | None:
     return getattr(holder, "source", None)
 
 
-def _left_out(source: Source, links: Sequence[str]) -> str:
+def _warn_of_links(source: Source, links: Sequence[str]) -> str:
     """Returns a warning on links that no copy has."""
     one = len(links) == 1
     what = "a link that leads" if one else f"{len(links):,} links that lead"
@@ -364,49 +364,68 @@ def _replace_source(template: Template, source: Source) -> Template:
     return template.model_copy(update={"source": source})
 
 
+def _add_index_options(where: str, image: Image, options: dict[str, Any]) -> PipIndex:
+    """Returns the package index of an image with the options of its file of requirements. where:
+    begins the message of the error.
+    """
+    given = image.pip_index
+    before = None if given is None else given.model_dump(by_alias=True, exclude_none=True)
+    try:
+        return PipIndex.model_validate(with_options(before, options))
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
+        raise UsageError(f"{where}: `{image.requirements}`: {why}", hint=HINT) from error
+
+
 class FileRequirements:
     """The lines of files at commits; a commit never changes, so each is read once."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
-    async def read_into(self, manifest: Manifest, commit: str) -> Manifest:
-        """Returns the manifest with the requirements of its repository. commit: empty where
-        unknown. Raises UsageError.
+    async def read_into(self, manifest: Manifest, looked: SourceState | None) -> Manifest:
+        """Returns the manifest with the requirements of its repository. looked: its commit, where
+        known. Raises UsageError.
         """
         holder: Any = getattr(manifest.spec, "template", None) or manifest.spec
         image: Image | None = getattr(holder, "image", None)
         if image is None or image.requirements is None:
             return manifest
+
         where = f"{manifest.path}:{manifest.line}: {manifest.key}: image.requirements"
-        try:
-            listed = await self._listed(holder.source.git, commit, image.requirements)
-        except RequirementsError as error:
-            place = f"`{error.file}`" + (f", line {error.line}" if error.line else "")
-            raise UsageError(f"{where}: {place}: {error}", hint=HINT) from error
-        except Refused as error:
-            raise UsageError(f"{where}: {error}", hint=error.hint) from error
-        except (Unavailable, TimeoutError) as error:
-            problem = str(error) or f"the repository did not answer within {READ_S:g} s"
-            raise UsageError(f"{where} cannot be read from here: {problem}", hint=HINT) from error
-        packages, found = split_options([*listed])
+        commit = looked.held if looked is not None else ""
+        listed = await self._read_lines(where, holder.source.git, commit, image.requirements)
+        packages, options = split_options([*listed])
         update: dict[str, Any] = {"pip": (*image.pip, *packages), "requirements": None}
-        if found:
-            given = image.pip_index
-            before = None if given is None else given.model_dump(by_alias=True, exclude_none=True)
-            try:
-                update["pip_index"] = PipIndex.model_validate(with_options(before, found))
-            except ValidationError as error:
-                why = error.errors()[0]["msg"]
-                raise UsageError(f"{where}: `{image.requirements}`: {why}", hint=HINT) from error
-        whole = image.model_copy(update=update)
-        changed = holder.model_copy(update={"image": whole})
+        if options:
+            update["pip_index"] = _add_index_options(where, image, options)
+
+        changed = holder.model_copy(update={"image": image.model_copy(update=update)})
         if holder is not manifest.spec:
             changed = manifest.spec.model_copy(update={"template": changed})
         for finding in split_doubts(check_text(changed))[0]:
             problem = path_text(finding.subject) + finding.what
             raise UsageError(f"{where}: {problem}", hint=finding.fix)
         return replace(manifest, spec=changed)
+
+    async def _read_lines(
+        self,
+        where: str,
+        source: GitSource,
+        commit: str,
+        file: str,
+    ) -> Sequence[str]:
+        """Returns the lines of the file. where: begins the message of each error."""
+        try:
+            return await self._listed(source, commit, file)
+        except RequirementsError as error:
+            line = f", line {error.line}" if error.line else ""
+            raise UsageError(f"{where}: `{error.file}`{line}: {error}", hint=HINT) from error
+        except Refused as error:
+            raise UsageError(f"{where}: {error}", hint=error.hint) from error
+        except (Unavailable, TimeoutError) as error:
+            problem = str(error) or f"the repository did not answer within {READ_S:g} s"
+            raise UsageError(f"{where} cannot be read from here: {problem}", hint=HINT) from error
 
     async def _listed(
         self,

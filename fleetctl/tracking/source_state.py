@@ -77,7 +77,7 @@ def load_source_state(annotations: Mapping[str, str]) -> SourceState:
         annotations.get(REVISION, ""),
         annotations.get(ORIGIN, ""),
         copy=copy_in(annotations),
-        apart=apart_in(annotations),
+        apart=list_unrelated(annotations),
         beside=annotations.get(BESIDE, ""),
     )
 
@@ -87,7 +87,7 @@ def copy_in(annotations: Mapping[str, str]) -> str:
     return annotations.get(COPY) or annotations.get(REVISION, "")
 
 
-def apart_in(annotations: Mapping[str, str]) -> tuple[str, ...]:
+def list_unrelated(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Returns files of the source that its manifest was read from, relative."""
     found = json.loads(annotations.get(APART) or "[]")
     return tuple(map(str, found))
@@ -95,7 +95,9 @@ def apart_in(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 def read_in(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the same files, absolute."""
-    return tuple(os.path.join(annotations.get(ORIGIN, ""), it) for it in apart_in(annotations))
+    return tuple(
+        os.path.join(annotations.get(ORIGIN, ""), it) for it in list_unrelated(annotations)
+    )
 
 
 def list_inside(files: Sequence[str], origin: str) -> tuple[str, ...]:
@@ -169,7 +171,7 @@ class _RepositoryQuery:
         return SourceState(
             revision,
             copy=self.commit,
-            beside=facts.beside(blobs_of(_own_file(manifest))) if source.path is None else "",
+            beside=facts.beside(blobs_of(_list_own_file(manifest))) if source.path is None else "",
             pointers=() if source.lfs else facts.lfs,
             pointer_count=0 if source.lfs else facts.lfs_count,
             warnings=tuple(f"{format_position(manifest)}: {it}" for it in doubts),
@@ -214,7 +216,7 @@ async def commits_of(
     return found
 
 
-def _own_file(manifest: Manifest) -> list[str]:
+def _list_own_file(manifest: Manifest) -> list[str]:
     """Returns the manifest's file, if it is a file of this machine."""
     name = Path(manifest.path).name
     return [it for it in manifest.read if Path(it).name == name]

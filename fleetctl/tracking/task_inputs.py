@@ -26,7 +26,6 @@ from fleetctl.providers.contract.account import Account, account_of, built_in
 from fleetctl.providers.contract.base import InputFile, MountedFile
 from fleetctl.providers.contract.volume_files import FileEntry
 from fleetctl.providers.sources.source_snapshots import ContentMoved, InputFiles, StoredContent
-from fleetctl.specs.blocks.common import work_in
 from fleetctl.specs.blocks.file_tasks import (
     CONTENT,
     FILE,
@@ -39,7 +38,7 @@ from fleetctl.specs.blocks.file_tasks import (
 )
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import BUILT_IN
-from fleetctl.specs.kinds.batchjob import BatchJobSpec
+from fleetctl.specs.kinds.batchjob import BatchJobSpec, awaits_listing, files_of
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.kinds.volume import VolumeSpec
 from fleetctl.specs.values.namespaces import asset_name
@@ -147,31 +146,14 @@ def digests_in(spec: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_DIGEST.findall(spec)))
 
 
-def files_of(spec: object) -> FileTasks | None:
-    """Returns the files of a spec's tasks, or of those that it makes; None without any."""
-    work = work_in(spec)
-    tasks = work.tasks if isinstance(work, BatchJobSpec) else None
-    if tasks is not None:
-        return tasks.files
-    return None
-
-
 async def list_volumes(
     manifests: Sequence[Manifest],
     stored: ReadableStore,
     home: Path,
 ) -> list[Manifest]:
     """Returns the manifests with the files of the volumes that they name. Raises UsageError."""
-    if not any(map(awaits_listing, (it.spec for it in manifests))):
-        return list(manifests)
     listing = _VolumeListing(manifests, stored, home)
     return [await listing.read_into(it) for it in manifests]
-
-
-def awaits_listing(spec: object) -> bool:
-    """Returns true for a spec whose tasks are files of a volume that has not been listed."""
-    files = files_of(spec)
-    return files is not None and files.volume is not None and not files.found
 
 
 class _VolumeListing:

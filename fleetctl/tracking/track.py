@@ -194,17 +194,20 @@ class Tracks(dict[str, Track]):
     """All unfinished objects in the engine's memory, by uid. Changed by these verbs alone.
 
     assets: those that run no work. They are few, and every end of an object reads them.
+    asset_kinds: kinds of the assets that were ever in memory.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.assets: dict[str, Track] = {}
+        self.asset_kinds: set[str] = set()
 
     def hold(self, track: Track) -> Track:
         uid = track.resource.uid
         self[uid] = track
         if track.resource.kind not in CONTROLLERS:
             self.assets[uid] = track
+            self.asset_kinds.add(track.resource.kind)
         return track
 
     def of_kind(self, kind: str) -> list[Track]:

@@ -136,6 +136,7 @@ NAMESPACE = TableColumn(
     lambda seen, _: escape_line(seen.resource.namespace) if seen.kind.namespaced else NONE,
 )
 STATUS = TableColumn("STATUS", lambda seen, _: escape_line(seen.phase))
+USER = TableColumn("USER", lambda seen, _: escape_line(seen.author) or NONE, wide=True, sparse=True)
 ACTIVE = TableColumn("ACTIVE", lambda seen, _: str(seen.active))
 FAILED = TableColumn("FAILED", lambda seen, _: str(seen.count("failed")))
 RETRIES = TableColumn("RETRIES", lambda seen, _: str(seen.count("retries")))
@@ -162,6 +163,7 @@ WIDE = (
     TableColumn(
         "ISOLATION", lambda seen, _: escape_line(seen.text("isolation")) or NONE, wide=True
     ),
+    USER,
     LABELS,
     TableColumn("WHY", why_cell, wide=True),
 )

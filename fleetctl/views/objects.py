@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleetctl.common.author import AUTHOR
 from fleetctl.common.text import YEAR_10000_S, format_timestamp, without_credentials
 from fleetctl.controllers.status_keys import BOOKKEEPING, Count, Map, Text, Time
 from fleetctl.specs.kinds.registry import API_VERSION, Kind
@@ -66,6 +67,12 @@ class View(NamedTuple):
         if self.resource.deleted_at_s is not None:
             return DELETING
         return self.text("phase") or PENDING
+
+    @property
+    def author(self) -> str:
+        """Returns the user of a team's server, or the agent, that changed it last; empty for the
+        machine's own user."""
+        return self.resource.annotations.get(AUTHOR, "")
 
     @property
     def over(self) -> bool:
@@ -337,6 +344,6 @@ def suggest_fix(seen: View) -> str:
     return ""
 
 
-def stands_still(seen: View) -> bool:
+def is_standing_still(seen: View) -> bool:
     """Returns true where a list should point at this object: it waits, or it failed."""
     return seen.phase not in (DELETING, SKIPPED) and bool(explain_status(seen))

@@ -28,7 +28,7 @@ from fleetctl.stores.read.rows import (
 )
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, build_view
-from fleetctl.views.tasks import FileNames, Task, build_attempt, build_task, in_order
+from fleetctl.views.tasks import FileNames, Task, build_attempt, build_task, list_in_order
 
 # A look at the files' marks takes microseconds; at this pace it is below 1 % of a core.
 POLL_S = 0.025
@@ -152,7 +152,7 @@ class StoreReading:
     def failed_tasks(self, seen: View) -> Iterator[Task]:
         """Yields the tasks that count as failed, by index. Costs only as many as the caller
         takes."""
-        for index in in_order(seen.text("failedIndexes")):
+        for index in list_in_order(seen.text("failedIndexes")):
             found = self.task(seen, index)
             if found is not None:
                 yield found

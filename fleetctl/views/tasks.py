@@ -80,7 +80,7 @@ class Task(NamedTuple):
 
 
 def build_task(row: TaskRow, seen: View) -> Task:
-    wanted = not in_ranges(row.run.index, seen.text("unwantedIndexes"))
+    wanted = not is_in_ranges(row.run.index, seen.text("unwantedIndexes"))
     state = _find_state(row.run, seen)
     old = state in (SUCCEEDED, CACHED) and is_outdated(row.run, seen)
     return Task(
@@ -228,21 +228,21 @@ def ended_state(
         if over:
             return CANCELLED
         return QUEUED
-    if state == REFUSED and over and not in_ranges(index, failed):
+    if state == REFUSED and over and not is_in_ranges(index, failed):
         return REFUSED  # it never ran, and `failed` does not count it
-    if over or in_ranges(index, failed):
+    if over or is_in_ranges(index, failed):
         return FAILED
     return QUEUED
 
 
-def in_ranges(index: int, text: str) -> bool:
+def is_in_ranges(index: int, text: str) -> bool:
     """Returns true where `index` is in a set that is written as `0-411,430`."""
     ranges = _parse_ranges(text)
     at = bisect_right(ranges, (index, INDEX_MAX)) - 1
     return at >= 0 and index <= ranges[at][1]
 
 
-def in_order(text: str) -> Iterator[int]:
+def list_in_order(text: str) -> Iterator[int]:
     """Yields the members of such a set."""
     for low, high in _parse_ranges(text):
         yield from range(low, high + 1)

@@ -93,7 +93,7 @@ class AccountRegistry:
         self._notify: Notify = notify or (lambda _run: None)
         self._environ = environ
         self._now = {name: built_in(name) for name in BUILT_IN}
-        self.backends = {name: self._made(name) for name in BUILT_IN}
+        self.backends = {name: self._make_backend(name) for name in BUILT_IN}
 
     def open(self, name: str, spec: Mapping[str, object]) -> Backend:
         """Returns the backend of a Provider object, whose account is from now on that of the spec.
@@ -101,7 +101,7 @@ class AccountRegistry:
         """
         self._now[name] = account_of(name, spec, self._environ)
         if isinstance(self.backends.get(name), UnusableBackend | None):
-            self.backends[name] = self._made(name)
+            self.backends[name] = self._make_backend(name)
         return self.backends[name]
 
     def restore(self, name: str) -> None:
@@ -116,16 +116,16 @@ class AccountRegistry:
         for backend in self.backends.values():
             await backend.close()
 
-    def _made(self, name: str) -> Backend:
+    def _make_backend(self, name: str) -> Backend:
         sort = self._now[name].sort
         if sort not in SORTS:
-            return self._made_outside(name, sort)
+            return self._make_outside_backend(name, sort)
         account = {"account": lambda: self._now[name]} if SORTS[sort].accounts else {}
         make = import_part(plugin_of(sort).backend)
         built = make(self._home, store_id=self._store_id, notify=self._notify, **account)
         return cast(Backend, built)
 
-    def _made_outside(self, name: str, sort: str) -> Backend:
+    def _make_outside_backend(self, name: str, sort: str) -> Backend:
         """Returns the backend of another project's package, or a stand-in that reports why it
         cannot be used.
         """

@@ -9,11 +9,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from fleetctl.specs.values.namespaces import KIND_OF
-from fleetctl.specs.values.scalars import Name, NonEmptyText, Spec
+from fleetctl.specs.values.scalars import Name, NonEmptyText, ParameterName, Spec
 
 DEPENDENCIES_MAX = 100  # users read the whole list; a list beyond it wants one object that gathers
 
-PARAMETER_NAME_LENGTH_MAX = 256  # longer ones make no usable variable
 WHERE_CHARS_MAX = 4096
 
 JsonType = Literal["string", "number", "integer", "boolean", "object", "array", "null"]
@@ -67,16 +66,6 @@ def _named_once(value: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
 
 
 Dependencies = Annotated[tuple[Dependency, ...], AfterValidator(_named_once)]
-
-
-def parameter_name(value: str) -> str:
-    """Checks a name. Raises ValueError for an invalid one."""
-    if not 0 < len(value) <= PARAMETER_NAME_LENGTH_MAX or "\0" in value or "=" in value:
-        raise ValueError("a parameter's name must be 1 to 256 characters, without `=` and NUL")
-    return value
-
-
-ParameterName = Annotated[str, AfterValidator(parameter_name)]
 
 
 class FromResults(Spec):

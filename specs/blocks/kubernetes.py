@@ -249,7 +249,7 @@ class PodSettings(Spec):
         " default none.",
     )
 
-    def shaped(self, own: PodSettings | None) -> Self:
+    def merge_under(self, own: PodSettings | None) -> Self:
         """Returns these settings with those of a narrower block, which take precedence: a
         template's over its Provider object's, a stage's over its template's.
         """

@@ -57,10 +57,15 @@ class Backoff(Spec):
         return self
 
 
+_USUAL = Backoff()  # made once: each spec has it, and most keep it
+
+
 class RetryPolicy(Spec):
     """How attempts follow each other. How many there are is `backoffLimitPerIndex`."""
 
-    backoff: Backoff = Field(default_factory=Backoff, description="The wait between attempts.")
+    backoff: Backoff = Field(
+        default_factory=_USUAL.model_copy, description="The wait between attempts."
+    )
 
 
 class SuccessRule(Spec):

@@ -108,7 +108,8 @@ class Network(Spec):
     allow: tuple[NonEmptyText, ...] = Field(
         default=(),
         max_length=ALLOWED_MAX,
-        description="Blocks such as `10.0.0.0/8`, and hosts such as `pypi.org`; default: nothing.",
+        description="Blocks such as `10.0.0.0/8`, and hosts such as `pkg.example.org`; default:"
+        " nothing.",
     )
 
     @field_validator("allow")
@@ -116,8 +117,11 @@ class Network(Spec):
     def _are_blocks_and_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for entry in value:
             if not is_block(entry) and not _HOST.fullmatch(entry):
-                said = "a block such as `10.0.0.0/8`, or a host such as `pypi.org` or `*.pypi.org`"
-                raise ValueError(f"`{entry}` is not {said}")
+                right = (
+                    "a block such as `10.0.0.0/8`, or a host such as `pkg.example.org` or"
+                    " `*.pkg.example.org`"
+                )
+                raise ValueError(f"`{entry}` is not {right}")
         return value
 
     @property

@@ -35,8 +35,8 @@ from fleetctl.specs.values.scalars import (
     SandboxPath,
     Spec,
     Text,
-    at_most_one,
     env_of,
+    require_at_most_one,
 )
 
 WORK_FIELDS = ("python", "command", "script")
@@ -231,7 +231,9 @@ class GitSource(Spec):
 class Source(Spec):
     """Code that the task works on: exactly one of `git` and `path`."""
 
-    model_config = ConfigDict(json_schema_extra=at_most_one("git", "path", message=ONE_ORIGIN))
+    model_config = ConfigDict(
+        json_schema_extra=require_at_most_one("git", "path", message=ONE_ORIGIN)
+    )
 
     git: GitSource | None = Field(default=None, description="A git repository.")
     path: NonEmptyText | None = Field(
@@ -336,7 +338,7 @@ OutputGlobs = Annotated[
 class Template(Spec):
     """The work of one unit: at most one of `python`, `command`, `script` and `prompt`."""
 
-    model_config = ConfigDict(json_schema_extra=at_most_one(*WORK_FIELDS, message=ONE_WORK))
+    model_config = ConfigDict(json_schema_extra=require_at_most_one(*WORK_FIELDS, message=ONE_WORK))
 
     python: NonEmptyText | None = Field(
         default=None,

@@ -8,11 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from fleetctl.specs.blocks.common import ParamsFrom, WorkSpec
-from fleetctl.specs.blocks.depends import FromResults, ParameterName
+from fleetctl.specs.blocks.common import ParamsFrom, WorkSpec, work_in
+from fleetctl.specs.blocks.depends import FromResults
 from fleetctl.specs.blocks.file_tasks import FileTasks, FromFiles
 from fleetctl.specs.blocks.template import ONE_WORK, Template
-from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec, at_most_one
+from fleetctl.specs.values.scalars import (
+    COUNT_MAX,
+    NonEmptyText,
+    ParameterName,
+    PositiveCount,
+    Spec,
+    require_at_most_one,
+)
 
 WRONG_ITEMS_MAX = 100
 ONE_OF_TASKS = (
@@ -55,7 +62,9 @@ class Tasks(Spec):
     """
 
     model_config = ConfigDict(
-        json_schema_extra=at_most_one("items", "matrix", "completions", message=ONE_OF_TASKS)
+        json_schema_extra=require_at_most_one(
+            "items", "matrix", "completions", message=ONE_OF_TASKS
+        )
     )
 
     items: Annotated[
@@ -135,7 +144,7 @@ class BatchJobSpec(WorkSpec):
     """Each task is a row of `tasks`, and has an index."""
 
     model_config = ConfigDict(
-        json_schema_extra=at_most_one("tasks", "completions", message=COUNTED_TWICE)
+        json_schema_extra=require_at_most_one("tasks", "completions", message=COUNTED_TWICE)
     )
 
     template: Template = Field(
@@ -173,3 +182,18 @@ class BatchJobSpec(WorkSpec):
         if self.tasks is not None:
             return self.tasks.params(index)
         return {}
+
+
+def files_of(spec: object) -> FileTasks | None:
+    """Returns the files of a spec's tasks, or of those that it makes; None without any."""
+    work = work_in(spec)
+    tasks = work.tasks if isinstance(work, BatchJobSpec) else None
+    if tasks is not None:
+        return tasks.files
+    return None
+
+
+def awaits_listing(spec: object) -> bool:
+    """Returns true for a spec whose tasks are files of a volume that has not been listed."""
+    files = files_of(spec)
+    return files is not None and files.volume is not None and not files.found

@@ -182,7 +182,7 @@ class CallRetry(WhenSpec):
 
 
 class CallCache(Spec):
-    """Whether answers are kept on this machine and given again. They hold prompts."""
+    """The rule by which this machine stores answers and gives them again. They hold prompts."""
 
     policy: Literal["Never", "Deterministic", "Always"] = Field(
         default="Never",

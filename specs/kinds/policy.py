@@ -66,7 +66,7 @@ class PolicyRule(Spec):
 
 
 class PolicyExemptions(Spec):
-    """Whether an object may be left out, by an annotation that says until when and why."""
+    """The limits of exceptions: an annotation of an object has a last day and a reason."""
 
     allowed: Bool = Field(default=True, description="Whether exceptions are allowed; default true.")
     max_days: PositiveCount = Field(

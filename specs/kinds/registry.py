@@ -422,7 +422,7 @@ KINDS: dict[str, Kind] = {
         ("prov",),
         "fleetctl.specs.kinds.provider:ProviderSpec",
         namespaced=False,
-        part="fleetctl.engine.capacity.provider_objects:ProviderObjects",
+        part="fleetctl.engine.capacity.admission:ProviderObjects",
         summary="The account, limits and prices of a provider, such as `modal`.",
         page="how-to/use-several-providers.md",
         columns=(

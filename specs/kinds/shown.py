@@ -40,7 +40,7 @@ class DescribeField(NamedTuple):
 
 # Columns that many kinds share are named by their titles: fleetctl/views/columns.py has them.
 Columns = tuple[str | ListColumn, ...]
-PLAIN = ("LABELS", "WHY")  # the end of a list of objects that run nothing
+PLAIN = ("USER", "LABELS", "WHY")  # the end of a list of objects that run nothing
 # The end of a list of objects that run work.
 WORK = (
     "GPU", "COST", "EST", "DURATION", "AGE", "STARTED", "BUDGET LEFT", "ISOLATION", *PLAIN,

@@ -39,8 +39,8 @@ from fleetctl.specs.values.scalars import (
     PositiveDuration,
     Spec,
     Text,
-    at_most_one,
     env_of,
+    require_at_most_one,
 )
 
 ONE_AT_MOST = "a stage takes at most one of `python`, `command` and `script`"
@@ -60,7 +60,9 @@ _IN_PLACE = (
 class Stage(Spec):
     """One step of a run; what it leaves out it takes from the template."""
 
-    model_config = ConfigDict(json_schema_extra=at_most_one(*WORK_FIELDS, message=ONE_AT_MOST))
+    model_config = ConfigDict(
+        json_schema_extra=require_at_most_one(*WORK_FIELDS, message=ONE_AT_MOST)
+    )
 
     name: Name = Field(description="Unique among the stages.")
     python: NonEmptyText | None = Field(
@@ -128,7 +130,9 @@ class Stage(Spec):
         if self.env:
             changes["env"] = {**template.env, **self.env}
         if self.kubernetes is not None:
-            changes["kubernetes"] = (template.kubernetes or PodSettings()).shaped(self.kubernetes)
+            changes["kubernetes"] = (template.kubernetes or PodSettings()).merge_under(
+                self.kubernetes
+            )
         changes |= {name: it for name in _IN_PLACE if (it := getattr(self, name)) is not None}
         return template.model_copy(update=changes)
 

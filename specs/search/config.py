@@ -296,7 +296,7 @@ class Search(WandbSpec):
         default=None, description="Name to values, bounds, distribution or nested parameters."
     )
     metric: SearchMetric | None = Field(
-        default=None, description="What is optimised; default: nothing."
+        default=None, description="The metric to optimise; default: none."
     )
     metrics: tuple[SearchMetric, ...] | None = Field(
         default=None,
@@ -314,7 +314,9 @@ class Search(WandbSpec):
         min_length=1,
         description="Arguments and macros; default `${env} ${interpreter} ${program} ${args}`.",
     )
-    program: NonEmptyText | None = Field(default=None, description="What `${program}` stands for.")
+    program: NonEmptyText | None = Field(
+        default=None, description="The text in place of `${program}`."
+    )
     name: Text | None = Field(default=None, description="For people; carries no meaning here.")
     description: Text | None = Field(
         default=None, description="For people; carries no meaning here."

@@ -28,7 +28,7 @@ class Exemption:
     def over(self, now_s: float) -> bool:
         return datetime.fromtimestamp(now_s, UTC).date() > self.day
 
-    def too_far(self, now_s: float, *, max_days: int) -> bool:
+    def is_too_far(self, now_s: float, *, max_days: int) -> bool:
         today = datetime.fromtimestamp(now_s, UTC).date()
         return self.day > today + timedelta(days=max_days)
 

@@ -41,6 +41,7 @@ COUNT_MAX = 2**31 - 1
 # Beyond it numbers in JSON are no exact ones, and an API server refuses a field with such a limit.
 EXACT_INT_MAX = 2**53 - 1
 PATH_LENGTH_MAX = 4096  # PATH_MAX on Linux
+PARAMETER_NAME_LENGTH_MAX = 256  # longer ones make no usable variable
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -101,6 +102,13 @@ def _match_pattern(
     return AfterValidator(check)
 
 
+def parameter_name(value: str) -> str:
+    """Checks a name. Raises ValueError for an invalid one."""
+    if not 0 < len(value) <= PARAMETER_NAME_LENGTH_MAX or "\0" in value or "=" in value:
+        raise ValueError("a parameter's name must be 1 to 256 characters, without `=` and NUL")
+    return value
+
+
 def _absolute_path(value: str) -> str:
     _check_text(value)
     plain = "/" + "/".join(part for part in value.split("/") if part)
@@ -138,6 +146,7 @@ def _read_cpu(value: Any) -> Any:
 
 
 Bool = Annotated[bool, Strict()]
+ParameterName = Annotated[str, AfterValidator(parameter_name)]
 Int = Annotated[int, Strict()]
 Float = Annotated[float, Strict()]
 Count = Annotated[int, Strict(), Field(ge=0, le=COUNT_MAX)]
@@ -224,7 +233,7 @@ def _of_list(entries: list[Any]) -> dict[str, Any]:
     return env
 
 
-def at_most_one(*fields: str, message: str) -> dict[str, Any]:
+def require_at_most_one(*fields: str, message: str) -> dict[str, Any]:
     """Returns a rule for a model's `json_schema_extra`. fields: as a manifest has them; no field is
     a reserved word of CEL, such as `function`.
     """

@@ -192,6 +192,27 @@ def test_events_and_objects_name_the_user(served: ServedFleet, team: dict[str, s
     served.ok("apply", "-n", "team", "-f", "-", stdin=job("signed", "SUBMIT(x=2)"))
     notes = served.get("batchjobs/signed", token=team["editor"])["metadata"]["annotations"]
     assert "fleetctl.dev/applied-by" not in notes
+    assert notes["fleetctl.dev/created-by"] == "ed"
+    shown = served.ok("describe", "job/signed", "-n", "team")
+    assert "ago) by ed\n" in shown
+    assert "the server's own user\n" in shown
+
+
+def test_an_agent_is_named_beside_the_user_whose_token_it_has(
+    served: ServedFleet, team: dict[str, str]
+) -> None:
+    with served.client(team["editor"]) as client:
+        client.headers["x-fleetctl-agent"] = "Some Agent"
+        made = client.post("/api/v1/apply", json={"manifest": job("acted")})
+        assert made.status_code == 200, made.text
+        client.headers["x-fleetctl-agent"] = "x; via root"
+        client.post("/api/v1/suspend", json={"keys": ["batchjob/acted"]})
+    found = served.get("batchjobs", token=team["viewer"], wide="true")
+    users = {it["metadata"]["name"]: it["cells"] for it in found["items"]}
+    at = found["metadata"]["columns"].index("USER")
+    assert users["acted"][at] == "ed via some-agent"
+    rows = [it for it in served.json("audit", "--user", "ed", "-A") if "acted" in it["object"]]
+    assert [it["user"] for it in rows] == ["ed via some-agent", "ed"]
 
 
 @contextmanager

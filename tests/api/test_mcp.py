@@ -174,8 +174,11 @@ def test_an_agent_plans_applies_and_reads_results(fleet: Fleet) -> None:
     assert "hello agent" in logs.structured_content["text"]
     assert [it["metadata"]["name"] for it in listed.structured_content["items"]] == ["round"]
     assert described.structured_content["status"]["phase"] == "Succeeded"
-    acts = [(it["action"], it["token"]) for it in fleet.json("audit", "-A")]
-    assert ("apply", "mcp") in acts
+    acts = [it for it in fleet.json("audit", "-A") if it["action"] == "apply"]
+    assert {it["token"] for it in acts} == {"mcp"}
+    (user,) = {it["user"] for it in acts}
+    assert user.endswith(" via mcp")
+    assert f"created by {user}" in fleet.ok("events", "job/round")
 
 
 def test_findings_of_a_manifest_come_as_data(fleet: Fleet) -> None:

@@ -16,7 +16,7 @@ from fleetctl.controllers.history.curves import MetricCurves
 from fleetctl.controllers.model import Metric
 from fleetctl.controllers.trials.axes import SearchTrial
 from fleetctl.controllers.trials.bayes import suggest_point
-from fleetctl.controllers.trials.early_terminate import early_end
+from fleetctl.controllers.trials.early_terminate import judge_early_end
 from fleetctl.controllers.trials.points import random_point
 from fleetctl.specs.search.config import EarlyTerminate, Search
 from tests.bench.harness import Figure
@@ -205,7 +205,7 @@ def _reports() -> Figure:
         for trial in range(trials):
             run = f"run-{trial}"
             curves.take(trial, run, [Metric(seq, seq, "loss", trial / (seq + 1), 0.0)])
-            early_end(curves, run, early)
+            judge_early_end(curves, run, early)
     took_ms = 1000 * (time.process_time() - begin_s) / (trials * reports)
     what = "a report of one of 1,000 trials, taken in and judged, CPU"
     return Figure(what, f"{took_ms:.4f} ms", "1 ms", took_ms <= 1)

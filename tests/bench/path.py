@@ -45,7 +45,8 @@ if "fleetctl.cli.main" in sys.orig_argv and "up" in sys.orig_argv:
 """
 
 
-def figures() -> list[Figure]:
+def list_entered() -> list[tuple[str, str]]:
+    """Every call from the request to the start: the file and the name of the function."""
     with home() as at:
         into = at.path / "entered.json"
         site = at.path / "site"
@@ -53,7 +54,11 @@ def figures() -> list[Figure]:
         (site / "sitecustomize.py").write_text(TRACER.format(root=str(ROOT), into=str(into)))
         at.env["PYTHONPATH"] = str(site)
         at.run("apply", "-f", str(EXAMPLE), "--wait")
-        entered = [tuple(it) for it in json.loads(into.read_text())]
+        return [(file, name) for file, name in json.loads(into.read_text())]
+
+
+def figures() -> list[Figure]:
+    entered = list_entered()
     files = {file for file, _ in entered}
     shown = f"{len(files)} files, {len({*entered})} functions, {len(entered):,} calls"
     what = "files entered from the request of `apply -f hello.yaml` to its first start"

@@ -11,15 +11,20 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from types import FrameType
 from unittest import mock
 
+from fleetctl.cli.apply import validate as verb
 from fleetctl.cli.main import run_guarded
 from fleetctl.cli.output.screen import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.stores.sqlite.store import open_store
 from tests.campaign.mutating import mutated
+from tests.campaign.power_cuts import MEMORY
 
 CODES = (0, 2, 3, 4, 5)  # of a manifest that is right, wrong, refused, or names what is not there
 SLOW_S = 2.0  # of CPU, so that a busy machine makes none slow
@@ -80,13 +85,19 @@ def _traceback(said: str) -> str:
 def _in_a_project() -> Iterator[Path]:
     """A directory to be in with the files that manifests name, and a state directory of its own."""
     before = Path.cwd()
-    with TemporaryDirectory(prefix="fleetctl-manifests-") as folder:
+    with TemporaryDirectory(prefix="fleetctl-manifests-", dir=MEMORY) as folder:
         for name, text in FILES.items():
             Path(folder, name).write_text(text, "utf-8")
-        Path(folder, "home").mkdir(mode=0o700)
+        home = Path(folder, "home")
+        home.mkdir(mode=0o700)
+        # As most users have; without it each manifest would found a store in memory.
+        open_store(home, SystemClock()).close()
         os.chdir(folder)
         try:
-            with mock.patch.dict(os.environ, {"FLEETCTL_HOME": f"{folder}/home"}):
+            with (
+                mock.patch.dict(os.environ, {"FLEETCTL_HOME": str(home)}),
+                mock.patch.object(verb, "parser", cache(verb.parser)),
+            ):
                 yield Path(folder)
         finally:
             os.chdir(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import marshal
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -46,17 +47,21 @@ def corpus() -> tuple[bytes, ...]:
 
 
 @cache
-def _trees() -> tuple[tuple[Any, ...], ...]:
-    """The same, as documents."""
+def _trees() -> tuple[bytes, ...]:
+    """The same, as lists of documents by `marshal`, which makes a copy in a tenth of deepcopy's
+    time.
+    """
     readings = (read_yaml("x.yaml", it.decode()) for it in corpus())
-    return tuple(tuple(root.value for root in it.roots) for it in readings if not it.problems)
+    return tuple(
+        marshal.dumps([root.value for root in it.roots]) for it in readings if not it.problems
+    )
 
 
 def mutated(dice: Random) -> bytes:
     """One manifest, of one to CHANGES_MAX changes."""
     if dice.random() < 0.4:
         return _text(dice)
-    documents = copy.deepcopy(list(dice.choice(_trees())))
+    documents = marshal.loads(dice.choice(_trees()))
     for _ in range(dice.randint(1, CHANGES_MAX)):
         _change_tree(documents, dice)
     text = "---\n".join(_written(it, dice) for it in documents)
@@ -133,8 +138,8 @@ def _change_tree(documents: list[Any], dice: Random) -> None:
             names = [str(key).upper(), f"{key}s", "", "x-y", *(it for it in holder if it != key)]
             holder[dice.choice(names)] = holder.pop(key)
         case _:
-            theirs, wanted = _place(list(dice.choice(_trees())), dice)
-            holder[key] = copy.deepcopy(theirs[wanted])
+            theirs, wanted = _place(marshal.loads(dice.choice(_trees())), dice)
+            holder[key] = theirs[wanted]
     if not documents:
         documents.append(None)
 

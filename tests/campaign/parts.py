@@ -9,7 +9,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Part:
     """piece: how many one piece comes to. run: plays the piece of a number; how many it came to,
-    and a sentence for each finding. workers_max: pieces at once, at most.
+    and a sentence for each finding. beside: pieces at once of a part that waits most of its time,
+    and so takes none of the processes of the others; 0 for parts that compute.
     """
 
     name: str
@@ -18,7 +19,7 @@ class Part:
     wanted: int
     piece: int
     run: Callable[[int], tuple[int, list[str]]]
-    workers_max: int = 64
+    beside: int = 0
 
 
 def _kill(number: int) -> tuple[int, list[str]]:
@@ -53,7 +54,8 @@ def _live(number: int) -> tuple[int, list[str]]:
     return LIVES, [f"seed {it.seed}: {text}" for it in outcomes for text in it.broken]
 
 
-KILLS, MANIFESTS, CUTS, ATTACKS, LIVES = 40, 1_000, 150, 25, 50  # of a piece
+# Of a piece. The first two hundred manifests of a process cost ten times the others, for imports.
+KILLS, MANIFESTS, CUTS, ATTACKS, LIVES = 20, 2_000, 150, 25, 50
 
 PARTS = {
     it.name: it
@@ -65,7 +67,7 @@ PARTS = {
             2_000,
             KILLS,
             _kill,
-            workers_max=1,
+            beside=8,
         ),
         Part(
             "manifests",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -13,14 +16,15 @@ import pytest
 
 from fleetctl.stores.sqlite import database_files as opening
 from fleetctl.stores.sqlite import store as stores
+from tests.campaign import __main__ as campaign
 from tests.campaign import pieces
 from tests.campaign import progress as progresses
-from tests.campaign.__main__ import go_on
 from tests.campaign.hostile import attack
 from tests.campaign.manifests import validate_mutated
-from tests.campaign.parts import Part
+from tests.campaign.parts import PARTS, Part
 from tests.campaign.power_cuts import cut_power
-from tests.campaign.progress import load_progress
+from tests.campaign.progress import Progress, load_progress, save_progress
+from tests.record import results
 from tests.soak.everything import SORTS, kill_everything
 
 
@@ -46,7 +50,7 @@ def _founded_in_its_place() -> AbstractContextManager[object]:
         found_in(database)
         database.close()
 
-    return mock.patch.object(stores.opening, "found_file", found)
+    return mock.patch.object(stores.opening, "create_database", found)
 
 
 @pytest.mark.parametrize("fault", [_synced("NORMAL"), _synced("OFF"), _founded_in_its_place()])
@@ -73,21 +77,93 @@ def _piece(number: int) -> tuple[int, list[str]]:
     return 10, [f"of {number}"] if number == 2 else []
 
 
-PART = Part("some", "some of it", "tries", 40, 10, _piece)
+PART = Part("some", "some of it", "tries", 20, 10, _piece)
 
 
-def test_a_part_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the state of the campaign, which tests the product at commit abc."""
     monkeypatch.setattr(progresses, "FOLDER", tmp_path)
-    monkeypatch.setattr(progresses, "is_same_code", lambda commit, paths: commit == "abc")
-    monkeypatch.setattr(progresses, "find_commit", lambda paths: "abc")
-    first = load_progress("some")
-    go_on(PART, first, 20, until_s=float("inf"), workers=2)
-    assert (first.done, first.pieces, first.findings) == (20, 2, [])
-    again = load_progress("some")
-    go_on(PART, again, 40, until_s=float("inf"), workers=2)
-    assert again.pieces >= 4 and again.findings == ["of 2", "piece 3 ended with 1"]
-    monkeypatch.setattr(progresses, "is_same_code", lambda commit, paths: False)
-    assert (load_progress("some").done, load_progress("some").pieces) == (0, again.pieces)
+    monkeypatch.setattr(campaign, "find_product_commit", lambda: "abc")
+    return tmp_path
+
+
+def _play(part: Part) -> Progress:
+    row = campaign.Row(part, load_progress(part.name))
+    campaign.go_on([row], until_s=float("inf"), workers=2)
+    assert load_progress(part.name) == row.progress
+    return row.progress
+
+
+def _shares(progress: Progress) -> list[tuple[str, int]]:
+    return [(share.commit, share.done) for share in progress.shares]
+
+
+def test_a_part_goes_on_where_it_stopped(folder: Path) -> None:
+    first = _play(PART)
+    assert (first.done, first.next_piece, first.open) == (20, 2, [])
+    again = _play(replace(PART, wanted=40))
+    assert again.done == 40 and again.begun == []
+    assert [it.text for it in again.open] == ["of 2", "piece 3 ended with 1"]
+
+
+def test_a_change_of_the_product_goes_on_with_fresh_seeds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _play(PART)
+    monkeypatch.setattr(campaign, "find_product_commit", lambda: "def")
+    played = _play(replace(PART, wanted=30))
+    assert _shares(played) == [("abc", 20), ("def", 10)] and played.next_piece == 3
+    count = "30 of 30 tries, 10 of them at def; 1 finding"
+    assert played.describe_count(replace(PART, wanted=30)) == count
+    assert [(it.commit, it.test) for it in played.findings] == [("def", "")]
+
+
+def test_a_finding_that_a_test_names_is_no_more_open(folder: Path) -> None:
+    played = _play(replace(PART, wanted=30))
+    played.findings[0].test = "tests/a.py::test_b"
+    save_progress(played)
+    assert load_progress("some").open == [] and len(load_progress("some").findings) == 1
+
+
+def test_each_test_that_a_finding_names_is_there() -> None:
+    progresses_of_parts = [load_progress(name) for name in PARTS]
+    for finding in (it for row in progresses_of_parts for it in row.findings if it.test):
+        file, _, name = finding.test.partition("::")
+        assert f"def {name}(" in (results.ROOT / file).read_text("utf-8")
+
+
+def _kill_the_campaign(number: int) -> tuple[int, list[str]]:
+    if number == 2:
+        os.kill(os.getppid(), signal.SIGKILL)
+    return 10, []
+
+
+def test_a_campaign_that_is_killed_plays_what_it_had_begun(folder: Path) -> None:
+    part = replace(PART, wanted=40, run=_kill_the_campaign)
+    process = multiprocessing.get_context("fork").Process(target=_play, args=(part,))
+    process.start()
+    process.join()
+    killed = load_progress("some")
+    assert process.exitcode == -signal.SIGKILL and 2 in killed.begun and killed.done < 40
+    whole = _play(replace(PART, wanted=40, run=lambda number: (10, [])))
+    assert (whole.done, whole.next_piece, whole.begun) == (40, 4, [])
+
+
+MEETING_S = 300.0  # against a hang alone
+MEETING = multiprocessing.get_context("fork").Barrier(2)
+
+
+def _meet_the_other(number: int) -> tuple[int, list[str]]:
+    MEETING.wait(MEETING_S)
+    return 10, []
+
+
+def test_parts_play_side_by_side(folder: Path) -> None:
+    parts = [replace(PART, name=name, wanted=10, run=_meet_the_other) for name in ("a", "b")]
+    rows = [campaign.Row(part, load_progress(part.name)) for part in parts]
+    campaign.go_on(rows, until_s=float("inf"), workers=2)
+    assert [(row.progress.done, row.progress.findings) for row in rows] == [(10, [])] * 2
 
 
 def _hang(number: int) -> tuple[int, list[str]]:
@@ -96,9 +172,10 @@ def _hang(number: int) -> tuple[int, list[str]]:
     return 10, []
 
 
-def test_a_piece_that_waits_for_ever_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_that_waits_for_ever_is_a_finding(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pieces, "WAIT_MAX_S", 2.0)
-    part = Part("some", "some of it", "tries", 20, 10, _hang)
-    first, second = pieces.play(part, 0, lambda number: number < 2, workers=2)
-    assert (first.done, first.findings) == (0, ["piece 0 did not end within 2 s"])
-    assert (second.done, second.findings) == (10, [])
+    played = _play(replace(PART, run=_hang))
+    assert [it.text for it in played.findings] == ["piece 0 did not end within 2 s"]
+    assert played.done == 20

@@ -22,7 +22,7 @@ from fleetctl.manifest.schemas import DOCUMENTS
 from fleetctl.specs.kinds.registry import KINDS
 from tests.docs import python_client, server_api
 from tests.docs.fleet import ROOT
-from tests.record.page import render_page
+from tests.record.page import load_rows, render_page
 from tests.record.parts import parts
 from tests.record.results import PAGE, load_record
 
@@ -39,7 +39,7 @@ def pages() -> dict[Path, str]:
     found[HOME / "verbs.md"] = _verbs()
     found[HOME / "reasons.md"] = _reasons()
     found[HOME / "status.md"] = _status()
-    found[PAGE] = render_page(load_record(), parts(lives=0))
+    found[PAGE] = render_page(load_record(), parts(), load_rows())
     found[server_api.PAGE] = server_api.render_page()
     found[python_client.PAGE] = python_client.render_page()
     found[python_client.TWIN] = python_client.render_twin()

@@ -535,7 +535,7 @@ def test_tasks_ask_a_model_and_each_call_is_counted(fleet: Fleet, tmp_path: Path
 
 
 def _holds(path: Path, text: bytes) -> bool:
-    """Whether a file holds the text; what a finished task leaves may go meanwhile."""
+    """Returns whether a file holds the text; what a finished task leaves may go meanwhile."""
     try:
         return text in path.read_bytes()
     except FileNotFoundError:

@@ -40,7 +40,7 @@ def hash_sources(root: Path = ROOT) -> str:
 
 
 def has_passed() -> bool:
-    """Whether the suite passed with exactly these sources."""
+    """Returns whether the suite passed with exactly these sources."""
     return STAMP.is_file() and STAMP.read_text("utf-8").split() == [hash_sources()]
 
 
@@ -58,7 +58,7 @@ def _extras_of(data: bytes) -> bytes:
 
 
 def _is_named(config: pytest.Config) -> bool:
-    """Whether the command line asks for the suite or a part of it."""
+    """Returns whether the command line asks for the suite or a part of it."""
     paths = [Path(arg.partition("::")[0]).resolve() for arg in config.args]
     return config.getoption("--all") or any(path.is_relative_to(HERE) for path in paths)
 

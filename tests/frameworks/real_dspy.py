@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.guest.ship.library import library
+from fleetctl.guest.ship.library import read_library
 from tests.interpreters import PLACES, Place
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -69,7 +69,7 @@ def test_dspys_loop_runs_on_our_interpreters_and_in_their_recursive_queries(plac
 
 
 def test_a_task_whose_image_has_dspy_asks_its_endpoint_recursively(tmp_path: Path) -> None:
-    for name, text in library(models=True).items():
+    for name, text in read_library(models=True).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     command = [DSPY, str(SCRIPTS / "dspy_in_task.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)

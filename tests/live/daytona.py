@@ -108,7 +108,7 @@ async def cleared(
 
 
 async def _delete_sandbox(client: daytona.AsyncDaytona, sandbox_id: str) -> bool:
-    """Whether it was there: the list tells of some that are gone."""
+    """Returns whether it was there: the list tells of some that are gone."""
     there = False
     try:
         async with asyncio.timeout(DELETE_S):

@@ -27,15 +27,16 @@ class KubernetesWorld(LiveWorld):
     def __init__(self, directory: Path) -> None:
         self.corner = token_hex(4)
         self.volume = f"volume-{self.corner}"
+        self.settings = {"namespace": os.environ[NAMESPACE_VARIABLE]}
+        self.declared = {"kubernetes": self.settings}
         super().__init__(directory)
 
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
-        settings = {"namespace": os.environ[NAMESPACE_VARIABLE]}
         return KubernetesProvider(
             self.directory / "home",
             store_id=f"{self.corner}-{store_id}",
             notify=notify,
-            account=lambda: Account("kubernetes", "kubernetes", settings=settings),
+            account=lambda: Account("kubernetes", "kubernetes", settings=self.settings),
         )
 
     async def machine(self, ref: RunRef, printed: Mapping[str, Any]) -> Mapping[str, object]:

@@ -60,15 +60,17 @@ class MachineLife(Life):
         self.start()
 
     def leftovers(self) -> list[str]:
-        """Returns sentences about boxes and jobs that are there after the end of all work."""
+        """Returns sentences about boxes and jobs that stay after the end of all work."""
         until = time.monotonic() + LEFT_WAIT_S
-        while (left := self.boxes()) and time.monotonic() < until:
+        while (left := self.remains()) and time.monotonic() < until:
             time.sleep(0.2)
-        return [f"box {name} is left" for name in left]
+        return left
 
-    def boxes(self) -> list[str]:
+    def remains(self) -> list[str]:
+        """Returns sentences about boxes and jobs that are there now."""
         place = self.machine / "boxes"
-        return [it.name for it in place.iterdir() if it.name[0] != "."] if place.exists() else []
+        names = [it.name for it in place.iterdir() if it.name[0] != "."] if place.exists() else []
+        return [f"box {name} is left" for name in names]
 
 
 class SshLife(MachineLife):
@@ -122,10 +124,9 @@ class SlurmLife(MachineLife):
             self.cluster.start("slurmd", "-N", choice)
         self.kills += 1
 
-    def leftovers(self) -> list[str]:
-        left = super().leftovers()
+    def remains(self) -> list[str]:
         jobs = self.cluster.run("squeue", "--noheader", "-o", "%i %T")
-        return [*left, *(f"job {it} is left" for it in jobs.splitlines())]
+        return [*super().remains(), *(f"job {it} is left" for it in jobs.splitlines())]
 
 
 def live_through(life: MachineLife, *, kills: int) -> list[str]:
@@ -140,4 +141,7 @@ def live_through(life: MachineLife, *, kills: int) -> list[str]:
     life.kill()
     life.settle()
     found = life.findings()
-    return [*found, *life.end(), *life.leftovers()]
+    life.delete_all()
+    # Before `down`: jobs that a killed scheduler takes up again are the controller's to cancel.
+    left = life.leftovers()
+    return [*found, *left, *life.end()]

@@ -1,5 +1,5 @@
-"""Servers, sessions and controllers that are killed at any moment: nothing is begun
-twice, lost or left. `make test` has the short form, `make test-all` the one of 50 kills.
+"""Servers, sessions, schedulers, nodes and controllers that are killed at any moment: nothing is
+begun twice, lost or left. `make test` has the short form, `make test-all` the one of 50 kills.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from tests.machines.machine_lives import SshLife, live_through
+from tests.machines.machine_lives import SlurmLife, SshLife, live_through
+from tests.machines.slurm_cluster import SlurmCluster
 from tests.machines.ssh_server import SshServer
 
 LONG = pytest.param(50, marks=pytest.mark.only_all(reason="50 kills of real machines"))
@@ -23,4 +24,15 @@ def test_killed_controllers_and_sessions_lose_repeat_and_leave_nothing(
     with SshServer(tmp_path / "server") as server:
         (tmp_path / "life").mkdir()
         life = SshLife(tmp_path / "life", Random(kills), server)
+        assert live_through(life, kills=kills) == []
+
+
+@pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged")
+@pytest.mark.parametrize("kills", [5, LONG])
+def test_killed_controllers_schedulers_and_nodes_lose_repeat_and_leave_nothing(
+    tmp_path: Path, kills: int
+) -> None:
+    with SlurmCluster(tmp_path / "cluster") as cluster:
+        (tmp_path / "life").mkdir()
+        life = SlurmLife(tmp_path / "life", Random(kills), cluster)
         assert live_through(life, kills=kills) == []

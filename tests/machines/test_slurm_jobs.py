@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
+import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from secrets import token_hex
@@ -139,6 +142,99 @@ def test_work_goes_on_while_the_scheduler_restarts(
     with SlurmCluster(tmp_path / "cluster") as cluster:
         monkeypatch.setitem(os.environ, "SLURM_CONF", str(cluster.config))
         play(tmp_path, cluster, tale)
+
+
+class ForgetfulCluster(SlurmCluster):
+    """A cluster whose scheduler is killed, and restarts with the jobs as it wrote them last."""
+
+    async def remember(self, job: str) -> None:
+        begun_ns = time.time_ns()
+        self.run("scontrol", "update", f"JobId={job}", "Comment=writes")
+
+        async def written() -> bool:
+            return (self.directory / "state" / "job_state").stat().st_mtime_ns > begun_ns
+
+        await eventually(written, "the scheduler has written its jobs down")
+        unfinished = shutil.ignore_patterns("*.new", "*.old")
+        shutil.copytree(self.directory / "state", self.directory / "saved", ignore=unfinished)
+
+    def forget(self, job: str) -> None:
+        self.kill("ctld")
+        shutil.rmtree(self.directory / "state")
+        shutil.copytree(self.directory / "saved", self.directory / "state")
+        self.start("slurmctld")
+        assert f"{job} RUNNING" in self.run("squeue", "--noheader", "-o", "%i %T")
+
+    async def is_empty(self) -> bool:
+        return not self.run("squeue", "--noheader")
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForgetfulCluster]:
+    monkeypatch.setattr("fleetctl.providers.slurm.slurm_sandboxes.WATCH_S", 0.5)
+    with ForgetfulCluster(tmp_path / "cluster") as one:
+        monkeypatch.setitem(os.environ, "SLURM_CONF", str(one.config))
+        yield one
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_ended_job_that_a_killed_scheduler_takes_up_again_is_cancelled(
+    tmp_path: Path, forgetful: ForgetfulCluster, restarted: bool
+) -> None:
+    """restarted: whether another controller is there by then."""
+
+    async def tale(world: SlurmWorld) -> None:
+        ref = await world.start(python(WAITS))
+        await world.log_holds(ref, b"begun")
+        await forgetful.remember(job_of(ref.handle))
+        await world.provider.stop(ref, grace_s=0)
+        await world.until(ref, lambda seen: not isinstance(seen, Alive), "stopped")
+        if restarted:
+            await world.provider.close()
+            world.provider = world.again()
+        forgetful.forget(job_of(ref.handle))
+        assert list(await world.provider.owned()) == []
+        await eventually(forgetful.is_empty, "the job is cancelled")
+
+    play(tmp_path, forgetful, tale)
+
+
+def test_a_job_that_left_before_its_task_began_is_lost_whatever_the_scheduler_remembers(
+    tmp_path: Path, forgetful: ForgetfulCluster
+) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        order = world.order(python("pass"))
+        handle = await world.provider.start(order)
+        await forgetful.remember(job_of(handle))
+        forgetful.run("scancel", "--batch", "--signal=TERM", job_of(handle))
+        await eventually(forgetful.is_empty, "the job has left")
+        forgetful.forget(job_of(handle))
+        ref = await world.begin(order)
+        await world.lost(ref)
+        await eventually(forgetful.is_empty, "the job is cancelled")
+
+    play(tmp_path, forgetful, tale)
+
+
+def test_a_controller_that_dies_amid_an_end_leaves_no_box(
+    tmp_path: Path, cluster: SlurmCluster
+) -> None:
+    async def tale(world: SlurmWorld) -> None:
+        ref = await world.start(python(WAITS))
+        await world.log_holds(ref, b"begun")
+        box = ref.handle.partition("/")[2]
+        assert isinstance(world.provider, SlurmProvider)
+        await world.provider._login.line.call("drop", {"box": box, "kill": True})
+        await world.provider.close()
+        world.provider = world.again()
+        await world.provider.owned()
+
+        async def gone() -> bool:
+            return not (world.root / "boxes" / box.partition("@")[0]).exists()
+
+        await eventually(gone, "the box is gone")
+
+    play(tmp_path, cluster, tale)
 
 
 def test_many_tasks_share_an_allocation_and_few_commands(
@@ -285,3 +381,68 @@ def test_a_job_that_slurm_has_forgotten_is_decided_by_its_journal_and_its_accoun
     with SshServer(tmp_path / "login", variables=cluster.env, programs=programs) as login:
         settings = {"login": login.host, "config": str(login.config)}
         play(tmp_path, cluster, tale, **settings)
+
+
+# A shared directory that shows what others wrote late, as NFS does: each side sees an entry of the
+# other one some time after it looked for it first.
+LATE_S = 1.0
+LATE = """import builtins,os,time
+_side="SLURM_JOB_ID" in os.environ
+_other=("/inbox/","/kill") if _side else ("/state","/ready","/left")
+def _hidden(path):
+ if isinstance(path,int):return False
+ whole=os.path.abspath(os.fspath(path))
+ if "/boxes/" not in whole or not any(it in whole for it in _other):return False
+ try:_stat(path)
+ except OSError:return False
+ seen="SEEN/%d%s"%(_side,whole.replace("/","+"))
+ try:_close(_open(seen,os.O_CREAT|os.O_EXCL))
+ except FileExistsError:pass
+ return time.time()-_stat(seen).st_mtime<LATE_S
+def _late(work):
+ def call(path,*rest,**more):
+  if _hidden(path):raise FileNotFoundError(2,"it is not shown yet",path)
+  return work(path,*rest,**more)
+ return call
+_stat,_listdir,_open,_close=os.stat,os.listdir,os.open,os.close
+os.stat,os.open,builtins.open=map(_late,(os.stat,os.open,builtins.open))
+os.listdir=lambda path=".":[it for it in _listdir(path) if not _hidden(os.path.join(path,it))]
+"""
+LATE_PYTHON = """#!/bin/sh
+i=$1 s=$2 c=$3 code=$4
+shift 4
+exec {python} "$i" "$s" "$c" "$(cat {shim})
+$code" "$@"
+"""
+
+
+def test_a_shared_directory_that_shows_files_late_loses_and_repeats_nothing(
+    tmp_path: Path, cluster: SlurmCluster
+) -> None:
+    count = 4
+    ledger = tmp_path / "ledger"
+    text = f"echo $FLEETCTL_RUN >>{ledger}; sleep 0.2; echo done"
+
+    async def tale(world: SlurmWorld) -> None:
+        orders = [world.order(script(text), run=f"run-{number}") for number in range(count)]
+        for order in orders[:2]:
+            await world.begin(order)
+        await world.provider.close()  # its next controller finds them by what is shown
+        world.provider = world.again()
+        refs = [await world.begin(order) for order in orders]
+        for ref in refs:
+            seen = await world.ended(ref)
+            assert seen.ok, seen
+            assert await world.log(ref) == b"done\n"
+        assert sorted(ledger.read_text().split()) == [order.run for order in orders]
+        assert list(await world.provider.owned()) == []
+
+    shim = tmp_path / "shim"
+    (tmp_path / "seen").mkdir()
+    shim.write_text(LATE.replace("LATE_S", str(LATE_S)).replace("SEEN", str(tmp_path / "seen")))
+    python = Path(sys.executable).resolve()  # the program itself, which changes no PATH of the job
+    programs = {"python3": LATE_PYTHON.format(python=python, shim=shim)}
+    with SshServer(tmp_path / "login", variables=cluster.env, programs=programs) as login:
+        settings = {"login": login.host, "config": str(login.config)}
+        play(tmp_path, cluster, tale, **settings)
+    assert {it.name[0] for it in (tmp_path / "seen").iterdir()} == {"0", "1"}  # on both sides

@@ -21,7 +21,7 @@ from fleetctl.controllers.model import Alive
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.sandbox_access import ExecStreams, ExecTarget
 from fleetctl.providers.contract.volume_files import FileCopy
-from fleetctl.providers.machines.agent_bundle import bundle
+from fleetctl.providers.machines.agent_bundle import build_bundle
 from fleetctl.providers.ssh.ssh_access import SshEntering, SshFiles, SshOrphans
 from fleetctl.providers.ssh.ssh_hosts import check_ssh
 from tests.contracts.provider_worlds import eventually, python, script
@@ -135,7 +135,7 @@ def test_no_program_is_taken_from_a_directory_of_other_users(
     tmp_path: Path, server: SshServer, owner: str
 ) -> None:
     root = Path(os.path.realpath(tmp_path)) / "machine"
-    trap = root / "agent" / bundle()[0] / "agent.py"
+    trap = root / "agent" / build_bundle()[0] / "agent.py"
     trap.parent.mkdir(parents=True)
     trap.write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
     if owner == "everybody":
@@ -316,7 +316,7 @@ def test_work_whose_directory_somebody_removed_ends(tmp_path: Path, server: SshS
 
 
 def is_of(pid: int, parent: int) -> bool:
-    """Whether a process is another one, or descends from it."""
+    """Returns whether a process is another one, or descends from it."""
     while pid > 1 and pid != parent:
         try:
             text = Path(f"/proc/{pid}/stat").read_text()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fleetctl.guest.checkpoints.disk import NAME, Disk, notebook_of
 from fleetctl.guest.checkpoints.formats import ASIDE, FORMAT_NAMES
-from fleetctl.guest.checkpoints.prepare import Missing, prepare
+from fleetctl.guest.checkpoints.prepare import Missing, prepare_checkpoint
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.journal.record import Journal
 from tests.unit.guest.checkpoints.directories import torch_file, write
@@ -98,7 +98,7 @@ def attempt(top: Path, runs: Path, asked: dict[str, Any], wrote: dict[str, bytes
     with closing(journal):
         watch = Watch(asked, disk, path="/c", commit=None, say=lambda _: None)
         try:
-            prepare(asked, disk)
+            prepare_checkpoint(asked, disk)
         except Missing:
             return
         watch.take(journal, whole=True)

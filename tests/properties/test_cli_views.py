@@ -18,7 +18,7 @@ from fleetctl.views.objects import (
     build_document,
     build_view,
     explain_status,
-    stands_still,
+    is_standing_still,
     suggest_fix,
 )
 
@@ -73,5 +73,5 @@ def test_any_status_can_be_shown_and_nothing_shown_drives_a_terminal(
     assert json.loads(json.dumps(build_document(seen, 10.0)))["metadata"]["name"] == "x"
     for word in WORDS:
         assert check_goal(WaitGoal(word), seen).outcome
-    assert isinstance(stands_still(seen), bool)
+    assert isinstance(is_standing_still(seen), bool)
     assert isinstance(explain_status(seen) + suggest_fix(seen) + format_tally(seen), str)

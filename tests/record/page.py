@@ -1,8 +1,13 @@
-"""The page docs/reference/track-record.md, from what is kept of the runs."""
+"""The page docs/reference/track-record.md, from the last runs and the state of the campaign."""
 
 from __future__ import annotations
 
-from tests.record.parts import Part
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.campaign import parts as campaign
+from tests.campaign.progress import Progress, load_progress
+from tests.record.parts import PYTHON, Part
 from tests.record.results import Record, Result
 
 NOTE = "<!-- Written by `make test-all`; run it, do not edit this page. -->"
@@ -14,21 +19,31 @@ What `make test-all` found when it ran last, part by part. A part that passed is
 the same commit; `make test-all AGAIN=1` runs all of them, `PARTS="lives mutants"` some. CPU is that
 of all processes that a part started and waited for.
 
-The last rows are those of `make campaign`. Each goes on where it stopped until the product's code
-changes; it has the last commit of that code, and the seconds of all its runs.
-`make campaign MINUTES=30` gives each of them half an hour. A change of the product begins a row
-anew, with seeds that no earlier commit had; what earlier commits came to is listed below.
+The last rows are those of `make campaign`, which plays their trials in pieces, side by side, and
+goes on where it stopped (`make campaign MINUTES=30 PROCESSES=2`). Such a row counts over all
+commits of the product since it began, so it is no proof of the newest commit alone: the count says
+how many trials that one has, and the share of each is listed below. A trial has a fresh seed. A
+finding ends no count; it is open until a test is named that failed with the fault. Seconds and CPU
+seconds are those of all pieces together, which ran side by side.
 
 | what | command | count | result | commit | date | machine | seconds | CPU seconds |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
-EARLIER = """
-## Earlier commits of the campaign
+SHARES = """
+## Shares of the commits
 
-Other code than today's: no proof of it, and not counted above.
+The trials of the campaign by the commit of the product that they tried, oldest first. Rows that
+began before 2026-11-29 took their seeds from 0 in each checkout, so that trials at two commits may
+share a seed; since then no seed is used twice.
 
-| what | count | result | commit | date | machine | seconds | CPU seconds |
-| --- | --- | --- | --- | --- | --- | --- | --- |
+| what | count | findings | commit | from | to | machine | seconds | CPU seconds |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+FINDINGS = """
+## Findings of the campaign
+
+| what | finding | commit | date | test that failed with the fault |
+| --- | --- | --- | --- | --- |
 """
 ONLY = """
 ## What runs there alone
@@ -37,12 +52,29 @@ ONLY = """
 | --- | --- |
 """
 FILES_SHOWN = 6
+FINDING_CHARS = 300
 
 
-def render_page(record: Record, parts: list[Part]) -> str:
-    rows = [_row(part, record.results.get(part.name)) for part in parts]
-    alone = [f"| {part.what} | {part.why} |" for part in parts if part.why]
-    lines = [*rows, *_earlier_lines(record, parts), *ONLY.splitlines(), *alone]
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A part of the campaign and how far it came."""
+
+    part: campaign.Part
+    progress: Progress
+
+
+def load_rows() -> list[Row]:
+    return [Row(part, load_progress(part.name)) for part in campaign.PARTS.values()]
+
+
+def render_page(record: Record, parts: Sequence[Part], rows: Sequence[Row]) -> str:
+    lines = [_row(part, record.results.get(part.name)) for part in parts]
+    lines += map(_campaign_row, rows)
+    lines += [*SHARES.splitlines(), *(line for row in rows for line in _share_rows(row))]
+    if found := [line for row in rows for line in _finding_rows(row)]:
+        lines += [*FINDINGS.splitlines(), *found]
+    lines += [*ONLY.splitlines(), *(f"| {part.what} | {part.why} |" for part in parts if part.why)]
+    lines += [f"| {row.part.what} | hours; `make test` plays a few of them |" for row in rows]
     if record.only_there:
         lines += ["", "The tests that are marked `only_all`:", ""]
         lines += ["| tests | why | where |", "| --- | --- | --- |"]
@@ -63,7 +95,7 @@ def _row(part: Part, result: Result | None) -> str:
 def _cells(result: Result) -> tuple[str, ...]:
     return (
         result.count,
-        _outcome(result),
+        "passed" if result.passed else "**failed**",
         result.commit,
         result.date,
         result.machine,
@@ -72,17 +104,48 @@ def _cells(result: Result) -> tuple[str, ...]:
     )
 
 
-def _earlier_lines(record: Record, parts: list[Part]) -> list[str]:
-    names = {part.name: part.what for part in parts}
-    rows = [
-        f"| {names[it.part]} | {' | '.join(_cells(it))} |"
-        for it in record.earlier
-        if it.part in names
-    ]
-    return [*EARLIER.splitlines(), *rows] if rows else []
+def _campaign_row(row: Row) -> str:
+    part, progress = row.part, row.progress
+    command = f"`{PYTHON} -m tests.campaign {part.name}`"
+    shares = progress.shares
+    if not shares:
+        return f"| {part.what} | {command} | | not run yet | | | | | |"
+    cells = (
+        part.what,
+        command,
+        progress.describe_count(part),
+        _outcome(row),
+        _span(shares[0].commit, shares[-1].commit),
+        _span(shares[0].first, shares[-1].last),
+        shares[-1].machine,
+        f"{sum(it.seconds for it in shares):,.0f}",
+        f"{sum(it.cpu_s for it in shares):,.0f}",
+    )
+    return f"| {' | '.join(cells)} |"
 
 
-def _outcome(result: Result) -> str:
-    if not result.passed:
-        return "**failed**"
-    return "passed" if result.whole else "nothing found so far"
+def _outcome(row: Row) -> str:
+    if opened := len(row.progress.open):
+        return f"**{opened} open**"
+    return "passed" if row.progress.done >= row.part.wanted else "goes on; no finding is open"
+
+
+def _span(first: str, last: str) -> str:
+    return first if first == last else f"{first} to {last}"
+
+
+def _share_rows(row: Row) -> Iterator[str]:
+    for share in row.progress.shares:
+        found = sum(it.commit == share.commit for it in row.progress.findings)
+        yield (
+            f"| {row.part.what} | {share.done:,} {row.part.unit} | {found} | {share.commit} | "
+            f"{share.first} | {share.last} | {share.machine} | {share.seconds:,.0f} | "
+            f"{share.cpu_s:,.0f} |"
+        )
+
+
+def _finding_rows(row: Row) -> Iterator[str]:
+    for it in row.progress.findings:
+        text = " ".join(it.text.split()).replace("|", "\\|")
+        test = f"`{it.test}`" if it.test else "**none yet**"
+        yield f"| {row.part.what} | {text[:FINDING_CHARS]} | {it.commit} | {it.date} | {test} |"

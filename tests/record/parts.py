@@ -1,4 +1,6 @@
-"""The parts of `make test-all`: what each runs, how it is counted, why it runs there alone."""
+"""The parts of `make test-all` save the campaign's (tests/campaign/parts.py): the command of each,
+how it is counted, why it runs there alone.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.campaign import parts as campaign
-from tests.record.results import PRODUCT
-
 PYTHON = ".venv/bin/python"
 NOTHING_CHOSEN = 5  # pytest's exit code where no test is of that sort
-UNFINISHED = 75  # of a part of the campaign that goes on another time
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """count: extracts the amount of work from the output, as text. why: why `make test` does not
-    run the part; "" if it does. passes: exit codes that are no failure. paths: the tested code,
-    whose change makes a result outdated; empty: all code. spent: extracts seconds and CPU seconds
-    from the output of a part that continues earlier runs; None: the time of this run counts.
+    run the part; "" if it does. passes: exit codes that are no failure.
     """
 
     name: str
@@ -30,8 +26,6 @@ class Part:
     why: str = ""
     registry: bool = False
     passes: tuple[int, ...] = (0,)
-    paths: tuple[str, ...] = ()
-    spent: Callable[[str], tuple[float, float] | None] = lambda _: None
 
 
 def count_passed(output: str) -> str:
@@ -50,47 +44,15 @@ def count_mutants(output: str) -> str:
     return f"{found[1]} of {found[2]} caught" if found else "none"
 
 
-def count_campaign(output: str) -> str:
-    found = re.search(r"^\w+: ([\d,]+ of [\d,]+ .+; .+); [\d,]+ s, ", output, re.MULTILINE)
-    return found[1] if found else "none"
-
-
-def spent_of_campaign(output: str) -> tuple[float, float] | None:
-    """Seconds and CPU seconds of all of its runs together."""
-    found = re.search(r"; ([\d,]+) s, ([\d,]+) s CPU$", output, re.MULTILINE)
-    if found is None:
-        return None
-    return float(found[1].replace(",", "")), float(found[2].replace(",", ""))
-
-
 def count_nothing(output: str) -> str:
     del output
     return ""
 
 
-def parts(lives: int, minutes: float | None = None) -> list[Part]:
+def parts() -> list[Part]:
     """Returns the parts in the order in which they run: those that fail soonest and most often
-    first. minutes: time after which each part of the campaign stops, to continue later.
+    first.
     """
-    return [*_whole_parts(), *(_campaign(it, lives, minutes) for it in campaign.PARTS.values())]
-
-
-def _campaign(part: campaign.Part, lives: int, minutes: float | None) -> Part:
-    command = f"{PYTHON} -m tests.campaign {part.name}"
-    if part.name == "lives":
-        command += f" --wanted {lives}"
-    return Part(
-        part.name,
-        part.what,
-        command + (f" --minutes {minutes:g}" if minutes else ""),
-        count_campaign,
-        why="hours; `make test` plays a few of them",
-        paths=PRODUCT,
-        spent=spent_of_campaign,
-    )
-
-
-def _whole_parts() -> list[Part]:
     return [
         Part("lint", "linters, types, import contracts, the pages", "make lint", count_nothing),
         Part("tests", "what `make test` runs", "make unit", count_passed),

@@ -1,4 +1,4 @@
-"""What is kept of the last run of each part, in results.json beside this file."""
+"""The last run of each part of `make test-all`, in results.json beside this file."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs/reference/track-record.md"
+PLAYED = ROOT / "tests/campaign/played"  # how far the campaign came, a file for each part
 CHANGED = " with changes"  # behind a commit whose work tree had others
-# The code that a campaign of days tests: changes of other files do not restart it.
+# The code that a campaign of days tests: its trials are counted by the commits of it.
 PRODUCT = ("fleetctl", "specs", "controllers", "pyproject.toml", "requirements")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The last run of a part. cpu_s: CPU time of all processes that ended and were waited for.
-    whole: False if no trial failed and trials are left.
-    """
+    """The last run of a part. cpu_s: CPU time of all processes that ended and were waited for."""
 
     part: str
     command: str
@@ -33,7 +32,6 @@ class Result:
     machine: str
     seconds: float
     cpu_s: float
-    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +44,12 @@ class OnlyThere:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """earlier: results of the campaign's parts with other code than the last, oldest first: trials
-    that are not repeated, as a part goes on with fresh seeds.
-    """
-
     results: dict[str, Result]  # by part
     only_there: tuple[OnlyThere, ...]
-    earlier: tuple[Result, ...] = ()
 
-    def with_result(self, fresh: Result, *, kept: bool) -> Record:
-        """Returns the record with the last run of a part. kept: the one before stays, among the
-        earlier ones, where it tested another commit.
-        """
-        before, earlier = self.results.get(fresh.part), self.earlier
-        if kept and before is not None and before.commit != fresh.commit:
-            earlier = (*earlier, before)
-        return Record({**self.results, fresh.part: fresh}, self.only_there, earlier)
+    def with_result(self, fresh: Result) -> Record:
+        """Returns the record with the last run of a part."""
+        return Record({**self.results, fresh.part: fresh}, self.only_there)
 
 
 def load_record() -> Record:
@@ -69,7 +57,6 @@ def load_record() -> Record:
     return Record(
         {it["part"]: Result(**it) for it in kept["results"]},
         tuple(OnlyThere(**it) for it in kept["only_there"]),
-        tuple(Result(**it) for it in kept.get("earlier", ())),
     )
 
 
@@ -77,7 +64,6 @@ def save_record(record: Record) -> None:
     kept = {
         "results": [asdict(it) for it in record.results.values()],
         "only_there": [asdict(it) for it in record.only_there],
-        "earlier": [asdict(it) for it in record.earlier],
     }
     text = json.dumps(kept, indent=2) + "\n"
     beside = FILE.with_suffix(".new")
@@ -112,7 +98,7 @@ def describe_machine() -> str:
 
 def _ours() -> Sequence[str]:
     """All paths but those that a run writes."""
-    written = (FILE, PAGE, ROOT / "tests/emulators/suite.passed")
+    written = (FILE, PAGE, PLAYED, ROOT / "tests/emulators/suite.passed")
     return [".", *(f":!{path.relative_to(ROOT)}" for path in written)]
 
 

@@ -177,8 +177,8 @@ def test_a_task_that_fits_into_no_sandbox_fails_once_they_have_brought_it_no_fur
     [
         ({}, {"block_all": True}),
         (
-            {"allow": ["10.0.0.0/8", "pypi.org", "10.1.0.0/16"]},
-            {"allow_list": "10.0.0.0/8,10.1.0.0/16", "domains": "pypi.org"},
+            {"allow": ["10.0.0.0/8", "pkg.example.org", "10.1.0.0/16"]},
+            {"allow_list": "10.0.0.0/8,10.1.0.0/16", "domains": "pkg.example.org"},
         ),
     ],
 )

@@ -223,7 +223,7 @@ def unlike_others() -> int:
 
 
 async def sleeping(seconds: int) -> bool:
-    """Whether any process of this machine is `sleep SECONDS`."""
+    """Returns whether any process of this machine is `sleep SECONDS`."""
     wanted = f"sleep\0{seconds}\0".encode()
     for name in os.listdir("/proc"):
         try:

@@ -74,7 +74,7 @@ def test_1_a_guest_that_ends_without_a_word_is_why_nothing_begins(
     on_modal(tale, pace=FollowPace(retry_initial_s=0.05, retry_max_s=0.5, silent_s=1e6))
 
 
-@pytest.mark.parametrize("allow", [[], ["10.0.0.0/8", "pypi.org"]])
+@pytest.mark.parametrize("allow", [[], ["10.0.0.0/8", "pkg.example.org"]])
 def test_1_a_sandbox_may_reach_what_its_template_says(
     on_modal: Play, tally: Tally, allow: list[str]
 ) -> None:

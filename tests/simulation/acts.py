@@ -130,7 +130,7 @@ async def _hold_bulkhead(play: Play) -> None:
 async def _settle(play: Play, engine: Engine, ends: dict[tuple[str, str], Expect]) -> None:
     def missing() -> Iterator[str]:
         yield from liveness.unsettled(play.scene, ends)
-        if not engine.resolved():
+        if not engine.is_resolved():
             yield "what is believed gone is still being ended"
 
     until_s = play.timeline.now_s + SETTLE_S + play.scenario.patience_s

@@ -64,7 +64,7 @@ def _mounted(scene: Scene, run: Run) -> frozenset[str]:
 
 
 def _equal(scene: Scene, name: str, run: Run) -> bool:
-    """Whether the work of run `name` is what `run` would have been."""
+    """Returns whether the work of run `name` is what `run` would have been."""
     done = scene.world.works[name].order
     desired = spec(scene.now.resources[run.uid])
     if done.uid in scene.never or dict(done.params) != parsed(run.params):

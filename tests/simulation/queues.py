@@ -277,7 +277,7 @@ def _used_by(scene: Scene, resource: Resource, weights: dict[str, float]) -> flo
 
 
 def _fits(scene: Scene, other: Resource, *, instead: Resource) -> bool:
-    """Whether the other would have had room for a run without this start."""
+    """Returns whether the other would have had room for a run without this start."""
     row = scene.now.find("Queue", spec(other)["queue"])
     if row is None or spec(row).get("suspend") or spec(row).get("cohort"):
         return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from fleetctl.controllers.model import CACHED, LIVE_STATES, Resource, Run, RunState
 from fleetctl.specs.values.hashing import canonical_json
@@ -15,7 +16,7 @@ from tests.simulation import objects
 from tests.simulation.objects import Expect, Spec
 from tests.simulation.scenario import Scenario, apply, later, make, say
 from tests.simulation.scene import Scene
-from tests.simulation.snapshot import spec, status
+from tests.simulation.snapshot import parsed, spec, status
 
 EDITS = ("insert", "remove", "move", "repeat", "replace")
 UNHURRIED_S = 400.0  # after this all that was asked for is done, as a rule
@@ -127,8 +128,13 @@ def _wanted(resource: Resource) -> Counter[str]:
     """How many rows have which parameters; nothing of what may end before all are done, or has
     parameters that its file does not name.
     """
-    document = spec(resource)
-    tasks = document.get("tasks") if resource.kind == "BatchJob" else None
+    return _wanted_by(resource.spec) if resource.kind == "BatchJob" else Counter()
+
+
+@lru_cache(maxsize=1024)
+def _wanted_by(text: str) -> Counter[str]:
+    document = parsed(text)
+    tasks = document.get("tasks")
     items = tasks.get("items") if isinstance(tasks, dict) else None
     spares = document.get("successPolicy") or document.get("onChange") == "Keep"
     elsewhere = document.get("rollout") == "FinishRunning" or document.get("paramsFrom")

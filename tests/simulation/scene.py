@@ -5,7 +5,7 @@ promised.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.controllers.model import Run
@@ -43,6 +43,8 @@ class Scene:
     payers: dict[str, Known] = field(default_factory=dict)  # by uid; also of what is gone
     # Runs that W&B has handed out, with their parameters.
     handed: Callable[[], dict[str, dict[str, object]]] = dict
+    # Of these two snapshots, as a dozen checks ask for them after each commit.
+    _changed: tuple[Snapshot, Snapshot, list[Run]] = (EMPTY, EMPTY, [])
 
     def work_of(self, run: Run) -> Work | None:
         return self.world.works.get(run.name)
@@ -52,11 +54,13 @@ class Scene:
             if box.work is not None:
                 yield box.work
 
-    def changed(self) -> Iterator[Run]:
+    def changed(self) -> Sequence[Run]:
         """Runs whose record is new or was written in the last commit."""
-        for name, run in self.now.runs.items():
-            if self.before.runs.get(name) != run:
-                yield run
+        before, now, _ = self._changed
+        if before is not self.before or now is not self.now:
+            runs = [it for name, it in self.now.runs.items() if self.before.runs.get(name) != it]
+            self._changed = (self.before, self.now, runs)
+        return self._changed[2]
 
     def parallelism(self, uid: str) -> int | None:
         """In force now; None for what runs nothing."""

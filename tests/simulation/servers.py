@@ -75,7 +75,7 @@ class Endpoint:
             self.waiting.append(Prompt(caller, poisoned, self.now_s))
 
     def _ask(self, prompt: Prompt) -> bool:
-        """Whether that was its end."""
+        """Returns whether that was its end."""
         server = choose_server(self.servers, failed=prompt.failed_at)
         if server is None:
             return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fleetctl.controllers.model import CheckpointOrder, SavedCheckpoint
 from fleetctl.guest.checkpoints.disk import DIRECTORY
 from fleetctl.guest.checkpoints.formats import ASIDE, BACK, MARKER, format_of
-from fleetctl.guest.checkpoints.prepare import choose
+from fleetctl.guest.checkpoints.prepare import choose_checkpoint
 from fleetctl.providers.contract.base import RunRequest
 
 PATH = "/ckpt/run"
@@ -35,7 +35,7 @@ class Shelf:
         if kind is None or order.resume == "None":
             return None
         found = kind.find(self)
-        choice = choose(found, None, order.below, anew=order.anew, writing=self.writing)
+        choice = choose_checkpoint(found, None, order.below, anew=order.anew, writing=self.writing)
         for one in (*choice.back, *choice.aside):
             self._move(one.name, f"{BACK if one.complete else ASIDE}{one.name}")
         self.writing.clear()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -31,19 +30,27 @@ class Snapshot:
     # What runs of searches have reported that decide by it while they run, by run name.
     reported: dict[str, list[float]] = field(default_factory=dict)
 
+    # Filled by the first question of each sort, as some thirty checks ask about each commit.
+    _by_uid: dict[str, list[Run]] = field(default_factory=dict, compare=False)
+    _units: dict[tuple[str, int], list[Run]] = field(default_factory=dict, compare=False)
+
     def runs_of(self, uid: str) -> list[Run]:
-        return [run for run in self.runs.values() if run.uid == uid]
+        if not self._by_uid:
+            for run in self.runs.values():
+                self._by_uid.setdefault(run.uid, []).append(run)
+        return self._by_uid.get(uid, [])
 
     def live_of(self, uid: str) -> list[Run]:
-        return [run for run in self.runs.values() if run.uid == uid and run.state in LIVE_STATES]
+        return [run for run in self.runs_of(uid) if run.state in LIVE_STATES]
 
-    def units(self) -> Iterator[tuple[tuple[str, int], list[Run]]]:
+    def units(self) -> Iterable[tuple[tuple[str, int], list[Run]]]:
         """The runs of each unit, by attempt."""
-        units: dict[tuple[str, int], list[Run]] = defaultdict(list)
-        for run in self.runs.values():
-            units[run.uid, run.index].append(run)
-        for key, runs in units.items():
-            yield key, sorted(runs, key=lambda run: run.attempt)
+        if not self._units:
+            for run in self.runs.values():
+                self._units.setdefault((run.uid, run.index), []).append(run)
+            for runs in self._units.values():
+                runs.sort(key=lambda run: run.attempt)
+        return self._units.items()
 
     def find(self, kind: str, name: str) -> Resource | None:
         """The living resource of that name, which has its namespace before a dot."""

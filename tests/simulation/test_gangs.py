@@ -127,6 +127,6 @@ def end(at: float, reason: str = "Completed", **more: Any) -> dict[str, Any]:
 def test_the_end_of_the_whole_is_told_by_one_of_its_nodes(
     ends: list[dict[str, Any]], reason: str, node: int
 ) -> None:
-    whole = outcome.whole_end(ends)
+    whole = outcome.combine_ends(ends)
     assert (whole["reason"], whole.get("node", 0)) == (reason, node)
     assert whole["infra"] is (reason == "NodeLost")

@@ -206,7 +206,7 @@ def delivered_before_the_answer() -> Plant:
 
         return patched
 
-    return around(NoticeDelivery, "_once", make)
+    return around(NoticeDelivery, "_deliver_once", make)
 
 
 @contextmanager

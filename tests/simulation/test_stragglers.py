@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.nodes import gang
-from fleetctl.guest.nodes.gang import STEPS, Stragglers, behind
+from fleetctl.guest.nodes.gang import STEPS, Stragglers, find_straggler
 from tests.simulation.planted.plant import around, swapped
 
 SEEDS = 150
@@ -85,9 +85,9 @@ def jitter_counts() -> AbstractContextManager[object]:
 def what_is_not_reported_is_left_out() -> AbstractContextManager[object]:
     def only_common(nodes: Any, now_s: float) -> Any:
         common = set.intersection(*(set(one) for one in nodes)) if nodes else set()
-        return behind([{step: one[step] for step in common} for one in nodes], now_s)
+        return find_straggler([{step: one[step] for step in common} for one in nodes], now_s)
 
-    return swapped(gang, "behind", only_common)
+    return swapped(gang, "find_straggler", only_common)
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,20 @@ def steady(count: int, *, late_s: float = 0.0) -> list[dict[int, float]]:
 def test_far_behind_is_seconds_and_twice_the_others(
     nodes: list[dict[int, float]], found: tuple[int, float] | None
 ) -> None:
-    assert behind(nodes, 60.0) == (None if found is None else (found[0], pytest.approx(found[1])))
+    assert find_straggler(nodes, 60.0) == (
+        None if found is None else (found[0], pytest.approx(found[1]))
+    )
 
 
 def test_a_node_that_is_far_behind_is_not_told_where_another_one_nearly_is() -> None:
     nodes = [{step: step + late_s for step in range(40)} for late_s in (0.0, 3.0, 3.0, 4.0)]
-    assert behind(nodes, 60.0) is None
+    assert find_straggler(nodes, 60.0) is None
 
 
 def test_a_node_that_has_not_come_to_any_of_the_last_steps_is_as_late_as_its_next_one() -> None:
     fast = {step: step * 0.05 for step in range(100, 300)}
     slow = {step: step * 0.5 for step in range(30)}
-    assert behind([fast, fast, slow], 15.0) == (2, pytest.approx(10.0))  # all that is known is 100
+    assert find_straggler([fast, fast, slow], 15.0) == (
+        2,
+        pytest.approx(10.0),
+    )  # all that is known is 100

@@ -36,7 +36,7 @@ def main(words: list[str]) -> int:
 
 
 def _kept(live: Callable[..., list[str]], kills: int, seed: int, called: str) -> bool:
-    """Whether every promise was, in a store of its own."""
+    """Returns whether every promise was, in a store of its own."""
     with tempfile.TemporaryDirectory(prefix="fleetctl-soak-") as root:
         findings = live(Path(root), kills=kills, seed=seed)
     print(f"{called}, seed {seed}: {len(findings)} broken promises", flush=True)

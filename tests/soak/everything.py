@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Model
 from tests.soak.killing import TASKS, Life
 
+CONTROLLER = re.compile(r"fleetctl(\.cli\.main)? up ")
 SUPERVISOR, GATEWAY = "providers/local/supervisor", "fleetctl.gateway"
 SORTS = ("controller", "supervisor", "gateway", "task")
 BETWEEN_KILLS_S = 0.5  # at most; calls and tasks begin and end within that, or do not
@@ -72,8 +74,9 @@ class Everything(Life):
     def kill_one(self, sort: str) -> None:
         """One process of the sort, if there is any soon."""
         if sort == "controller":
+            # A command that found none has begun one, where ours was slow to start.
+            self._kill_any(self._pids(sort), sort)
             self.kill()
-            self.killed[sort] += 1
             if self.random.random() < 0.5:  # half of the others die while none is there
                 self._kill_any(self._pids(other := self.random.choice(SORTS[1:])), other)
             self.start()
@@ -93,10 +96,21 @@ class Everything(Life):
         found = self.processes()
         if sort == "gateway":
             return [pid for pid, line in found.items() if GATEWAY in line]
+        if sort == "controller":
+            return [pid for pid, line in found.items() if CONTROLLER.search(line)]
         # A task is a fork of its supervisor, by the same command line.
         group = [pid for pid, line in found.items() if SUPERVISOR in line]
         parents = {_parent(pid) for pid in group}
         return [pid for pid in group if (pid in parents) is (sort == "supervisor")]
+
+    def kill_the_rest(self) -> None:
+        while left := self.processes():
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if self.controller is not None:
+                self.controller.poll()
+            time.sleep(0.05)
 
     def wrong_answers(self) -> list[str]:
         """Sentences about what tasks were answered."""
@@ -114,10 +128,12 @@ class Everything(Life):
 def kill_everything(seed: int, *, kills: int) -> tuple[int, list[str]]:
     """(how often something was killed, a sentence for each broken promise)."""
     with (
-        TemporaryDirectory(prefix="fleetctl-kills-") as root,
+        TemporaryDirectory(prefix="fleetctl-kills-", ignore_cleanup_errors=True) as root,
         running(Model(answer_s=ANSWER_S, slots=8)) as model,
+        ExitStack() as stack,
     ):
         life = Everything(Path(root), Random(seed), url=model.url)
+        stack.callback(life.kill_the_rest)  # of a trial that was interrupted
         life.start()
         while life.killed.total() < kills:
             if sum(it not in ("Succeeded", "Failed") for it in _phases(life)) < JOBS_AT_ONCE:

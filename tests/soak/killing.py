@@ -22,12 +22,14 @@ from random import Random
 from typing import Protocol
 
 from fleetctl.controllers.model import RunState
+from fleetctl.daemon.client.spawn import find_holder_pid
 from fleetctl.stores.queries import STATES
 
 BIN = Path(sys.executable).with_name("fleetctl")
 TASKS = 6
 END_WAIT_S = 600.0  # against a hang alone
 LEFTOVER_WAIT_S = 300.0  # the promise is 10 s; the machine is shared
+HOLDER_LOOK_S = 0.01  # until a killed controller has let go of its store
 
 TASK = """
 import os, time
@@ -74,9 +76,16 @@ class Life:
         )
 
     def kill(self) -> None:
+        """Kills the controller, also where it is one that a command has started meanwhile."""
         assert self.controller is not None
         self.controller.send_signal(signal.SIGKILL)
         self.controller.wait()
+        while (holder := find_holder_pid(self.root / "home")) is not None:
+            try:
+                os.kill(holder, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            time.sleep(HOLDER_LOOK_S)
         self.kills += 1
 
     def apply(self) -> None:
@@ -194,9 +203,7 @@ class Life:
 
     def end(self) -> list[str]:
         """Delete everything and end the controller; sentences about processes that are left."""
-        names = [f"job/{name}" for name in self.phases()]
-        if names:
-            self.command("delete", *names, "--timeout", "400s")
+        self.delete_all()
         self.command("down")
         if self.controller is not None:
             self.controller.wait(timeout=120)
@@ -204,6 +211,11 @@ class Life:
         while (left := self.processes()) and time.monotonic() < until:
             time.sleep(0.2)
         return [f"process {pid} is left: {what}" for pid, what in left.items()]
+
+    def delete_all(self) -> None:
+        names = [f"job/{name}" for name in self.phases()]
+        if names:
+            self.command("delete", *names, "--timeout", "400s")
 
     def processes(self) -> dict[int, str]:
         """Living processes of this home, by command line, environment or working directory."""

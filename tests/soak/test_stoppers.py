@@ -129,7 +129,7 @@ def test_a_stopper_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def _is_of(pid: str, fleet: Fleet) -> bool:
-    """Whether a process works below a home: it has a file or directory there open."""
+    """Returns whether a process works below a home: it has a file or directory there open."""
     try:
         return (
             any(

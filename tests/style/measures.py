@@ -49,8 +49,10 @@ PRIVATE = {
     "home": r"\b(?:of|the) home\b|\bHome:",
     "wish": r"\bwish(?:ed|es)?\b",
     "away": r"(?<!answer )(?<!machine )\baway\b",
-    "opener": r"^(?:Who|Whom|Of)\b",
+    "opener": r"^(?:What|Who|Whom|Of)\b(?!.*\?$)",
 }
+# Docstrings begin with a verb and its object, or with a noun.
+OPENER = re.compile(r"(?:What|Who|Whom|Whose|Of|Whether)\b")
 _WORDS_OF_A_TEXT = 3
 # Tokens that are no code.
 LAYOUT = frozenset({
@@ -268,3 +270,22 @@ def _add_prose(found: Measured, prose: dict[str, Prose]) -> None:
         for path, it in prose.items():
             found.where[name] += [f"{path}: {around}" for around in it.hits.get(name, ())]
         found.values[name] = 1000 * len(found.where[name]) / max(1, words)
+
+
+def list_openers(folders: Sequence[str]) -> list[str]:
+    """Returns each docstring below these folders that opens with a pronoun: path, line, words."""
+    found = []
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "__pycache__" not in path.parts:
+                found += _find_openers(path)
+    return found
+
+
+def _find_openers(path: Path) -> Iterator[str]:
+    sorts = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        text = ast.get_docstring(node) if isinstance(node, sorts) else None
+        if text is not None and OPENER.match(text):
+            line = getattr(node, "lineno", 1)
+            yield f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"

@@ -11,9 +11,11 @@ import re
 import pytest
 
 from tests.style.measures import (
+    PACKAGES,
     ROOT,
     Measured,
     list_modules,
+    list_openers,
     measure_code,
     measure_docs,
     private_words,
@@ -31,6 +33,8 @@ DOCS = {
 
 # How often a comment may silence a checker at most.
 SUPPRESSIONS = {"noqa": 90, "type: ignore": 45}
+# Docstrings of tests that still open with a pronoun: fewer each time a file is read again.
+TEST_OPENERS_MAX = 466
 CATCHES_ALL = re.compile(r" *except Exception\b.*:")
 
 
@@ -80,3 +84,11 @@ def test_suppressions_stay_few(name: str) -> None:
 def test_no_message_has_a_private_word() -> None:
     """In messages, hints, help and descriptions; `PRIVATE` has the words."""
     assert private_words() == []
+
+
+def test_docstrings_of_the_product_open_with_a_verb_or_a_noun() -> None:
+    assert list_openers(PACKAGES) == []
+
+
+def test_no_more_docstrings_of_tests_open_with_a_pronoun() -> None:
+    assert len(list_openers(["tests"])) <= TEST_OPENERS_MAX

@@ -9,18 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign import parts as campaign
+from tests.campaign.progress import Finding, Progress, Share
 from tests.record import results
 from tests.record.__main__ import has_passed, run_part
-from tests.record.page import render_page
-from tests.record.parts import (
-    UNFINISHED,
-    Part,
-    count_campaign,
-    count_mutants,
-    count_passed,
-    parts,
-    spent_of_campaign,
-)
+from tests.record.page import Row, render_page
+from tests.record.parts import Part, count_mutants, count_passed, parts
 from tests.record.results import CHANGED, OnlyThere, Record, Result, find_commit, is_same_code
 
 PART = Part("echo", "an echo", "echo 3 passed", count_passed)
@@ -38,6 +32,7 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
     monkeypatch.setattr(results, "ROOT", tmp_path)
     monkeypatch.setattr(results, "FILE", tmp_path / "results.json")
     monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(results, "PLAYED", tmp_path / "played")
     run("init", "-q")
     (tmp_path / "code.py").write_text("1")
     run("add", ".")
@@ -66,6 +61,7 @@ def test_a_part_that_passed_is_spared_until_the_code_changes(git: Git, tmp_path:
     git("add", ".")
     git("commit", "-qm", "The record alone")
     assert has_passed(result, PART)
+    assert find_commit(("code.py",)) == result.commit != find_commit()
     (tmp_path / "code.py").write_text("2")
     assert find_commit().endswith(CHANGED) and not has_passed(result, PART)
     git("commit", "-qam", "Two")
@@ -84,62 +80,50 @@ def test_output_is_counted() -> None:
     assert count_mutants("mutants caught: 60 of 61; 80 s") == "60 of 61 caught"
 
 
-def test_a_part_of_the_campaign_has_what_all_of_its_runs_came_to() -> None:
-    output = (
-        "cuts: 150 of 200 power cuts\ncuts: 200 of 200 power cuts; 0 findings; 1,002 s, 7 s CPU"
-    )
-    assert count_campaign(output) == "200 of 200 power cuts; 0 findings"
-    assert spent_of_campaign(output) == (1002.0, 7.0)
-
-
-def test_a_part_that_is_not_whole_goes_on_another_time(git: Git, tmp_path: Path) -> None:
-    part = replace(PART, command=f"sh {tmp_path}/part.sh", paths=("code.py",))
-    (tmp_path / "part.sh").write_text(f"exit {UNFINISHED}")
-    result = run_part(part)
-    assert result.passed and not result.whole and not has_passed(result, part)
-    row = render_page(Record({"echo": result}, ()), [part]).split("| an echo |")[1]
-    assert "nothing found so far" in row
-    assert has_passed(replace(result, whole=True), part)  # though another file has changed
-    (tmp_path / "code.py").write_text("2")
-    git("commit", "-qam", "Two")
-    assert not has_passed(replace(result, whole=True), part)
-    assert find_commit(("code.py",)) == find_commit().removesuffix(CHANGED)
-
-
 def test_the_page_has_a_row_for_each_part_and_each_reason() -> None:
-    table = parts(lives=7)
+    table = parts()
     result = Result(
-        "lives", "play 7", "7 lives", False, "abc", "2026-01-02", "2 cores", 12.3, 1234.5
+        "mutants", "play 7", "7 caught", False, "abc", "2026-01-02", "2 cores", 12.3, 1234.5
     )
     only = OnlyThere("every backend", {"tests/a.py": 2, "tests/b.py": 3})
-    lines = render_page(Record({"lives": result}, (only,)), table).splitlines()
-    row = "`play 7` | 7 lives | **failed** | abc | 2026-01-02 | 2 cores | 12 | 1,234 |"
+    lines = render_page(Record({"mutants": result}, (only,)), table, ()).splitlines()
+    row = "`play 7` | 7 caught | **failed** | abc | 2026-01-02 | 2 cores | 12 | 1,234 |"
     assert [line for line in lines if line.endswith(row)]
     assert sum("not run yet" in line for line in lines) == len(table) - 1
     assert "| 5 | every backend | `tests/b.py`, `tests/a.py` |" in lines
     assert all(any(f"| {part.why} |" in line for line in lines) for part in table if part.why)
 
 
-def test_what_earlier_commits_came_to_stays_apart_from_the_present_one() -> None:
-    table = parts(lives=7)
-    first = Result("lives", "play", "50 of 100", True, "abc", "2026-01-02", "m", 1, 2, whole=False)
-    record = Record({}, ()).with_result(first, kept=True)
-    again = replace(first, count="70 of 100")
-    assert record.with_result(again, kept=True).earlier == ()  # the same code went on
-    second = replace(first, count="10 of 100", commit="def")
-    assert record.with_result(second, kept=False).earlier == ()
-    grown = record.with_result(second, kept=True)
-    assert (grown.results["lives"], grown.earlier) == (second, (first,))
-    page = render_page(grown, table)
-    assert page.index("10 of 100") < page.index("Earlier commits") < page.index("50 of 100")
-    assert "Earlier commits" not in render_page(record, table)
+LIVES = campaign.Part("lives", "lives of it", "lives", 100, 10, lambda _: (10, []))
 
 
-def test_earlier_results_are_kept_in_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_of_the_campaign_counts_all_commits_and_lists_the_share_of_each() -> None:
+    first = Share("abc", "2026-01-02", "2026-01-03", "m", 50, 10, 20)
+    second = Share("def", "2026-01-04", "2026-01-04", "m", 20, 1, 2)
+    progress = Progress("lives", shares=[first, second])
+    page = render_page(Record({}, ()), (), [Row(LIVES, progress)])
+    count = "70 of 100 lives, 20 of them at def; 0 findings | goes on; no finding is open"
+    assert f"{count} | abc to def | 2026-01-02 to 2026-01-04 | m | 11 | 22 |" in page
+    assert "| 50 lives | 0 | abc | 2026-01-02 | 2026-01-03 |" in page
+    assert "| 20 lives | 0 | def |" in page and "## Findings" not in page
+    second.done = 50
+    assert "0 findings | passed" in render_page(Record({}, ()), (), [Row(LIVES, progress)])
+
+
+def test_a_finding_stays_on_the_page_and_is_open_until_a_test_is_named() -> None:
+    share, found = Share("abc", "2026-01-02", "2026-01-02", "m", 100), Finding("a | b", "abc", "d")
+    progress = Progress("lives", shares=[share], findings=[found])
+    page = render_page(Record({}, ()), (), [Row(LIVES, progress)])
+    assert "100 of 100 lives; 1 finding | **1 open**" in page
+    assert "| lives of it | a \\| b | abc | d | **none yet** |" in page
+    found.test = "tests/a.py::test_b"
+    page = render_page(Record({}, ()), (), [Row(LIVES, progress)])
+    assert "1 finding | passed" in page and "| `tests/a.py::test_b` |" in page
+
+
+def test_results_are_kept_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "FILE", tmp_path / "results.json")
-    result = Result("lives", "play", "50 of 100", True, "abc", "2026-01-02", "m", 1, 2)
-    record = Record({"lives": result}, (), (replace(result, commit="old"),))
+    result = Result("lint", "play", "50", True, "abc", "2026-01-02", "m", 1, 2)
+    record = Record({"lint": result}, (OnlyThere("a", {"b": 1}),))
     results.save_record(record)
     assert results.load_record() == record

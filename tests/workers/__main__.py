@@ -23,6 +23,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, given, settings, strategies
 
 from tests import costs
 from tests.emulators.starting import preload
@@ -34,6 +35,8 @@ RESTARTS_A_WORKER = 4
 # With fewer workers, such as of `make check`, the process that emulators are forked from is started
 # where a test needs it, for most need none.
 FEW_WORKERS = 4
+# Hypothesis looks for constants of a program at one draw in twenty, so among these surely.
+DRAWS = 200
 
 
 def main(count: int, options: Sequence[str]) -> int:
@@ -48,6 +51,7 @@ def main(count: int, options: Sequence[str]) -> int:
         # What cannot be imported is told by the workers, which try again.
         words = ["--collect-only", "-qq", "-p", "no:xdist", *_without_dist(options)]
         pytest.main(words, plugins=[Importing()])
+    read_constants()
     os.environ.clear()
     os.environ.update(environment)
     # A record of costs has the emulators of each worker apart.
@@ -74,6 +78,12 @@ class Importing:
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makeitem(self) -> list[pytest.Item]:
         return []
+
+
+@settings(max_examples=DRAWS, phases=[Phase.generate], database=None, derandomize=True)
+@given(strategies.integers())
+def read_constants(_: int) -> None:
+    """Has Hypothesis read the constants of all imported modules once, and not in each worker."""
 
 
 def _start_fork_server() -> None:

@@ -20,7 +20,7 @@ from fleetctl.apply.cost.estimate import (
     estimate_cost,
     estimate_duration,
     format_hourly,
-    shared_out,
+    share_units,
 )
 from fleetctl.apply.cost.offers import LifetimeLimit, OfferBook
 from fleetctl.common.text import count_noun, format_duration
@@ -176,28 +176,22 @@ def _build_part(
     placement = found.controller.placement(group.digest)
     offers = market.offers(placement, group.template, namespace)
     judged, capacities = _judge_placement(placement, offers, market, found)
-    limits = tuple(market.limits([it.provider for it in judged if it.fits], group.template))
+    fitting = [it for it in judged if it.fits]
+    limits = tuple(market.limits([it.provider for it in fitting], group.template))
+
     quanta_s = (market.quantum_s(it.provider) for it in judged)
     after_s = policy.grace_s + max(quanta_s, default=0.0)
-    lasts = _drop_bound(
-        _estimate_lasting(
-            stored,
-            desired.uid,
-            found,
-            unit,
-            group,
-            after_s=after_s,
-        ),
-        limits,
-    )
-    winner = next((it for it in judged if it.won), None)
+    lasts = _estimate_lasting(stored, desired.uid, found, unit, group, after_s=after_s)
+    lasts = _drop_bound(lasts, limits)
+
     at_once = policy.parallelism
     if at_once is None:
         at_once = sum(market.parallelism(it.provider) for it in judged)
     if group.units is not None:
         at_once = min(at_once, group.units)
     slots = _assign_slots(judged, at_once, capacities)
-    shares = shared_out(group.units or 0, slots)
+    shares = share_units(group.units or 0, slots)
+
     whole = market.whole(group.template, namespace)
     wanted = whole.resources.gpu if whole is not None else None
     gpu = _describe_gpu(wanted) if wanted else ""
@@ -207,14 +201,14 @@ def _build_part(
         )
         for it, room, units in zip(judged, slots, shares, strict=True)
     )
+    known = bool(group.units) and any(it.won for it in judged)
+    total = _total_cost([it.cost for it in places], known=known)
+    bounds = [estimate_cost(group.units, lasts, it.usd_per_s) for it in fitting]
     return CostPart(
         units=group.units,
         lasts=lasts,
         places=places,
-        cost=_bound_total(
-            _total_cost([it.cost for it in places], known=winner is not None and bool(group.units)),
-            [estimate_cost(group.units, lasts, it.usd_per_s) for it in judged if it.fits],
-        ),
+        cost=_bound_total(total, bounds),
         at_once=min(at_once, sum(slots)),
         gpu=gpu,
         limits=limits,

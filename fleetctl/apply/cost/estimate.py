@@ -18,19 +18,12 @@ from fleetctl.apply.change import CONFIGURED, CREATED, Change
 from fleetctl.common.text import HOUR_S, format_money
 from fleetctl.controllers.budget import CostEstimate, format_usd, matches_labels
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.capacity.price_book import KIND as PROVIDER
-from fleetctl.engine.capacity.price_book import price_attempt
-from fleetctl.providers.contract.base import Backend
-from fleetctl.specs.blocks.common import WorkSpec
-from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.budget import BudgetSpec
-from fleetctl.specs.kinds.function import FunctionSpec
-from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.tracking.annotations import ESTIMATE
 
 if TYPE_CHECKING:
-    from fleetctl.manifest import Manifest
+    pass
 
 
 NOT_KNOWN = "unknown"  # an unknown figure, in words
@@ -98,7 +91,7 @@ class Cost:
         return f"{self} ({self.range})" if self.range else str(self)
 
 
-def per_hour(usd_per_s: float | None) -> float | None:
+def compute_per_hour(usd_per_s: float | None) -> float | None:
     if usd_per_s is None:
         return None
     return usd_per_s * HOUR_S
@@ -197,7 +190,7 @@ def whole_s(
     return math.ceil(units / at_once) * each_s
 
 
-def shared_out(units: int, slots: Sequence[int]) -> list[int]:
+def share_units(units: int, slots: Sequence[int]) -> list[int]:
     """Returns the number of units for each provider, best first: the best fill up, and units beyond
     all slots follow in proportion to the slots.
     """
@@ -273,10 +266,10 @@ def caps_of(
     spent_usd: float,
 ) -> tuple[BudgetCap, ...]:
     """The object's own budget first, then the Budgets that select it."""
-    return (*_own_caps(desired, now, spent_usd), *_shared_caps(desired, objects, now))
+    return (*_list_own_caps(desired, now, spent_usd), *_list_shared_caps(desired, objects, now))
 
 
-def _own_caps(
+def _list_own_caps(
     desired: Resource,
     now: Cost,
     spent_usd: float,
@@ -294,7 +287,7 @@ def _own_caps(
         )
 
 
-def _shared_caps(
+def _list_shared_caps(
     desired: Resource,
     objects: Iterable[Resource],
     now: Cost,
@@ -333,51 +326,6 @@ class CostForecast:
 # Returns forecasts by the keys of objects. It reads the store itself, so it may be called in a
 # thread.
 Forecaster = Callable[[Sequence[Change]], Mapping[str, CostForecast]]
-
-
-def may_cost(
-    manifests: Sequence[Manifest],
-    providers: Mapping[str, Backend],
-    provider_specs: Mapping[str, ProviderSpec],
-) -> bool:
-    """Returns true where some of the work may run at a provider that is not known to be free."""
-    if any(manifest.kind == PROVIDER for manifest in manifests):
-        return True  # it may put a price on work that was free
-    return any(
-        _has_priced_work(manifest.spec, providers, provider_specs)
-        if isinstance(manifest.spec, WorkSpec)
-        else _has_warm_cost(manifest.spec, providers, provider_specs)
-        for manifest in manifests
-    )
-
-
-def _has_warm_cost(
-    spec: object,
-    providers: Mapping[str, Backend],
-    provider_specs: Mapping[str, ProviderSpec],
-) -> bool:
-    """Returns true where it has containers of its own at a provider that is not known to be
-    free."""
-    if not isinstance(spec, FunctionSpec) or not (spec.min_containers or spec.port):
-        return False
-    name = spec.provider
-    whole = spec.applied_to(Template())
-    return (
-        name in providers and price_attempt(providers[name], provider_specs.get(name), whole) != 0.0
-    )
-
-
-def _has_priced_work(
-    spec: WorkSpec,
-    providers: Mapping[str, Backend],
-    provider_specs: Mapping[str, ProviderSpec],
-) -> bool:
-    return any(
-        price_attempt(providers[it.provider], provider_specs.get(it.provider), part.template) != 0.0
-        for part in spec.parts()
-        for it in part.placement.candidates
-        if it.provider in providers
-    )
 
 
 def note_estimates(

@@ -19,7 +19,7 @@ from fleetctl.controllers.planning.placement import (
     Placement,
     ProviderCapacity,
     ProviderOffer,
-    per_hour,
+    format_per_hour,
 )
 from fleetctl.engine.capacity import price_book as engine_market
 from fleetctl.engine.capacity.admission import ProviderHoldings
@@ -180,7 +180,7 @@ class OfferBook:
         full = f"its limit of {free} sandboxes is reached"
         if most is None:
             return ProviderCapacity(free=free, full=full)
-        breaker = f"maxSpendPerHour of {per_hour(most / HOUR_S)}"
+        breaker = f"maxSpendPerHour of {format_per_hour(most / HOUR_S)}"
         return ProviderCapacity(
             free=free,
             full=full,

@@ -48,7 +48,7 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.reuse.impact import NOT_AGAIN, Impact, spent_usd
 from fleetctl.providers.contract.base import Backend
-from fleetctl.specs.content import asked_in
+from fleetctl.specs.content import list_called_endpoints
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.read_only import StoreSnapshot, open_readonly
 
@@ -178,7 +178,9 @@ def _list_notes(
 
 def _list_endpoints(resource: Resource) -> str:
     """Returns the endpoints that its work calls, or ""."""
-    return ", ".join(f"endpoint/{name}" for name in asked_in(json.loads(resource.spec)))
+    return ", ".join(
+        f"endpoint/{name}" for name in list_called_endpoints(json.loads(resource.spec))
+    )
 
 
 def _goes_on(change: Change) -> bool:

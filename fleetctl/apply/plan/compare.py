@@ -58,10 +58,10 @@ from fleetctl.apply.policies.judge import (
     refuse_wrong,
 )
 from fleetctl.apply.policies.report import refuse_problems
-from fleetctl.apply.predictions.predict import make_predictions, wrong_in
+from fleetctl.apply.predictions.predict import find_wrong, make_predictions
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.request import ApplyOptions, declared_in, parallelism_of
+from fleetctl.apply.request import ApplyOptions, parallelism_of, select_providers
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.finding import Severity
 from fleetctl.controllers.kinds.registry import CONTROLLERS
@@ -115,46 +115,36 @@ def compare_revisions(asked: ReviewRequest) -> PlanReport:
     named_before = repository.commit(asked.before)
     after = repository.commit(asked.after)
     before = repository.parting(named_before, after)
+
     with (
-        checked_out(repository, (before, after)) as (old_tree, new_tree),
+        checked_out(repository, (before, after)) as trees,
         tempfile.TemporaryDirectory(prefix="fleetctl-review-") as home,
     ):
-        trees = (old_tree, new_tree)
-        files, values, beside = (
+        old_tree, new_tree = trees
+        files, values, policy_files = (
             resolve_names(repository, trees, names, asked.directory)
             for names in (asked.files, asked.values, asked.policies)
         )
         room = ReviewContext(Path(home), asked.namespace, float(after.at_s))
-        new = _plan_side(
-            new_tree,
-            files,
-            values,
-            asked,
-            room,
-            lenient=False,
-        )
+        new = _plan_side(new_tree, files, values, asked, room, lenient=False)
         if new.wrong is not None:
             raise new.wrong
-        refuse_wrong(new.manifests, wrong_in)
-        with fence_directory(new_tree.root):
-            texts = new_tree.documents(beside, recursive=True)
-            policies = policies_in(texts, wrong_in) if texts else []
-        old = _plan_side(
-            old_tree,
-            files,
-            values,
-            asked,
-            room,
-            lenient=True,
-        )
+        refuse_wrong(new.manifests, find_wrong)
+        policies = _read_policies(new_tree, policy_files)
+        old = _plan_side(old_tree, files, values, asked, room, lenient=True)
+
         stored = stored_of(old, room.at_s)
         changes = changes_between(stored, old, new, room.at_s)
         _refuse_what_never_works(stored, new, changes)
         gone = _list_deleted(stored, old, new)
-        live = None if asked.home is None else live_of(asked.home, new, [it.key for it in gone])
+
+        live = None
+        if asked.home is not None:
+            live = live_of(asked.home, new, [it.key for it in gone])
         holding = policies_among(new.manifests) if live is None else live.policies
-        policies = merge_policies(holding, policies)
-        changes = judge_changes(changes, policies, room.at_s, costs=costs_of(new.report))
+        held = merge_policies(holding, policies)
+        changes = judge_changes(changes, held, room.at_s, costs=costs_of(new.report))
+
     both = RevisionComparison(
         before,
         after,
@@ -163,14 +153,14 @@ def compare_revisions(asked: ReviewRequest) -> PlanReport:
         known=old.wrong is None,
         live=live is not None,
     )
-    return _build_comparison(
-        both,
-        old,
-        new,
-        changes,
-        gone,
-        live,
-    )
+    return _build_comparison(both, old, new, changes, gone, live)
+
+
+def _read_policies(tree: RevisionTree, files: Sequence[tuple[str, str]]) -> list[LoadedPolicy]:
+    """Returns the policies of files that are given beside the manifests."""
+    with fence_directory(tree.root):
+        documents = tree.documents(files, recursive=True)
+        return policies_in(documents, find_wrong) if documents else []
 
 
 def _directory_of(asked: ReviewRequest) -> Path:
@@ -249,27 +239,39 @@ def _build_comparison(
     objects = [_compare_object(it, before.get(it.key), after.get(it.key)) for it in changes]
     objects += [_compare_deletion(it, before.get(it.key)) for it in gone]
     objects.sort(key=lambda it: (_SORTED.index(it.action), it.key))
-    rows = {it.after.key: it.after for it in changes} | {it.key: it for it in gone}
+
     moving = [it for it in objects if it.action is not PlanAction.KEEP]
-    stopped = None if live is None else live.stopped
+    rows = {it.after.key: it.after for it in changes}
+    rows |= {it.key: it for it in gone}
     risks = [
-        *list_comparison_risks(moving, rows, (old.report, new.report), stopped),
+        *list_comparison_risks(
+            moving,
+            rows,
+            (old.report, new.report),
+            None if live is None else live.stopped,
+        ),
         *list_verdict_risks(it for it in changes if it.outcome != UNCHANGED),
     ]
-    costs = [(_cost_of(before.get(key)), _cost_of(after.get(key))) for key in {**before, **after}]
-    differing = [(was, now) for was, now in costs if was != now]
-    budgets = (it.sentence for it in sum_budgets(new.report) if it.shared)
+
+    left = come = FREE
+    for key in {**before, **after}:
+        was = _cost_of(before.get(key))
+        now = _cost_of(after.get(key))
+        if was != now:
+            left += was
+            come += now
+
+    if live is None:
+        budgets = tuple(it.sentence for it in sum_budgets(new.report) if it.shared)
+    else:
+        budgets = live.budgets
     return replace(
         new.report,
         objects=tuple(objects),
         risks=sort_risks(risks),
-        budgets=tuple(budgets) if live is None else live.budgets,
+        budgets=budgets,
         warnings=tuple(_list_warnings(both.before, old, new)),
-        comparison=replace(
-            both,
-            left=sum((was for was, _ in differing), FREE),
-            come=sum((now for _, now in differing), FREE),
-        ),
+        comparison=replace(both, left=left, come=come),
     )
 
 
@@ -364,7 +366,7 @@ def live_of(
         accounts = AccountRegistry(home, store_id=stored.store_id)
         for resource in stored.resources.living(PROVIDER):
             accounts.open(resource.name, json.loads(resource.spec))
-        for name, spec in declared_in(new.manifests).items():
+        for name, spec in select_providers(new.manifests).items():
             accounts.open(name, json.loads(dump_spec(spec)))
         order = replace(
             new.order, parallelism=parallelism_of(accounts.backends), sources=ManifestSources(home)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.apply.cost.cost_parts import PlannedPlacement, WarmCost
-from fleetctl.apply.cost.estimate import OWN, BudgetCap, Cost, per_hour
+from fleetctl.apply.cost.estimate import OWN, BudgetCap, Cost, compute_per_hour
 from fleetctl.apply.plan.plan_report import (
     ObjectPlan,
     PlanAction,
@@ -132,15 +132,15 @@ def _render_work(work: PlannedWork) -> dict[str, object]:
         "basis": work.lasts.basis if work.lasts is not None else "",
         "firstResultSeconds": work.first_s,
         "doneSeconds": work.whole_s,
-        "maxPerHour": per_hour(work.rate_usd_per_s),
+        "maxPerHour": compute_per_hour(work.rate_usd_per_s),
     }
 
 
 def _render_warm(warm: WarmCost) -> dict[str, object]:
-    least = per_hour(warm.least_usd_per_s)
+    least = compute_per_hour(warm.least_usd_per_s)
     return {
         "containers": warm.containers,
-        "perHour": per_hour(warm.usd_per_s),
+        "perHour": compute_per_hour(warm.usd_per_s),
         **({} if least is None else {"leastPerHour": least}),
         "budgets": [
             {"budget": cap.owner, "maxCost": cap.max_usd, "used": cap.used_usd} for cap in warm.caps
@@ -160,8 +160,8 @@ def _render_cap(cap: BudgetCap) -> dict[str, object]:
 
 def _render_placement(place: PlannedPlacement) -> dict[str, object]:
     judged = place.judged
-    price = per_hour(judged.usd_per_s)
-    least = per_hour(place.least_usd_per_s)
+    price = compute_per_hour(judged.usd_per_s)
+    least = compute_per_hour(place.least_usd_per_s)
     return {
         **({"name": place.name, "gpu": place.gpu} if place.name else {}),
         **({"nodes": place.nodes} if place.nodes else {}),

@@ -17,8 +17,9 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.plan.build_plan import build_report
 from fleetctl.apply.plan.plan_report import PlanReport
-from fleetctl.apply.propose import propose_changes, store_changes
-from fleetctl.apply.request import ApplyOptions, declared_in, parallelism_of
+from fleetctl.apply.propose import propose_changes
+from fleetctl.apply.request import ApplyOptions, parallelism_of, select_providers
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.document.envelope import NamespaceChoice
 from fleetctl.manifest.files.documents import Document
@@ -84,7 +85,7 @@ def side_of(
     sources = ManifestSources(room.home)
     looked = asyncio.run(sources.look([it for it in manifests if _has_path(it)]))
     accounts = AccountRegistry(room.home, store_id="")
-    for name, spec in declared_in(manifests).items():
+    for name, spec in select_providers(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     order = ApplyOptions(
         parallelism=parallelism_of(accounts.backends),

@@ -224,7 +224,7 @@ def _apply_exemption(
         why_invalid = "this policy has no exceptions"
     elif exemption.over(now_s):
         why_invalid = f"its exception ended on {exemption.day.isoformat()}"
-    elif exemption.too_far(now_s, max_days=spec.exemptions.max_days):
+    elif exemption.is_too_far(now_s, max_days=spec.exemptions.max_days):
         why_invalid = (
             f"its exception may end {spec.exemptions.max_days} days from now at the latest"
         )
@@ -407,7 +407,7 @@ def policies_among(manifests: Iterable[Manifest]) -> list[LoadedPolicy]:
     return [LoadedPolicy(it.name, it.spec) for it in manifests if isinstance(it.spec, PolicySpec)]
 
 
-def judged_by(
+def judge_by_policies(
     stored: ReadableStore,
     changes: Sequence[Change],
     given: Sequence[LoadedPolicy],

@@ -13,8 +13,8 @@ from fleetctl.common.finding import Severity
 from fleetctl.manifest.problems import (
     ManifestProblem,
     PredictedErrors,
-    in_order,
     join_sentences,
+    sort_problems,
 )
 from fleetctl.specs.values.exempt import EXEMPT
 
@@ -68,14 +68,15 @@ def refuse_problems(
     problems: Sequence[ManifestProblem], manifests: Sequence[Manifest] = ()
 ) -> None:
     """Raises the error that all findings of an apply make together, by file and line."""
-    found = in_order(problems, manifests)
+    if not problems:
+        return
+    found = sort_problems(problems, manifests)
     code = exit_code_of(found)
     if code == PolicyDenied.exit_code:
         raise PolicyDenied(found, hint=found[-1].hint)
     if code == Conflict.exit_code:
         raise Conflict("\nerror: ".join(map(str, found)), hint=found[-1].hint)
-    if found:
-        raise PredictedErrors(found)
+    raise PredictedErrors(found)
 
 
 def exit_code_of(problems: Iterable[ManifestProblem]) -> int:

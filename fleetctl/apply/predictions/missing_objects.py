@@ -32,10 +32,10 @@ from fleetctl.controllers.trials.winner import SWEEP, command_of, unfit_search
 from fleetctl.controllers.wandb import HANDS_OVER
 from fleetctl.engine.execute.secrets import check_file
 from fleetctl.engine.kinds.wandb.wandb_agents import KEY, KEY_HINT
-from fleetctl.guest.task.parameters import one_variable, variable
+from fleetctl.guest.task.parameters import name_variable, one_variable
 from fleetctl.manifest.checks.spec_parts import list_parameters
 from fleetctl.manifest.hints.synonyms import guess_name
-from fleetctl.manifest.mending import until_unread
+from fleetctl.manifest.rules import yield_until_unread
 from fleetctl.providers.uv import PASSWORD
 from fleetctl.specs.blocks.common import ParamsFrom, WorkPart, WorkSpec
 from fleetctl.specs.blocks.notify import Notify, secrets_in
@@ -232,7 +232,7 @@ def _one_variable(
     given = [name for name in document["search"].get("parameters") or () if name not in own]
     one, other = one_variable([*own, *given])
     if one:
-        message = f" is `{sweep}`, whose `{other}` is the variable `{variable(one)}`"
+        message = f" is `{sweep}`, whose `{other}` is the variable `{name_variable(one)}`"
         message += f", and so is `{one}`"
         yield Finding(at, message, "name one of them otherwise")
 
@@ -515,7 +515,7 @@ def find_cycles(
         path = _find_cycle(manifest, world)
         if path and frozenset(path) not in told:
             told.add(frozenset(path))
-            found = until_unread(_describe_cycle(manifest, manifest.spec, path))
+            found = yield_until_unread(_describe_cycle(manifest, manifest.spec, path))
             yield from ((manifest, it) for it in found)
 
 

@@ -16,9 +16,8 @@ from fleetctl.apply.predictions.world import PlannedWorld, Prediction, will_star
 from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.controllers.depends.edges import edges_of
 from fleetctl.manifest.document.inner_manifest import AT
-from fleetctl.manifest.mending import stop_at_unread
-from fleetctl.manifest.problems import ManifestProblem, in_order, join_sentences
-from fleetctl.manifest.rules import Check, RuleLevel, checks_for
+from fleetctl.manifest.problems import ManifestProblem, join_sentences, sort_problems
+from fleetctl.manifest.rules import Check, RuleLevel, checks_for, stop_at_unread
 from fleetctl.specs.blocks.common import WorkPart, WorkSpec
 from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.blocks.notify import secrets_in
@@ -43,7 +42,7 @@ ANYWAY_SORTS = (Severity.LATER, Severity.CAPACITY)
 POLICY = "Policy"
 
 
-def worth_a_look(spec: Spec, looked: SourceState | None = None) -> bool:
+def is_worth_a_look(spec: Spec, looked: SourceState | None = None) -> bool:
     """Returns false for a spec without possible predictions: most work of this machine. A quick
     look. looked: the present state of its source.
     """
@@ -51,9 +50,11 @@ def worth_a_look(spec: Spec, looked: SourceState | None = None) -> bool:
         return True
     if not isinstance(spec, WorkSpec):
         return True  # others may name it
-    if isinstance(spec, SweepSpec) and spec.backend == "wandb":
+    if isinstance(spec, SweepSpec) and (
+        spec.backend == "wandb" or missing_objects.library_of(spec)
+    ):
         return True
-    if missing_objects.library_of(spec) or edges_of(spec) or secrets_in(spec.notify) or spec.queue:
+    if edges_of(spec) or (spec.notify and secrets_in(spec.notify)) or spec.queue:
         return True
     return any(map(_worth_a_look, spec.parts()))
 
@@ -144,7 +145,7 @@ def split_predictions(
     """
     wrong = [problem for it in found if it.severity not in may for problem in it.problems()]
     warned = [problem for it in found if it.severity in may for problem in it.problems()]
-    wrong = in_order(wrong, [it.manifest for it in found])
+    wrong = sort_problems(wrong, [it.manifest for it in found])
     if wrong and all(it.severity in ANYWAY_SORTS for it in wrong):
         wrong[-1] = replace(wrong[-1], hint=join_sentences(wrong[-1].hint, anyway))
     return wrong, [join_sentences(str(it), it.hint) for it in warned]
@@ -192,10 +193,10 @@ def of_policy(
     spec: PolicySpec,
     world: PlannedWorld,
 ) -> Iterator[Finding]:
-    return wrong_in(spec)
+    return find_wrong(spec)
 
 
-def wrong_in(spec: PolicySpec) -> Iterator[Finding]:
+def find_wrong(spec: PolicySpec) -> Iterator[Finding]:
     """Yields the expressions that are invalid. Raises Refused where the library of CEL is not
     installed."""
     kinds = spec.match.kinds or tuple(it for it in KINDS if it != POLICY)

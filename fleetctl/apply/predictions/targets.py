@@ -21,15 +21,15 @@ from fleetctl.controllers.planning.placement import ProviderOffer, judge_candida
 from fleetctl.engine.capacity.price_book import asset_provider, find_lack, price_attempt
 from fleetctl.engine.execute.asset_calls import NO_SERVER_HINT
 from fleetctl.manifest.hints.synonyms import guess_name, join_names
-from fleetctl.manifest.mending import stop_at_unread
 from fleetctl.manifest.problems import path_text
+from fleetctl.manifest.rules import stop_at_unread
 from fleetctl.providers.contract.base import Foreseeing, Serving
 from fleetctl.providers.contract.terms import BRING_HINT
 from fleetctl.specs.blocks.common import BESIDE_TEMPLATE, WorkPart, WorkSpec
 from fleetctl.specs.blocks.template import Template, VolumeMount
 from fleetctl.specs.builtin import PROMPT_PROVIDER
+from fleetctl.specs.kinds.batchjob import files_of
 from fleetctl.specs.kinds.function import FunctionSpec
-from fleetctl.tracking.task_inputs import files_of
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest

@@ -1,1 +1,1 @@
-"""Writes to the store, each in one transaction: commit, edit, retry."""
+"""Writes to the store, each in one transaction: commit, edit, retry, the changes of an apply."""

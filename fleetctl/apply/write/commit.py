@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.apply.ownership import let_go
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions, Request
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import Conflict, NotFound, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest import Manifest
@@ -37,7 +38,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import EventRow, Store
 from fleetctl.tracking.annotations import APPROVED, NOTES, ORIGIN, RECONCILE
-from fleetctl.tracking.by_hand import note_of_edit, noted_fields
+from fleetctl.tracking.by_hand import note_fields, note_of_edit
 from fleetctl.tracking.kept_by import HELD
 from fleetctl.tracking.manifest_sources import source_of
 from fleetctl.tracking.source_state import read_in
@@ -147,7 +148,7 @@ def suspend_object(
         spec=dump_spec(spec.model_copy(update={"suspend": wanted})),
         generation=resource.generation + 1,
     )
-    notes = noted_fields(changed.annotations, note_of_edit(resource, changed))
+    notes = note_fields(changed.annotations, note_of_edit(resource, changed))
     changed = replace(changed, annotations=notes)
     word = "Suspended" if wanted else "Resumed"
     message = f"{word.lower()} by a user"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fleetctl.apply.consent import NeedsConsent
-from fleetctl.apply.propose import put_aside
 from fleetctl.apply.write.commit import find_object
+from fleetctl.apply.write.store_changes import put_aside
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.controllers.history.history import find_failed_units, find_tried_units
@@ -79,7 +79,7 @@ def requeue_units(
         chosen = _with_later(work, choice, chosen, now_s)
     # An object that gave up as a whole has more to do than its failed units.
     goes_on = bool(chosen) or choice.which == "rerun"
-    goes_on = goes_on or (choice.which == "failed" and _gave_up(work.track))
+    goes_on = goes_on or (choice.which == "failed" and _has_given_up(work.track))
     if not goes_on:
         return RequeuedUnits(resource.key, 0, live)
     fields = {**resource.annotations, **({RETRIED: choice.request} if choice.request else {})}
@@ -188,6 +188,6 @@ def _list_losses(
         yield f"{key}: {called(index)} runs, builds on it, and would be stopped ({spent})"
 
 
-def _gave_up(track: Track) -> bool:
+def _has_given_up(track: Track) -> bool:
     status: Mapping[str, object] = json.loads(track.resource.status or "{}")
     return track.prior.phase in TERMINAL_PHASES and status.get("phase") in ("Failed", "Skipped")

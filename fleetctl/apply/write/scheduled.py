@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import propose_changes, write_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions, parallelism_of
+from fleetctl.apply.write.store_changes import write_changes
 from fleetctl.common.errors import Conflict, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.kinds.schedules import RequestedObject
 from fleetctl.manifest import Manifest
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.kinds.batchjob import awaits_listing
 from fleetctl.specs.kinds.registry import find_kind, parse_spec
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.tracking.annotations import ORIGIN, SCHEDULED_AT, SCHEDULED_BY
 from fleetctl.tracking.manifest_sources import ManifestSources, source_of
 from fleetctl.tracking.source_state import SourceState, load_source_state, read_in
-from fleetctl.tracking.task_inputs import awaits_listing
 
 if TYPE_CHECKING:
     from fleetctl.stores.base import Store

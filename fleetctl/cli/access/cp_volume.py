@@ -119,7 +119,7 @@ async def plan_upload(
         place = _join_path(wanted, origin.name) if into else wanted
         return CopyPlan((FileCopy(origin, place, origin.stat().st_size),))
     if sort == "file":
-        raise _in_the_way(source, target.shown)
+        raise _refuse_in_the_way(source, target.shown)
     if sort == "directory" and not _means_contents(source):
         wanted = _join_path(wanted, origin.resolve().name)
     found = []
@@ -148,7 +148,7 @@ async def plan_download(
     if sort == "file":
         return CopyPlan((_one_file(found[0], target),))
     if place.exists() and not place.is_dir():
-        raise _in_the_way(source.shown, target)
+        raise _refuse_in_the_way(source.shown, target)
     if place.is_dir() and not _means_contents(source.path):
         place = place / (wanted.rpartition("/")[2] or source.target.name)
     elif not place.exists():
@@ -216,7 +216,7 @@ def _join_path(directory: str, name: str) -> str:
     return name
 
 
-def _in_the_way(source: str, target: str) -> UsageError:
+def _refuse_in_the_way(source: str, target: str) -> UsageError:
     return UsageError(
         f"`{source}` is a directory, and `{target}` is a file",
         hint="name a directory, or a path where nothing is",

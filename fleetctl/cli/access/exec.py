@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.targets.task import TaskAccess, add_which, find_task_access, which_of
+from fleetctl.cli.targets.task import TaskAccess, add_which, find_task_access, parse_task_choice
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.views.kinds import parse_target
@@ -87,7 +87,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 async def _exec_in_task(args: Namespace, screen: Screen) -> int:
     found = find_task_access(
-        parse_target(args.object, args.namespace), which_of(args), find_state_dir()
+        parse_target(args.object, args.namespace), parse_task_choice(args), find_state_dir()
     )
     tty = args.tty and _has_terminal(screen)
     if args.tty and not tty:

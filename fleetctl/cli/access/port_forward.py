@@ -20,7 +20,7 @@ from fleetctl.cli.targets.task import (
     add_which,
     find_task_access,
     has_ended,
-    which_of,
+    parse_task_choice,
 )
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.state_paths import find_state_dir
@@ -114,7 +114,7 @@ def run(args: Namespace, screen: Screen) -> int:
 async def _forward_port(args: Namespace, screen: Screen) -> int:
     wanted = parse_target(args.object, args.namespace)
     ports = args.ports
-    found = find_task_access(wanted, which_of(args), find_state_dir())
+    found = find_task_access(wanted, parse_task_choice(args), find_state_dir())
     try:
         if not ports.theirs:
             number = await _ray_dashboard(found)

@@ -171,53 +171,67 @@ def _apply_documents(
         from fleetctl.cli.apply.dry_run import dry_run
 
         return dry_run(documents, order, screen, collect_policies(args))
+
     state_dir = find_state_dir()
     began_at_s = SystemClock().now_s()
     if args.policies:
         _check_policies(collect_policies(args), state_dir, documents, order)
     if args.max_cost is not None:
         _check_cost(args.max_cost, state_dir, documents, order, screen)
+
     asked = {**order, "tellWork": True} if args.wait else order
     try:
-        reply = send_apply(
-            state_dir,
-            documents,
-            asked,
-            screen,
-            piped="-" in args.files,
-        )
+        reply = send_apply(state_dir, documents, asked, screen, piped="-" in args.files)
     except KeyboardInterrupt:
         screen.close_line()
         screen.talk("interrupted before the controller replied; it may be stored all the same")
         screen.hint("`fleetctl diff` of the same files says so")
         return EXIT_INTERRUPTED
+
     results = results_of(reply)
     print_outcomes(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
-    keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
     if args.dry_run == SERVER:
         losses = reply.get("losses")
-        warn_of(
-            losses if isinstance(losses, list) else (), str(reply.get("hint") or ""), order, screen
-        )
+        listed = losses if isinstance(losses, list) else ()
+        warn_of(listed, str(reply.get("hint") or ""), order, screen)
         return 0
-    if args.wait:
-        from fleetctl.cli.follow.progress import follow_to_end
 
-        waits_for = ["missing"] * args.allow_missing + ["capacity"] * (
-            args.wait_for_capacity or args.allow_missing
-        )
-        return follow_to_end(
-            state_dir,
-            keys,
-            screen,
-            timeout_s=args.timeout,
-            waits_for=waits_for,
-            logs_since_s=began_at_s if args.logs else None,
-            works=as_mapping(reply.get("works")),
-        )
-    if screen.talk_is_terminal and (working := _first_working(keys)):
+    keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
+    if args.wait:
+        return _wait_for_applied(args, reply, keys, state_dir, began_at_s, screen)
+    working = _first_working(keys) if screen.talk_is_terminal else ""
+    if working:
         screen.hint(f"fleetctl get {working} -w")
     return 0
+
+
+def _wait_for_applied(
+    args: Namespace,
+    reply: Mapping[str, object],
+    keys: Sequence[str],
+    state_dir: Path,
+    began_at_s: float,
+    screen: Screen,
+) -> int:
+    """Waits until the applied work ends; returns the exit code. began_at_s: when this apply began,
+    since which logs are shown.
+    """
+    from fleetctl.cli.follow.progress import follow_to_end
+
+    waits_for = []
+    if args.allow_missing:
+        waits_for.append("missing")
+    if args.wait_for_capacity or args.allow_missing:
+        waits_for.append("capacity")
+    return follow_to_end(
+        state_dir,
+        keys,
+        screen,
+        timeout_s=args.timeout,
+        waits_for=waits_for,
+        logs_since_s=began_at_s if args.logs else None,
+        works=as_mapping(reply.get("works")),
+    )
 
 
 def _refuse_over_server(args: Namespace) -> None:

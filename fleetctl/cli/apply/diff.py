@@ -68,7 +68,7 @@ def run(args: Namespace, screen: Screen) -> int:
         screen.report(error)
         return max(ERROR, error.exit_code)
     for line in lines:
-        screen.data(screen.marked(line))
+        screen.data(screen.colour_sign(line))
     if refused is not None:
         screen.error(str(refused))
         return ERROR

@@ -14,10 +14,10 @@ from fleetctl.apply.write.commit import parse_field_path, put_value, value_of
 from fleetctl.cli.targets.files import parse_assignment
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean
-from fleetctl.manifest.document.short import full_values
-from fleetctl.manifest.files.lists import read_manifests
+from fleetctl.manifest.document.short import list_full_values
 from fleetctl.manifest.hints.synonyms import join_names
 from fleetctl.manifest.yaml.emit import to_yaml
+from fleetctl.manifest.yaml.reader import read_manifests
 from fleetctl.specs.kinds.registry import KINDS, kind_called
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def with_settings(documents: Sequence[Document], settings: Sequence[str]) -> lis
     neither.
     """
     from fleetctl.manifest.rendering.render import (
-        declared_names,
+        list_declared_names,
         needs_rendering,
         rendered_documents,
     )
 
-    names = declared_names(documents)
+    names = list_declared_names(documents)
     of_variables = [it for it in settings if it.partition("=")[0] in names]
     fields = [it for it in settings if it not in of_variables]
     for field in fields if names else ():
@@ -99,7 +99,7 @@ def _override_fields(
     if document.role:
         return document
     reading = read_manifests(document.path, document.text)
-    values = full_values(root.value for root in reading.roots)
+    values = list_full_values(root.value for root in reading.roots)
     works = [it for it in values if isinstance(it, dict) and _does_work(it)]
     if reading.problems or not works:
         return document

@@ -77,9 +77,9 @@ def collect_policies(args: Namespace) -> list[LoadedPolicy]:
     if not args.policies:
         return []
     from fleetctl.apply.policies.judge import policies_in
-    from fleetctl.apply.predictions.predict import wrong_in
+    from fleetctl.apply.predictions.predict import find_wrong
 
-    return policies_in(documents_of(args.policies, recursive=True), wrong_in)
+    return policies_in(documents_of(args.policies, recursive=True), find_wrong)
 
 
 def order_of(args: Namespace) -> dict[str, object]:

@@ -23,9 +23,10 @@ from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line
 from fleetctl.daemon.client.socket_client import results_of
-from fleetctl.views.kinds import parse_target
+from fleetctl.views.kinds import Target, parse_target
 from fleetctl.views.objects import View, as_mapping
 from fleetctl.views.store_reading import open_reading
+from fleetctl.views.tasks import Task
 
 if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document
@@ -272,45 +273,16 @@ def _follow_output(
 ) -> int:
     """Shows the output until the work ends, or cannot continue by itself; returns the command's
     exit code."""
-    from fleetctl.cli.follow.logs_follow import TaskOutput
-    from fleetctl.cli.follow.progress import (
-        CAPACITY,
-        MISSING,
-        StuckPolicy,
-        describe_stuck,
-        until_ended,
-    )
+    from fleetctl.cli.follow.progress import describe_stuck
     from fleetctl.cli.follow.wait_supervisor import report_detached
-    from fleetctl.common.clock import Deadline
-    from fleetctl.daemon.client.overtaken import OvertakenObjects
 
-    wanted = parse_target(key, args.namespace)
-    key = wanted.key
+    target = parse_target(key, args.namespace)
+    key = target.key
     try:
-        with open_reading(state_dir) as reading:
-            seen = reading.find(wanted)
-            assert seen is not None, "it was stored just now"
-            several = args.each is not None
-            output = TaskOutput(
-                state_dir,
-                [seen],
-                reading,
-                screen,
-                since_s=0.0,
-                prefixed=several,
-            )
-            patience = StuckPolicy([MISSING, CAPACITY] if args.allow_missing else ())
-            until_ended(
-                state_dir, [seen.resource.uid], reading, screen,
-                deadline=Deadline(None), patience=patience, output=output,
-                overtaken=OvertakenObjects({}),
-            )  # fmt: skip
-            ended = reading.by_uid(seen.resource.uid)
-            task = reading.task(ended, 0) if ended is not None and not several else None
-            if back is not None and ended is not None and ended.over and _brings_files(ended):
-                back.bring(ended, state_dir, reading, screen)
+        ended, task = _show_until_ended(state_dir, target, args, screen, back)
     except KeyboardInterrupt:
         return report_detached([key], f"fleetctl logs {key} -f", screen)
+
     if ended is None:
         screen.error(f"{escape_line(key)} was deleted")
         return FAILED
@@ -320,11 +292,60 @@ def _follow_output(
         hint = str(ended.map("stuck").get("hint") or f"fleetctl describe {key}")
         screen.error(describe_stuck(ended), hint=escape_line(hint))
         return FAILED
-    why = (task.run.reason if task is not None else "") or ended.text("message") or ended.phase
-    screen.error(
-        f"{escape_line(key)}: {escape_line(why)}", hint=f"fleetctl describe {escape_line(key)}"
-    )
-    return (task.run.exit_code if task is not None else None) or FAILED
+
+    reason = task.run.reason if task is not None else ""
+    why = reason or ended.text("message") or ended.phase
+    hint = f"fleetctl describe {escape_line(key)}"
+    screen.error(f"{escape_line(key)}: {escape_line(why)}", hint=hint)
+    exit_code = task.run.exit_code if task is not None else None
+    return exit_code or FAILED
+
+
+def _show_until_ended(
+    state_dir: Path,
+    target: Target,
+    args: Namespace,
+    screen: Screen,
+    back: BringBack | None,
+) -> tuple[View | None, Task | None]:
+    """Shows the output of stored work, and brings its files back once it has ended. Returns its
+    last state, None for deleted work, and its task where it has just one.
+    """
+    from fleetctl.cli.follow.logs_follow import TaskOutput
+    from fleetctl.cli.follow.progress import CAPACITY, MISSING, StuckPolicy, wait_until_ended
+    from fleetctl.common.clock import Deadline
+    from fleetctl.daemon.client.overtaken import OvertakenObjects
+
+    several = args.each is not None
+    with open_reading(state_dir) as reading:
+        seen = reading.find(target)
+        assert seen is not None, "it was stored just now"
+        uid = seen.resource.uid
+        output = TaskOutput(
+            state_dir,
+            [seen],
+            reading,
+            screen,
+            since_s=0.0,
+            prefixed=several,
+        )
+        wait_until_ended(
+            state_dir,
+            [uid],
+            reading,
+            screen,
+            deadline=Deadline(None),
+            patience=StuckPolicy([MISSING, CAPACITY] if args.allow_missing else ()),
+            output=output,
+            overtaken=OvertakenObjects({}),
+        )
+
+        ended = reading.by_uid(uid)
+        if ended is None:
+            return None, None
+        if back is not None and ended.over and _brings_files(ended):
+            back.bring(ended, state_dir, reading, screen)
+        return ended, None if several else reading.task(ended, 0)
 
 
 def _brings_files(seen: View) -> bool:

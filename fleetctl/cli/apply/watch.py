@@ -65,7 +65,7 @@ def watch_manifests(
                 )
                 announced = True
             documents = _load_documents(read, screen)
-            touched = code.touched(turns.read) or touched
+            touched = code.has_touched(turns.read) or touched
             if documents is not None and (touched or documents != turns.seen):
                 turns.take(documents)
     except KeyboardInterrupt:
@@ -192,7 +192,7 @@ class SourceWatcher:
         self._changes: Iterator[object] | None = None
         self._poll_at = 0.0
 
-    def touched(self, read: Sequence[str]) -> bool:
+    def has_touched(self, read: Sequence[str]) -> bool:
         """Returns true where a file was touched since the last call, or may have been."""
         if tuple(read) != self._read:
             self._follow(tuple(read))

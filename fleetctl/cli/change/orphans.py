@@ -19,8 +19,8 @@ from fleetctl.cli.command.flags import (
     Parser,
     add_output,
     duration_s,
-    own_namespace,
     parse_namespace,
+    read_namespace,
 )
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
@@ -149,7 +149,7 @@ async def _handle_orphans(
             screen.talk(f"{_describe_orphans(left)} of other stores left alone (--all-stores)")
         if args.adopt:
             into = (
-                parse_target(args.into, args.namespace or own_namespace()).key if args.into else ""
+                parse_target(args.into, args.namespace or read_namespace()).key if args.into else ""
             )
             code = await asyncio.to_thread(
                 adopt_orphans,
@@ -363,9 +363,7 @@ async def orphans_of(
                 raise answer
             screen.talk(f"{account.name}: not asked: {escape_line(str(answer))}")
         elif (
-            isinstance(answer, Unavailable)
-            and not named
-            and _never_used(account, answer, state_dir)
+            isinstance(answer, Unavailable) and not named and _is_unused(account, answer, state_dir)
         ):
             screen.talk(f"{account.name}: not asked: {escape_line(str(answer))}")
         elif isinstance(answer, Unavailable):
@@ -376,7 +374,7 @@ async def orphans_of(
     return found, complete
 
 
-def _never_used(
+def _is_unused(
     account: Account,
     answer: Unavailable,
     state_dir: Path,
@@ -417,12 +415,14 @@ def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrpha
         known = {text for row in reader.held_sandboxes() for text in row if text}
         tag = tag_of(reader.store_id()) if reader.store_id() else ""
         objects = list(reader.object_keys())
+    assets = {(kind, asset_name(name, namespace)) for _, kind, name, namespace in objects}
     users = {f"job-{uid}" for uid, *_ in objects}
-    assets = {(kind, asset_name(name, within)) for _, kind, name, within in objects}
     users |= {f"function-{name}" for kind, name in assets if kind == "Function"}
-    used = InterpreterRuns(state_dir).living()
+    living = InterpreterRuns(state_dir).living()
+
     found = []
     for orphan in sorted(orphans, key=lambda one: one.created_at_s):
+        ours = bool(tag) and orphan.store == tag
         if orphan.kind == "volume":
             if ("Volume", orphan.handle) not in assets:
                 found.append(FoundOrphan(orphan, ours=True))
@@ -430,11 +430,11 @@ def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrpha
         if orphan.kind in ("function", "snapshot") and users & set(orphan.users):
             continue
         if orphan.kind == "snapshot":
-            found.append(FoundOrphan(orphan, bool(tag) and orphan.store == tag))
+            found.append(FoundOrphan(orphan, ours))
             continue
-        if orphan.store == INTERPRETERS and orphan.run in used:
+        if orphan.store == INTERPRETERS and orphan.run in living:
             continue  # made by a program of this machine that lives
-        ours = bool(tag) and orphan.store == tag
+
         # A supervisor's handle is that of all its sandboxes; on this machine the name alone
         # identifies one.
         handle = "" if runs_here(orphan.provider) else orphan.handle
@@ -443,8 +443,6 @@ def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrpha
     return found
 
 
-if TYPE_CHECKING:
-    pass
 _NOT_ADOPTED = {
     "volume": ("nothing of it runs", "declare it: `kind: Volume` with this name"),
     "helper": ("it shows a volume to a command", "it ends by itself after that"),

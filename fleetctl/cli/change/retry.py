@@ -118,7 +118,7 @@ def _send_retry(message: Mapping[str, object], screen: Screen) -> int:
                 " these run the copy that was taken then"
             )
             screen.hint("`fleetctl apply -f FILE` takes the source as it is now")
-        if not result.get("units") and (why := _why_none(str(message["which"]), result)):
+        if not result.get("units") and (why := _explain_none(str(message["which"]), result)):
             screen.talk(why)
     return 0
 
@@ -141,7 +141,7 @@ def _format_result(result: Mapping[str, object]) -> str:
     return f"{escape_line(str(result.get('key')))}: {message}{left}"
 
 
-def _why_none(which: str, result: Mapping[str, object]) -> str:
+def _explain_none(which: str, result: Mapping[str, object]) -> str:
     """Returns the reason why requested tasks were not requeued."""
     unit = str(result.get("unit") or "task")
     live = result.get("live")

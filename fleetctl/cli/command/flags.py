@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         """Returns the arguments; with `-h` anywhere only `args.help` is set and no argument is
         checked."""
         if any(it.nargs in ("*", "+") and not it.option_strings for it in self._actions):
-            argv = self._gathered(argv)
+            argv = self._gather_words(argv)
         for action in self._actions:
             if action.metavar == KIND_NAME and not action.option_strings:
                 argv = join_kind_names(argv, many=action.nargs in ("*", "+"))
@@ -87,10 +87,10 @@ class Parser(argparse.ArgumentParser):
             self._refuse(unknown[0])
         if VERBS[self.verb].namespaced:
             args.bound = args.namespace is not None
-            args.namespace = args.namespace or own_namespace()
+            args.namespace = args.namespace or read_namespace()
         return args
 
-    def _gathered(self, argv: Sequence[str]) -> list[str]:
+    def _gather_words(self, argv: Sequence[str]) -> list[str]:
         """Moves the words that are not flags together and last: they may stand before, between and
         behind flags.
         """
@@ -122,7 +122,7 @@ class Parser(argparse.ArgumentParser):
         if action is not None and wrong.startswith("expected "):
             value = action.metavar or (next(iter(action.choices)) if action.choices else "VALUE")
             raise UsageError(f"`{name}` takes a value, and none is there", hint=f"{name} {value}")
-        raise UsageError(_in_our_words(message), hint=way)
+        raise UsageError(_rewrite_message(message), hint=way)
 
     def _refuse(self, word: str) -> NoReturn:
         flag = word.split("=")[0]
@@ -160,7 +160,7 @@ def join_kind_names(argv: Sequence[str], *, many: bool) -> Sequence[str]:
     return argv
 
 
-def _in_our_words(message: str) -> str:
+def _rewrite_message(message: str) -> str:
     """Returns argparse's own messages, with backticks around the quoted words."""
     start, _, missing = message.partition("arguments are required: ")
     if start == "the following ":
@@ -223,7 +223,7 @@ def add_all_namespaces(parser: Parser) -> None:
     )
 
 
-def own_namespace() -> str:
+def read_namespace() -> str:
     """Returns the namespace that holds without `-n`. Raises UsageError."""
     found = os.environ.get(NAMESPACE_VARIABLE) or DEFAULT_NAMESPACE
     if not is_namespace(found):

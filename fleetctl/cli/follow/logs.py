@@ -289,7 +289,7 @@ def show_build_logs(
         while True:
             now = reading.by_uid(seen.resource.uid)
             # Read before the logs, so that lines from before the end are still printed.
-            going_on = builds.going_on()
+            going_on = builds.is_building()
             begun = now is not None and next(iter(reading.attempts(now)), None) is not None
             over = now is None or now.over or (begun and builds.any)
             builds.drain(finish=over and not going_on)
@@ -321,7 +321,7 @@ class _BuildLogs:
     def any(self) -> bool:
         return bool(self._offsets)
 
-    def going_on(self) -> bool:
+    def is_building(self) -> bool:
         return any(is_building(log) for log in logs_of(self._place, self._uid))
 
     def drain(self, *, finish: bool) -> None:

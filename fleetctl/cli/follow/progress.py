@@ -71,45 +71,43 @@ def follow_to_end(
     working = [one for one in targets if one.kind.runs]
     if not working:
         return 0
+
     deadline = Deadline(timeout_s)
+    overtaken = OvertakenObjects(works or {})
     try:
         with open_reading(state_dir) as reading:
             uids = _resolve_uids(working, reading)
-            patience = StuckPolicy(waits_for)
             output = None
             if logs_since_s is not None:
-                from fleetctl.cli.follow.logs_follow import TaskOutput
-
-                views = [view for uid in uids if (view := reading.by_uid(uid)) is not None]
-                output = TaskOutput(
-                    state_dir,
-                    views,
-                    reading,
-                    screen,
-                    since_s=logs_since_s,
-                )
-            overtaken = OvertakenObjects(works or {})
-            ended = until_ended(
+                output = _open_output(state_dir, uids, reading, screen, logs_since_s)
+            ended = wait_until_ended(
                 state_dir,
                 uids,
                 reading,
                 screen,
                 deadline=deadline,
-                patience=patience,
+                patience=StuckPolicy(waits_for),
                 output=output,
                 overtaken=overtaken,
             )
-            return _report_end(
-                working,
-                uids,
-                ended,
-                overtaken,
-                reading,
-                screen,
-            )
+            return _report_end(working, uids, ended, overtaken, reading, screen)
     except KeyboardInterrupt:
         names = [one.key for one in working]
         return report_detached(names, format_commands("wait", names), screen)
+
+
+def _open_output(
+    state_dir: Path,
+    uids: Sequence[str],
+    reading: StoreReading,
+    screen: Screen,
+    since_s: float,
+) -> TaskOutput:
+    """Returns the output of the objects' tasks from a time on."""
+    from fleetctl.cli.follow.logs_follow import TaskOutput
+
+    views = [view for uid in uids if (view := reading.by_uid(uid)) is not None]
+    return TaskOutput(state_dir, views, reading, screen, since_s=since_s)
 
 
 def _resolve_uids(targets: Sequence[Target], reading: StoreReading) -> list[str]:
@@ -117,7 +115,7 @@ def _resolve_uids(targets: Sequence[Target], reading: StoreReading) -> list[str]
     return [view.resource.uid if view is not None else "" for view in found]
 
 
-def until_ended(
+def wait_until_ended(
     state_dir: Path,
     uids: Sequence[str],
     reading: StoreReading,
@@ -198,7 +196,7 @@ def _report_end(
             screen.data(f"{escape_line(one.key)} {seen.phase}: {format_tally(seen)}")
             stuck += [seen] * ended
     for seen in stuck:
-        screen.error(describe_stuck(seen), hint=way_out(seen))
+        screen.error(describe_stuck(seen), hint=describe_way_out(seen))
         code = 1
     for seen in others:
         screen.error(
@@ -293,7 +291,7 @@ def describe_stuck(seen: View) -> str:
     )
 
 
-def way_out(seen: View) -> str:
+def describe_way_out(seen: View) -> str:
     """Returns a remedy, and the flag to wait all the same."""
     hint = str(seen.map("stuck").get("hint") or f"fleetctl describe {seen.key}")
     flag = {MISSING: "--allow-missing", CAPACITY: "--wait-for-capacity"}.get(lack_of(seen), "")

@@ -83,7 +83,7 @@ def run(args: Namespace, screen: Screen) -> int:
         )
     text = _read_text(args.file)
     if args.short or args.long:
-        return _in_form(args, text, screen)
+        return _write_in_form(args, text, screen)
     if args.target is not None:
         if args.old_names:
             raise UsageError("`--old-names` goes with `--from`", hint="leave it out")
@@ -105,19 +105,19 @@ def run(args: Namespace, screen: Screen) -> int:
     return _print_manifests(list(made.manifests), made.notes, args.output, screen)
 
 
-def _in_form(
+def _write_in_form(
     args: Namespace,
     text: str,
     screen: Screen,
 ) -> int:
     from fleetctl.manifest.document.short import shorten_manifest
-    from fleetctl.manifest.rendering.render import full_values_of
+    from fleetctl.manifest.rendering.render import read_full_values
     from fleetctl.specs.kinds.registry import KINDS
 
     if args.old_names or args.namespace:
         flag = "--old-names" if args.old_names else "--namespace"
         raise UsageError(f"`{flag}` does not go with `--short` or `--long`", hint="leave it out")
-    values = full_values_of(args.file, text)
+    values = read_full_values(args.file, text)
     for value in values if args.short else ():
         if value.get("kind") not in KINDS:
             screen.warn(f"{escape_line(str(value.get('kind')))} has no short form")

@@ -83,7 +83,7 @@ def _must_find(
     near = guess_name(missing, names)
     hint = f"did you mean `{place}.{near}`?" if near else ""
     if not hint and found.depth == 0:
-        hint = _in_the_spec(top, word, path)
+        hint = _suggest_in_spec(top, word, path)
     if not hint:
         hint = f"it has {join_names(names)}" if names else f"`{place}` has no fields"
     raise NotFound(
@@ -110,7 +110,7 @@ def _look_up_block(path: Sequence[str]) -> FieldMatch | None:
     return FieldMatch(inner.field, inner.depth + 1)
 
 
-def _in_the_spec(
+def _suggest_in_spec(
     top: SchemaField,
     word: str,
     path: Sequence[str],

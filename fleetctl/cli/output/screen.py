@@ -229,9 +229,9 @@ class Screen:
 
     def _aligned(self, lines: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
         layout = GAP.join([*(f"%-{cells}s" for cells in widths[:-1]), "%s"])
-        return [self._painted(_format_columns(line, widths, layout), line) for line in lines]
+        return [self._colour_status(_format_columns(line, widths, layout), line) for line in lines]
 
-    def _painted(self, line: str, cells: Sequence[str]) -> str:
+    def _colour_status(self, line: str, cells: Sequence[str]) -> str:
         """Returns the line with its first status word coloured; the padding stays as it is."""
         if not self.out_colour:
             return line
@@ -243,7 +243,7 @@ class Screen:
                 return line
         return line
 
-    def marked(self, line: str, *, sign: str = "") -> str:
+    def colour_sign(self, line: str, *, sign: str = "") -> str:
         """Colours a line of a diff or a plan by its (first) sign: `+` exists afterwards, `-` does
         not."""
         code = _SIGNS.get(sign or line[:1]) if self.out_colour else None

@@ -55,7 +55,7 @@ def select_items(
         one for one in things if not terms or matches_terms(terms, document(one, parts), limit)
     ]
     if sort_by:
-        return in_order_of(taken, document, sort_by)
+        return sort_things(taken, document, sort_by)
     return taken
 
 
@@ -93,7 +93,7 @@ def matches_terms(
     return True
 
 
-def in_order_of(
+def sort_things(
     things: list[T],
     document: Callable[[T, Collection[str]], Document],
     sort_by: str,

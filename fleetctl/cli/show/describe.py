@@ -11,6 +11,7 @@ from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.show.summary import failed_line
 from fleetctl.cli.show.work_lines import work_lines
+from fleetctl.common.author import CREATOR
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import (
@@ -24,12 +25,12 @@ from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.daemon.client.lock_holder import find_stall_reason
 from fleetctl.daemon.client.spawn import find_holder_pid
 from fleetctl.specs.kinds.registry import unit_called
-from fleetctl.tracking.kept_by import kept_by, shorten_commit
+from fleetctl.tracking.kept_by import read_owner, shorten_commit
 from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View, explain_status, suggest_fix
 from fleetctl.views.sections.assets import exempt_line
 from fleetctl.views.store_reading import StoreReading, must_find, open_reading
-from fleetctl.views.tasks import Task, in_order, wandb_run
+from fleetctl.views.tasks import Task, list_in_order, wandb_run
 
 LABEL_CELLS = 13
 EVENTS_SHOWN_MAX = 10
@@ -179,15 +180,19 @@ def _describe_head(
         yield _format_label("Also" if because else "Waiting", escape_line(also))
     if fix:
         yield _format_label("Fix", escape_line(fix))
-    if (note := kept_by(resource.annotations)) is not None:
+    if (note := read_owner(resource.annotations)) is not None:
         yield _format_label(
             "Kept by", escape_line(f"{note.source}: {note.file} at {shorten_commit(note.revision)}")
         )
+    creator = resource.annotations.get(CREATOR, "")
     yield _format_label(
         "Created",
         f"{format_timestamp(resource.created_at_s)} "
-        f"({format_age(now_s - resource.created_at_s)} ago)",
+        f"({format_age(now_s - resource.created_at_s)} ago)"
+        + (f" by {escape_line(creator)}" if creator else ""),
     )
+    if seen.author != creator:
+        yield _format_label("Changed by", escape_line(seen.author or "the server's own user"))
     if resource.labels:
         yield _format_label(
             "Labels", escape_line(" ".join(f"{k}={v}" for k, v in resource.labels.items()))
@@ -237,7 +242,7 @@ def _last_failure(seen: View, reading: StoreReading) -> Task | None:
     """
     index, attempt = (seen.map("lastFailure").get(key) for key in ("index", "attempt"))
     if not isinstance(index, int):
-        index = next(in_order(seen.text("failedIndexes")), None)
+        index = next(list_in_order(seen.text("failedIndexes")), None)
     if index is None:
         return None
     found = list(reading.attempts(seen, index=index))

@@ -46,10 +46,10 @@ from fleetctl.views.objects import (
     View,
     build_document,
     explain_status,
-    stands_still,
+    is_standing_still,
 )
 from fleetctl.views.selectors import label_keys
-from fleetctl.views.store_reading import all_missing, open_reading
+from fleetctl.views.store_reading import StoreReading, all_missing, open_reading
 
 FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-columns=")
 
@@ -121,48 +121,22 @@ def run(args: Namespace, screen: Screen) -> int:
             hint="`fleetctl get all`, or a kind: jobs, sweeps, trainingruns, volumes;"
             " `fleetctl api-resources` lists them",
         )
-    first = args.words[0].lower()
+
     with open_reading(find_state_dir()) as reading:
-        if first in TASKS or first in ATTEMPTS:
-            from fleetctl.cli.show.lists.tasks import get_tasks
-
-            return get_tasks(args, reading, screen, attempts=first in ATTEMPTS)
-        if first in CHECKPOINTS:
-            from fleetctl.cli.show.get_reports import get_checkpoints
-
-            return get_checkpoints(args, reading, screen)
-        if first in ARTIFACTS:
-            from fleetctl.cli.output.artifacts import get_artifacts
-
-            return get_artifacts(args, reading, screen)
-        if first in METRICS:
-            from fleetctl.cli.show.get_reports import get_metrics
-
-            return get_metrics(args, reading, screen)
-        if args.queued:
-            raise UsageError("`--queued` lists tasks", hint="fleetctl get tasks job/NAME --queued")
-        if first in INTERPRETERS:
-            from fleetctl.cli.show.lists.store_lists import get_interpreters
-
-            return get_interpreters(args, screen)
-        if first in NOTICES:
-            from fleetctl.cli.show.lists.store_lists import get_notices
-
-            return get_notices(args, reading, screen)
-        if first in NAMESPACES:
-            from fleetctl.cli.show.lists.store_lists import get_namespaces
-
-            return get_namespaces(args, reading, screen)
+        exit_code = _get_no_objects(args.words[0].lower(), args, reading, screen)
+        if exit_code is not None:
+            return exit_code
         wanted = parse_list_request(args)
         if args.watch:
             from fleetctl.cli.show.lists.watch import watch_objects
 
             return watch_objects(wanted, args, reading, screen)
-        specs = "=" in args.output or args.output in ("json", "yaml")
+
         lost = [one for one in wanted.targets if reading.find(one) is None]
         there = copy(wanted)
         if len(lost) < len(wanted.targets):
             there.targets = [one for one in wanted.targets if one not in lost]
+        specs = "=" in args.output or args.output in ("json", "yaml")
         found = filter_objects(select_objects(there, args.selector, reading, specs=specs), args)
         _show_objects(found, wanted, args.output, screen)
         if args.output in ("table", "wide"):
@@ -170,6 +144,43 @@ def run(args: Namespace, screen: Screen) -> int:
         if lost:
             raise all_missing(lost, reading)
     return 0
+
+
+def _get_no_objects(
+    word: str, args: Namespace, reading: StoreReading, screen: Screen
+) -> int | None:
+    """Lists what is no object of a kind; returns the exit code, or None for another word."""
+    if word in TASKS or word in ATTEMPTS:
+        from fleetctl.cli.show.lists.tasks import get_tasks
+
+        return get_tasks(args, reading, screen, attempts=word in ATTEMPTS)
+    if word in CHECKPOINTS:
+        from fleetctl.cli.show.get_reports import get_checkpoints
+
+        return get_checkpoints(args, reading, screen)
+    if word in ARTIFACTS:
+        from fleetctl.cli.output.artifacts import get_artifacts
+
+        return get_artifacts(args, reading, screen)
+    if word in METRICS:
+        from fleetctl.cli.show.get_reports import get_metrics
+
+        return get_metrics(args, reading, screen)
+    if args.queued:
+        raise UsageError("`--queued` lists tasks", hint="fleetctl get tasks job/NAME --queued")
+    if word in INTERPRETERS:
+        from fleetctl.cli.show.lists.store_lists import get_interpreters
+
+        return get_interpreters(args, screen)
+    if word in NOTICES:
+        from fleetctl.cli.show.lists.store_lists import get_notices
+
+        return get_notices(args, reading, screen)
+    if word in NAMESPACES:
+        from fleetctl.cli.show.lists.store_lists import get_namespaces
+
+        return get_namespaces(args, reading, screen)
+    return None
 
 
 def _show_objects(
@@ -237,7 +248,7 @@ def warn_if_stopped(found: Sequence[View], screen: Screen) -> None:
 def _hint_at_stuck(found: list[View], screen: Screen) -> None:
     """Prints one line for the newest object that makes no progress."""
     for view in reversed(found):
-        if stands_still(view):
+        if is_standing_still(view):
             because = escape_line(shorten_text(explain_status(view), HINT_CHARS_MAX))
             verb = "failed" if view.phase == "Failed" else "waits"
             name = escape_line(view.resource.name)

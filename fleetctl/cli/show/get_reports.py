@@ -14,7 +14,7 @@ from fleetctl.cli.output.screen import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import byte_size, escape_line, format_age, format_timestamp
-from fleetctl.controllers.history.checkpoints import removed_steps
+from fleetctl.controllers.history.checkpoints import choose_removed_steps
 from fleetctl.stores.read.rows import CheckpointRow, MetricEnd
 from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View, as_mapping, parse_document
@@ -97,24 +97,15 @@ def _build_output(
     args: Namespace,
 ) -> OutputRows:
     now_s = SystemClock().now_s()
-    wide = args.output == "wide"
     named = seen.kind.named
     unit = seen.kind.unit
 
     def table() -> tuple[list[str], Iterator[list[str]]]:
         first = unit.upper() if named else "INDEX"
         header = [first, "METRIC", "LAST", "STEP", "REPORTS", "REPORTED"]
-        header += ["ATTEMPT"] if wide else []
-        cells = (
-            [
-                escape_line(it.unit) if named else str(it.task),
-                escape_line(it.end.name),
-                format_metric(it.end.value),
-            ]
-            + [str(it.end.step), str(it.reports), f"{format_age(now_s - it.end.at_s)} ago"]
-            + ([str(it.attempt)] if wide else [])
-            for it in rows
-        )
+        if args.output == "wide":
+            header.append("ATTEMPT")
+        cells = (_metric_cells(it, now_s, named=named)[: len(header)] for it in rows)
         return ([] if args.no_headers else header), cells
 
     def documents() -> Iterator[dict[str, object]]:
@@ -131,14 +122,28 @@ def _build_output(
             }
 
     def plain() -> tuple[list[str], Iterator[list[object]]]:
-        names = ["index", *([unit] if named else []), "metric", "value", "step", "reports"]
-        names += ["attempt", "at"]
+        unit_names = [unit] if named else []
+        names = ["index", *unit_names, "metric", "value", "step", "reports", "attempt", "at"]
         cells = ([one.get(name) for name in names] for one in documents())
         return ([] if args.no_headers else names), cells
 
-    return OutputRows(
-        table, documents, plain, lambda: dict.fromkeys(escape_line(it.end.name) for it in rows)
-    )
+    def names() -> dict[str, None]:
+        return dict.fromkeys(escape_line(it.end.name) for it in rows)
+
+    return OutputRows(table, documents, plain, names)
+
+
+def _metric_cells(row: ReportedMetric, now_s: float, *, named: bool) -> list[str]:
+    """Returns the cells of the widest table. named: the units have names."""
+    return [
+        escape_line(row.unit) if named else str(row.task),
+        escape_line(row.end.name),
+        format_metric(row.end.value),
+        str(row.end.step),
+        str(row.reports),
+        f"{format_age(now_s - row.end.at_s)} ago",
+        str(row.attempt),
+    ]
 
 
 def to_json_number(value: float | None) -> float | None:
@@ -209,7 +214,9 @@ def _removed_steps(
         return set()
     steps = {one.step for one in found}
     began = reading.resumed_steps(seen)
-    return removed_steps(steps, began, last=last, every=every if isinstance(every, int) else None)
+    return choose_removed_steps(
+        steps, began, last=last, every=every if isinstance(every, int) else None
+    )
 
 
 def _list_stages(seen: View, reading: StoreReading) -> Mapping[int, str]:

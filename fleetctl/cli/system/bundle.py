@@ -89,7 +89,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _collect_parts(state_dir: Path) -> Iterator[tuple[str, str]]:
     """Yields (name, text) of all parts of the bundle."""
-    yield "about.json", _dump_json(_about_this_machine())
+    yield "about.json", _dump_json(_describe_machine())
     yield "doctor.json", _dump_json(_collect_doctor(state_dir))
     yield "store.json", _dump_json(_collect_store(state_dir))
     for name in (LOG, f"{LOG}.1"):
@@ -109,7 +109,7 @@ def _describe_part(name: str) -> str:
     return fields.get(name) or ("a crash" if name.startswith(CRASHES) else "the end of the log")
 
 
-def _about_this_machine() -> dict[str, object]:
+def _describe_machine() -> dict[str, object]:
     return {
         "fleetctl": VERSION,
         "python": sys.version,

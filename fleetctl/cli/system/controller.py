@@ -255,7 +255,7 @@ def end_by_force(state_dir: Path, screen: Screen) -> int:
     """Ends it in order where it responds; else by a signal. Raises Refused where the process is
     uncertain."""
     try:
-        return _down_soon(state_dir, screen)
+        return _stop_soon(state_dir, screen)
     except FleetctlError as error:
         held = read_lock_holder(state_dir)
         if held is None:
@@ -269,7 +269,7 @@ def end_by_force(state_dir: Path, screen: Screen) -> int:
     return 0
 
 
-def _down_soon(state_dir: Path, screen: Screen) -> int:
+def _stop_soon(state_dir: Path, screen: Screen) -> int:
     """Ends it as `down`, within a time that a user waits for. Raises FleetctlError."""
     try:
         return stop_controller(state_dir, screen, wait_s=SILENT_S)

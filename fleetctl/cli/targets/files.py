@@ -219,14 +219,14 @@ def _words_of(search: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _refuse_named_twice(document: Document, documents: Sequence[Document]) -> None:
-    from fleetctl.manifest.document.short import full_values
-    from fleetctl.manifest.files.lists import read_manifests
+    from fleetctl.manifest.document.short import list_full_values
+    from fleetctl.manifest.yaml.reader import read_manifests
 
     for other in documents:
         if "searchFrom" not in other.text:
             continue
         roots = read_manifests(other.path, other.text).roots
-        for value in full_values(root.value for root in roots):
+        for value in list_full_values(root.value for root in roots):
             if _named_search(value, other.dir) == _absolute_path(document):
                 path = escape_line(document.path)
                 raise UsageError(

@@ -63,7 +63,7 @@ def add_which(parser: Parser) -> None:
     )
 
 
-def which_of(args: Namespace) -> TaskChoice:
+def parse_task_choice(args: Namespace) -> TaskChoice:
     """Reads the flags. Raises UsageError."""
     if args.index is not None and args.stage:
         raise UsageError("`--index` and `--stage` are two ways to say which; leave one out")

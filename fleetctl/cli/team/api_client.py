@@ -7,6 +7,7 @@ from __future__ import annotations
 import http.client
 import inspect
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from fleetctl.common import version
+from fleetctl.common.author import AGENT_HEADER, find_agent
 from fleetctl.common.errors import (
     Conflict,
     FleetctlError,
@@ -71,6 +73,8 @@ class ApiClient:
     def headers(self) -> dict[str, str]:
         """Returns the headers of every request."""
         found = {"Accept": JSON, VERSION_HEADER: version.VERSION}
+        if agent := find_agent(os.environ):
+            found[AGENT_HEADER] = agent
         if self._token:
             found["Authorization"] = f"Bearer {self._token}"
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
@@ -10,20 +11,25 @@ from fleetctl.common.errors import FleetctlError, UsageError
 from fleetctl.common.install import install_hint
 from fleetctl.common.state_paths import find_state_dir
 
+if TYPE_CHECKING:
+    from fleetctl.server.callers import TokenIssuer
+
 PAGE = """\
 [--listen ADDRESS:PORT] [--tls-cert FILE --tls-key FILE | --behind-proxy]
-       [--name HOST ...] [--webhook-secret FILE]
+       [--name HOST ...] [--webhook-secret FILE] [--oidc FILE]
 
 Serve the API for a page, scripts, and `fleetctl --server`. It reads the store and sends
 changes to the controller, which it starts where none runs. On the loopback address you
-need no token; every other address needs TLS, or a proxy that does it, and a token of
-`fleetctl token create` from everybody. Its first line of output is its address.
+need no token; every other address needs TLS, or a proxy that does it, and a token from
+everybody: of `fleetctl token create`, or of the issuer in the file of --oidc. Its first
+line of output is its address.
 
 examples:
   fleetctl serve
   fleetctl serve --listen 127.0.0.1:8123
   fleetctl serve --listen 0.0.0.0:8443 --name fleet.example.org --tls-cert c.pem --tls-key k.pem
   fleetctl serve --behind-proxy --name fleet.example.org --webhook-secret /etc/fleetctl/webhook
+  fleetctl serve --behind-proxy --name fleet.example.org --oidc /etc/fleetctl/oidc.yaml
 
 exit codes:
   0 ended in order, 1 failed, 2 wrong usage, 3 an address that needs TLS
@@ -51,6 +57,10 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "--webhook-secret", default="", metavar="FILE",
         help="take pushes of GitHub and GitLab that know the secret in FILE: Sources look at once",
+    )  # fmt: skip
+    made.add_argument(
+        "--oidc", default="", metavar="FILE",
+        help="take tokens of the OpenID Connect issuer in FILE, by its rules for roles",
     )  # fmt: skip
     return made
 
@@ -80,8 +90,23 @@ def run(args: Namespace, screen: Screen) -> int:
         cert=args.tls_cert,
         key=args.tls_key,
         webhook_secret=read_webhook_secret(args.webhook_secret),
+        issued=_make_issuer(args.oidc),
         say=say,
     )
+
+
+def _make_issuer(path: str) -> TokenIssuer | None:
+    """Returns the check of an issuer's tokens; None without a file. Its models and cryptography
+    take longer to load than all else of the server."""
+    if not path:
+        return None
+    try:
+        from fleetctl.server.oidc import OidcCheck, read_oidc_config
+    except ModuleNotFoundError as error:
+        raise FleetctlError(
+            f"--oidc needs the package `{error.name}`", hint=install_hint("server")
+        ) from None
+    return OidcCheck(read_oidc_config(path))
 
 
 def _split_address(text: str) -> tuple[str, int]:

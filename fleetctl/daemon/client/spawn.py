@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from fleetctl.common.author import find_agent
 from fleetctl.common.clock import Deadline, RepeatTimer
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.remote import REMOTE
@@ -55,7 +56,10 @@ LOG_TAIL_LINES = 12
 
 
 def request_or_start(home: Path, message: Mapping[str, object]) -> dict[str, object]:
-    """Returns the reply to `message`, also a refusing one; starts a controller where needed."""
+    """Returns the reply to `message`, also a refusing one; starts a controller where needed. A
+    message that names no agent has that of this process's environment."""
+    if agent := find_agent(os.environ):
+        message = {"agent": agent, **message}
     try:
         return send_request(home, message)
     except NotRunning:
@@ -103,7 +107,7 @@ def find_holder_pid(home: Path) -> int | None:
     return found.pid
 
 
-def ended_orderly(home: Path) -> bool:
+def has_ended_orderly(home: Path) -> bool:
     """Returns true where the last controller ended in order (`down`, idle) instead of being
     killed."""
     try:
@@ -240,17 +244,17 @@ class ControllerSupervision:
         first = not self._began
         self._began = True
         if find_holder_pid(self._place) is not None:
-            self._said = self._told_standstill()
+            self._said = self._report_stall()
         elif first:
             start_controller(self._place)
-        elif not ended_orderly(self._place):
+        elif not has_ended_orderly(self._place):
             self._talk("the controller was killed; starting it again")
             start_controller(self._place)
         elif not self._said:
             self._said = True
             self._talk("the controller was stopped; nothing moves on until `fleetctl up --detach`")
 
-    def _told_standstill(self) -> bool:
+    def _report_stall(self) -> bool:
         """Returns true for a standstill in spite of a controller, which is reported once."""
         found = find_stall_reason(self._place)
         if found is not None and not self._said:

@@ -2,7 +2,8 @@
 
 Parallelism limits one object; without this, a thousand objects would start a thousand sandboxes on
 one machine. Counted again in every tick from live runs, so it cannot drift. The limits are the
-tighter ones of the provider's contract and of its Provider object.
+tighter ones of the provider's contract and of its Provider object, whose status shows slots, spend
+and whether new starts are allowed.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from fleetctl.common.text import HOUR_S
 from fleetctl.controllers.model import Run
-from fleetctl.controllers.planning.placement import ProviderCapacity, per_hour
+from fleetctl.controllers.planning.placement import ProviderCapacity, explain_full, format_per_hour
 from fleetctl.controllers.schedule.desired import StartCapacity
-from fleetctl.engine.execute.rate_limit import MINUTE_S
+from fleetctl.controllers.status_keys import Status
+from fleetctl.engine.capacity.price_book import KIND, PriceBook, say_spills
+from fleetctl.engine.execute.rate_limit import MINUTE_S, RateLimiters
+from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
 
 if TYPE_CHECKING:
-    from fleetctl.engine.capacity.price_book import PriceBook
     from fleetctl.engine.execute.rate_limit import RateLimiter
     from fleetctl.engine.shared.engine_state import EngineState
-    from fleetctl.tracking.track import Track
+    from fleetctl.tracking.track import ResourceWork, Track
 
 DISK_FULL_PAUSE_S = 30.0
 # Where capacity is not counted in sandboxes, this many waiting objects look for it in one tick.
@@ -95,7 +98,7 @@ class ProviderAdmission:
         """
         self._held = _count_holdings(self._state.tracks.values())
         self.reckon(now_s)
-        woken = dict.fromkeys(self._untold())
+        woken = dict.fromkeys(self._list_outdated())
         if now_s < self._paused_until_s:
             return list(woken)
         for name, waiting in self._at_capacity.items():
@@ -111,7 +114,7 @@ class ProviderAdmission:
 
     def capacity_of(self, provider: str) -> ProviderCapacity:
         """Returns the remaining capacity, except for the limit that the clock alone lifts."""
-        return self._within_breaker(provider, self._within_slots(provider))
+        return self._limit_by_breaker(provider, self._limit_by_slots(provider))
 
     def room(self, now_s: float) -> StartCapacity:
         """Returns the capacity for the next pass's starts."""
@@ -145,14 +148,14 @@ class ProviderAdmission:
         if provider in self._state.providers:
             self._places[provider] = self._capacity(provider, now_s)
 
-    def at_capacity(self, track: Track, providers: Iterable[str]) -> None:
+    def note_full(self, track: Track, providers: Iterable[str]) -> None:
         """Records that a pass found no capacity there; its object is looked at again when there is
         some.
         """
         for name in providers:
             self._at_capacity.setdefault(name, {}).setdefault(track.resource.uid)
 
-    def _untold(self) -> Iterator[str]:
+    def _list_outdated(self) -> Iterator[str]:
         """Yields Provider objects whose status differs from the present usage."""
         for name, uid in self._market.uids.items():
             track = self._state.tracks.get(uid)
@@ -167,10 +170,10 @@ class ProviderAdmission:
             waiting.pop(uid, None)
 
     def _capacity(self, provider: str, now_s: float) -> ProviderCapacity:
-        left = self._in_this_minute(provider, self._within_slots(provider), now_s)
-        return self._within_breaker(provider, left)
+        left = self._limit_by_rate(provider, self._limit_by_slots(provider), now_s)
+        return self._limit_by_breaker(provider, left)
 
-    def _within_slots(self, provider: str) -> ProviderCapacity:
+    def _limit_by_slots(self, provider: str) -> ProviderCapacity:
         held = self.held(provider)
         limit = self.limit(provider)
         if limit is None:
@@ -181,13 +184,13 @@ class ProviderAdmission:
             over=max(0, held.sandboxes - held.stopping - limit),
         )
 
-    def _within_breaker(self, provider: str, left: ProviderCapacity) -> ProviderCapacity:
+    def _limit_by_breaker(self, provider: str, left: ProviderCapacity) -> ProviderCapacity:
         spec = self._market.declared.get(provider)
         held = self.held(provider)
         most = spec.breaker.max_spend_per_hour if spec else None
         if most is None:
             return left
-        breaker = f"maxSpendPerHour of {per_hour(most / HOUR_S)}"
+        breaker = f"maxSpendPerHour of {format_per_hour(most / HOUR_S)}"
         if held.unpriced:
             return replace(
                 left, free=0, full=f"what runs there has no known price, and there is {breaker}"
@@ -195,7 +198,7 @@ class ProviderAdmission:
         spare = most / HOUR_S - held.usd_per_s
         return replace(left, spare_usd_per_s=spare, breaker=breaker)
 
-    def _in_this_minute(
+    def _limit_by_rate(
         self,
         provider: str,
         left: ProviderCapacity,
@@ -245,3 +248,87 @@ def _count_holdings(tracks: Iterable[Track]) -> dict[str, ProviderHoldings]:
             held.unpriced += count * (place.usd_per_s is None)
             held.stopping += count * place.stopping
     return found
+
+
+class ProviderObjects(EnginePart):
+    kind = KIND
+
+    def __init__(
+        self,
+        state: EngineState,
+        *,
+        market: PriceBook,
+        admission: ProviderAdmission,
+        rate_limiters: RateLimiters,
+    ) -> None:
+        self._state = state
+        self._market = market
+        self._admission = admission
+        self._rate_limiters = rate_limiters
+
+    @classmethod
+    def build(cls, wiring: PartWiring) -> Self:
+        return cls(
+            wiring.state,
+            market=wiring.get(PriceBook),
+            admission=wiring.get(ProviderAdmission),
+            rate_limiters=wiring.get(RateLimiters),
+        )
+
+    def load(self) -> None:
+        """Takes in the Provider objects as they are stored; where one changed, it wakes the objects
+        that start or wait for capacity.
+        """
+        if not self._market.refresh():
+            return
+        self._rate_limiters.limit_creates(self._market.declared)
+        self._admission.reckon(self._state.clock.now_s())
+        for uid, track in self._state.tracks.items():
+            if track.work is not None:
+                self._state.queue.add(uid)
+
+    def begin_tick(self, now_s: float) -> list[str]:
+        return self._admission.count(now_s)
+
+    def begin_pass(self, _track: Track) -> None:
+        self.load()
+
+    def add_status(
+        self,
+        track: Track,
+        status: Status,
+        _now_s: float,
+    ) -> Status:
+        shows = provider_status(self._state, self._admission, track.resource.name)
+        # For a deleted object, its wait is more important than its usage.
+        if track.resource.deleted_at_s:
+            return shows | status
+        return status | shows
+
+    def list_inputs(self, _work: ResourceWork, now_s: float) -> Mapping[str, Any]:
+        return {"room": self._admission.room(now_s)}
+
+    def take_decision(self, decision: WorkDecision) -> None:
+        track = decision.work.track
+        plan = decision.plan
+        say_spills(self._state, track, plan)
+        if plan.at_capacity:
+            self._admission.note_full(track, plan.at_capacity)
+
+
+def provider_status(
+    state: EngineState,
+    admission: ProviderAdmission,
+    name: str,
+) -> Status:
+    """Slots, spend and whether anything new may start, as of the beginning of this tick."""
+    if name not in state.providers:
+        text = f"this version has no provider of the type of `{name}`"
+        return {"phase": "Pending", "reason": "NoProvider", "message": text}
+    full = explain_full(0.0, admission.capacity_of(name))
+    return {
+        "reason": "Full" if full else "Ready",
+        "message": full,
+        "slots": admission.slots(name),
+        "spend": admission.spend(name),
+    }

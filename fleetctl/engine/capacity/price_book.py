@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.budget import SandboxTerms
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind_controller import KindController
 from fleetctl.controllers.planning.placement import ProviderOffer
@@ -22,16 +23,19 @@ from fleetctl.engine.execute import start_specs
 from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.prices import price_table
+from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.tracking.track import ResourceWork, Track
 
 if TYPE_CHECKING:
     from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.manifest import Manifest
 
 
 log = logging.getLogger("fleetctl.engine")
@@ -199,7 +203,7 @@ def price_attempt(
         asked = template.sandbox_resources
         cluster = provider_spec.kubernetes
         if template.kubernetes is not None:
-            cluster = (cluster or ClusterSettings()).shaped(template.kubernetes)
+            cluster = (cluster or ClusterSettings()).merge_under(template.kubernetes)
         one = price_table.usd_per_s(provider_spec.prices, asked, cluster)
     else:
         one = backend.usd_per_s(template)
@@ -274,6 +278,51 @@ def asset_provider(asset: Resource) -> str:
     return str(json.loads(asset.spec).get("provider", DEFAULT_PROVIDER))
 
 
+def may_cost(
+    manifests: Sequence[Manifest],
+    providers: Mapping[str, Backend],
+    provider_specs: Mapping[str, ProviderSpec],
+) -> bool:
+    """Returns true where some of the work may run at a provider that is not known to be free."""
+    if any(manifest.kind == KIND for manifest in manifests):
+        return True  # it may put a price on work that was free
+    return any(
+        _has_priced_work(manifest.spec, providers, provider_specs)
+        if isinstance(manifest.spec, WorkSpec)
+        else _has_warm_cost(manifest.spec, providers, provider_specs)
+        for manifest in manifests
+    )
+
+
+def _has_warm_cost(
+    spec: object,
+    providers: Mapping[str, Backend],
+    provider_specs: Mapping[str, ProviderSpec],
+) -> bool:
+    """Returns true where it has containers of its own at a provider that is not known to be
+    free."""
+    if not isinstance(spec, FunctionSpec) or not (spec.min_containers or spec.port):
+        return False
+    name = spec.provider
+    whole = spec.applied_to(Template())
+    return (
+        name in providers and price_attempt(providers[name], provider_specs.get(name), whole) != 0.0
+    )
+
+
+def _has_priced_work(
+    spec: WorkSpec,
+    providers: Mapping[str, Backend],
+    provider_specs: Mapping[str, ProviderSpec],
+) -> bool:
+    return any(
+        price_attempt(providers[it.provider], provider_specs.get(it.provider), part.template) != 0.0
+        for part in spec.parts()
+        for it in part.placement.candidates
+        if it.provider in providers
+    )
+
+
 def contract_of(state: EngineState, provider: str) -> Contract | None:
     """Returns None for a provider that this version cannot read; its runs have a cost all the
     same.
@@ -282,6 +331,15 @@ def contract_of(state: EngineState, provider: str) -> Contract | None:
     if backend is not None:
         return backend.contract
     return None
+
+
+def terms_of(state: EngineState, provider: str) -> SandboxTerms:
+    contract = contract_of(state, provider)
+    if contract is None:
+        return SandboxTerms()
+    ages_s = (contract.max_lifetime_s, contract.usual_lifetime_s)
+    shared_s = min((it for it in ages_s if it is not None), default=None)
+    return SandboxTerms(contract.max_lifetime_s, contract.billing_quantum_s, shared_s)
 
 
 def say_spills(

@@ -8,7 +8,7 @@ run. The note holds for one content of the work; changed work is judged again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,14 @@ from fleetctl.controllers.depends.dependency_status import (
     find_blocker,
     list_dependency_statuses,
 )
-from fleetctl.controllers.depends.edges import find_requested_results, needed_by, release_key
+from fleetctl.controllers.depends.edges import find_requested_results, release_key
 from fleetctl.controllers.depends.results import format_request, rows_in
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import Plan, Reuse, Start
 from fleetctl.controllers.trials.winner import MissingInput
 from fleetctl.specs.blocks.common import WorkSpec
+from fleetctl.specs.blocks.depends import Dependency
 from fleetctl.tracking.annotations import RELEASED, RERUN, RESULTS, pins_of
 from fleetctl.tracking.result_cache import collect_result_rows, describe_results, matched_rows
 from fleetctl.tracking.track import ResourceWork, Track
@@ -58,14 +59,15 @@ class Dependencies:
         self._state = state
         self._read = read
 
-    def ask(self, work: ResourceWork) -> tuple[ResourceWork, DependencyCheck]:
-        """Decides from the rows as they are now; work without dependencies reads no rows. The work
-        has other tasks from then on where results were taken.
+    def ask(
+        self, work: ResourceWork, needed: Sequence[Dependency]
+    ) -> tuple[ResourceWork, DependencyCheck]:
+        """Decides from the rows as they are now. The work has other tasks from then on where
+        results were taken. needed: its dependencies.
         """
         spec = work.track.spec
-        needed = needed_by(spec) if isinstance(spec, WorkSpec) else ()
         over = work.track.dormant or work.resource.deleted_at_s is not None
-        if not needed or not isinstance(spec, WorkSpec) or over:
+        if not isinstance(spec, WorkSpec) or over:
             return work, NOTHING
         if (begun := _read_release(work)) is not None:
             return work, DependencyCheck(begun)
@@ -116,11 +118,10 @@ class Dependencies:
         asked: DependencyCheck,
         plan: Plan,
     ) -> bool:
-        """Records that this work has begun, before its first run is written. False where its spec
-        was written in between: then the plan must not be carried out.
+        """Records that work has begun that had not, before its first run is written. False where
+        its spec was written in between: then the plan must not be carried out.
         """
-        begins = any(isinstance(action, Start | Reuse) for action in plan.actions)
-        if asked.begun or not begins:
+        if not any(isinstance(action, Start | Reuse) for action in plan.actions):
             return True
         assert asked.lacking is None, f"{work.resource.key} begins, and waits for others"
         by = {

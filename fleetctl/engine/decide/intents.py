@@ -30,7 +30,7 @@ from fleetctl.controllers.status_keys import Status
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
 from fleetctl.engine.capacity.price_book import asset_provider, list_users
 from fleetctl.engine.execute.orphan_sweep import make_leftover
-from fleetctl.specs.content import asked_in
+from fleetctl.specs.content import list_called_endpoints
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.hints import HintedText
 from fleetctl.tracking.load import last_values, score_of
@@ -360,6 +360,6 @@ def _list_named(resource: Resource) -> set[tuple[str, str]]:
     spec = json.loads(resource.spec)
     template = spec.get("template") or spec  # a Function's program is not one level down
     named = {("Volume", mount["name"]) for mount in template.get("volumes", ())}
-    named |= {("Endpoint", name) for name in asked_in(spec)}
+    named |= {("Endpoint", name) for name in list_called_endpoints(spec)}
     named |= {("Function", it["function"]) for it in spec.get("servers", ()) if "function" in it}
     return named | ({("Function", template["function"])} if "function" in template else set())

@@ -12,15 +12,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.budget import estimate_of
+from fleetctl.controllers.depends.edges import needed_by
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Plan, lint_plan
 from fleetctl.controllers.reconcile import reconcile_object
 from fleetctl.controllers.schedule.desired import DesiredObject, StartWait
 from fleetctl.controllers.status import status_of
-from fleetctl.controllers.trials.winner import MissingInput, lacking_of
-from fleetctl.engine.decide.dependencies import DependencyCheck
+from fleetctl.controllers.trials.winner import MissingInput, explain_unreachable
+from fleetctl.engine.capacity.price_book import terms_of
+from fleetctl.engine.decide.dependencies import NOTHING, DependencyCheck
 from fleetctl.engine.decide.intents import asset_plan, asset_status
 from fleetctl.engine.money.budgets import say_money
-from fleetctl.engine.money.ledger import terms_of
 from fleetctl.engine.shared.due_queue import key_of
 from fleetctl.engine.shared.part import EnginePart, EngineParts, WorkDecision
 from fleetctl.specs.kinds.registry import KINDS
@@ -132,26 +133,31 @@ class Passes:
             self._intents.abandon(work, now_s)
             self._state.queue.add(track.resource.uid)  # the next pass drops it
             return
+
         work, lacking = self._reading.settle(work)
-        for part in self._parts.that("begin_work", track.resource.kind):
+        for part in self._parts.awake_for("begin_work", track):
             part.begin_work(work)
         if work.controller.handed is not None:
-            lacking = lacking_of(work.controller.handed)
-        work, asked = self._dependencies.ask(work)
+            lacking = explain_unreachable(work.controller.handed)
+        asked = NOTHING
+        if needed := needed_by(work.track.spec):
+            work, asked = self._dependencies.ask(work, needed)
         desired = self._desired(work, lacking, asked, now_s)
         plan = reconcile_object(desired, work.history, now_s)
         problems = lint_plan(plan, work.history, parallelism=self._parallelism(work))
         assert not problems, "; ".join(problems)
-        if not self._dependencies.note(work, asked, plan):
+        if not asked.begun and not self._dependencies.note(work, asked, plan):
             return
+
         self._intents.record(work, plan, now_s)
         track.shortages.update(plan.shortages)
         decision = WorkDecision(work, desired, plan, now_s)
-        for part in self._parts.that("take_decision", track.resource.kind):
+        for part in self._parts.awake_for("take_decision", track):
             part.take_decision(decision)
         if plan.wake_at_s is not None:
             self._state.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
         self._report_decision(decision)
+
         track.passes_failed = 0
         if track.dormant and not plan.actions:
             track.release()
@@ -176,7 +182,8 @@ class Passes:
                 decision.now_s,
             )
             self._say_changes(track, before, plan)
-            say_money(self._state, track, desired.allowance, after)
+            if desired.allowance.accounts:
+                say_money(self._state, track, desired.allowance, after)
             self._write_status(track, after)
         elif track.asset.freed and not track.prior.scratch_freed:
             # A finished object's status changes only here; unwritten, each restart would free
@@ -248,9 +255,9 @@ class Passes:
         before, track.status = track.status, dict(status)
         moved = any(before.get(key) != status.get(key) for key in _WAITED_FOR)
         self._state.changed(resource.uid)
-        for part in self._parts.that("status_written"):
+        for part in self._parts.awake_for("status_written", track):
             part.status_written(track, before, status)
-        for part in self._parts.that("object_moved") if moved else ():
+        for part in self._parts.awake("object_moved") if moved else ():
             part.object_moved(track)
         if track.dormant:
             self._intents.wake_assets()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,15 @@ from fleetctl.engine.shared.messages import (
     StartWaits,
     StopReplied,
 )
-from fleetctl.providers.contract.base import InputFile, MountedFile, RunRef, RunRequest, ref_of
-from fleetctl.providers.contract.terms import BRING_HINT
+from fleetctl.providers.contract.base import (
+    FunctionRequest,
+    InputFile,
+    MountedFile,
+    RunRef,
+    RunRequest,
+    ref_of,
+)
+from fleetctl.providers.contract.terms import BRING_HINT, Contract
 from fleetctl.providers.sources.pinning import commit_variables
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import combined_hash
@@ -94,7 +101,7 @@ class PlanExecutor:
                 self._drive_close(work, action, now_s)
 
     def _drive_runs(self, work: ResourceWork, now_s: float) -> None:
-        above = self._above_parallelism(work)
+        above = self._is_above_parallelism(work)
         for run in work.history.live.values():
             if run.state is RunState.STARTING:
                 if above:
@@ -110,7 +117,7 @@ class PlanExecutor:
             elif run.state is RunState.STOPPING:
                 self._drive_stop(work, run, now_s)
 
-    def _above_parallelism(self, work: ResourceWork) -> bool:
+    def _is_above_parallelism(self, work: ResourceWork) -> bool:
         """Returns true if more runs are live than the present spec allows."""
         allowed = work.controller.policy.parallelism
         return allowed is not None and len(work.history.live) > allowed
@@ -124,7 +131,7 @@ class PlanExecutor:
         """Returns true if a limit was lowered while the start waited for its turn."""
         track = self._state.tracks.get(run.uid)
         work = track.work if track is not None else None
-        above = work is not None and self._above_parallelism(work)
+        above = work is not None and self._is_above_parallelism(work)
         return above or self._makes_too_many(run)
 
     def drop(self, key: str) -> None:
@@ -216,7 +223,7 @@ class PlanExecutor:
         stopping = self._stop(run.provider, ref_of(run), work.controller.policy.grace_s)
         self._spawn(run.name, stopping, StopReplied(run.name, HintedText("cancelled")))
 
-    def _later(
+    def _is_too_early(
         self,
         track: Track,
         retry_at_s: float,
@@ -243,14 +250,16 @@ class PlanExecutor:
         """Returns true if a call is under way, it is too early for the next, or the provider is
         unknown.
         """
-        if call.busy or self._later(work.track, call.retry_at_s, now_s):
+        if call.busy or self._is_too_early(work.track, call.retry_at_s, now_s):
             return True
         return provider not in self._state.providers
 
     async def _start(self, work: ResourceWork, run: Run) -> None:
         tell = self._state.inbox.tell
         try:
-            order = await self._join(work, self._order(work, run))
+            order = self._build_request(work, run)
+            if order.template.asks:
+                order = await self._join(work, order)
             handle = await guard_call(self._start_call(run, order), what="start", key=run.name)
             if isinstance(handle, NoAnswer):
                 tell(StartUnknown(run.name, handle.why))
@@ -312,44 +321,40 @@ class PlanExecutor:
             message = hinted_error(error)
         self._state.inbox.tell(StopReplied(ref.run, message))
 
-    def _order(self, work: ResourceWork, run: Run) -> RunRequest:
+    def _build_request(self, work: ResourceWork, run: Run) -> RunRequest:
         """Returns the complete request for the provider; secrets are resolved here and not
         stored.
         """
+        state = self._state
         controller = work.controller
-        namespace = work.resource.namespace
-        own = controller.template_now(work.history, run.index)
-        own = start_specs.pin_source(self._state, own, work.resource)
-        whole, function = start_specs.resolve_template(self._state, own, namespace)
-        template = with_login(
-            start_specs.qualify_volumes(whole, namespace), self._secrets, namespace
-        )
-        contract = self._state.providers[run.provider].contract
-        if function is not None and not contract.functions:
-            raise Refused(
-                f"provider `{run.provider}` has no functions",
-                hint="use `runtime: sandbox`, or place it on one that has",
-            )
-        if why := contract.cannot_join(run.provider, template):
-            raise Refused(why, hint=contract.joins_hint(template))
-        files = self._files(work, run, whole)
-        size = sum(it.bytes for it in files if isinstance(it, InputFile))
-        if why := contract.cannot_bring(run.provider, size, template):
-            raise Refused(why, hint=BRING_HINT)
         policy = controller.policy
+        name, namespace = work.resource.name, work.resource.namespace
+
+        own = controller.template_now(work.history, run.index)
+        own = start_specs.pin_source(state, own, work.resource)
+        whole, function = start_specs.resolve_template(state, own, namespace)
+        template = start_specs.qualify_volumes(whole, namespace)
+        template = with_login(template, self._secrets, namespace)
+
+        contract = state.providers[run.provider].contract
+        _refuse_unsupported(contract, run.provider, template, function)
+        files = self._files(work, run, whole)
+        _refuse_large_files(contract, run.provider, template, files)
+
         box = work.history.sandboxes.get(run.sandbox)
-        used = box.used if box else 1
-        shared = run.sandbox != run.name and box is not None
-        found = (
-            self._secrets(template.secrets, namespace) if template.secrets else ResolvedSecrets()
-        )
+        used = box.used if box is not None else 1
+        handle = run.handle
+        if not handle and box is not None and run.sandbox != run.name:
+            handle = box.last.handle
+        secrets = ResolvedSecrets()
+        if template.secrets:
+            secrets = self._secrets(template.secrets, namespace)
         # A program of ours has its parameters as variables.
-        name = work.resource.name
         wandb = controller.wandb(name, run.index) if template.python is None else None
         return RunRequest(
             run=run.name,
             sandbox=run.sandbox,
-            owner=self._state.store.store_id,
+            owner=state.store.store_id,
             uid=run.uid,
             resource=work.resource.key,
             index=run.index,
@@ -358,15 +363,15 @@ class PlanExecutor:
             template_hash=_hash_template(run, whole),
             params=json.loads(run.params),
             reusable=policy.reuse is None or used < policy.reuse,
-            secrets=found.beside(template.env),
-            secret_refs=found.refs_at(run.provider, guards_secrets=contract.guards_secrets),
-            handle=run.handle or (box.last.handle if box is not None and shared else ""),
+            secrets=secrets.beside(template.env),
+            secret_refs=secrets.refs_at(run.provider, guards_secrets=contract.guards_secrets),
+            handle=handle,
             function=function,
             wandb=wandb,
             metric=controller.metric,
             variables={
-                **commit_variables(template, found.values),
-                **stage_variables(work, self._state.store.runs, run.index),
+                **commit_variables(template, secrets.values),
+                **stage_variables(work, state.store.runs, run.index),
             },
             checkpoint=controller.checkpoint(work.history, run.index),
             progress=controller.progress,
@@ -396,7 +401,7 @@ class PlanExecutor:
         action: AssetAction,
         now_s: float,
     ) -> None:
-        if track.asset.busy or self._later(track, track.asset.retry_at_s, now_s):
+        if track.asset.busy or self._is_too_early(track, track.asset.retry_at_s, now_s):
             return
         track.asset.busy = True
         why = HintedText("cancelled")
@@ -475,6 +480,34 @@ _WORDS: dict[type, str] = {
     RemoveFunction: "removed",
     FreeScratch: "freed",
 }
+
+
+def _refuse_unsupported(
+    contract: Contract,
+    provider: str,
+    template: Template,
+    function: FunctionRequest | None,
+) -> None:
+    """Raises Refused where the provider can run no such template."""
+    if function is not None and not contract.functions:
+        raise Refused(
+            f"provider `{provider}` has no functions",
+            hint="use `runtime: sandbox`, or place it on one that has",
+        )
+    if why := contract.cannot_join(provider, template):
+        raise Refused(why, hint=contract.joins_hint(template))
+
+
+def _refuse_large_files(
+    contract: Contract,
+    provider: str,
+    template: Template,
+    files: Iterable[InputFile | MountedFile],
+) -> None:
+    """Raises Refused where the provider cannot take that many bytes of files of this machine."""
+    size = sum(it.bytes for it in files if isinstance(it, InputFile))
+    if why := contract.cannot_bring(provider, size, template):
+        raise Refused(why, hint=BRING_HINT)
 
 
 def _hash_template(run: Run, template: Template) -> str:

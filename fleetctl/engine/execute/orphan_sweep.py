@@ -85,13 +85,13 @@ def _is_known(state: EngineState, box: Owned) -> bool:
             known = box.sandbox in track.work.history.sandboxes
         else:
             # A resource whose pass raised is not in memory, but its rows show the sandbox.
-            known = not track.dormant and _in_rows(state, track.resource.uid, box.sandbox)
+            known = not track.dormant and _is_in_rows(state, track.resource.uid, box.sandbox)
         if known:
             return True
     return False
 
 
-def _in_rows(
+def _is_in_rows(
     state: EngineState,
     uid: str,
     sandbox: str,

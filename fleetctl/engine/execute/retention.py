@@ -36,7 +36,7 @@ from fleetctl.specs.kinds.settings import SettingsSpec
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import EventRow
 from fleetctl.tracking.annotations import ORIGIN
-from fleetctl.tracking.kept_by import made_again_by
+from fleetctl.tracking.kept_by import find_maker
 from fleetctl.tracking.source_state import copy_in
 from fleetctl.tracking.task_inputs import digests_in
 from fleetctl.tracking.track import track_of
@@ -192,7 +192,7 @@ class Retention(EnginePart):
             except SettingsUnreadable as error:
                 log.warning("retention waits", extra={"error": str(error)})
                 return {}
-            begins = asked or settings_in(self._state) is not None or await self._begun()
+            begins = asked or settings_in(self._state) is not None or await self._has_begun()
             found = await self._files(limits) if begins else {}
             await self._records(limits[RetentionSort.DELETED])
             await self._sweep_sources()
@@ -201,7 +201,7 @@ class Retention(EnginePart):
             self._write_status(found)
             return found
 
-    async def _begun(self) -> bool:
+    async def _has_begun(self) -> bool:
         """Returns true if default limits apply yet."""
         if self._cleaner is None:
             return False
@@ -314,7 +314,7 @@ class Retention(EnginePart):
                     row = store.resources.of(it.item.key)
                     if row is None or not is_over(row) or dependents.of(key_of(row)):
                         continue
-                    if made_again_by(row.annotations):
+                    if find_maker(row.annotations):
                         continue
                     gone = replace(row, deleted_at_s=now_s)
                     store.resources.put(gone, expected_version=row.version)

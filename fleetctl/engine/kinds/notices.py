@@ -63,6 +63,8 @@ class NoticeOutbox(EnginePart):
 
     kind = NOTIFIER
     applies_at_once = True
+    rests = True
+    field = "notify"
 
     def __init__(self, state: EngineState, *, written: Callable[[], None]) -> None:
         self._state = state
@@ -299,13 +301,13 @@ class NoticeDelivery(EnginePart):
                 if not self._write(notices):
                     return
             pace.take()
-            outcome = await self._once(sink_of(sink), message)
+            outcome = await self._deliver_once(sink_of(sink), message)
             self._record_outcome(notices, pace, message.id, outcome)
         finally:
             self._sending.pop(sink, None)
             self._wake.set()
 
-    async def _once(self, sink: NoticeSink, message: NoticeMessage) -> SinkOutcome:
+    async def _deliver_once(self, sink: NoticeSink, message: NoticeMessage) -> SinkOutcome:
         values: Mapping[str, str] = {}
         try:
             if sink.secret:
@@ -325,7 +327,7 @@ class NoticeDelivery(EnginePart):
         now_s = self._state.clock.now_s()
         notices = [replace(it, tries=it.tries + 1) for it in notices]
         if not outcome.problem:
-            pace.delivered()
+            pace.reset_failures()
             self._gone.pop(message, None)
             self._end(notices, NoticeState.DELIVERED, outcome.remark)
             return
@@ -357,7 +359,7 @@ class NoticeDelivery(EnginePart):
             )
             for it in notices
         ]
-        told = () if state is NoticeState.DELIVERED else [_given_up(it) for it in ended]
+        told = () if state is NoticeState.DELIVERED else [_record_given_up(it) for it in ended]
         if not self._write(ended, told):
             return
         for notice in ended:
@@ -385,7 +387,7 @@ class NoticeDelivery(EnginePart):
         return True
 
 
-def _given_up(notice: Notice) -> EventRow:
+def _record_given_up(notice: Notice) -> EventRow:
     why = notice.problem or "no controller was there to send it"
     text = f"{notice.event} was not sent by {sink_of(notice.sink).title}: {why}"
     return EventRow(

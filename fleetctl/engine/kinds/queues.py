@@ -51,6 +51,8 @@ class Queues(EnginePart):
     kind = QUEUE
     makes_passes = True
     applies_at_once = True
+    rests = True
+    field = "queue"
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -104,7 +106,7 @@ class Queues(EnginePart):
             for name, uid in self._uids.items():
                 self._dirty.add(name)
                 self._state.queue.add(uid, now_s + EVICTED_AGAIN_S)
-        return [*woken, *self._untold()]
+        return [*woken, *self._list_outdated()]
 
     def order(self, uids: list[str], rows: Mapping[str, Resource]) -> list[str]:
         """Returns the same uids, those in queues last and in the order of their queues: the first
@@ -120,18 +122,27 @@ class Queues(EnginePart):
             spec = json.loads(resource.spec)
             if "queue" not in spec:
                 continue  # it reports this about another object
-            space = resource.namespace
-            line = self._lines.lines.get(spec["queue"])
-            turns = line is not None and line.rules.weights is not None
-            share = line.share(space) if line is not None else 0.0
-            served_s = line.served.get(space, 0.0) if line is not None and turns else 0.0
-            known = _read_queued(track)
-            came_s = known.get("since", resource.created_at_s)
+
+            came_s = _read_queued(track).get("since", resource.created_at_s)
             rank = (-rank_of(spec.get("priority", 0)), came_s, len(queued))
+            share, served_s = self._share_of(spec["queue"], resource.namespace)
             queued.append((share, served_s, rank, uid))
+
         last = [it[-1] for it in sorted(queued)]
         among = set(last)
         return [*(it for it in uids if it not in among), *last]
+
+    def _share_of(self, queue: str, namespace: str) -> tuple[float, float]:
+        """Returns the namespace's share of the queue, and the seconds that it was served, if
+        namespaces take turns.
+        """
+        line = self._lines.lines.get(queue)
+        if line is None:
+            return 0.0, 0.0
+        served_s = 0.0
+        if line.rules.weights is not None:
+            served_s = line.served.get(namespace, 0.0)
+        return line.share(namespace), served_s
 
     # -- passes --------------------------------------------------------------------------------
 
@@ -140,7 +151,7 @@ class Queues(EnginePart):
         return {"turn": self.turn(work, now_s), "evicted": evicted}
 
     def take_decision(self, decision: WorkDecision) -> None:
-        self.decided(decision.work.track, decision.desired.turn, decision.plan)
+        self.note_decision(decision.work.track, decision.desired.turn, decision.plan)
 
     def turn(self, work: ResourceWork, now_s: float) -> QueueAdmission | None:
         """Returns the admission for the next pass of this object; None: it is in no queue."""
@@ -153,7 +164,7 @@ class Queues(EnginePart):
             self._came_s = came_s
         return QueueAdmission(self._lines, me, now_s)
 
-    def decided(
+    def note_decision(
         self,
         track: Track,
         turn: QueueAdmission | None,
@@ -301,7 +312,7 @@ class Queues(EnginePart):
                         ask,
                     )
 
-    def _untold(self) -> Iterator[str]:
+    def _list_outdated(self) -> Iterator[str]:
         """Yields Queue objects whose status differs from the present state."""
         for name, uid in self._uids.items():
             track = self._state.tracks.get(uid)

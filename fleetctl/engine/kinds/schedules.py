@@ -49,6 +49,7 @@ class Schedules(EnginePart):
 
     kind = KIND
     makes_passes = True
+    rests = True
 
     def __init__(self, state: EngineState, maker: ObjectMaker | None) -> None:
         self._state = state

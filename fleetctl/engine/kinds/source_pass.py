@@ -42,7 +42,7 @@ from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.stores.base import EventRow, ResourceStore
 from fleetctl.tracking.annotations import APPROVED, RECONCILE
 from fleetctl.tracking.by_hand import has_drifted
-from fleetctl.tracking.kept_by import kept_by, shorten_commit
+from fleetctl.tracking.kept_by import read_owner, shorten_commit
 
 if TYPE_CHECKING:
     from fleetctl.engine.shared.engine_state import EngineState
@@ -61,6 +61,7 @@ class SourcePasses(EnginePart):
 
     kind = KIND
     makes_passes = True
+    rests = True
 
     def __init__(self, state: EngineState, keeper: SourceKeeper | None) -> None:
         self._state = state
@@ -96,7 +97,7 @@ class SourcePasses(EnginePart):
         self._nudge_owner(track.resource)
 
     def _nudge_owner(self, row: Resource) -> None:
-        note = kept_by(row.annotations)
+        note = read_owner(row.annotations)
         if note is not None:
             self.nudge(note.source)
 
@@ -135,7 +136,7 @@ class SourcePasses(EnginePart):
         request = track.resource.annotations.get(RECONCILE, "")
         differs = self._differs(track)
         drifted = bool(differs) and repairs_drift(spec)
-        sight = desk.sight(request, allowed=_has_consent(track, desk), drifted=drifted)
+        sight = desk.build_knowledge(request, allowed=_has_consent(track, desk), drifted=drifted)
         decision = decide_source_step(
             spec,
             track.resource.generation,
@@ -420,7 +421,7 @@ class SourceMembers:
         """Takes a written object. Returns the key of the Source that keeps it, or kept it until
         now; empty for an object without a Source.
         """
-        note = kept_by(row.annotations)
+        note = read_owner(row.annotations)
         before = self._source_of.get(row.uid, "")
         source = note.source if note is not None else ""
         if not self._loaded:

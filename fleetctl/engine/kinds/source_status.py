@@ -320,7 +320,7 @@ class SourceWork:
         under_way = self.task is not None or self.tip or self.reading is not None
         return self.error is not None and not under_way
 
-    def sight(
+    def build_knowledge(
         self,
         request: str,
         *,

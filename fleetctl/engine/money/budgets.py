@@ -43,6 +43,8 @@ class Budgets(EnginePart):
     kind = BUDGET
     applies_at_once = True
     makes_passes = True
+    rests = True
+    field = "budget"
 
     def __init__(
         self,
@@ -75,7 +77,8 @@ class Budgets(EnginePart):
     def begin_tick(self, now_s: float) -> list[str]:
         """Returns the uids that waited for money and may find some now."""
         self._accounts = {
-            track.resource.uid: self._counted(track, spec, now_s) for track, spec in self._budgets()
+            track.resource.uid: self._count_account(track, spec, now_s)
+            for track, spec in self._budgets()
         }
         stands = {uid: _comparable_account(account) for uid, account in self._accounts.items()}
         before = self._seen
@@ -113,7 +116,7 @@ class Budgets(EnginePart):
     def allowance(self, work: ResourceWork, now_s: float) -> Allowance:
         """Returns the money that the next pass of this object may spend."""
         shared = self.shared(work.resource)
-        own = self._own(work, now_s)
+        own = self._find_own_account(work, now_s)
         accounts = [*([own] if own is not None else []), *shared]
         unit = KINDS[work.resource.kind].unit
         return Allowance(accounts, own, unit, _count_left(work))
@@ -135,7 +138,7 @@ class Budgets(EnginePart):
         now_s: float,
     ) -> BudgetAccount:
         """Returns the charges against this Budget in this tick."""
-        return self._accounts.get(track.resource.uid) or self._counted(track, spec, now_s)
+        return self._accounts.get(track.resource.uid) or self._count_account(track, spec, now_s)
 
     def denied(self, track: Track) -> None:
         """Records that a pass found too little money; its object is looked at again when there is
@@ -162,7 +165,7 @@ class Budgets(EnginePart):
             assert isinstance(track.spec, BudgetSpec)
             yield track, track.spec
 
-    def _counted(
+    def _count_account(
         self,
         track: Track,
         spec: BudgetSpec,
@@ -204,7 +207,7 @@ class Budgets(EnginePart):
                 ledger.reserve_calls(account, usd)
         return account
 
-    def _own(self, work: ResourceWork, now_s: float) -> BudgetAccount | None:
+    def _find_own_account(self, work: ResourceWork, now_s: float) -> BudgetAccount | None:
         """Returns the account of the object's own budget; counts all that it ever ran."""
         spec = work.track.spec
         history = work.history

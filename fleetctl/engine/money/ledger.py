@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from fleetctl.controllers import budget
-from fleetctl.controllers.budget import BudgetAccount, SandboxTerms
+from fleetctl.controllers.budget import BudgetAccount
 from fleetctl.controllers.model import LIVE_STATES, Run, RunState
 from fleetctl.controllers.schedule.desired import deadline_at_s
-from fleetctl.engine.capacity.price_book import contract_of
+from fleetctl.engine.capacity.price_book import contract_of, terms_of
 from fleetctl.engine.shared.part import EnginePart, PartWiring
 from fleetctl.stores.base import LedgerEntry
 
@@ -29,7 +29,7 @@ class RunCharges(EnginePart):
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self._ledger: dict[tuple[int, str, str], LedgerEntry] = {}
-        self._fresh: list[LedgerEntry] = []  # of this tick, not written yet
+        self.fresh: list[LedgerEntry] = []  # of this tick, not written yet
 
     @classmethod
     def build(cls, wiring: PartWiring) -> Self:
@@ -37,7 +37,7 @@ class RunCharges(EnginePart):
 
     def load(self) -> None:
         """Reads the ledger back; an entry that was not written is forgotten with its tick."""
-        self._fresh.clear()
+        self.fresh.clear()
         self._ledger = {_entry_key(entry): entry for entry in self._state.store.ledger.entries()}
 
     def entries(self) -> Iterable[LedgerEntry]:
@@ -68,7 +68,7 @@ class RunCharges(EnginePart):
         self.add(track, usd or 0.0, 0.0 if usd is not None else _run_seconds(run))
         return charged
 
-    def idled(
+    def charge_idle(
         self,
         work: ResourceWork,
         last: Run,
@@ -80,7 +80,7 @@ class RunCharges(EnginePart):
         if not last.usd_per_s or last.usd is None or last.ended_at_s is None:
             return last
         usd = last.usd_per_s * max(0.0, until_s - last.ended_at_s)
-        work.history.charged(usd)
+        work.history.add_charge(usd)
         self.add(work.track, usd, 0.0)
         return replace(last, usd=last.usd + usd)
 
@@ -94,7 +94,7 @@ class RunCharges(EnginePart):
         if usd or unpriced_s:
             day = budget.day_of(self._state.clock.now_s())
             about = track.resource
-            self._fresh.append(
+            self.fresh.append(
                 LedgerEntry(
                     day,
                     about.labels,
@@ -106,10 +106,7 @@ class RunCharges(EnginePart):
 
     def write(self) -> None:
         """Writes the charges of this tick, in its transaction."""
-        if not self._fresh:
-            return
-        fresh = self._fresh
-        self._fresh = []
+        fresh, self.fresh = self.fresh, []
         self._state.store.ledger.add(fresh)
         for entry in fresh:
             key = _entry_key(entry)
@@ -155,15 +152,6 @@ def reserve_calls(account: BudgetAccount, usd: float) -> None:
     """Adds calls of models that are under way; they may outlast the calling object."""
     account.calling_usd += usd
     account.reserved_usd += usd
-
-
-def terms_of(state: EngineState, provider: str) -> SandboxTerms:
-    contract = contract_of(state, provider)
-    if contract is None:
-        return SandboxTerms()
-    ages_s = (contract.max_lifetime_s, contract.usual_lifetime_s)
-    shared_s = min((it for it in ages_s if it is not None), default=None)
-    return SandboxTerms(contract.max_lifetime_s, contract.billing_quantum_s, shared_s)
 
 
 def _list_live(state: EngineState, track: Track) -> Iterator[Run]:

@@ -97,7 +97,7 @@ class WarmFunctionCosts:
     ) -> Status:
         """Returns the part of a Function's status about warm containers; charges the amount due."""
         known = _read_note(track)
-        wanted = self._wanted(track)
+        wanted = self._choose_containers(track)
         cost = track.status.get("cost")
         cost = cost if isinstance(cost, dict) else {}
         if not track.asset.ready and known is not None:
@@ -155,7 +155,7 @@ class WarmFunctionCosts:
         """Returns why the budgets do not pay for making it ready; None once it is, and where they
         do.
         """
-        warm = self._wanted(track)
+        warm = self._choose_containers(track)
         if warm is None or _read_note(track) is not None or track.resource.deleted_at_s is not None:
             return None
         unit_price = UnitPrice(warm.usd_per_s, warm.held_s(0.0))
@@ -166,7 +166,7 @@ class WarmFunctionCosts:
         going on. A server without requests ends after its idle time, which was set aside.
         """
         spec = _read_spec(track)
-        each = self._each(track) if spec.provider in self._state.providers else 0.0
+        each = self._price_container(track) if spec.provider in self._state.providers else 0.0
         if each == 0.0:
             return None
         if _read_note(track) is None:
@@ -186,7 +186,7 @@ class WarmFunctionCosts:
                 return BudgetDenial("BudgetExhausted", message, cap.owner, cap.until_s)
         return None
 
-    def _wanted(self, track: Track) -> WarmContainers | None:
+    def _choose_containers(self, track: Track) -> WarmContainers | None:
         """Returns the containers that the present spec keeps warm, or the running ones of a server;
         None without any, or if they are free.
         """
@@ -200,13 +200,13 @@ class WarmFunctionCosts:
             count = max(count, seen or 0)
         if not count or spec.provider not in self._state.providers:
             return None
-        each = self._each(track)
+        each = self._price_container(track)
         if each == 0.0:
             return None
         whole = None if each is None else each * count
         return WarmContainers(count, whole, spec.scaledown_seconds)
 
-    def _each(self, track: Track) -> float | None:
+    def _price_container(self, track: Track) -> float | None:
         """Returns the cost of a container, in USD a second."""
         template = _read_spec(track).applied_to(Template())
         namespace = track.resource.namespace

@@ -68,11 +68,11 @@ class Intake:
         """Returns True when the message's resource must be looked at next."""
         match message:
             case AssetReplied():
-                return self._answers.of_asset(track, message, now_s)
+                return self._answers.handle_asset_reply(track, message, now_s)
             case Observed():
                 return self._observations.take(track, message)
             case _:
-                return self._answers.of_call(track, message, now_s)
+                return self._answers.handle_reply(track, message, now_s)
 
 
 class ReplyHandler:
@@ -93,7 +93,7 @@ class ReplyHandler:
         self._troubles = troubles
         self._look = look
 
-    def of_call(
+    def handle_reply(
         self,
         track: Track,
         reply: CallReplied,
@@ -102,21 +102,15 @@ class ReplyHandler:
         """Returns True when the resource must be looked at next."""
         call = track.calls.setdefault(reply.run, RunCalls(appeared_at_s=self._state.started_at_s))
         call.busy = ""
-        call.nothing_made = call.nothing_made and _tells_that_nothing_is_made(reply)
+        call.nothing_made = call.nothing_made and _shows_nothing_made(reply)
         waited = track.waits.pop(reply.run, None) is not None
         if not isinstance(reply, StopReplied):
             call.appeared_at_s = now_s
         work = track.work
         if work is None:
             return False  # its rows are read back later, and every call that they need is made
+
         run = work.history.live.get(reply.run)
-        if isinstance(reply, StartWaits | StartUnknown) and (
-            run is None or run.state is RunState.STOPPING
-        ):
-            # This start is no longer awaited: the run has ended, or its stop follows at once.
-            call.tries = 0
-            call.retry_at_s = 0.0
-            return True
         match reply:
             case StartReplied():
                 call.tries = 0
@@ -124,41 +118,62 @@ class ReplyHandler:
                 call.short_since_s = None
                 if run is not None:
                     self._start_replied(work, run, reply, now_s)
-                    if not reply.begun:
-                        return waited  # no decision is needed
+                    # Before the run begins no decision is needed.
+                    return reply.begun or waited
             case StartRefused():
                 if run is not None:
                     self._refused(work, run, call, HintedText(reply.message, reply.hint), now_s)
-            case StartWaits() if reply.reason == SANDBOX_CLOSED and run is not None:
-                # No run began there and none can: the unit goes to another sandbox.
-                self._records.stopped(work, run, reply.reason, now_s=now_s)
-                self._records.closed(work, run.sandbox)
-            case StartWaits() if reply.reason == BEGUN_AS_ANOTHER and run is not None:
-                # Under its name no run can begin any more: the unit has another attempt.
-                why = HintedText(reply.message, reply.hint)
-                self._records.stopped(work, run, reply.reason, why, now_s=now_s)
-            case StartWaits():
-                again_at_s = self._again(call, now_s, reply.retry_after_s)
-                wait = StartWait(
-                    reply.reason,
-                    reply.message,
-                    again_at_s,
-                    account=reply.account,
-                    hint=reply.hint,
-                )
-                self._wait(track, reply.run, _mark_short(wait, call, now_s))
-                if reply.account and run is not None:
-                    trouble = ProviderTrouble(reply.reason, reply.message, reply.hint)
-                    self._troubles.start_waits(run.provider, trouble, again_at_s)
-            case StartUnknown():
-                self._again(call, now_s)
-                wait = StartWait("StartUnknown", reply.message, call.retry_at_s)
-                self._wait(track, reply.run, _mark_short(wait, call, now_s))
+            case StartWaits() | StartUnknown():
+                self._start_delayed(work, run, reply, call, now_s)
             case StopReplied():
                 self._stop_replied(work, reply, call, now_s)
             case _:
                 assert_never(reply)
         return True
+
+    def _start_delayed(
+        self,
+        work: ResourceWork,
+        run: Run | None,
+        reply: StartWaits | StartUnknown,
+        call: RunCalls,
+        now_s: float,
+    ) -> None:
+        """Schedules another try of the start, or ends the run whose start can never succeed."""
+        if run is None or run.state is RunState.STOPPING:
+            # This start is no longer awaited: the run has ended, or its stop follows at once.
+            call.tries = 0
+            call.retry_at_s = 0.0
+            return
+        if isinstance(reply, StartUnknown):
+            again_at_s = self._schedule_retry(call, now_s)
+            wait = StartWait("StartUnknown", reply.message, again_at_s)
+            self._wait(work.track, run.name, _mark_short(wait, call, now_s))
+            return
+
+        why = HintedText(reply.message, reply.hint)
+        if reply.reason == SANDBOX_CLOSED:
+            # No run began there and none can: the unit goes to another sandbox.
+            self._records.stopped(work, run, reply.reason, now_s=now_s)
+            self._records.closed(work, run.sandbox)
+            return
+        if reply.reason == BEGUN_AS_ANOTHER:
+            # Under its name no run can begin any more: the unit has another attempt.
+            self._records.stopped(work, run, reply.reason, why, now_s=now_s)
+            return
+
+        again_at_s = self._schedule_retry(call, now_s, reply.retry_after_s)
+        wait = StartWait(
+            reply.reason,
+            why.text,
+            again_at_s,
+            account=reply.account,
+            hint=why.hint,
+        )
+        self._wait(work.track, run.name, _mark_short(wait, call, now_s))
+        if reply.account:
+            trouble = ProviderTrouble(reply.reason, why.text, why.hint)
+            self._troubles.start_waits(run.provider, trouble, again_at_s)
 
     def _start_replied(
         self,
@@ -171,12 +186,12 @@ class ReplyHandler:
         self._troubles.start_served(run.provider)
         if reply.begun:
             self._started(work, run, reply.handle, now_s)
-            self._had_room(work, run.provider, now_s)
+            self._note_room(work, run.provider, now_s)
         else:
             self._records.keep(work, replace(run, handle=reply.handle))
             self._records.begins.add(work.resource.uid)  # once it is durable the work begins
 
-    def _again(
+    def _schedule_retry(
         self,
         call: RunCalls,
         now_s: float,
@@ -187,7 +202,7 @@ class ReplyHandler:
         call.retry_at_s = now_s + max(after_s, self._state.backoff_s(call.tries))
         return call.retry_at_s
 
-    def of_asset(
+    def handle_asset_reply(
         self,
         track: Track,
         fact: AssetReplied,
@@ -246,10 +261,10 @@ class ReplyHandler:
             handle=handle,
             started_at_s=started_at_s,
         )
-        self._records.entered(work, started)
+        self._records.record_enter(work, started)
         self._records.keep(work, started)
 
-    def _had_room(
+    def _note_room(
         self,
         work: ResourceWork,
         provider: str,
@@ -270,7 +285,7 @@ class ReplyHandler:
         uid = work.resource.uid
         if run.state is RunState.STOPPING:
             ended = replace(run, state=RunState.STOPPED, ended_at_s=now_s)
-        elif (again_at_s := self._doubted(work.track, run, call, now_s)) is not None:
+        elif (again_at_s := self._ask_again(work.track, run, call, now_s)) is not None:
             call.retry_at_s = again_at_s
             wait = StartWait(REFUSED_ONCE, why.text, again_at_s, hint=why.hint)
             self._wait(work.track, run.name, wait)
@@ -298,7 +313,7 @@ class ReplyHandler:
             self._state.say(uid, "Refused", why.text, hint=why.hint, kind="Warning")
         self._records.end(work, ended, None)
 
-    def _doubted(
+    def _ask_again(
         self,
         track: Track,
         run: Run,
@@ -354,7 +369,7 @@ class ReplyHandler:
         self._state.queue.add(work.resource.uid, call.retry_at_s)
 
 
-def _tells_that_nothing_is_made(reply: CallReplied) -> bool:
+def _shows_nothing_made(reply: CallReplied) -> bool:
     """Returns true for a provider without capacity, or that does not know us: it has made no
     sandbox; `Queued` and its like may have begun to.
     """

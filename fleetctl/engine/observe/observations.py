@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.history.outcome import conclude_run
 from fleetctl.controllers.model import LIVE_STATES, Alive, Ended, Gone, Observation, Run, RunState
-from fleetctl.controllers.planning.placement import per_hour
+from fleetctl.controllers.planning.placement import format_per_hour
 from fleetctl.engine.capacity.price_book import PriceBook, price_attempt
 from fleetctl.engine.execute import start_specs
 from fleetctl.engine.execute.orphan_sweep import make_leftover
@@ -88,7 +88,7 @@ class Observations:
         if not isinstance(seen, Gone):
             track.missing.pop(run.name, None)
         elif run.state is not RunState.STARTING:
-            settled = settled and self._missed_twice(work, run, observed, bound_s)
+            settled = settled and self._is_missed_twice(work, run, observed, bound_s)
 
         after = conclude_run(run, seen, settled=settled)
         if after is None:
@@ -117,7 +117,7 @@ class Observations:
         measured = False
         if seen.metrics:
             measured = self._records.measured(work, run, seen.metrics)
-        self._records.remarked(work, run, seen.remarks)
+        self._records.record_remarks(work, run, seen.remarks)
         self._records.saved(work, run, seen.checkpoints)
         return measured
 
@@ -144,10 +144,10 @@ class Observations:
 
         if isinstance(seen, Alive):
             if seen.stragglers:
-                self._records.fell_behind(work, run, seen.stragglers)
+                self._records.record_stragglers(work, run, seen.stragglers)
             if seen.usage is not None:
                 work.history.usage[run.name] = seen.usage
-        self._records.entered(work, after)
+        self._records.record_enter(work, after)
         return after
 
     def _keep_live(
@@ -180,7 +180,7 @@ class Observations:
             # Should it live all the same, it must not go on: its unit gets another sandbox.
             self._leftovers.end(make_leftover(run))
 
-    def _missed_twice(
+    def _is_missed_twice(
         self,
         work: ResourceWork,
         run: Run,
@@ -222,13 +222,13 @@ class Observations:
             return False
         for box in work.history.sandboxes.values():
             if not box.busy and box.last.name == seen.run:
-                if isinstance(seen, Gone) and not self._settled_by_end(box.last, observed):
+                if isinstance(seen, Gone) and not self._is_settled_by_end(box.last, observed):
                     return False
                 self._records.closed(work, box.name)
                 return True
         return False
 
-    def _settled_by_end(self, last: Run, observed: Observed) -> bool:
+    def _is_settled_by_end(self, last: Run, observed: Observed) -> bool:
         """Returns true if the look-up was made at least the visibility bound after the run's end: a
         younger end may be missed, even if an earlier look-up saw it.
         """
@@ -324,7 +324,7 @@ def _say_untold(
 ) -> None:
     listed = ", ".join(map(str, gpu.each))
     unit = KINDS[work.resource.kind].unit
-    as_what = f"the dearest, {per_hour(run.usd_per_s)}"
+    as_what = f"the dearest, {format_per_hour(run.usd_per_s)}"
     what = f"a {unit} does not report which GPU of {listed} it got; it is charged as {as_what}"
     state.say(work.resource.uid, REASON_UNTOLD, what)
 

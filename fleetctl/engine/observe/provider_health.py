@@ -48,6 +48,10 @@ class _HealthReport:
 
 
 class ProviderHealth(EnginePart):
+    """A part that rests while it knows of no trouble."""
+
+    rests = True
+
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self._clock = state.clock
@@ -125,11 +129,13 @@ class ProviderHealth(EnginePart):
     ) -> None:
         before = known.get(provider)
         known[provider] = heard
+        self.rests = False
         if before is None or replace(before, until_s=heard.until_s) != heard:
             self._wake(provider)
 
     def _forget(self, known: dict[str, _HealthReport], provider: str) -> None:
         if known.pop(provider, None) is not None:
+            self.rests = not (self._of_starts or self._of_service)
             self._wake(provider)
 
     def _wake(self, provider: str) -> None:

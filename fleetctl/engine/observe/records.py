@@ -56,7 +56,8 @@ class Records:
         self._state.store.cache.remember(self._remembered)
         for run in self._closed.values():
             runs.advance(run, from_states=frozenset({run.state}))
-        self._charges.write()
+        if self._charges.fresh:
+            self._charges.write()
         self.forget()
 
     def forget(self) -> None:
@@ -108,35 +109,39 @@ class Records:
         run = self._charges.ended(track, run, track.calls.get(run.name))
         latest = track.latest.pop(run.name, {})
         whole = result if run.state is RunState.SUCCEEDED else None
-        score = score_of(work.controller, run, whole, lambda: latest)
         work.history.ended(
             run,
-            score=score,
+            score=score_of(work.controller, run, whole, lambda: latest),
             step=self._last_step(run) if rolls_over(run) else None,
             superseded=is_superseded(work.controller, run),
             outdated=is_outdated(work.controller, run),
             wanted=work.controller.unit(run.index) is not None,
         )
-        track.waits.pop(run.name, None)
-        track.held.pop(run.name, None)
-        track.missing.pop(run.name, None)
-        track.calls.pop(run.name, None)
+
+        for by_run in (track.waits, track.held, track.missing, track.calls):
+            by_run.pop(run.name, None)
         if not run.sandbox_open:
             self._state.owner_of.pop(run.name, None)
             nudge_freed(self._state, run.provider)
+
         self._changed[run.name] = run
         # If a result cannot be kept whole, the fields that fit are no result, but are shown.
         self._results[run.name] = result if run.reason == RESULT_INVALID else whole
         self._remember(work, run, whole, latest)
-        unit = KINDS[track.resource.kind].unit
-        ended = run.state.value
-        called = unit_called(track.resource.kind, run.index, run.params)
+        self._report_end(work, run)
+
+    def _report_end(self, work: ResourceWork, run: Run) -> None:
+        """Adds an event for a run that failed, or that succeeded with a remark."""
+        resource = work.resource
+        called = unit_called(resource.kind, run.index, run.params)
         if run.state in (RunState.FAILED, RunState.LOST):
-            what = f"{called} attempt {run.attempt} {ended.lower()}: {run.reason}"
-            self._state.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
+            unit = KINDS[resource.kind].unit
+            ended = run.state.value
+            message = f"{called} attempt {run.attempt} {ended.lower()}: {run.reason}"
+            self._state.say(resource.uid, f"{unit.title()}{ended}", message, kind="Warning")
         elif run.state is RunState.SUCCEEDED and run.message and len(work.history.succeeded) == 1:
-            what = f"{called}: {run.message}"  # once: the others would repeat it
-            self._state.say(track.resource.uid, "Remark", what, kind="Warning")
+            message = f"{called}: {run.message}"  # once: the others would repeat it
+            self._state.say(resource.uid, "Remark", message, kind="Warning")
 
     def _last_step(self, run: Run) -> int | None:
         """Returns the greatest step that it reported, with what this tick has yet to write."""
@@ -144,12 +149,12 @@ class Records:
         steps = [it.step for it in self._metrics.get(run.name, ())]
         return max(steps if stored is None else [*steps, stored], default=None)
 
-    def entered(self, work: ResourceWork, run: Run) -> None:
+    def record_enter(self, work: ResourceWork, run: Run) -> None:
         """Records that the run has begun: from now on it represents its sandbox, and the one before
         no more.
         """
         last = work.history.sandboxes[run.sandbox].last
-        work.history.sandboxes.entered(run)
+        work.history.sandboxes.set_last_run(run)
         if last.name != run.name:
             until_s = run.started_at_s if run.started_at_s is not None else run.created_at_s
             self._let_go(work, last, until_s)
@@ -177,7 +182,7 @@ class Records:
             return False  # a report under an older spec does not apply to this one
         return curves.take(run.index, run.name, fresh)
 
-    def remarked(
+    def record_remarks(
         self,
         work: ResourceWork,
         run: Run,
@@ -192,7 +197,7 @@ class Records:
             self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
         work.remarks = min(work.remarks + len(remarks), REMARKS_MAX)
 
-    def fell_behind(
+    def record_stragglers(
         self,
         work: ResourceWork,
         run: Run,
@@ -244,7 +249,7 @@ class Records:
     ) -> None:
         """last: the run that a sandbox executed last, which held it until then."""
         self._state.owner_of.pop(last.name, None)
-        paid = self._charges.idled(work, last, until_s)
+        paid = self._charges.charge_idle(work, last, until_s)
         self._closed[last.name] = replace(paid, sandbox_open=False)
 
     def _remember(

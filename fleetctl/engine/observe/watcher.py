@@ -79,7 +79,7 @@ class RunWatcher:
             now_s = clock.now_s()
             names = self._take(provider, now_s)
             if now_s >= poll_at_s:
-                names.update(self._polled(provider))
+                names.update(self._list_polled(provider))
                 poll_at_s = now_s + contract.poll_s
             if names and not await self._ask(provider, sorted(names)):
                 tries += 1
@@ -129,7 +129,7 @@ class RunWatcher:
                 names.add(run)  # a finished one has no reference any more and is not looked at
         return names
 
-    def _polled(self, provider: str) -> set[str]:
+    def _list_polled(self, provider: str) -> set[str]:
         """Returns every confirmed live run, and the last run of every open sandbox."""
         names = set()
         self._talk.forget(self._state.owner_of)

@@ -7,7 +7,7 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -65,6 +65,10 @@ class EnginePart:
     applies_at_once: ClassVar[bool] = False
     # The kinds of work that its hooks of work are about; empty: all.
     works_for: ClassVar[frozenset[str]] = frozenset()
+    # It rests until an object of its kind is declared: hooks of ticks and passes are called only
+    # from then on, and hooks of passes for each object with this field in its spec.
+    rests: bool = False
+    field: ClassVar[str] = ""
     # `run_pass` and `remove` decide for its objects; False: they are assets, to which it may add.
     makes_passes: ClassVar[bool] = False
 
@@ -174,9 +178,17 @@ class EnginePart:
 
 
 class EngineParts:
-    """All parts of an engine, in order."""
+    """All parts of an engine, in order. declared: the kinds of which there are objects; a part that
+    rests without its own is not entered. None: no part rests.
+    """
 
-    def __init__(self, parts: Iterable[EnginePart] = ()) -> None:
+    def __init__(
+        self,
+        parts: Iterable[EnginePart] = (),
+        *,
+        declared: Container[str] | None = None,
+    ) -> None:
+        self._declared = declared
         self._parts: list[EnginePart] = []
         self._by_kind: dict[str, EnginePart] = {}
         self._that: dict[tuple[str, str], tuple[EnginePart, ...]] = {}
@@ -218,10 +230,26 @@ class EngineParts:
             self._that[hook, kind] = found
         return found
 
+    def awake(self, hook: str) -> Iterator[EnginePart]:
+        """Yields the parts that have this hook and do not rest."""
+        for part in self.that(hook):
+            if not self._rests(part):
+                yield part
+
+    def awake_for(self, hook: str, track: Track) -> Iterator[EnginePart]:
+        """Yields the parts that have this hook and whom this object concerns."""
+        for part in self.that(hook, track.resource.kind):
+            if not self._rests(part) or (part.field and getattr(track.spec, part.field, None)):
+                yield part
+
+    def _rests(self, part: EnginePart) -> bool:
+        declared = self._declared
+        return part.rests and declared is not None and part.kind not in declared
+
     def list_inputs(self, work: ResourceWork, now_s: float) -> dict[str, Any]:
         """Returns the fields of DesiredObject that parts add."""
         found: dict[str, Any] = {}
-        for part in self.that("list_inputs", work.resource.kind):
+        for part in self.awake_for("list_inputs", work.track):
             found |= part.list_inputs(work, now_s)
         return found
 

@@ -159,7 +159,7 @@ async def _try_servers(
                 answer = await attempt.run(begin, piece)
             answered = True
             for other in set(failed_at) - {server}:
-                other.outdone(time.monotonic(), call.grant.run, last=endpoint.alone(other))
+                other.note_outdone(time.monotonic(), call.grant.run, last=endpoint.alone(other))
             _record_times(call, server, attempt, asked_s)
             return answer
         except AttemptFailed as failed:
@@ -347,7 +347,7 @@ async def _wake_container(
             ) as reply:
                 state = reply.headers.get(STATE, "")
                 if state == UP:
-                    sleep.woke(time.monotonic())
+                    sleep.note_awake(time.monotonic())
                     return True
                 text = (await reply.text(errors="replace"))[-WHY_CHARS_MAX:]
                 if state == FAILED:

@@ -20,7 +20,13 @@ from fleetctl.gateway.rules.failures import (
     PRICE_UNKNOWN,
     GatewayRefusal,
 )
-from fleetctl.gateway.rules.usage import NOTHING, TokenCount, calls_of, over_task_limit, price_usd
+from fleetctl.gateway.rules.usage import (
+    NOTHING,
+    TokenCount,
+    calls_of,
+    describe_task_excess,
+    price_usd,
+)
 
 STREAMS_UNLESS_TOLD = ("/api/chat", "/api/generate")
 
@@ -101,7 +107,7 @@ class CallCharge:
         call, count = self.call, self.call.count
         try:
             self._check_limits()
-            await self._within_cap()
+            await self._await_cap()
             self._check_limits()  # others may have called meanwhile
         except GatewayRefusal:
             call.state.ledger.add(call.key, refused=count)
@@ -111,7 +117,7 @@ class CallCharge:
     async def again(self) -> None:
         """Prepares one more try, which costs as much once more if the last was charged."""
         if self._hold is None:
-            await self._within_cap()
+            await self._await_cap()
             self._set_aside(0)
 
     async def send(self) -> None:
@@ -169,7 +175,7 @@ class CallCharge:
     def _check_limits(self) -> None:
         call = self.call
         tree = call.state.ledger.tree(call.key)
-        message = over_task_limit(
+        message = describe_task_excess(
             call.endpoint.limits,
             calls=tree.calls,
             tokens=tree.tokens,
@@ -178,7 +184,7 @@ class CallCharge:
         if message:
             raise GatewayRefusal(429, LIMIT_REACHED, f"endpoint {call.endpoint.name}: {message}")
 
-    async def _within_cap(self) -> None:
+    async def _await_cap(self) -> None:
         state = self.call.state
         uid = self.call.grant.uid
         worst_usd = self.worst_usd

@@ -43,9 +43,9 @@ from fleetctl.gateway.rules.usage import (
     count_lost,
     count_used,
     count_written,
+    count_written_bytes,
     usage_of,
     used_by,
-    written_bytes,
 )
 from fleetctl.guest.remote.relay.http import to_task
 
@@ -130,7 +130,7 @@ class AnswerStream:
             self._hidden = True
             return False
         self._pieces += 1
-        self._bytes += written_bytes(reply)
+        self._bytes += count_written_bytes(reply)
         return True
 
 
@@ -212,7 +212,7 @@ class CallAttempt:
                 if call.streams and _is_stream(reply, call.path):
                     answer = await self._pass_on(reply, begin, piece)
                 else:
-                    answer = await self._whole_answer(reply)
+                    answer = await self._read_answer(reply)
                 self.server.succeeded()
                 return answer
         except (ClientError, TimeoutError, OSError) as error:
@@ -257,10 +257,10 @@ class CallAttempt:
         else:
             self.server.succeeded()
         if reply.status in _UNKNOWN_FIELD:
-            self._learn(answer.body)
+            self._learn_field(answer.body)
         raise AttemptFailed(reply.status, answer, retry_after_s(reply.headers, time.time()))
 
-    async def _whole_answer(self, reply: ClientResponse) -> CallAnswer:
+    async def _read_answer(self, reply: ClientResponse) -> CallAnswer:
         """Reads a whole answer. Raises AttemptFailed for a bad answer with a good status."""
         body = await _read_body(reply)
         document = parse_answer(body)
@@ -287,7 +287,7 @@ class CallAttempt:
             self._blame(found.status)
         return AttemptFailed(found.status, CallAnswer(found.status, dict(_JSON), found.body))
 
-    def _learn(self, refusal: bytes) -> None:
+    def _learn_field(self, refusal: bytes) -> None:
         """Records from a refusal that the server lacks a field, or has another name for it."""
         server = self.server
         served = self.call.endpoint.served_name(self.call.model)

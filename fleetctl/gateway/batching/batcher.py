@@ -25,7 +25,7 @@ from fleetctl.gateway.endpoints import GatewayEndpoint
 from fleetctl.gateway.gateway_state import GatewayState
 from fleetctl.gateway.numbered_calls import CallAnswer
 from fleetctl.gateway.rules.failures import ENDPOINT_UNKNOWN, NO_ANSWER, GatewayRefusal
-from fleetctl.gateway.rules.usage import most_tokens, price_usd, worst_case
+from fleetctl.gateway.rules.usage import price_usd, read_token_limit, worst_case
 
 # Bytes per file; OpenAI takes 200 MB.
 BYTES_MAX = 190 * 2**20
@@ -97,7 +97,7 @@ class Batcher:
                 if running is None:
                     await self._join(call, number)
                 else:
-                    running.want(place)
+                    running.want_row(place)
                 answer = await told
                 if answer is not None:
                     cache_answer(call, kept_as, answer)
@@ -114,39 +114,44 @@ class Batcher:
     # -- gathering ---------------------------------------------------------------------------------
 
     async def _join(self, call: EndpointCall, number: str) -> None:
-        spec = call.endpoint.spec
-        share = float((spec.get("batch") or {}).get("priceShare", PRICE_SHARE))
+        endpoint = call.endpoint
+        share = float((endpoint.spec.get("batch") or {}).get("priceShare", PRICE_SHARE))
         worst = worst_case(call.path, call.body, call.length_bytes)
-        usd = price_usd(spec, call.model, worst)
+        usd = price_usd(endpoint.spec, call.model, worst)
         charge = CallCharge(call, worst, None if usd is None else usd * share)
-        model = call.endpoint.served_name(call.model)
+        prices = None if usd is None else _token_prices(call, share)
+        model = endpoint.served_name(call.model)
         body = {**call.body, "model": model} if call.model else call.body
         line = request_line(f"{call.grant.run}.{number}", body)
-        prices = None if usd is None else _token_prices(call, share)
+
         await charge.begin()
         hold = charge.hand_over()  # all steps that may fail have succeeded by now
-        row = BatchRow(
-            call.key,
-            number,
-            hold,
-            most_tokens(call.body),
-            prices,
-        )
-        group = BatchGroup(call.endpoint.namespace, call.endpoint.name, model, call.grant.uid)
-        gathering = self._gathering.get(group)
-        if gathering is None or gathering.size_bytes + len(line) > BYTES_MAX:
-            if gathering is not None:
-                gathering.full.set()
-            gathering = self._gathering[group] = GatheringBatch(time.monotonic())
-            self._spawn(self._gather(group, gathering))
+        row = BatchRow(call.key, number, hold, read_token_limit(call.body), prices)
+
+        group = BatchGroup(endpoint.namespace, endpoint.name, model, call.grant.uid)
+        gathering = self._find_gathering(group, len(line))
         gathering.rows[row.custom_id] = (row, line)
-        self._at[call.grant.run, number] = gathering
-        self._state.gathering[group[:2]] += 1
         gathering.size_bytes += len(line)
         gathering.last_s = time.monotonic()
-        if len(gathering.rows) >= self._rows_max(call.endpoint):
+        self._at[call.grant.run, number] = gathering
+        self._state.gathering[group[:2]] += 1
+        if len(gathering.rows) >= self._rows_max(endpoint):
             gathering.full.set()
             del self._gathering[group]
+
+    def _find_gathering(self, group: BatchGroup, size_bytes: int) -> GatheringBatch:
+        """Returns the batch that the group gathers now; a new one where the line would make it too
+        large.
+        """
+        gathering = self._gathering.get(group)
+        if gathering is not None and gathering.size_bytes + size_bytes <= BYTES_MAX:
+            return gathering
+
+        if gathering is not None:
+            gathering.full.set()
+        gathering = self._gathering[group] = GatheringBatch(time.monotonic())
+        self._spawn(self._gather(group, gathering))
+        return gathering
 
     def _rows_max(self, endpoint: GatewayEndpoint) -> int:
         asked = int((endpoint.spec.get("batch") or {}).get("maxRows", ROWS_MAX))
@@ -177,7 +182,7 @@ class Batcher:
             server = await self._servers.with_batches(endpoint)
         except GatewayRefusal as refusal:
             for row, _ in gathering.rows.values():
-                self._left(row)
+                self._drop_row(row)
                 self._state.ledger.drop(row.key, row.hold)
                 self._fail(row, refusal)
             gathering.rows.clear()
@@ -187,7 +192,7 @@ class Batcher:
         rows = [row for row, _ in gathering.rows.values()]  # some may have left
         gathering.rows.clear()
         for row in rows:
-            self._left(row)
+            self._drop_row(row)
         if rows:
             batch = Batch(
                 tag=uuid.uuid4().hex,
@@ -213,12 +218,12 @@ class Batcher:
         gathering = self._at.get(place)
         if gathering is not None:
             row, line = gathering.rows.pop(f"{call.grant.run}.{number}")
-            self._left(row)
+            self._drop_row(row)
             gathering.size_bytes -= len(line)
             self._state.ledger.drop(row.key, row.hold)
             self._state.money.fire()
 
-    def _left(self, row: BatchRow) -> None:
+    def _drop_row(self, row: BatchRow) -> None:
         """Removes a row from those that wait for others."""
         del self._at[row.key.run, row.number]
         self._state.gathering[row.key.namespace, row.key.endpoint] -= 1

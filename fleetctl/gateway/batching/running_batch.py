@@ -98,7 +98,7 @@ class RunningBatch:
     def drop(self, place: tuple[str, str]) -> None:
         self._dropped.add(place)
 
-    def want(self, place: tuple[str, str]) -> None:
+    def want_row(self, place: tuple[str, str]) -> None:
         self._dropped.discard(place)
 
     async def run(self, lines: list[bytes] | None) -> int:
@@ -111,20 +111,20 @@ class RunningBatch:
         self._ordered = lines is not None
         if not self._ordered:
             await wait_within(self._state.granted, KEY_WAIT_S)
-        if not self.batch.id and not await self._submitted(lines):
+        if not self.batch.id and not await self._submit_batch(lines):
             return 0
         lines = None
-        document = await self._over()
+        document = await self._await_end()
         smaller = 0
         if document is not None:
-            smaller = await self._ended(document)
+            smaller = await self._take_end(document)
         elif self._late:
             await self._cancelled_late()
-            self._lost(f"it did not end within {WAIT_MAX_S / 3600:g} h")
+            self._fail_rows(f"it did not end within {WAIT_MAX_S / 3600:g} h")
         else:
-            self._lost("the server does not know it any more")
+            self._fail_rows("the server does not know it any more")
         self._records.end(self.batch)
-        await self._written()
+        await self._store_batch()
         return smaller
 
     # -- sending -----------------------------------------------------------------------------------
@@ -135,35 +135,35 @@ class RunningBatch:
             await self._state.ledger.durable()
         except sqlite3.Error as error:
             message = f"the gateway cannot write down what a batch may cost: {error}"
-            self._unsent(GatewayRefusal(503, NOT_RECORDED, message))
+            self._release_rows(GatewayRefusal(503, NOT_RECORDED, message))
             return False
         return True
 
-    async def _submitted(self, lines: list[bytes] | None) -> bool:
+    async def _submit_batch(self, lines: list[bytes] | None) -> bool:
         """Returns True if the server has the batch now; else its rows got a refusal."""
         try:
             if lines is None:
                 found = await self._adopted()
                 if found is None:
                     # Its file is gone with the process that wrote it, and was never begun.
-                    self._unsent(None)
+                    self._release_rows(None)
                     return False
             else:
                 file = await self._uploaded(lines)
                 lines.clear()
-                found = await self._created(file)
+                found = await self._create_batch(file)
         except BatchUnanswered as error:
             message = f"{self.batch.server} takes no batch: {error}"
-            self._unsent(GatewayRefusal(503, SERVER_UNREACHABLE, f"{self._name}: {message}"))
+            self._release_rows(GatewayRefusal(503, SERVER_UNREACHABLE, f"{self._name}: {message}"))
             return False
         except BatchDenied as denied:
             message = f"{self.batch.server} refused the batch: {denied}"
-            self._unsent(GatewayRefusal(400, BATCH_REFUSED, f"{self._name}: {message}"))
+            self._release_rows(GatewayRefusal(400, BATCH_REFUSED, f"{self._name}: {message}"))
             return False
         self.batch.id = str(found["id"])
         self.batch.status = str(found.get("status") or "")
         self._records.accepted(self.batch)
-        await self._written()
+        await self._store_batch()
         return True
 
     async def _uploaded(self, lines: list[bytes]) -> str:
@@ -180,7 +180,7 @@ class RunningBatch:
                 await asyncio.sleep(_backoff_s(number))
         raise AssertionError("unreachable")
 
-    async def _created(self, file: str) -> Mapping[str, Any]:
+    async def _create_batch(self, file: str) -> Mapping[str, Any]:
         """Creates the batch; repeats the request only when the server has no batch with its tag, at
         two looks.
         """
@@ -244,7 +244,7 @@ class RunningBatch:
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    async def _over(self) -> Mapping[str, Any] | None:
+    async def _await_end(self) -> Mapping[str, Any] | None:
         """Returns the server's document of the finished batch; None if the server has forgotten it,
         or never ends it.
         """
@@ -323,7 +323,7 @@ class RunningBatch:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    async def _ended(self, document: Mapping[str, Any]) -> int:
+    async def _take_end(self, document: Mapping[str, Any]) -> int:
         """Returns how many rows a batch may have at most next time, if this one had too many; else
         0.
         """
@@ -343,7 +343,7 @@ class RunningBatch:
         if self.batch.status == "failed" and not files:
             return self._refused(rows, errors)
         if self.batch.status == "completed" or not whole:
-            self._lost("its files do not name them")
+            self._fail_rows("its files do not name them")
             return 0
         self._records.release(self.batch, rows)
         for row in rows:
@@ -374,7 +374,7 @@ class RunningBatch:
         self._tell(row, answer)
         self._state.money.fire()
 
-    def _unsent(self, refusal: GatewayRefusal | None) -> None:
+    def _release_rows(self, refusal: GatewayRefusal | None) -> None:
         """Releases rows that were not sent. refusal None: they go into another batch."""
         rows = list(self.batch.rows.values())
         self._records.release(self.batch, rows)
@@ -386,7 +386,7 @@ class RunningBatch:
                 self._fail(row, refusal)
         self._state.money.fire()
 
-    async def _written(self) -> None:
+    async def _store_batch(self) -> None:
         """Stores the batch; if the disk is full it is stored later, and found out again after a
         kill.
         """
@@ -395,10 +395,10 @@ class RunningBatch:
 
     def give_up(self, why: str) -> None:
         """Gives up the batch: no caller wants it any more."""
-        self._lost(why)
+        self._fail_rows(why)
         self._records.end(self.batch)
 
-    def _lost(self, why: str) -> None:
+    def _fail_rows(self, why: str) -> None:
         """Fails the open rows. They may have been answered, and are charged as if."""
         message = f"{self._name}: batch {self.batch.id} gave no answer: {why}"
         rows = list(self.batch.rows.values())

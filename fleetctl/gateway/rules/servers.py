@@ -180,7 +180,7 @@ class ServerPace:
         self._answers = 0
         self._seconds = 0.0
         self._round_at_s = now_s
-        if self.trying and self._too_much(each_s, rate):
+        if self.trying and self._is_too_much(each_s, rate):
             self._halve(now_s)
         elif self.limit < self.most:
             self.limit = min(self.most, self.limit * 2 if self._doubling else self.limit + 1)
@@ -201,7 +201,7 @@ class ServerPace:
         if status in BUSY and begun_s >= self._halved_at_s:
             self._halve(now_s)
 
-    def _too_much(self, each_s: float, rate: float) -> bool:
+    def _is_too_much(self, each_s: float, rate: float) -> bool:
         if self._best is None:
             self._best = each_s, rate
             return False
@@ -261,7 +261,7 @@ class ContainerSleep:
         lately = now_s < self._active_s + self.scaledown_s - margin_s
         return self._up and (lately or self.asking > 0 or self.warm)
 
-    def woke(self, now_s: float) -> None:
+    def note_awake(self, now_s: float) -> None:
         self._up = True
         self._active_s = now_s
         self.starting_since_s = None
@@ -393,7 +393,7 @@ class UpstreamServer:
         if self.at_fault and not last:
             self.rest(now_s)
 
-    def outdone(
+    def note_outdone(
         self,
         now_s: float,
         run: str,

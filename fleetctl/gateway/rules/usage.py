@@ -70,12 +70,12 @@ def worst_case(
         inward = length_bytes - image_bytes + images * IMAGE_TOKENS
     if path in EMBEDDING_PATHS:
         return TokenCount(inward, 0, estimated=True)
-    limit = most_tokens(body)
+    limit = read_token_limit(body)
     outward = MAX_TOKENS * _count_answers(body) if limit is None else limit
     return TokenCount(inward, outward, estimated=True)
 
 
-def most_tokens(body: Mapping[str, Any]) -> int | None:
+def read_token_limit(body: Mapping[str, Any]) -> int | None:
     """Returns the token limit that the request itself sets for its answer, or None if it sets no
     limit.
     """
@@ -167,7 +167,7 @@ def used_by(
     worst: TokenCount,
 ) -> TokenCount:
     """Returns the tokens used by a parsed answer."""
-    return usage_of(reply) or count_written(body, written_bytes(reply), worst)
+    return usage_of(reply) or count_written(body, count_written_bytes(reply), worst)
 
 
 def count_written(
@@ -178,20 +178,20 @@ def count_written(
     """Estimates the tokens of an answer without a count; came: bytes of its text, or its pieces if
     they are more.
     """
-    limit = most_tokens(body)
+    limit = read_token_limit(body)
     if not worst.outward:
         came = 0  # an embedding
     return TokenCount(worst.inward, came if limit is None else min(came, limit), estimated=True)
 
 
-def written_bytes(reply: Any) -> int:
+def count_written_bytes(reply: Any) -> int:
     """Returns the bytes of text that a model wrote, in an answer or a piece of it."""
     if isinstance(reply, str):
         return len(reply.encode(errors="surrogatepass"))  # half a character counts as well
     if isinstance(reply, list):
-        return sum(map(written_bytes, reply))
+        return sum(map(count_written_bytes, reply))
     if isinstance(reply, dict):
-        return sum(written_bytes(it) for name, it in reply.items() if name not in _FRAME)
+        return sum(count_written_bytes(it) for name, it in reply.items() if name not in _FRAME)
     return 0
 
 
@@ -248,7 +248,7 @@ def read_limits(spec: Mapping[str, Any]) -> EndpointLimits:
     )
 
 
-def over_task_limit(
+def describe_task_excess(
     limits: EndpointLimits,
     *,
     calls: int,

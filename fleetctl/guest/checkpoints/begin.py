@@ -9,8 +9,8 @@ import os
 import sys
 
 from fleetctl.guest.checkpoints.disk import Disk
-from fleetctl.guest.checkpoints.mirror import PROGRAM, brought_back, clean, hidden
-from fleetctl.guest.checkpoints.prepare import Missing, has_any, prepare, step_of
+from fleetctl.guest.checkpoints.mirror import PROGRAM, clean_text, list_secrets, restore_copy
+from fleetctl.guest.checkpoints.prepare import Missing, has_any, prepare_checkpoint, step_of
 from fleetctl.guest.supervision.pace import STACKS_SIGNAL
 
 TYPE_CHECKING = False
@@ -21,7 +21,7 @@ PLACEHOLDER = "${checkpoint}"
 NO_CHECKPOINT = "NoCheckpoint"
 
 
-def begin(
+def begin_training(
     order: Mapping[str, Any],
     root: str,
     library: str,
@@ -75,7 +75,7 @@ def _build_restorer(
             return
         step = step_of(asked["resume"])
         program = order["library"][PROGRAM]
-        name, problem = brought_back(
+        name, problem = restore_copy(
             asked["mirror"],
             root,
             program,
@@ -83,7 +83,7 @@ def _build_restorer(
             step,
         )
         if problem:
-            why = clean(problem, hidden(order, variables))
+            why = clean_text(problem, list_secrets(order, variables))
             text = f"nothing was brought back from the mirror: {why}"
             os.write(1, f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
             tell({"e": "unmirrored", "message": text})
@@ -109,7 +109,7 @@ def _looked_for(
     try:
         if not has_any(asked, disk):
             restore()
-        beginning = prepare(asked, disk)
+        beginning = prepare_checkpoint(asked, disk)
     except Missing as error:
         tell({"e": "error", "reason": NO_CHECKPOINT, "message": str(error)})
         os.write(2, f"fleetctl: {error}\n".encode())
@@ -153,7 +153,7 @@ def place_of(path: str, volumes: Sequence[Mapping[str, Any]]) -> str:
     return path
 
 
-def holding(path: str, volumes: Sequence[Mapping[str, Any]]) -> list[str]:
+def find_mounts(path: str, volumes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the mounts of the volumes that hold a path of the program, by a link or not."""
     return [
         one["mount"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 
 from fleetctl.guest.journal.digest import sha256
-from fleetctl.guest.task.text import compact, parse
+from fleetctl.guest.task.text import encode_compact, parse_json
 
 TYPE_CHECKING = False
 
@@ -161,7 +161,7 @@ class Notebook:
         if not self.writing and not self.moved:
             _remove_file(disk)
             return
-        text = compact(
+        text = encode_compact(
             {
                 "about": "written by fleetctl: what its run left unfinished here",
                 "owner": self.owner,
@@ -181,7 +181,7 @@ def notebook_of(disk: Disk, owner: str) -> Notebook:
     # A link could lead to another owner's file.
     data = None if os.path.islink(disk.at(NAME)) else disk.text(NAME)
     try:
-        _fill_notebook(made, parse((data or b"").decode()))
+        _fill_notebook(made, parse_json((data or b"").decode()))
     except (ValueError, TypeError, KeyError, RecursionError):
         return Notebook(owner)
     return made

@@ -151,7 +151,7 @@ def format_of(view: View, wanted: str = AUTO) -> Optional[Format]:
     return next((one for one in every if any(it.complete for it in one.find(view))), None)
 
 
-def unknown(view: View) -> list[str]:
+def list_unknown(view: View) -> list[str]:
     """Returns names that resemble those of checkpoints; called where no format is known."""
     import re
 
@@ -230,7 +230,7 @@ def _check_fleetctl(view: View, name: str) -> str:
     problem = _check_json(view, name, MARKER, view.names(name))
     if problem:
         return problem
-    files = marked_files(view, name)
+    files = read_marker(view, name)
     if files is None:
         return f"`{MARKER}` names no files"
     for path, size, _ in files:
@@ -241,7 +241,7 @@ def _check_fleetctl(view: View, name: str) -> str:
     return ""
 
 
-def marked_files(view: View, name: str) -> Optional[list[tuple[str, int, str]]]:
+def read_marker(view: View, name: str) -> Optional[list[tuple[str, int, str]]]:
     """Returns (path, bytes, SHA-256 or "") for each file of a marker; None for an invalid one."""
     try:
         marker: Any = parse_as_python((view.text(f"{name}/{MARKER}") or b"").decode())
@@ -250,7 +250,7 @@ def marked_files(view: View, name: str) -> Optional[list[tuple[str, int, str]]]:
         return None
 
 
-def damaged(
+def find_damaged(
     view: View,
     name: str,
     *,
@@ -259,7 +259,7 @@ def damaged(
     """Returns the first file of a complete checkpoint of our own format whose hash is not the
     recorded one; "" when all are sound. whole: also large files, which takes as long as reading.
     """
-    for path, size, digest in marked_files(view, name) or ():
+    for path, size, digest in read_marker(view, name) or ():
         looked_at = digest and (whole or size <= HASHED_BYTES_MAX)
         if looked_at and view.sha256(f"{name}/{path}") != digest:
             return f"`{path}` is not what `{MARKER}` says: its SHA-256 is another one"

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Optional, Sequence
 
 
-def superfluous(
+def choose_removable(
     steps: Sequence[int],
     last: int,
     every: Optional[int],

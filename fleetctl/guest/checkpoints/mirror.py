@@ -44,18 +44,18 @@ def mirror_of(
         url,
         directory,
         order["library"][PROGRAM],
-        beside(variables),
-        hidden(order, variables),
+        drop_run_marks(variables),
+        list_secrets(order, variables),
     )
 
 
-def hidden(order: Mapping[str, Any], variables: Mapping[str, str]) -> list[str]:
+def list_secrets(order: Mapping[str, Any], variables: Mapping[str, str]) -> list[str]:
     """Returns the values of the order's secrets."""
     names = order.get("secret_names") or order.get("secrets") or ()
     return [variables[name] for name in names if name in variables]
 
 
-def beside(variables: Mapping[str, str]) -> dict[str, str]:
+def drop_run_marks(variables: Mapping[str, str]) -> dict[str, str]:
     """Drops the marks of the run's own processes, which would be ended with the run."""
     marks = ("FLEETCTL_RUN", "FLEETCTL_PARAMS")
     return {name: value for name, value in variables.items() if name not in marks}
@@ -133,7 +133,7 @@ class Mirror:
 
         self._answer = b""
         self._process = subprocess.Popen(
-            command(
+            build_command(
                 self._program,
                 "copy",
                 self._url,
@@ -162,7 +162,7 @@ class Mirror:
         self._process.stdout.close()
         self._process.wait()  # it has written its last message
         self._process = None
-        answer = parsed(self._answer)
+        answer = parse_report(self._answer)
         if "error" not in answer or (self._copying is not None and self._is_gone(self._copying)):
             return None
         return self._describe_problem(answer["error"])
@@ -173,10 +173,10 @@ class Mirror:
 
     def _describe_problem(self, problem: str) -> str:
         name = "" if self._copying is None else self._copying["name"]
-        return f"checkpoint `{name}` is not at the mirror: {clean(problem, self._hidden)}"
+        return f"checkpoint `{name}` is not at the mirror: {clean_text(problem, self._hidden)}"
 
 
-def brought_back(
+def restore_copy(
     url: str,
     directory: str,
     program: str,
@@ -189,7 +189,7 @@ def brought_back(
     try:
         os.makedirs(directory, exist_ok=True)
         ended = subprocess.run(
-            command(
+            build_command(
                 program,
                 "restore",
                 url,
@@ -204,11 +204,11 @@ def brought_back(
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, f"{type(error).__name__}"
-    answer = parsed(ended.stdout)
+    answer = parse_report(ended.stdout)
     return answer.get("name"), str(answer.get("error", ""))
 
 
-def command(
+def build_command(
     program: str,
     verb: str,
     url: str,
@@ -218,7 +218,7 @@ def command(
     return [sys.executable, "-c", program, verb, url, directory, json.dumps(asked)]
 
 
-def parsed(data: bytes) -> dict[str, Any]:
+def parse_report(data: bytes) -> dict[str, Any]:
     """Parses the program's report; an error where the program was ended before it reported."""
     try:
         answer = json.loads(data.splitlines()[-1])
@@ -229,7 +229,7 @@ def parsed(data: bytes) -> dict[str, Any]:
     return {"error": "the program that copies replied nonsense"}
 
 
-def clean(text: str, hidden: Sequence[str]) -> str:
+def clean_text(text: str, hidden: Sequence[str]) -> str:
     """Returns the text without values of secrets, on one line of bounded length."""
     text = Masking(hidden, shortest=SECRET_CHARACTERS_MIN).text(text)
     return " ".join(text.split())[:MESSAGE_CHARACTERS_MAX]

@@ -17,9 +17,9 @@ from fleetctl.guest.checkpoints.formats import (
     BACK,
     MARKS,
     NONE,
-    damaged,
+    find_damaged,
     format_of,
-    unknown,
+    list_unknown,
 )
 
 TYPE_CHECKING = False
@@ -70,7 +70,7 @@ class Choice:
         self.left = [one for one in unfinished if one.name not in writing]
 
 
-def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
+def prepare_checkpoint(asked: Mapping[str, Any], disk: Disk) -> Beginning:
     """Chooses the checkpoint and makes way for it. Raises Missing.
 
     asked: `format`; `verify`; `resume` (Latest, None or step:N); `below`, an exclusive upper bound
@@ -85,13 +85,13 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
     if asked["resume"] == "None":
         return beginning
     if kind is None:
-        if unknown(disk) and asked["format"] != NONE:
+        if list_unknown(disk) and asked["format"] != NONE:
             beginning.left = [UNKNOWN]
         return beginning
     notebook = notebook_of(disk, asked["owner"])
     found = kind.find(disk)
     _check_found(kind, disk, found, whole=asked["verify"] == "Full")
-    choice = choose(
+    choice = choose_checkpoint(
         found,
         wanted,
         asked["below"],
@@ -143,7 +143,7 @@ def has_any(asked: Mapping[str, Any], disk: Disk) -> bool:
     return any(one.complete and wanted in (None, one.step) for one in found)
 
 
-def choose(
+def choose_checkpoint(
     found: list[Found],
     wanted: Optional[int],
     below: Optional[int],
@@ -193,7 +193,7 @@ def _check_found(
         return
     for one in reversed(found):
         if one.complete:
-            one.problem = damaged(disk, one.name, whole=whole)
+            one.problem = find_damaged(disk, one.name, whole=whole)
             if not one.problem:
                 return
 
@@ -223,7 +223,7 @@ def _free_name(disk: Disk, name: str) -> str:
     return found
 
 
-def remove(disk: Disk, name: str) -> None:
+def remove_entry(disk: Disk, name: str) -> None:
     """Removes a file, or a directory with all its entries. Entries that cannot be removed stay."""
     if disk.names().get(name, 0) != DIRECTORY or os.path.islink(disk.at(name)):
         _remove_entry(disk.at(name))

@@ -11,8 +11,8 @@ import time
 
 from fleetctl.guest.checkpoints.disk import Disk, notebook_of
 from fleetctl.guest.checkpoints.formats import ASIDE, MARKS, format_of
-from fleetctl.guest.checkpoints.keeping import superfluous
-from fleetctl.guest.checkpoints.prepare import remove
+from fleetctl.guest.checkpoints.keeping import choose_removable
+from fleetctl.guest.checkpoints.prepare import remove_entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -262,8 +262,8 @@ class Watch:
             one.step: one.name for one in self._look() if one.complete and one.step is not None
         }
         resumed = self.resumed["step"] if self.resumed is not None else None
-        for step in superfluous(list(steps), keep["last"], keep["every"], resumed):
-            remove(self._disk, steps[step])
+        for step in choose_removable(list(steps), keep["last"], keep["every"], resumed):
+            remove_entry(self._disk, steps[step])
             self._known.pop(steps[step], None)
         self._thin_what_was_set_aside()
 
@@ -274,6 +274,6 @@ class Watch:
             return
         for name in notebook.moved:
             if name.startswith(ASIDE):
-                remove(self._disk, name)
+                remove_entry(self._disk, name)
         notebook.moved = []
         notebook.save(self._disk)

@@ -260,7 +260,7 @@ class Contexts:
         try:
             context = self._contexts[number] = _Context(self._directory)
         except OSError as error:
-            self._over(number, f"its process cannot be started: {error}")
+            self._report_end(number, f"its process cannot be started: {error}")
             return
         threading.Thread(target=context.write, daemon=True).start()
         threading.Thread(
@@ -275,9 +275,9 @@ class Contexts:
             self._channel.send({"context": number, "line": text})
         why = context.ended()
         del self._contexts[number]
-        self._over(number, why)
+        self._report_end(number, why)
 
-    def _over(self, number: int, why: str) -> None:
+    def _report_end(self, number: int, why: str) -> None:
         self._channel.send({"context": number, "over": why})
 
 

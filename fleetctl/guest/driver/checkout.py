@@ -83,13 +83,13 @@ class Checkout:
         return json.dumps([_describe_node(node) for node in tree.body if _is_named(node)], indent=2)
 
     def workspace_write(self, path: str, content: Any) -> str:
-        return self._inside(path, lambda real: _write_checkout_file(real, content, "w"))
+        return self._access_path(path, lambda real: _write_checkout_file(real, content, "w"))
 
     def workspace_append(self, path: str, content: Any) -> str:
-        return self._inside(path, lambda real: _write_checkout_file(real, content, "a"))
+        return self._access_path(path, lambda real: _write_checkout_file(real, content, "a"))
 
     def workspace_read(self, path: str) -> str:
-        return self._inside(path, self.read_file)
+        return self._access_path(path, self.read_file)
 
     def start_background_process(self, process_id: str, command: str) -> str:
         """Starts a shell command that continues while further code runs."""
@@ -115,7 +115,7 @@ class Checkout:
             return f"process {process_id} was not started"
         return f"process {process_id} " + known.end()
 
-    def _inside(self, path: str, act: Callable[[str], Optional[str]]) -> str:
+    def _access_path(self, path: str, act: Callable[[str], Optional[str]]) -> str:
         """Returns `act(real path)`, or the path where that is None; or a problem in brackets."""
         wanted = str(path).strip()
         top = os.path.realpath(self._top)

@@ -22,10 +22,16 @@ from typing import Any, Callable, Optional, Sequence
 
 from fleetctl.guest.driver.channel import Capture, HostCalls
 from fleetctl.guest.driver.checkout import CHECKOUT_HELPERS, Checkout, CountedBuffers, grep_by_regex
-from fleetctl.guest.task.helpers import Buffers, Storage
-from fleetctl.guest.task.plain import NoRule, key_text, plain, whole_text
-from fleetctl.guest.task.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS, Submitted
-from fleetctl.guest.task.text import wrong_field
+from fleetctl.guest.task.helpers import (
+    BUFFER_HELPERS,
+    STORAGE_HELPERS,
+    TEXT_HELPERS,
+    Buffers,
+    Storage,
+)
+from fleetctl.guest.task.plain import NoRule, escape_surrogates, key_text, replace_value
+from fleetctl.guest.task.task import Submitted
+from fleetctl.guest.task.text import find_wrong_field
 
 MODAL, DAYTONA = "modal", "daytona"  # the two manners: names, SUBMIT and errors differ
 NO_HELPERS = "ROOT_INTERLOCUTOR"  # the profile in which code may only compute and submit
@@ -70,7 +76,7 @@ class Execution:
         for name in ("get_session_history", "get_last_execution", "log_execution"):
             helpers[name] = getattr(self, "_" + name)
         for name, helper in helpers.items():
-            self._namespace[name] = self._gated(name, helper)
+            self._namespace[name] = self._gate_helper(name, helper)
 
     def run(self, order: dict[str, Any]) -> Answer:
         """Returns {"stdout", "stderr", "final": JSON text or None, "failed"} of an execution."""
@@ -94,7 +100,7 @@ class Execution:
             self._namespace.pop(name, None)
         self._tools = set(order["tools"])
         for name in self._tools:
-            self._namespace[name] = self._gated(name, self._calls.function(name))
+            self._namespace[name] = self._gate_helper(name, self._calls.function(name))
         for name in OF_A_MODEL:
             if name not in self._tools:
                 self._namespace[name] = _without_model(name)
@@ -145,7 +151,7 @@ class Execution:
             return name
         return f"[Error] {name}: {message}\n"
 
-    def _gated(self, name: str, helper: Callable[..., Any]) -> Callable[..., Any]:
+    def _gate_helper(self, name: str, helper: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps the helper so that it refuses in the profile that has none."""
 
         @functools.wraps(helper)
@@ -328,7 +334,7 @@ def encode_final(value: Any) -> str:
         text = _encode_final(value)
     except Exception as error:  # also what the methods of a value raise
         sort = ValueError if isinstance(error, ValueError) else TypeError
-        wrong = wrong_field(value, _encode_final) or "the value"
+        wrong = find_wrong_field(value, _encode_final) or "the value"
         raise sort(f"SUBMIT: {wrong} cannot be written as JSON: {error}") from None
     if len(text) > FINAL_BYTES_MAX:
         raise ValueError(
@@ -359,11 +365,11 @@ def _copy_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_copy_value(one) for one in value]
     if isinstance(value, str):
-        return whole_text(value)
+        return escape_surrogates(value)
     if value is None or isinstance(value, (int, float)):
         return value
-    return _copy_value(plain(value))
+    return _copy_value(replace_value(value))
 
 
 # NaN and infinities pass: both ends are Python, and a loss keeps its value.
-_encode_plain = json.JSONEncoder(default=plain).encode
+_encode_plain = json.JSONEncoder(default=replace_value).encode

@@ -23,7 +23,7 @@ INFRASTRUCTURE = frozenset(
 )
 
 
-def outcome(
+def decide_outcome(
     why: str,
     error: Optional[dict[str, str]],
     exit_code: Optional[int],
@@ -47,7 +47,7 @@ def outcome(
         if why == "Timeout":
             message = timed_out(limits.get("timeout_s"))
         elif why == "OOMKilled":
-            message = over_memory(limits.get("memory"), limits.get("used"))
+            message = describe_memory_excess(limits.get("memory"), limits.get("used"))
     elif error:
         reason = error["reason"]
         message = error["message"]
@@ -75,7 +75,7 @@ def timed_out(timeout_s: Optional[float]) -> str:
     return f"it ran longer than timeoutSeconds{limit}"
 
 
-def over_memory(memory: Optional[int], used: Optional[int]) -> str:
+def describe_memory_excess(memory: Optional[int], used: Optional[int]) -> str:
     if not memory or not used:
         return "its processes used more memory than resources.memory"
     return (

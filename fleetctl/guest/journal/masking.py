@@ -9,7 +9,7 @@ a short value is left, since it would remove ordinary words and numbers everywhe
 from __future__ import annotations
 
 from fleetctl.guest.journal.digest import result_line
-from fleetctl.guest.task.text import canonical, compact, parse
+from fleetctl.guest.task.text import encode_canonical, encode_compact, parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Masking:
 
     def __init__(self, values: Iterable[str], *, shortest: int = CHARACTERS_MIN) -> None:
         forms = {
-            form for value in values for form in _printed_forms(value) if len(form) >= shortest
+            form for value in values for form in _list_printed_forms(value) if len(form) >= shortest
         }
         # Longest first: one value may be the beginning of another.
         self._texts = sorted(forms, key=len, reverse=True)
@@ -42,7 +42,7 @@ class Masking:
         return MaskedStream(self)
 
     def text(self, text: str) -> str:
-        found = covered(text, self._texts)
+        found = find_forms(text, self._texts)
         if found:
             return _cut_spans(text, found, MASK)
         return text
@@ -53,7 +53,7 @@ class Masking:
 
     def find_spans(self, data: bytes) -> list[tuple[int, int]]:
         """Returns where values are in `data`: (begin, end), in order and apart."""
-        return covered(data, self._data)
+        return find_forms(data, self._data)
 
     def value(self, value: Any) -> Any:
         """Masks a JSON value: its texts and keys, also where one was cut within a secret. Numbers
@@ -74,12 +74,12 @@ class Masking:
             if line.startswith(_METRIC) and not any(form in line for form in self._texts):
                 lines.append(line + "\n")  # millions of them, of names and numbers
                 continue
-            event = parse(line)
+            event = parse_json(line)
             if event.get("e") == "result":
                 lines.append(self._result(event))
                 continue
             masked = self.value(event)
-            lines.append((line if masked == event else compact(masked)) + "\n")
+            lines.append((line if masked == event else encode_compact(masked)) + "\n")
         return "".join(lines)
 
     def unfinished(self, data: bytes) -> int:
@@ -103,7 +103,7 @@ class Masking:
         return text
 
     def _result(self, event: dict[str, Any]) -> str:
-        return result_line(canonical(self.value(parse(event["text"]))))
+        return result_line(encode_canonical(self.value(parse_json(event["text"]))))
 
 
 class MaskedStream:
@@ -126,7 +126,7 @@ class MaskedStream:
 
     def _take(self, data: bytes, cut: int) -> bytes:
         """Returns `data` up to `cut`, masked; keeps the rest back."""
-        found = merged([(0, self._covered), *self._masking.find_spans(data)])
+        found = merge_spans([(0, self._covered), *self._masking.find_spans(data)])
         parts = []
         at = 0
         into = 0
@@ -143,7 +143,7 @@ class MaskedStream:
         return b"".join(parts)
 
 
-def covered(text: AnyStr, forms: Sequence[AnyStr]) -> list[tuple[int, int]]:
+def find_forms(text: AnyStr, forms: Sequence[AnyStr]) -> list[tuple[int, int]]:
     """Returns where these forms are, also where they overlap: (begin, end), in order and apart."""
     found = []
     for form in forms:
@@ -151,10 +151,10 @@ def covered(text: AnyStr, forms: Sequence[AnyStr]) -> list[tuple[int, int]]:
         while at >= 0:
             found.append((at, at + len(form)))
             at = text.find(form, at + 1)
-    return merged(found)
+    return merge_spans(found)
 
 
-def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def merge_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     merged: list[tuple[int, int]] = []
     for begin, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and begin < merged[-1][1]:
@@ -177,7 +177,7 @@ def _cut_spans(
     return "".join([*parts, text[at:]])
 
 
-def _printed_forms(value: str) -> Iterator[str]:
+def _list_printed_forms(value: str) -> Iterator[str]:
     """Yields the value as programs print it: as it is, within JSON or `repr`, in a URL; and each of
     several lines, since logs are read by lines. The frame of a key in PEM is public.
     """
@@ -186,8 +186,8 @@ def _printed_forms(value: str) -> Iterator[str]:
         if text.startswith("-----") and text.endswith("-----") and "\n" not in text:
             continue
         yield text
-        yield compact(text)[1:-1]
-        yield canonical(text)[1:-1]
+        yield encode_compact(text)[1:-1]
+        yield encode_canonical(text)[1:-1]
         yield repr(text)[1:-1]
         yield _percent_encoded(text)
 

@@ -10,8 +10,8 @@ import os
 import time
 
 from fleetctl.guest.journal.masking import Masking
-from fleetctl.guest.task.plain import NAMES, named
-from fleetctl.guest.task.text import compact
+from fleetctl.guest.task.plain import NAMES, encode_number
+from fleetctl.guest.task.text import encode_compact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,15 +66,17 @@ class Journal:
 
         `seq` counts values over the whole journal.
         """
-        reported = numbers(values)
+        reported = pick_numbers(values)
         if not reported or not isinstance(step, int):
             return False
         at_s = at_s if isinstance(at_s, float) else time.time()
         event = {"e": "metric", "seq": self._metrics, "step": step, "at": at_s, "values": reported}
         try:
-            text = compact(event)
+            text = encode_compact(event)
         except ValueError:
-            text = compact({**event, "values": {name: named(it) for name, it in reported.items()}})
+            text = encode_compact(
+                {**event, "values": {name: encode_number(it) for name, it in reported.items()}}
+            )
         try:
             self._write(text + "\n")
         except OSError:
@@ -96,7 +98,7 @@ class Journal:
             return False
         event = {"e": "remark", "at": time.time(), "message": text[:REMARK_CHARACTERS_MAX]}
         try:
-            self._write(compact(event) + "\n")
+            self._write(encode_compact(event) + "\n")
         except OSError:
             return False
         return True
@@ -106,14 +108,14 @@ class Journal:
         disk is made up for by the next change.
         """
         try:
-            self._write(compact({"e": "nodes", "at": time.time(), "nodes": nodes}) + "\n")
+            self._write(encode_compact({"e": "nodes", "at": time.time(), "nodes": nodes}) + "\n")
         except OSError:
             return
 
     def note(self, kind: str, fields: dict[str, Any]) -> bool:
         """Records an event about checkpoints or GPUs; False when the disk refuses."""
         try:
-            self._write(compact({"e": kind, "at": time.time(), **fields}) + "\n")
+            self._write(encode_compact({"e": kind, "at": time.time(), **fields}) + "\n")
         except OSError:
             return False
         return True
@@ -129,7 +131,7 @@ class Journal:
 
         Raises OSError when the disk refuses; then the call may be repeated.
         """
-        last = compact({"e": "ended", **ended})[:-1]
+        last = encode_compact({"e": "ended", **ended})[:-1]
         self._write(f'{result}{last},"open":{"true" if sandbox_open else "false"}}}\n')
         os.close(self._handle)
 
@@ -165,7 +167,7 @@ def write_unbegun(
     journal.end("", {**ended, "reason": "SandboxClosed", "message": why}, sandbox_open=False)
 
 
-def append(
+def append_event(
     directory: int,
     run: str,
     event: dict[str, Any],
@@ -174,12 +176,12 @@ def append(
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(f"{run}.jsonl", flags, dir_fd=directory)
     try:
-        os.write(handle, (compact(event) + "\n").encode())
+        os.write(handle, (encode_compact(event) + "\n").encode())
     finally:
         os.close(handle)
 
 
-def numbers(values: Any) -> dict[str, float]:
+def pick_numbers(values: Any) -> dict[str, float]:
     """Returns the values of a report when all are numbers, or names of non-finite ones (`NaN`),
     else {}.
     """

@@ -10,7 +10,7 @@ import os
 import stat
 
 from fleetctl.guest.task.plain import ResultCopy, Unkeepable, flat_metrics
-from fleetctl.guest.task.text import canonical, parse_as_python
+from fleetctl.guest.task.text import encode_canonical, parse_as_python
 
 TYPE_CHECKING = False
 
@@ -33,7 +33,7 @@ EXAMPLE = '{"step": 3, "loss": 0.5}'
 def parse_result(data: bytes) -> tuple[Any, str]:
     """Returns (the value in a task's result file, "") or (None, its problem)."""
     if len(data) > RESULT_BYTES_MAX:
-        return None, too_big(len(data))
+        return None, describe_excess(len(data))
     try:
         return parse_as_python(_decode_text(data)), ""
     except UnicodeError:
@@ -52,7 +52,7 @@ def _decode_text(data: bytes) -> str:
     return data.decode("utf-16" if wide else "utf-8-sig")
 
 
-def judge(value: Any) -> tuple[str, str, str]:
+def judge_result(value: Any) -> tuple[str, str, str]:
     """Returns (canonical JSON object, "", a remark on changes or "") or ("", the problem, "").
 
     A number that is not finite becomes null: the loss of a training that diverged is not a fault of
@@ -64,7 +64,7 @@ def judge(value: Any) -> tuple[str, str, str]:
     changed = ""
     try:
         try:
-            text = canonical(value)
+            text = encode_canonical(value)
             size = len(text.encode("utf-8"))
         except UnicodeError:
             return "", "the result is not UTF-8", ""
@@ -72,20 +72,20 @@ def judge(value: Any) -> tuple[str, str, str]:
             copy = ResultCopy()
             value = copy.made(value)
             changed = "; ".join(copy.remarks)
-            text = canonical(value)
+            text = encode_canonical(value)
             size = len(text.encode("utf-8"))
     except RecursionError:
         return "", _TOO_DEEP, ""
     except (ValueError, Unkeepable) as error:
         return "", f"the result is not JSON: {error}", ""
     if size > RESULT_BYTES_MAX:
-        return "", too_big(size), ""
-    if _deeper_than(value, RESULT_DEPTH_MAX):
+        return "", describe_excess(size), ""
+    if _is_deeper_than(value, RESULT_DEPTH_MAX):
         return "", _TOO_DEEP, ""
     return text, "", changed and f"result: {changed}"
 
 
-def too_big(size: int) -> str:
+def describe_excess(size: int) -> str:
     limit = f"at most {RESULT_BYTES_MAX} are kept"
     return (
         f"the result has {size} bytes; {limit} (write large data to a volume and submit its path)"
@@ -115,7 +115,7 @@ def read_file(
         os.close(handle)
 
 
-def odd_result(path: str) -> str:
+def explain_odd_file(path: str) -> str:
     """Returns why the result file of a task is not read; "" where it is regular or missing."""
     try:
         mode = os.lstat(path).st_mode
@@ -175,7 +175,7 @@ def _read_exactly(
     return b"".join(parts)
 
 
-def _deeper_than(value: Any, limit: int) -> bool:
+def _is_deeper_than(value: Any, limit: int) -> bool:
     layer = [value]
     for _ in range(limit):
         layer = [

@@ -26,7 +26,7 @@ from fleetctl_llm_line import (
     TooManyFallbacks,
     line_of,
     model_of,
-    shortened,
+    shorten_error,
 )
 
 __all__ = [
@@ -233,7 +233,7 @@ def rlm_query_batched(
     price = line.price(model) if max_llm_usd is not None else None
     asking = rlm.Model(reply, parameters, price)
     return list(
-        rlm.answers(
+        rlm.answer_prompts(
             asking,
             prompts,
             context,
@@ -322,7 +322,7 @@ def _map_items(
                 stop.append(error)
             return None, error
 
-    line.planned(len(items))
+    line.plan_calls(len(items))
     with ThreadPoolExecutor(min(width, len(items))) as pool:
         outcomes = list(pool.map(outcome, items))
     failed = [(number, error) for number, (_, error) in enumerate(outcomes) if error is not None]
@@ -343,7 +343,8 @@ def _of_all(
     if too_many:
         return too_many[0]
     shown = [
-        "%s[%d]: %s" % (what, number, shortened(error)) for number, error in failed[:PROBLEMS_MAX]
+        "%s[%d]: %s" % (what, number, shorten_error(error))
+        for number, error in failed[:PROBLEMS_MAX]
     ]
     if len(failed) > PROBLEMS_MAX:
         shown.append("and %d more" % (len(failed) - PROBLEMS_MAX))

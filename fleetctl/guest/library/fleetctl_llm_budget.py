@@ -321,16 +321,20 @@ class _Amount:
         if self.free is None or self._allowed is None or count <= self.free:
             return
         below = self._allowed - self._used - self.free
-        spent = " (%s by recursive queries, or set aside)" % self._shown(below) if below > 0 else ""
+        spent = (
+            " (%s by recursive queries, or set aside)" % self._format_count(below)
+            if below > 0
+            else ""
+        )
         raise BudgetSpent(
             "%s %s used%s and %s more are asked for; %s allows %s here"
             % (
-                self._shown(self._used + below),
+                self._format_count(self._used + below),
                 self._noun,
                 spent,
-                self._shown(count),
+                self._format_count(count),
                 self._name,
-                self._shown(self._allowed),
+                self._format_count(self._allowed),
             )
         )
 
@@ -362,12 +366,12 @@ class _Amount:
             self.free = 0
         return left
 
-    def _shown(self, count: int) -> str:
+    def _format_count(self, count: int) -> str:
         return str(count)
 
 
 class _Dollars(_Amount):
-    def _shown(self, count: int) -> str:
+    def _format_count(self, count: int) -> str:
         return "$%.6f" % (count / NANO)
 
 

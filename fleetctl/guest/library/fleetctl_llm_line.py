@@ -102,7 +102,7 @@ class Line:
             )
         return max(1, int(told.get("concurrency") or CARRIED_MAX))
 
-    def planned(self, items: int) -> None:
+    def plan_calls(self, items: int) -> None:
         """Counts the calls of a batch that begins, since its share is of all its calls."""
         with self._lock:
             self._waiting += items
@@ -132,7 +132,7 @@ class Line:
             self._fallbacks += calls
         told: Dict[str, Any] = {}
         for begin in range(0, calls, COUNT_MAX):
-            body = {**self._named(model), "count": min(COUNT_MAX, calls - begin)}
+            body = {**self._name_model(model), "count": min(COUNT_MAX, calls - begin)}
             told = self._read_record("POST", "/fallbacks", json.dumps(body).encode())
         with self._lock:
             asked = max(self._calls, int(told.get("calls") or 0)) + self._waiting
@@ -141,7 +141,7 @@ class Line:
         if asked >= FALLBACK_CALLS_MIN and fallbacks > most * asked:
             raise TooManyFallbacks(
                 "%d of %d calls failed and were replaced; the endpoint's maxFallbackShare is %g:"
-                " the last one: %s" % (fallbacks, asked, most, shortened(error))
+                " the last one: %s" % (fallbacks, asked, most, shorten_error(error))
             ) from error
         return instead(original, error)
 
@@ -153,7 +153,7 @@ class Line:
             self._endpoints[name] = {"endpoint": told["endpoint"]}
         return told
 
-    def _named(self, model: Optional[str]) -> Dict[str, str]:
+    def _name_model(self, model: Optional[str]) -> Dict[str, str]:
         name = model_of(model).get("model", "")
         if name not in self._endpoints:
             self._limits(model)
@@ -188,7 +188,7 @@ class Line:
     ) -> Tuple[int, bytes, Any]:
         lost = 0
         while True:
-            connection = self._connected()
+            connection = self._take_connection()
             try:
                 connection.request(method, path, data or None, self._headers)
                 reply = connection.getresponse()
@@ -207,7 +207,7 @@ class Line:
                     self._idle.append((connection, time.monotonic()))
             return reply.status, answer, reply.headers
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _take_connection(self) -> http.client.HTTPConnection:
         while True:
             with self._lock:
                 if not self._idle:
@@ -218,7 +218,7 @@ class Line:
             connection.close()
         until_s = time.monotonic() + RESTART_S_MAX
         while True:
-            made = self._made()
+            made = self._make_connection()
             try:
                 made.connect()
             except OSError as error:
@@ -231,7 +231,7 @@ class Line:
             made.sock.settimeout(ANSWER_S_MAX)
             return made
 
-    def _made(self) -> http.client.HTTPConnection:
+    def _make_connection(self) -> http.client.HTTPConnection:
         if self._secure:
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(
@@ -259,17 +259,17 @@ def line_of(caller: str) -> Line:
         return _lines[key]
 
 
-def _after_fork() -> None:
+def _drop_connections() -> None:
     """Drops the connections in a child, which must not share its parent's."""
     global _choosing
     _choosing = threading.Lock()
     _lines.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_drop_connections)
 
 
-def shortened(error: Exception) -> str:
+def shorten_error(error: Exception) -> str:
     """Returns the error's text on one line."""
     return " ".join(str(error).split())[:PROBLEM_CHARACTERS_MAX]
 

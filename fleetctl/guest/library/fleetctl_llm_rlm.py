@@ -16,7 +16,7 @@ from fleetctl_llm_costs import (
     usd_of,
     worst_tokens,
 )
-from fleetctl_llm_line import TOKENS, USD, shortened
+from fleetctl_llm_line import TOKENS, USD, shorten_error
 from fleetctl_llm_queries import (
     RECURSIVE,
     Prompt,
@@ -97,7 +97,7 @@ class Model:
             hold.end()
 
 
-def answers(
+def answer_prompts(
     model: Any,
     prompts: Sequence[Prompt],
     context: str,
@@ -115,6 +115,7 @@ def answers(
         raise ValueError("concurrency is `%s`; it must be at least 1" % concurrency)
     if not asked:
         return []
+
     if budget.deepest:
         plain = [[{"role": "user", "content": one.plain}] for one in asked]
         holds = budget.hold([model.worst(messages) for messages in plain])
@@ -127,14 +128,25 @@ def answers(
         works = [_bind_arguments(_run_query, model, one, share) for one, share in pairs]
         ends = [share.close for share in shares]
         left_s = shares[0].left_s
-    outcomes = _run_all(works, ends, min(concurrency or AT_ONCE_MAX, AT_ONCE_MAX), left_s)
-    failed = [(place, one) for place, one in enumerate(outcomes) if isinstance(one, Exception)]
-    if failed and len(asked) == 1:
-        raise RuntimeError("%s: %s" % (type(failed[0][1]).__name__, failed[0][1])) from failed[0][1]
-    if failed:
-        whys = "; ".join("prompt[%d]: %s" % (place, shortened(error)) for place, error in failed)
-        raise RuntimeError("%d/%d failed: %s" % (len(failed), len(asked), whys)) from failed[0][1]
+
+    width = min(concurrency or AT_ONCE_MAX, AT_ONCE_MAX)
+    outcomes = _run_all(works, ends, width, left_s)
+    _raise_failures(outcomes)
     return [str(outcome) for outcome in outcomes]
+
+
+def _raise_failures(outcomes: Sequence[Any]) -> None:
+    """Raises RuntimeError with every failure among the outcomes, which are in the order of the
+    prompts.
+    """
+    failed = [(place, one) for place, one in enumerate(outcomes) if isinstance(one, Exception)]
+    if not failed:
+        return
+    first = failed[0][1]
+    if len(outcomes) == 1:
+        raise RuntimeError("%s: %s" % (type(first).__name__, first)) from first
+    whys = "; ".join("prompt[%d]: %s" % (place, shorten_error(error)) for place, error in failed)
+    raise RuntimeError("%d/%d failed: %s" % (len(failed), len(outcomes), whys)) from first
 
 
 def _bind_arguments(function: Callable[..., str], *args: Any) -> Callable[[], str]:
@@ -188,7 +200,7 @@ def _interpreter_factory(
     """
 
     def rlm_query(prompt: Prompt, context: str = "") -> str:
-        return answers(
+        return answer_prompts(
             model,
             [prompt],
             context,
@@ -201,7 +213,7 @@ def _interpreter_factory(
         concurrency: Optional[int] = None,
         context: str = "",
     ) -> List[str]:
-        return answers(
+        return answer_prompts(
             model,
             prompts,
             context,

@@ -18,7 +18,7 @@ LISTING = ".mirrored.json"
 RESTORING = ".restoring-"  # prefix of a file that exists while a copy is restored
 
 
-def copy(
+def copy_checkpoint(
     fs: Any,
     root: str,
     directory: str,
@@ -62,7 +62,7 @@ def files_of(
     return {path: size for _, path, size in sorted(found)}
 
 
-def restore(
+def restore_checkpoint(
     fs: Any,
     root: str,
     directory: str,
@@ -77,7 +77,7 @@ def restore(
         whole = [one for one in whole if one["step"] == asked["step"]]
     if not whole:
         return {}
-    free = [one for one in whole if not _in_the_way(directory, one)]
+    free = [one for one in whole if not _is_in_the_way(directory, one)]
     if not free:
         shown = ", ".join(f"`{one['name']}`" for one in whole[:3])
         raise ValueError(f"{shown}: would be written over what is in the directory")
@@ -94,7 +94,7 @@ def restore(
     return {"step": newest["step"], "name": name}
 
 
-def _in_the_way(directory: str, copy: Dict[str, Any]) -> bool:
+def _is_in_the_way(directory: str, copy: Dict[str, Any]) -> bool:
     """Returns whether a copy would overwrite files other than those of an interrupted `restore`."""
     name = copy["name"]
     if os.path.exists(os.path.join(directory, RESTORING + os.path.basename(name))):
@@ -148,7 +148,7 @@ def main(
         import fsspec
 
         fs, root = fsspec.core.url_to_fs(url)
-        act = {"copy": copy, "restore": restore}[verb]
+        act = {"copy": copy_checkpoint, "restore": restore_checkpoint}[verb]
         done = act(fs, root.rstrip("/"), directory, json.loads(asked))
     except ImportError as error:
         done = {"error": f"{error}: add the package to `image.pip`"}

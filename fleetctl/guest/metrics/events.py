@@ -22,7 +22,7 @@ from fleetctl.guest.metrics.files import (
     is_older,
     path_from,
 )
-from fleetctl.guest.metrics.protobuf import fields, signed
+from fleetctl.guest.metrics.protobuf import convert_signed, read_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,13 +178,13 @@ def parse_event(record: bytes, prefix: str) -> Row:
     values: dict[str, float] = {}
     step = 0
     at_s = None
-    for field, start, stop in fields(record, 0, len(record)):
+    for field, start, stop in read_fields(record, 0, len(record)):
         if field == WALL_TIME:
             (at_s,) = unpack_from("<d", record, start)
         elif field == STEP:
-            step = signed(start)
+            step = convert_signed(start)
         elif field == SUMMARY:
-            for one, begin, end in fields(record, start, stop):
+            for one, begin, end in read_fields(record, start, stop):
                 tag, value = _parse_value(record, begin, end) if one == VALUE else ("", None)
                 if value is not None:
                     values[prefix + tag] = value
@@ -199,7 +199,7 @@ def _parse_value(
     """Returns (tag, scalar) of a Summary.Value; None for pictures, histograms and the like."""
     tag = ""
     value = None
-    for field, start, stop in fields(data, at, end):
+    for field, start, stop in read_fields(data, at, end):
         if field == TAG:
             tag = data[start:stop].decode("utf-8", "replace")
         elif field == SIMPLE_VALUE:
@@ -217,7 +217,7 @@ def _parse_tensor(
     """Returns a tensor's single number, as `tf.summary.scalar` writes it; None for several."""
     form = ""
     found = b""
-    for field, start, stop in fields(data, at, end):
+    for field, start, stop in read_fields(data, at, end):
         if field == DTYPE:
             form = FORMS.get(start, "")
         elif field in (CONTENT, FLOATS, DOUBLES):

@@ -16,7 +16,7 @@ FIXED32 = 5
 VARINT_BITS_MAX = 63
 
 
-def fields(
+def read_fields(
     data: bytes,
     at: int,
     end: int,
@@ -28,15 +28,15 @@ def fields(
         tag = data[at]
         at += 1
         if tag > 127:
-            tag, at = varint(data, at - 1)
+            tag, at = read_varint(data, at - 1)
         wire = tag & 7
         if wire == BYTES:
             size = data[at]
             at += 1
             if size > 127:
-                size, at = varint(data, at - 1)
+                size, at = read_varint(data, at - 1)
         elif wire == VARINT:
-            value, at = varint(data, at)
+            value, at = read_varint(data, at)
             yield tag >> 3, value, at
             continue
         elif wire in (FIXED64, FIXED32):
@@ -49,7 +49,7 @@ def fields(
         at += size
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Returns (the whole number at this offset, its end). Raises IndexError or ValueError."""
     value = shift = 0
     while True:
@@ -63,7 +63,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a whole number has more than 64 bits")
 
 
-def signed(value: int) -> int:
+def convert_signed(value: int) -> int:
     """Converts to an int64, which is written as if it had no sign."""
     if value >= 1 << 63:
         return value - (1 << 64)

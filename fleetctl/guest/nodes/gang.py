@@ -44,7 +44,7 @@ def node_name(run: str, node: int) -> str:
     return run
 
 
-def whole_name(name: str) -> str:
+def strip_node(name: str) -> str:
     """Returns the run's name, given that of any of its nodes."""
     if is_node_name(name):
         return name.rpartition(".n")[0]
@@ -63,7 +63,7 @@ def is_node_name(name: str) -> bool:
     return re.search(r"\.n[1-9][0-9]*$", name) is not None
 
 
-def variables(
+def build_node_variables(
     rank: int,
     addresses: Sequence[str],
     port: int,
@@ -108,7 +108,7 @@ def variables(
     return {**values, **dict.fromkeys(INTERFACES if interface else (), interface)}
 
 
-def whole_end(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def combine_ends(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Returns the fields of the attempt's end record, given those of all nodes by rank.
 
     Each has `ok`, `infra`, `reason`, `message`, `exit` and `at`; `stopped` where another node's end
@@ -178,7 +178,7 @@ class Stragglers:
         """Returns a sentence about a new straggler. nodes: by rank, when each first reported a
         step, for its newest STEPS and more; now_s: by the same clock.
         """
-        found = behind(nodes, now_s)
+        found = find_straggler(nodes, now_s)
         if found is None or found[0] in self._named:
             return None
         rank, late_s = found
@@ -186,7 +186,9 @@ class Stragglers:
         return f"node {rank}: {late_s:.1f} s behind"
 
 
-def behind(nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[tuple[int, float]]:
+def find_straggler(
+    nodes: Sequence[Mapping[int, float]], now_s: float
+) -> Optional[tuple[int, float]]:
     """Returns (rank, seconds) of the node that is far behind the others, by the median of the last
     steps; None where all keep up, or too little is known.
 
@@ -196,21 +198,40 @@ def behind(nodes: Sequence[Mapping[int, float]], now_s: float) -> Optional[tuple
     """
     if len(nodes) < 2 or not all(nodes):
         return None
-    oldest = max(min(times) for times in nodes)  # the first that is known for all nodes
-    steps = sorted({step for times in nodes for step in times if step >= oldest})
-    # A step that one node alone has reached shows that it is fast, not that the others are slow.
-    enough = len(nodes) // 2 + 1 if len(nodes) > 2 else 1
-    common = [step for step in steps if sum(step in times for times in nodes) >= enough][-STEPS:]
+    firsts = _first_times(nodes)
+    common = _common_steps(nodes, sorted(firsts))
     if len(common) < STEPS:
         return None
-    firsts = {step: min(times[step] for times in nodes if step in times) for step in steps}
+
     lags = [_median_lag_s(times, firsts, common, now_s) for times in nodes]
-    rank = max(range(len(lags)), key=lambda one: lags[one])
-    others = median(lag for one, lag in enumerate(lags) if one != rank)
+    lag_s = max(lags)
+    rank = lags.index(lag_s)
+    others_s = median(lags[:rank] + lags[rank + 1 :])
     step_s = (firsts[common[-1]] - firsts[common[0]]) / (STEPS - 1)
-    if lags[rank] < max(BEHIND_MIN_S, step_s) or lags[rank] < BEHIND_TIMES * others:
+    if lag_s < max(BEHIND_MIN_S, step_s, BEHIND_TIMES * others_s):
         return None
-    return rank, lags[rank]
+    return rank, lag_s
+
+
+def _first_times(nodes: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Returns when the first node reached each step, from the first step that is known of all
+    nodes.
+    """
+    oldest = max(min(times) for times in nodes)
+    firsts: dict[int, float] = {}
+    for times in nodes:
+        for step, at_s in times.items():
+            if step >= oldest:
+                firsts[step] = min(at_s, firsts.get(step, at_s))
+    return firsts
+
+
+def _common_steps(nodes: Sequence[Mapping[int, float]], steps: Sequence[int]) -> list[int]:
+    """Returns the last steps that most nodes have reached."""
+    # A step that one node alone has reached shows that it is fast, not that the others are slow.
+    enough = len(nodes) // 2 + 1 if len(nodes) > 2 else 1
+    common = [step for step in steps if sum(step in times for times in nodes) >= enough]
+    return common[-STEPS:]
 
 
 def _median_lag_s(

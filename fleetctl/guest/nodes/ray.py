@@ -44,7 +44,7 @@ while sum(1 for node in ray.nodes() if node["Alive"]) < count:
 """
 
 
-def own_variables(asked: Mapping[str, Any]) -> dict[str, str]:
+def build_ray_variables(asked: Mapping[str, Any]) -> dict[str, str]:
     """Returns the variables of the work and of Ray's processes. Without a token anyone on the
     network could run code; it is new each time and stored nowhere. Nodes whose supervisors each
     start Ray bring a shared one in `token`.
@@ -70,7 +70,7 @@ class _Missing(_RayFailed):
     """Ray is not in the image, nor will it be at the next attempt."""
 
 
-def launch(
+def launch_node(
     asked: Mapping[str, Any],
     variables: Mapping[str, str],
     work: Callable[[], NoReturn],

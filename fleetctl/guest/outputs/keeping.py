@@ -124,13 +124,13 @@ class OutputKeeper:
             size = status.st_size
             if size > self._limits.file_bytes:
                 self._over.append(
-                    f"`{shown_path(found.path)}` has {size_words(size)}, and at most"
+                    f"`{quote_path(found.path)}` has {size_words(size)}, and at most"
                     f" {size_words(self._limits.file_bytes)} of a file are kept"
                 )
                 return
             if writer.bytes + size > self._limits.bytes:
                 self._over.append(
-                    f"`{shown_path(found.path)}` would make it more than"
+                    f"`{quote_path(found.path)}` would make it more than"
                     f" {size_words(self._limits.bytes)} in all"
                 )
                 return
@@ -203,7 +203,7 @@ def count_left(top: str, since_ns: int) -> str:
             count = count + 1
             size = size + found.status.st_size
             if len(names) < SHOWN_MAX:
-                names.append(shown_path(found.path))
+                names.append(quote_path(found.path))
     except WalkTooLong:
         more = "more than "
     if not count:
@@ -265,6 +265,6 @@ def size_words(size: int) -> str:
     return f"{size} B"
 
 
-def shown_path(path: str) -> str:
+def quote_path(path: str) -> str:
     """Returns a path for a sentence: on one line, without bytes that are no text."""
     return quote(path)[1:-1][:200]

@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 
 from fleetctl.guest.journal.digest import sha256
-from fleetctl.guest.task.text import compact, parse
+from fleetctl.guest.task.text import encode_compact, parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class PackWriter:
 
     def finish(self, said: dict[str, Any]) -> None:
         """Makes the pack whole and gives it its name. said: further facts, for its readers."""
-        index = compact({**said, "bytes": self.bytes, "files": self._files}).encode()
+        index = encode_compact({**said, "bytes": self.bytes, "files": self._files}).encode()
         self._append(index + b"%016x" % len(index) + MARK)
         os.close(self._handle)
         os.rename(
@@ -174,7 +174,7 @@ def _index_of(handle: int) -> dict[str, Any]:
     begin = size - TAIL_BYTES - length
     if length > INDEX_BYTES_MAX or begin < 0:
         raise ValueError("its index is not whole")
-    index = parse(os.pread(handle, length, begin).decode())
+    index = parse_json(os.pread(handle, length, begin).decode())
     if not isinstance(index, dict) or not isinstance(index.get("files"), list):
         raise ValueError("its index is none")
     return index

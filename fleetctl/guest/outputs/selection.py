@@ -58,14 +58,14 @@ class Automaton:
     def fullmatch(self, path: str) -> bool:
         states = self._first
         for character in path:
-            taken = (states & self._taking_of(character)) << 1
+            taken = (states & self._find_taking(character)) << 1
             stay = states & (self._alls if character == "/" else self._alls | self._stars)
             states = self._with_skips(taken | stay)
             if not states:
                 return False
         return bool(states & self._end)
 
-    def _taking_of(self, character: str) -> int:
+    def _find_taking(self, character: str) -> int:
         found = self._taking.get(character)
         if found is None:
             found = sum(bit for bit, one in self._ones if one.fullmatch(character))

@@ -79,11 +79,11 @@ class FileWalk:
             return
         try:
             self._device = os.fstat(top).st_dev
-            yield from self._below(top, "", 0)
+            yield from self._walk_directory(top, "", 0)
         finally:
             os.close(top)
 
-    def _below(
+    def _walk_directory(
         self,
         directory: int,
         prefix: str,
@@ -109,11 +109,11 @@ class FileWalk:
             if about is not None:
                 yield WalkedFile(path, directory, about)
             elif self._enters(path):
-                yield from self._inside(directory, name, path, depth + 1)
+                yield from self._walk_entry(directory, name, path, depth + 1)
         if self._left < 0:
             raise WalkTooLong
 
-    def _inside(
+    def _walk_entry(
         self,
         parent: int,
         name: str,
@@ -129,7 +129,7 @@ class FileWalk:
         try:
             # A mount in the way is a volume, whose files stay there.
             if os.fstat(handle).st_dev == self._device:
-                yield from self._below(handle, f"{path}/", depth)
+                yield from self._walk_directory(handle, f"{path}/", depth)
         finally:
             os.close(handle)
 

@@ -28,52 +28,59 @@ def posix_order(order: Mapping[str, Any]) -> str:
     """Returns the shell text. order: as the Python guest reads it; see remote/run/attempt.py."""
     argv = list(order["argv"])
     secrets = [name for name in order["secret_names"] if _NAME.fullmatch(name)]
-    timeout_s = order["timeout_s"]
-    sync_s = order["sync_s"]
-    identity = order["identity"]
-    whole, fraction = _split(timeout_s)
     named, paths = _name_inputs(order)
-    values = {
-        "identity": json.dumps({"keeper": "", "note": "", **identity}, separators=(",", ":"))[1:-1],
-        "note": _inside(str(identity.get("note", ""))),
-        "source": order["source"]["dir"] if order["source"] else "",
-        "workdir": order["workdir"] or "",
-        "program": argv[0],
-        "not_found": _inside(not_found(argv, "the image's PATH")),
-        "not_executable": _inside(not_executable(argv[0])),
-        "no_directory": _inside(
-            cannot_enter(_directory(order), order["workdir"], "No such file or directory")
-        ),
-        "remark": remark_on_long(order["params"]),
-        "odd_result": _inside(NO_FILE.format(sort="no file")),
-        "timed_out": _inside(timed_out(timeout_s)),
-        "timeout_whole": whole,
-        "timeout_fraction": fraction,
-        "grace": f"{order['grace_s']:.1f}",
-        "reusable": "true" if order["reusable"] else "false",
-        "sync_ticks": str(max(1, math.ceil(sync_s))) if sync_s and order["sync"] else "",
-        "linger_s": f"{order['linger_s']:.1f}",
-        "log_bytes_max": str(order["log_bytes_max"]),
-        "steps": " ".join(f"step_{number}" for number in range(len(order["setup"]))),
-    }
-    lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
+    variables = [*_LOCALE, *_export_variables(order, named), *_write_inputs(order, paths)]
+
+    lines = [f"{name}={shlex.quote(value)}" for name, value in _list_values(order).items()]
     lines.append(f"params={_quote_paths(json.dumps(named), '$PWD')}")
+    for number, step in enumerate(order["setup"]):
+        lines.append(f"step_{number}() {{ exec $alone {shlex.join(step)}; }}")
     lines += [
-        f"step_{number}() {{ exec $alone {shlex.join(step)}; }}"
-        for number, step in enumerate(order["setup"])
-    ]
-    lines += [
-        f"task() {{ exec $alone {shlex.join(_odd(order) + argv)}; }}",
-        _function("hold_secrets", [_HOLD.format(name=name) for name in secrets]),
-        _function("give_secrets", [_GIVE.format(name=name) for name in secrets]),
-        _function("give_variables", [*_LOCALE, *_variables(order, named), *_inputs(order, paths)]),
-        _function("make_links", _links(order)),
-        _function("sync_mounts", [f"sync_one {shlex.quote(path)}" for path in order["sync"]]),
+        f"task() {{ exec $alone {shlex.join(_set_odd_variables(order) + argv)}; }}",
+        _write_function("hold_secrets", [_HOLD.format(name=name) for name in secrets]),
+        _write_function("give_secrets", [_GIVE.format(name=name) for name in secrets]),
+        _write_function("give_variables", variables),
+        _write_function("make_links", _write_links(order)),
+        _write_function("sync_mounts", [f"sync_one {shlex.quote(path)}" for path in order["sync"]]),
     ]
     return "\n".join(lines)
 
 
-def _function(name: str, lines: list[str]) -> str:
+def _list_values(order: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the shell variables of the guest itself, by name."""
+    argv = list(order["argv"])
+    workdir = order["workdir"]
+    timeout_s = order["timeout_s"]
+    whole, fraction = _split_timeout(timeout_s)
+    identity = {"keeper": "", "note": "", **order["identity"]}
+    no_directory = cannot_enter(_find_directory(order), workdir, "No such file or directory")
+    sync_ticks = ""
+    if order["sync_s"] and order["sync"]:
+        sync_ticks = str(max(1, math.ceil(order["sync_s"])))
+    return {
+        "identity": json.dumps(identity, separators=(",", ":"))[1:-1],
+        "note": _encode_inside(str(identity["note"])),
+        "source": order["source"]["dir"] if order["source"] else "",
+        "workdir": workdir or "",
+        "program": argv[0],
+        "not_found": _encode_inside(not_found(argv, "the image's PATH")),
+        "not_executable": _encode_inside(not_executable(argv[0])),
+        "no_directory": _encode_inside(no_directory),
+        "remark": remark_on_long(order["params"]),
+        "odd_result": _encode_inside(NO_FILE.format(sort="no file")),
+        "timed_out": _encode_inside(timed_out(timeout_s)),
+        "timeout_whole": whole,
+        "timeout_fraction": fraction,
+        "grace": f"{order['grace_s']:.1f}",
+        "reusable": "true" if order["reusable"] else "false",
+        "sync_ticks": sync_ticks,
+        "linger_s": f"{order['linger_s']:.1f}",
+        "log_bytes_max": str(order["log_bytes_max"]),
+        "steps": " ".join(f"step_{number}" for number in range(len(order["setup"]))),
+    }
+
+
+def _write_function(name: str, lines: list[str]) -> str:
     return "\n".join([f"{name}() {{", *lines, "return 0", "}"])
 
 
@@ -96,7 +103,7 @@ def _quote_paths(text: str, state: str) -> str:
     return f'"{state}"'.join(shlex.quote(it) if it else "" for it in text.split(_STATE)) or "''"
 
 
-def _inputs(order: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
+def _write_inputs(order: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
     """Writes the files of a task, by the shell's own `printf`, which takes any length."""
     yield 'rm -rf "$state/files/inputs"'
     for it, path in zip(order.get("files") or (), paths):  # Python 3.9
@@ -105,12 +112,12 @@ def _inputs(order: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
         target = _quote_paths(path, "$state")
         yield f"mkdir -p {_quote_paths(path.rpartition('/')[0], '$state')}"
         data = base64.b64decode(it["b64"])
-        yield f"printf '{''.join(map(_printed, data))}' >{target}"
+        yield f"printf '{''.join(map(_escape_byte, data))}' >{target}"
     if paths and "file" not in order["params"]:
         yield "export TASK_FILES=" + _quote_paths("\n".join(paths), "$state")
 
 
-def _printed(byte: int) -> str:
+def _escape_byte(byte: int) -> str:
     """Returns a byte as `printf` of any shell takes it inside of single quotes."""
     plain = byte == ord("\n") or (ord(" ") <= byte < 0x7F and byte not in b"%'\\")
     if plain:
@@ -118,7 +125,7 @@ def _printed(byte: int) -> str:
     return f"\\{byte:03o}"
 
 
-def _variables(order: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
+def _export_variables(order: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
     """Exports all variables of a task's environment. params: with the paths of its files."""
     values = {name: text for name, text in order["env"].items() if _NAME.fullmatch(name)}
     values |= {
@@ -131,14 +138,14 @@ def _variables(order: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]
     found = long_variables(texts)
     values |= {name: text for name, text in texts.items() if name not in found}
     exports = [f"export {name}={_quote_paths(text, '$state')}" for name, text in values.items()]
-    exports += ['rm -rf "$state/files/long"', *_long(texts, found)]
+    exports += ['rm -rf "$state/files/long"', *_write_parameters(texts, found)]
     files = {"PARAMS": "params.json", "RESULT": "result.json", "METRICS": "metrics.jsonl"}
     return exports + [
         f'export FLEETCTL_{name}="$state/files/{file}"' for name, file in files.items()
     ]
 
 
-def _long(texts: Mapping[str, str], found: list[str]) -> Iterator[str]:
+def _write_parameters(texts: Mapping[str, str], found: list[str]) -> Iterator[str]:
     """Writes parameters that come as files; `printf` is a part of the shell, and takes texts of any
     length.
     """
@@ -150,7 +157,7 @@ def _long(texts: Mapping[str, str], found: list[str]) -> Iterator[str]:
         yield f"export {name}_FILE={file}"
 
 
-def _odd(order: Mapping[str, Any]) -> list[str]:
+def _set_odd_variables(order: Mapping[str, Any]) -> list[str]:
     """Sets by `env` the variables whose names no shell can set."""
     odd = [f"{name}={text}" for name, text in order["env"].items() if not _NAME.fullmatch(name)]
     if odd:
@@ -158,21 +165,23 @@ def _odd(order: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _links(order: Mapping[str, Any]) -> list[str]:
-    return [
-        f"lead {shlex.quote(link)} {shlex.quote(volume['mount'])}"
-        f" {shlex.quote(_inside(_NO_LINK.format(link=link, mount=volume['mount'])))} || return 1"
-        for volume in order["volumes"]
-        for link in volume["links"]
-    ]
+def _write_links(order: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for volume in order["volumes"]:
+        mount = volume["mount"]
+        for link in volume["links"]:
+            failure = _encode_inside(_NO_LINK.format(link=link, mount=mount))
+            words = (shlex.quote(it) for it in (link, mount, failure))
+            lines.append(f"lead {' '.join(words)} || return 1")
+    return lines
 
 
-def _directory(order: Mapping[str, Any]) -> str:
+def _find_directory(order: Mapping[str, Any]) -> str:
     start = order["source"]["dir"] if order["source"] else "work"
     return str(PurePosixPath(start) / (order["workdir"] or ""))
 
 
-def _split(timeout_s: float | None) -> tuple[str, str]:
+def _split_timeout(timeout_s: float | None) -> tuple[str, str]:
     """Returns (whole seconds, the rest as `sleep` takes it); ("", "0") for no limit."""
     if timeout_s is None:
         return "", "0"
@@ -180,7 +189,7 @@ def _split(timeout_s: float | None) -> tuple[str, str]:
     return str(hundredths // 100), f"0.{hundredths % 100:02}" if hundredths % 100 else "0"
 
 
-def _inside(text: str) -> str:
+def _encode_inside(text: str) -> str:
     """Encodes as the inside of a JSON string in ASCII."""
     return json.dumps(text)[1:-1]
 

@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-from fleetctl.guest.supervision.processes import ended
+from fleetctl.guest.supervision.processes import reap_children
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Loop:
         _signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         _signal.signal(_signal.SIGCHLD, lambda *_: None)
         _signal.signal(_signal.SIGTERM, self._note_term)
-        self.watch(self._waker, self._woken)
+        self.watch(self._waker, self._take_wake)
 
     def watch(self, handle: int, act: Callable[[], object]) -> None:
         """Watches a descriptor. act: called when it is readable."""
@@ -63,7 +63,7 @@ class Loop:
     def waits_for(self, name: str) -> bool:
         return name in self._timers
 
-    def when_ended(self, pid: int, act: Callable[[int], object]) -> None:
+    def watch_child(self, pid: int, act: Callable[[int], object]) -> None:
         """Watches a child. act: called with its wait status."""
         self._children[pid] = act
 
@@ -88,7 +88,7 @@ class Loop:
     def _note_term(self, *_: object) -> None:
         self._termed = True
 
-    def _woken(self) -> None:
+    def _take_wake(self) -> None:
         os.read(self._waker, 4096)
         if self._termed:  # before the children: they may have received the same signal
             self._termed = False
@@ -96,7 +96,7 @@ class Loop:
         self._reap()
 
     def _reap(self) -> None:
-        for pid, status in ended():
+        for pid, status in reap_children():
             act = self._children.pop(pid, None)
             if act is not None:
                 act(status)

@@ -36,9 +36,9 @@ USAGE = 64
 def main(argv: list[str]) -> int:
     """Runs a verb; returns the exit code."""
     verb, options = argv[1], dict(zip(argv[2::2], argv[3::2]))  # Python 3.9 has no strict
-    place.enter(options.get("--dir", DIRECTORY))
+    place.enter_state_directory(options.get("--dir", DIRECTORY))
     if verb == "attach":
-        from fleetctl.guest.remote.verbs import attach
+        from fleetctl.guest.remote.verbs import attach_run
 
         services = _offsets_of(options.get("--services", ""))
         at = [int(options.get(f"--{name}", 0)) for name in ("journal", "log", "outputs")]
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         try:
             order = _read_order(options.get("--order"))
             stay = "--stay" in options
-            code = attach(
+            code = attach_run(
                 options["--run"],
                 offsets,
                 order,
@@ -66,22 +66,22 @@ def main(argv: list[str]) -> int:
 
         return attach_in_turn()
     if verb == "relay":
-        from fleetctl.guest.remote.relay.keeper import join
+        from fleetctl.guest.remote.relay.keeper import join_relay
 
-        return join(options["--run"])
+        return join_relay(options["--run"])
     from fleetctl.guest.remote import verbs
 
     if verb == "idle":
-        return verbs.idle(float(options["--begin-s"]))
+        return verbs.wait_idle(float(options["--begin-s"]))
     if verb == "stop":
-        return verbs.stop(options["--run"], float(options["--grace"]))
+        return verbs.stop_run(options["--run"], float(options["--grace"]))
     if verb == "leave":
-        return verbs.leave(options.get("--why", "Stopped"))
+        return verbs.leave_sandbox(options.get("--why", "Stopped"))
     os.write(2, b"fleetctl: the verb must be one of idle, attach, turns, stop, leave and relay\n")
     return USAGE
 
 
-def leave(code: int) -> NoReturn:
+def exit_at_once(code: int) -> NoReturn:
     """Exits at once: tearing an interpreter down costs more than a verb does."""
     os._exit(code)
 

@@ -39,7 +39,7 @@ WORK = "work"
 REACH_S, REACH_EVERY_S = 5.0, 0.01  # the lock's holder listens at once, and at its end no more
 
 
-def enter(directory: str) -> None:
+def enter_state_directory(directory: str) -> None:
     """Makes the state directory, readable by this user alone, and changes into it."""
     for path in (directory, os.path.join(directory, RUNS)):
         try:
@@ -53,19 +53,19 @@ def idle_pid() -> str:
     return f"{os.getcwd()}.idle"
 
 
-def begun(run: str) -> str:
+def begun_path(run: str) -> str:
     return f"{RUNS}/{run}.begun"
 
 
-def outputs(run: str) -> str:
+def outputs_path(run: str) -> str:
     return f"{RUNS}/{run}.outputs"
 
 
-def services(run: str) -> str:
+def services_path(run: str) -> str:
     return f"{RUNS}/{run}.services"
 
 
-def latched(path: str) -> bool:
+def create_latch(path: str) -> bool:
     """Makes the file; returns False when it existed."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -74,7 +74,7 @@ def latched(path: str) -> bool:
     return True
 
 
-def lock() -> Optional[int]:
+def lock_supervisor() -> Optional[int]:
     """Returns the descriptor that makes this process, and its children, the supervisor; None when
     there is or was another supervisor: a sandbox has one in its life.
     """
@@ -87,24 +87,24 @@ def lock() -> Optional[int]:
     return handle
 
 
-def supervised() -> bool:
+def is_supervised() -> bool:
     """Returns whether the supervisor lives."""
     return is_held(LOCK)
 
 
-def reach() -> Optional[_socket.socket]:
+def reach_supervisor() -> Optional[_socket.socket]:
     """Connects to the supervisor, which may be about to listen; None when it takes no more work."""
     until_s = time.monotonic() + REACH_S
     while True:
-        line = connect()
+        line = connect_supervisor()
         # A file that is neither locked nor written is about to be locked by its creator.
-        comes = supervised() or os.stat(LOCK).st_size == 0
+        comes = is_supervised() or os.stat(LOCK).st_size == 0
         if line is not None or not comes or time.monotonic() > until_s:
             return line
         time.sleep(REACH_EVERY_S)
 
 
-def connect() -> Optional[_socket.socket]:
+def connect_supervisor() -> Optional[_socket.socket]:
     """Connects to the supervisor; None when it does not listen."""
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -124,7 +124,7 @@ def start_directory(order: dict[str, Any]) -> str:
     return str(start)
 
 
-def prepare(order: dict[str, Any]) -> None:
+def prepare_sandbox(order: dict[str, Any]) -> None:
     """Prepares the sandbox. Raises OSError with a message for the user."""
     for path in (FILES, WORK):
         try:

@@ -103,7 +103,7 @@ class Story:
         the run.
         """
         try:
-            handle = os.open(place.outputs(self._run), os.O_RDONLY | os.O_CLOEXEC)
+            handle = os.open(place.outputs_path(self._run), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return b"", b""
         try:
@@ -120,7 +120,7 @@ class Story:
         """Opens the services' logs; their names are written before the journal's first line."""
         if self._services is None and self._journal.begun:
             try:
-                with open(place.services(self._run), encoding="ascii") as file:
+                with open(place.services_path(self._run), encoding="ascii") as file:
                     names = file.read().split()
             except FileNotFoundError:
                 names = []
@@ -249,7 +249,7 @@ class LogReader:
         return starts
 
 
-def follow(
+def follow_run(
     run: str,
     offsets: Offsets,
     line: Optional[socket],
@@ -272,7 +272,7 @@ def _follow_run(
     gone = False
     while True:
         # Checked first: frames from before the supervisor's death are still read below.
-        supervised = line is not None or place.supervised()
+        supervised = line is not None or place.is_supervised()
         gone = gone and not supervised
         news = story.next_frames()
         now_s = time.monotonic()
@@ -310,7 +310,7 @@ def _wait_for_news(line: Optional[socket], alive_s: float) -> Optional[socket]:
     poll = select.poll()
     poll.register(1, 0)  # reports that the reader has closed the pipe
     if line is None:
-        line = place.connect()
+        line = place.connect_supervisor()
     if line is not None:
         poll.register(line.fileno(), select.POLLIN)
         wait_s = alive_s

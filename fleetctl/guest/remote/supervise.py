@@ -10,14 +10,14 @@ import _signal
 import os
 import time
 
-from fleetctl.guest.journal.record import Journal, append, masking_of, write_unbegun
+from fleetctl.guest.journal.record import Journal, append_event, masking_of, write_unbegun
 from fleetctl.guest.remote import place
 from fleetctl.guest.remote.loop import Loop
 from fleetctl.guest.remote.process.child import Leader
 from fleetctl.guest.remote.run.attempt import Attempt
 from fleetctl.guest.remote.visitors import Visitors
-from fleetctl.guest.supervision.processes import send
-from fleetctl.guest.task.text import compact
+from fleetctl.guest.supervision.processes import send_signal
+from fleetctl.guest.task.text import encode_compact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Supervisor:
     def begin(self, order: dict[str, Any], secrets: dict[str, str]) -> None:
         """Begins a run, unless its journal exists: then it has begun, or never must."""
         name = order["run"]
-        identity = compact({"keeper": "", "note": "", **order["identity"]})[1:-1]
+        identity = encode_compact({"keeper": "", "note": "", **order["identity"]})[1:-1]
         try:
             journal = Journal(self.runs, name, masking_of(order, secrets))
         except FileExistsError:
@@ -125,7 +125,7 @@ class Supervisor:
         self.closing = self.closing or crashed or not order["reusable"]
         return not self.closing
 
-    def relayed(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]:
+    def relay_secrets(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]:
         """Returns secrets of a run that may call models through this sandbox. Raises OSError."""
         if self.relay is None:
             from fleetctl.guest.remote.relay.keeper import Relay
@@ -142,10 +142,10 @@ class Supervisor:
         self._told_open = staying
         self.visitors.tell()
         if staying:
-            from fleetctl.guest.remote.run.files import forget
+            from fleetctl.guest.remote.run.files import remove_task_file
 
-            forget("result.json")
-            forget("metrics.jsonl")
+            remove_task_file("result.json")
+            remove_task_file("metrics.jsonl")
         self.loop.after("linger", self._linger_s, self.leave)
 
     def worker_ended(self) -> None:
@@ -205,13 +205,13 @@ class Supervisor:
             self.worker = None
         if self._told_open:
             self._told_open = False
-            append(self.runs, self._last, {"e": "closed", "at": time.time()})
+            append_event(self.runs, self._last, {"e": "closed", "at": time.time()})
             self.visitors.tell()
 
 
 def end_entrypoint() -> None:
     try:
         with open(place.idle_pid(), encoding="ascii") as file:
-            send(int(file.read()), _signal.SIGTERM)
+            send_signal(int(file.read()), _signal.SIGTERM)
     except (OSError, ValueError):
         return  # the sandbox has an entrypoint of its own

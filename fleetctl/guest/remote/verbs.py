@@ -14,8 +14,8 @@ import sys
 import time
 
 from fleetctl.guest.remote import place
-from fleetctl.guest.supervision.processes import ended
-from fleetctl.guest.task.text import compact, parse
+from fleetctl.guest.supervision.processes import reap_children
+from fleetctl.guest.task.text import encode_compact, parse_json
 
 TYPE_CHECKING = False
 
@@ -35,7 +35,7 @@ READ_BYTES = 1024 * 1024
 LOOK_S = 3600.0  # an entrypoint sleeps until a signal
 
 
-def attach(
+def attach_run(
     run: str,
     offsets: Offsets,
     order: Optional[str],
@@ -48,11 +48,11 @@ def attach(
     the supervisor itself, which saves a process at each run.
     """
     line = None
-    if order is not None and place.latched(place.begun(run)):
-        wanted = parse(order)
+    if order is not None and place.create_latch(place.begun_path(run)):
+        wanted = parse_json(order)
         names = [name for name in wanted["secret_names"] if name in os.environ]
         secrets = {name: os.environ.pop(name) for name in names}
-        lock = place.lock()
+        lock = place.lock_supervisor()
         if lock is not None and stay:
             return _become_supervisor(lock, offsets, wanted, secrets)
         line = (
@@ -60,23 +60,23 @@ def attach(
             if lock is None
             else _start_supervisor(lock, wanted, secrets)
         )
-    elif not os.path.exists(place.begun(run)):
+    elif not os.path.exists(place.begun_path(run)):
         os.write(1, b'{"e":"unbegun"}\n')
         return UNBEGUN
-    from fleetctl.guest.remote.stream import follow
+    from fleetctl.guest.remote.stream import follow_run
 
     if for_s is None:
-        return follow(run, offsets, line or place.connect())
+        return follow_run(run, offsets, line or place.connect_supervisor())
     import _signal
 
     _signal.signal(_signal.SIGALRM, lambda *_: os._exit(0))
     _signal.setitimer(_signal.ITIMER_REAL, for_s)
-    return follow(run, offsets, line or place.connect(), MOMENT_LOG_BYTES_MAX)
+    return follow_run(run, offsets, line or place.connect_supervisor(), MOMENT_LOG_BYTES_MAX)
 
 
 def _send_order(order: dict[str, Any], secrets: dict[str, str]) -> Optional[socket]:
     """Connects to the supervisor and sends the order; None when there can be no supervisor."""
-    line = place.reach()
+    line = place.reach_supervisor()
     if line is None:
         from fleetctl.guest.remote.stream import write_unbegun_run
 
@@ -84,7 +84,7 @@ def _send_order(order: dict[str, Any], secrets: dict[str, str]) -> Optional[sock
         return None
     message = {"op": "run", "order": order, "secrets": secrets}
     try:
-        line.sendall((compact(message) + "\n").encode())
+        line.sendall((encode_compact(message) + "\n").encode())
     except OSError:
         return None
     return line
@@ -148,7 +148,7 @@ def attach_in_turn() -> int:
         if request is None:
             break
         os.environ.update(request["secrets"])
-        code = attach(request["run"], (0, 0, {}, 0), compact(request["order"]))
+        code = attach_run(request["run"], (0, 0, {}, 0), encode_compact(request["order"]))
     return code
 
 
@@ -160,10 +160,10 @@ def _read_request(rest: bytes) -> tuple[Optional[dict[str, Any]], bytes]:
         if not parts[-1]:
             return None, b""
     line, _, rest = b"".join(parts).partition(b"\n")
-    return parse(line.decode()), rest
+    return parse_json(line.decode()), rest
 
 
-def idle(begin_s: float) -> int:
+def wait_idle(begin_s: float) -> int:
     """Waits for a signal to end; not longer than `begin_s` for a run to begin."""
     waker, writable = os.pipe()
     os.set_blocking(writable, False)
@@ -183,17 +183,17 @@ def idle(begin_s: float) -> int:
             signals = os.read(waker, 4096)
             if set(signals) - {_signal.SIGCHLD}:
                 return 0
-            list(ended())  # as the first process of a sandbox we inherit orphans
+            list(reap_children())  # as the first process of a sandbox we inherit orphans
 
 
-def stop(run: str, grace_s: float) -> int:
+def stop_run(run: str, grace_s: float) -> int:
     """Requests a run's end from the supervisor; without one there is no orderly end."""
     if not _send_request({"op": "stop", "run": run, "grace_s": grace_s}):
         _kill_leftovers()
     return 0
 
 
-def leave(why: str) -> int:
+def leave_sandbox(why: str) -> int:
     if not _send_request({"op": "leave", "why": why}):
         _kill_leftovers()
         from fleetctl.guest.remote.supervise import end_entrypoint
@@ -204,11 +204,11 @@ def leave(why: str) -> int:
 
 def _send_request(request: dict[str, Any]) -> bool:
     """Sends a request; False when there is no supervisor."""
-    line = place.connect()
+    line = place.connect_supervisor()
     if line is None:
         return False
     try:
-        line.sendall((compact(request) + "\n").encode())
+        line.sendall((encode_compact(request) + "\n").encode())
     except OSError:
         return False
     return True
@@ -219,5 +219,5 @@ def _kill_leftovers() -> None:
     from fleetctl.guest.remote.process.tree import Tree
 
     runs = [name[: -len(".begun")] for name in os.listdir(place.RUNS) if name.endswith(".begun")]
-    if runs and not place.supervised():
+    if runs and not place.is_supervised():
         Tree(-1, runs).send(_signal.SIGKILL)

@@ -9,7 +9,7 @@ import _socket
 import os
 
 from fleetctl.guest.remote import place
-from fleetctl.guest.task.text import parse
+from fleetctl.guest.task.text import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Visitors:
             return
         *requests, self._received[handle] = (self._received[handle] + data).split(b"\n")
         for request in requests:
-            self._obey(parse(request.decode()))
+            self._obey(parse_json(request.decode()))
 
     def _drop(self, line: _socket.socket) -> None:
         if self._lines.pop(line.fileno(), None) is not None:

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fleetctl.guest.ship.onefile import PACKAGES, compile_part, version
-from fleetctl.guest.ship.recompile import table
+from fleetctl.guest.ship.onefile import PACKAGES, compile_part, read_version
+from fleetctl.guest.ship.recompile import compile_table
 
 GUEST = Path(__file__).parents[1]
 # Each after those that it needs.
@@ -79,7 +79,7 @@ def remote_source(*, compiled: bool = True) -> str:
     if compiled:
         codes = {name: marshal.dumps(compile_part(text, name)) for name, text in sources.items()}
         code = _pack_table(codes)
-        by = version()
+        by = read_version()
     tables = f'SOURCES = "{_pack_table(sources)}"\nCOMPILED = "{code}"\n'
     return f"{_read_head()}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
 
@@ -93,7 +93,7 @@ def quick_source() -> str:
 @cache
 def quick_table() -> bytes:
     """Returns the table for Pythons of our own version; see recompile.py."""
-    return table(remote_source(compiled=False))
+    return compile_table(remote_source(compiled=False))
 
 
 @cache
@@ -147,7 +147,7 @@ if __name__ == "__main__":
 
     gc.disable()  # verbs are short, and a worker turns it on again for its tasks
     sys.meta_path.insert(0, OneFile())
-    from fleetctl.guest.remote.main import leave, main
+    from fleetctl.guest.remote.main import exit_at_once, main
 
-    leave(main(sys.argv))
+    exit_at_once(main(sys.argv))
 """

@@ -22,7 +22,7 @@ _MODELS = tuple(
 )
 
 
-def library(
+def read_library(
     *,
     checkpoints: bool = False,
     stacks: bool = False,

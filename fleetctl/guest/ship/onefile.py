@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Tables as `packed` writes them. By name of module: its text, and its code, marshalled.
 SOURCES = COMPILED = ""
 UNPACKED: dict[str, bytes] = {}  # the code as it is, in a head that was itself compiled
-COMPILED_BY = ""  # `version` of the interpreter that compiled the tables
+COMPILED_BY = ""  # `read_version` of the interpreter that compiled the tables
 PACKAGES = (
     "fleetctl",
     "fleetctl.guest",
@@ -33,8 +33,10 @@ class OneFile:
     """Finds and loads the modules of this file; on `sys.meta_path`."""
 
     def __init__(self) -> None:
-        self._compiled = bool(UNPACKED) or version() == COMPILED_BY
-        self._table: dict[str, Any] = UNPACKED or unpacked(COMPILED if self._compiled else SOURCES)
+        self._compiled = bool(UNPACKED) or read_version() == COMPILED_BY
+        self._table: dict[str, Any] = UNPACKED or unpack_table(
+            COMPILED if self._compiled else SOURCES
+        )
 
     def find_spec(self, name: str, *_: Any) -> Any:
         if name not in self._table:
@@ -70,13 +72,13 @@ def compile_part(source: str, name: str) -> CodeType:
     )
 
 
-def version() -> str:
+def read_version() -> str:
     """Returns a text that is equal in two interpreters when one can execute the other's code."""
     magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
     return f"{sys.implementation.cache_tag} {sys.byteorder} {magic.hex()}"
 
 
-def unpacked(text: str) -> dict[str, Any]:
+def unpack_table(text: str) -> dict[str, Any]:
     import binascii
     import marshal
     import zlib

@@ -15,9 +15,9 @@ TABLE = "guest.bin"
 WHOLE = "guest.py"
 
 
-def code(here: "str") -> "CodeType":
+def load_code(here: "str") -> "CodeType":
     """Returns the guest's code. here: the directory of both files, with its slash."""
-    # As `version` of onefile.py, which is not there yet.
+    # As `read_version` of onefile.py, which is not there yet.
     magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
     wanted = f"{sys.implementation.cache_tag} {sys.byteorder} {magic.hex()}\n"
     try:
@@ -33,4 +33,4 @@ def code(here: "str") -> "CodeType":
 
 
 if __name__ == "__main__":
-    exec(code(sys.argv[0].rpartition("/")[0] + "/"), {"__name__": "__main__"})  # ours
+    exec(load_code(sys.argv[0].rpartition("/")[0] + "/"), {"__name__": "__main__"})  # ours

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 TABLE = "guest.bin"  # beside the guest
 
 
-def table(text: str) -> bytes:
+def compile_table(text: str) -> bytes:
     """Compiles the whole guest into one piece, behind a line with the version it needs."""
     guest: dict[str, Any] = {"__name__": "guest"}
     exec(compile(text, "guest", "exec"), guest)  # our own program
     compiled = guest["compile_part"]
-    sources = guest["unpacked"](guest["SOURCES"])
+    sources = guest["unpack_table"](guest["SOURCES"])
     codes = {name: marshal.dumps(compiled(one, name)) for name, one in sources.items()}
     whole = re.sub(r'^SOURCES = "\S*"$', lambda _: f"UNPACKED = {codes!r}", text, flags=re.M)
-    version: str = guest["version"]()
+    version: str = guest["read_version"]()
     return version.encode() + b"\n" + marshal.dumps(compiled(whole, "guest"))
 
 
@@ -33,7 +33,7 @@ def main(path: str) -> None:
     with open(path, encoding="utf-8") as file:
         text = file.read()
     with open(f"{path.rpartition('/')[0]}/{TABLE}", "wb") as file:
-        file.write(table(text))
+        file.write(compile_table(text))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 
-from fleetctl.guest.supervision.processes import send
+from fleetctl.guest.supervision.processes import send_signal
 
 TYPE_CHECKING = False
 
@@ -90,7 +90,7 @@ def ask_for_stacks(pids: Iterable[int]) -> int:
     """
     asked = 0
     for pid in pids:
-        if _has_handler(pid) and send(pid, STACKS_SIGNAL):
+        if _has_handler(pid) and send_signal(pid, STACKS_SIGNAL):
             asked += 1
     return asked
 

@@ -21,7 +21,7 @@ _RLIMIT_LOCKS = 10
 _LIMIT_LINE = b"Max file locks"
 
 
-def send(pid: int, number: int) -> bool:
+def send_signal(pid: int, number: int) -> bool:
     """Sends a signal; False when there is no such process. A negative pid is a process group."""
     try:
         os.kill(pid, number)
@@ -100,7 +100,7 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-def ended() -> Iterator[Tuple[int, int]]:
+def reap_children() -> Iterator[Tuple[int, int]]:
     """Yields (pid, wait status) of each child that has ended, ours or inherited; never waits."""
     while True:
         try:

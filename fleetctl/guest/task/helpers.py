@@ -170,13 +170,13 @@ class Storage:
 
     def load_from_volume(self, path: str) -> str:
         """Returns the text of a file, or `[file not found: ...]`."""
-        return self._guarded(path, "", _read_text)
+        return self._access_path(path, "", _read_text)
 
     def workspace_write(self, path: str, content: Any) -> str:
         return self._write_through(path, "workspace", lambda real: _write_file(real, content))
 
     def workspace_read(self, path: str) -> str:
-        return self._guarded(path, "workspace", _read_text)
+        return self._access_path(path, "workspace", _read_text)
 
     def workspace_append(self, path: str, content: Any) -> str:
         """Appends a text. Where a volume cannot append, the file is rewritten with the text at its
@@ -211,7 +211,7 @@ class Storage:
             except OSError as error:
                 failed.append(error)
 
-        shown = self._guarded(path, below, act)
+        shown = self._access_path(path, below, act)
         if failed:
             text = f"{shown} is not saved: {failed[0].strerror}"
             raise OSError(failed[0].errno, text) from failed[0]
@@ -219,7 +219,7 @@ class Storage:
             self._remark(f"`{path}` is not saved: {shown}")
         return shown
 
-    def _guarded(
+    def _access_path(
         self,
         path: str,
         below: str,
@@ -356,3 +356,23 @@ def _to_bytes(content: Any) -> bytes:
     if isinstance(content, (bytes, bytearray)):
         return bytes(content)
     return str(content).encode()
+
+
+# Names that a task has, and does not import.
+TEXT_HELPERS = (
+    peek,
+    grep,
+    chunk_by_size,
+    chunk_by_headers,
+    chunk_by_timestamps,
+    chunk_by_json_keys,
+)
+STORAGE_HELPERS = (
+    "save_to_volume",
+    "load_from_volume",
+    "workspace_write",
+    "workspace_read",
+    "workspace_list",
+    "workspace_append",
+)
+BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")

@@ -28,12 +28,12 @@ class LazyModule(ModuleType):
 
 def load_module(lazy: ModuleType) -> ModuleType:
     """Imports a lazy module now; returns the module itself."""
-    whole = imported(lazy.__name__)
+    whole = import_module(lazy.__name__)
     lazy.__dict__.update(whole.__dict__)
     return whole
 
 
-def imported(name: str) -> ModuleType:
+def import_module(name: str) -> ModuleType:
     __import__(name)
     return sys.modules[name]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from fleetctl.guest.task.text import spaced
+from fleetctl.guest.task.text import encode_spaced
 
 TYPE_CHECKING = False
 
@@ -26,7 +26,7 @@ INPUTS_DIRECTORY = "inputs"
 _PIECE_BYTES = 1024 * 1024
 
 
-def variable(name: str) -> str:
+def name_variable(name: str) -> str:
     """Returns the environment variable of a parameter. A process that forks others calls it once,
     so that they inherit the imported module.
     """
@@ -41,7 +41,7 @@ def one_variable(names: Iterable[str]) -> tuple[str, str]:
     """Returns two names with one variable, of which a program sees the last alone; or "", ""."""
     first: dict[str, str] = {}
     for name in names:
-        other = first.setdefault(variable(name), name)
+        other = first.setdefault(name_variable(name), name)
         if other != name:
             return other, name
     return "", ""
@@ -51,11 +51,11 @@ def parameter_texts(params: Mapping[str, Any]) -> dict[str, str]:
     """Returns the variables of all parameters, however long."""
     texts = {}
     for name, value in params.items():
-        texts[variable(name)] = value if isinstance(value, str) else spaced(value)
+        texts[name_variable(name)] = value if isinstance(value, str) else encode_spaced(value)
     return texts
 
 
-def past_proxies(variables: Mapping[str, str]) -> dict[str, str]:
+def bypass_proxies(variables: Mapping[str, str]) -> dict[str, str]:
     """Returns variables that keep clients from sending model calls, and with them the attempt's
     key, to a proxy: the listener of its endpoints is on this machine. {} without endpoints.
     """
@@ -159,7 +159,7 @@ def name_inputs(
         variables["TASK_FILES"] = "\n".join(paths)
     order["params"] = params
     if "params_text" in order:
-        order["params_text"] = spaced(params)
+        order["params_text"] = encode_spaced(params)
     return variables
 
 

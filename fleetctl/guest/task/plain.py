@@ -40,7 +40,7 @@ class NoRule(TypeError):
     """A value without a rule; its repr is stored instead."""
 
 
-def plain(value: Any) -> Any:
+def replace_value(value: Any) -> Any:
     """Returns the value's replacement, which may hold further values of any sort. Raises Unkeepable
     and NoRule.
     """
@@ -51,7 +51,7 @@ def plain(value: Any) -> Any:
     raise NoRule(f"a value of type {type(value).__name__}")
 
 
-def shown(value: Any) -> str:
+def shorten_repr(value: Any) -> str:
     """Returns the value's repr, cut. Raises Unkeepable."""
     try:
         text = repr(value)
@@ -69,9 +69,9 @@ def key_text(key: Any) -> Any:
     if key is None or isinstance(key, (str, int, float)):
         return key
     try:
-        found = plain(key)
+        found = replace_value(key)
     except TypeError:
-        return shown(key)
+        return shorten_repr(key)
     if isinstance(found, (str, int, float)):
         return found
     return str(key)
@@ -258,11 +258,11 @@ class ResultCopy:
         """Returns the copy. path: of the value, for messages. Raises Unkeepable."""
         self._left = NODES_MAX
         try:
-            return self._made(one, path, ())
+            return self._copy_value(one, path, ())
         except RecursionError:
             raise Unkeepable(f"it is nested more than {DEPTH_MAX} deep") from None
 
-    def _made(
+    def _copy_value(
         self,
         one: Any,
         path: str,
@@ -279,38 +279,38 @@ class ResultCopy:
         if one is None or isinstance(one, (bool, int)):
             return one
         if isinstance(one, str):
-            return whole_text(one)
+            return escape_surrogates(one)
         if isinstance(one, float):
             if one - one == 0:
                 return one
             self._null.append(f"`{path.lstrip('.') or 'it'}` is {float(one)}")
             return None
-        return self._made_of_parts(one, path, (*above, id(one)))
+        return self._copy_parts(one, path, (*above, id(one)))
 
-    def _made_of_parts(
+    def _copy_parts(
         self,
         one: Any,
         path: str,
         below: tuple[int, ...],
     ) -> Any:
         if isinstance(one, dict):
-            parts = ((_whole_key(key), it) for key, it in one.items())
-            return {key: self._made(it, f"{path}.{key}", below) for key, it in parts}
+            parts = ((_escape_key(key), it) for key, it in one.items())
+            return {key: self._copy_value(it, f"{path}.{key}", below) for key, it in parts}
         if isinstance(one, (list, tuple)):
-            return [self._made(it, f"{path}[{at}]", below) for at, it in enumerate(one)]
+            return [self._copy_value(it, f"{path}[{at}]", below) for at, it in enumerate(one)]
         try:
-            found = plain(one)
+            found = replace_value(one)
         except NoRule as error:
             self._other.append(f"`{path.lstrip('.') or 'it'}` is {error}")
-            return whole_text(shown(one))
+            return escape_surrogates(shorten_repr(one))
         except Unkeepable:
             raise
         except Exception as error:  # raised by its own methods
             raise Unkeepable(f"a value of type {type(one).__name__}: {error!r}") from None
-        return self._made(found, path, below)
+        return self._copy_value(found, path, below)
 
 
-def whole_text(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Escapes halves of surrogate pairs, as decoding by `surrogateescape` leaves them."""
     try:
         text.encode("utf-8")
@@ -319,7 +319,7 @@ def whole_text(text: str) -> str:
     return text
 
 
-def named(value: float) -> Union[float, str]:
+def encode_number(value: float) -> Union[float, str]:
     """Returns a metric's value as a journal has it: for one that is not finite its name, which
     `float` reads.
     """
@@ -332,10 +332,10 @@ def named(value: float) -> Union[float, str]:
     return NAMES[2]
 
 
-def _whole_key(key: Any) -> Any:
+def _escape_key(key: Any) -> Any:
     found = key_text(key)
     if isinstance(found, str):
-        return whole_text(found)
+        return escape_surrogates(found)
     return found
 
 

@@ -28,7 +28,7 @@ class CommandMissing(OSError):
     """A program that is missing, or not executable."""
 
 
-def enter(directory: str, workdir: Optional[str]) -> None:
+def enter_directory(directory: str, workdir: Optional[str]) -> None:
     """Changes into the task's directory. Raises OSError with a message for the user."""
     try:
         os.chdir(directory)
@@ -49,7 +49,7 @@ def cannot_enter(
     )
 
 
-def guarded(work: Callable[[], NoReturn], tell: Optional[Tell] = None) -> NoReturn:
+def run_guarded(work: Callable[[], NoReturn], tell: Optional[Tell] = None) -> NoReturn:
     """Does work that never returns, in a process that was forked for it: no exception reaches the
     code of its parent. tell: sends one event to the run's supervisor.
     """
@@ -76,7 +76,7 @@ def start_failure(error: Exception) -> Dict[str, str]:
     return {"reason": DISK_FULL if full else "StartFailed", "message": str(error)}
 
 
-def become(argv: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
+def replace_process(argv: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     """Replaces the process by a program. Raises OSError with a message for the user."""
     path = variables.get("PATH", os.defpath)
     places = [argv[0]] if "/" in argv[0] else [f"{one or '.'}/{argv[0]}" for one in path.split(":")]

@@ -28,7 +28,7 @@ STREAMS = ("stdin", "stdout", "stderr")  # in the order of their descriptors
 TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
 
 
-def serve(
+def serve_tasks(
     exit_code: int,
     run: Callable[[str], int],
     tell: Callable[[dict[str, Any]], None],

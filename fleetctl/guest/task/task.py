@@ -12,19 +12,22 @@ import sys
 import time
 
 from fleetctl.guest.task.helpers import (
+    BUFFER_HELPERS,
+    STORAGE_HELPERS,
+    TEXT_HELPERS,
     Buffers,
     Storage,
-    chunk_by_headers,
-    chunk_by_json_keys,
-    chunk_by_size,
-    chunk_by_timestamps,
-    grep,
-    peek,
 )
-from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
-from fleetctl.guest.task.plain import ResultCopy, Unkeepable, flat_metrics, named, plain
+from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, import_module, known_or_lazy
+from fleetctl.guest.task.plain import (
+    ResultCopy,
+    Unkeepable,
+    encode_number,
+    flat_metrics,
+    replace_value,
+)
 from fleetctl.guest.task.term import Terminated, end_by_term, heed_term, heed_term_no_more
-from fleetctl.guest.task.text import encoder_with, parse
+from fleetctl.guest.task.text import encoder_with, parse_json
 
 TYPE_CHECKING = False  # `typing` costs more to import than a short task does
 if TYPE_CHECKING:
@@ -39,23 +42,6 @@ MESSAGE_BYTES_MAX = 2048  # for the last frames and the error; the log has the w
 RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
 
-TEXT_HELPERS = (
-    peek,
-    grep,
-    chunk_by_size,
-    chunk_by_headers,
-    chunk_by_timestamps,
-    chunk_by_json_keys,
-)
-STORAGE_HELPERS = (
-    "save_to_volume",
-    "load_from_volume",
-    "workspace_write",
-    "workspace_read",
-    "workspace_list",
-    "workspace_append",
-)
-BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")
 # From library/fleetctl_checkpoint.py, which comes with a TrainingRun that has a `checkpoint`.
 CHECKPOINT_HELPERS = ("latest", "saving", "stop_requested")
 # From library/fleetctl_llm.py, which comes with `endpoints`.
@@ -121,7 +107,7 @@ class Sandbox:
         try:
             if isinstance(code, str):
                 if "json" in code and isinstance(self._namespace.get("json"), LazyModule):
-                    self._namespace["json"] = imported("json")
+                    self._namespace["json"] = import_module("json")
                 code = compile_task(code)
             self._hand_out(params)
             heed_term()
@@ -133,7 +119,7 @@ class Sandbox:
         except SystemExit as error:
             return _exit_code(error)
         except BaseException as error:
-            emit({"e": "error", **describe(error)})
+            emit({"e": "error", **describe_error(error)})
             return 1
         finally:
             heed_term_no_more()
@@ -191,7 +177,7 @@ class Sandbox:
             name, value = left_out[0]
             what = f"`{name}` at step {self._step} is {_shorten_repr(value)} and is not recorded"
             self._remark_once(f"report: {what}; a metric is a number")
-        values = {name: named(value) for name, value in kept.items()}
+        values = {name: encode_number(value) for name, value in kept.items()}
         if values:
             self._emit({"e": "metric", "step": self._step, "values": values, "at": time.time()})
 
@@ -211,7 +197,7 @@ def _of_library(
 
     def helper(*args: Any, **kwargs: Any) -> Any:
         try:
-            library = imported(module)
+            library = import_module(module)
         except ImportError:
             raise RuntimeError(f"{name}: {why}") from None
         return getattr(library, name)(*args, **kwargs)
@@ -276,17 +262,17 @@ def _without_large(texts: dict[str, str]) -> str:
 
 def _is_too_deep(text: str, levels: int) -> bool:
     # With fewer brackets than levels there is no need to look; most results have a few.
-    return text.count("[") + text.count("{") > levels and _too_deep(text, levels)
+    return text.count("[") + text.count("{") > levels and _is_too_deep(text, levels)
 
 
-def _too_deep(text: str, levels: int) -> bool:
+def _is_nested_beyond(text: str, levels: int) -> bool:
     try:
-        return depth(parse(text)) > levels
+        return measure_depth(parse_json(text)) > levels
     except (RecursionError, ValueError):
         return True
 
 
-def depth(value: Any) -> int:
+def measure_depth(value: Any) -> int:
     """Returns how deep lists and objects are nested; counts at most one beyond the limit."""
     level = 0
     layer = [value]
@@ -301,7 +287,7 @@ def depth(value: Any) -> int:
     return level - 1 if not isinstance(value, (dict, list)) else level
 
 
-def describe(error: BaseException) -> dict[str, str]:
+def describe_error(error: BaseException) -> dict[str, str]:
     """Prints the traceback, without our frames, to stderr; returns its reason and last lines."""
     import linecache
     import traceback
@@ -318,9 +304,9 @@ def describe(error: BaseException) -> dict[str, str]:
     text = "".join(shown.format())
     sys.stderr.write(text)
     if not isinstance(error, MemoryError):
-        return {"reason": "Error", "message": last_lines(text, MESSAGE_BYTES_MAX)}
-    message = last_lines(text, MESSAGE_BYTES_MAX)
-    return {"reason": "OOMKilled", "message": f"{message} (it held {_held_mib()}Mi before)"}
+        return {"reason": "Error", "message": take_last_lines(text, MESSAGE_BYTES_MAX)}
+    message = take_last_lines(text, MESSAGE_BYTES_MAX)
+    return {"reason": "OOMKilled", "message": f"{message} (it held {_peak_memory_mib()}Mi before)"}
 
 
 def _is_ours(file: str) -> bool:
@@ -328,7 +314,7 @@ def _is_ours(file: str) -> bool:
     return file == _OURS or file.startswith("<fleetctl.")
 
 
-def _held_mib() -> int:
+def _peak_memory_mib() -> int:
     """Returns the most memory that this process has had."""
     import resource
 
@@ -336,7 +322,7 @@ def _held_mib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit >> 20
 
 
-def last_lines(text: str, limit: int) -> str:
+def take_last_lines(text: str, limit: int) -> str:
     """Returns as many whole lines from the end as fit."""
     kept: list[str] = []
     used = 0
@@ -348,7 +334,7 @@ def last_lines(text: str, limit: int) -> str:
     return "\n".join(reversed(kept)) or text.rstrip()[-limit // 4 :]
 
 
-def leave(code: int) -> None:
+def exit_process(code: int) -> None:
     """Ends the process as the interpreter would, without tearing it down: threads, atexit,
     buffers.
     """
@@ -391,7 +377,7 @@ def _convert_value(value: Any, sort: Callable[[Any], Any]) -> Any:
     """Converts a value; None where it cannot; never raises, whatever the methods of a value do."""
     if type(value) is sort:
         return value
-    ways: tuple[Callable[[Any], Any], ...] = (_array_item, _same_value, plain)
+    ways: tuple[Callable[[Any], Any], ...] = (_array_item, _same_value, replace_value)
     for number_in in ways:
         try:
             return sort(number_in(value))
@@ -420,7 +406,7 @@ _OURS = check_result.__code__.co_filename
 
 
 # Made once: an encoder made for each result would touch more memory than the result itself.
-_encode = encoder_with(plain)
+_encode = encoder_with(replace_value)
 
 
 def _refuse_submit(_: dict[str, Any]) -> None:

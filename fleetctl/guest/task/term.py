@@ -27,9 +27,9 @@ def heed_term() -> None:
         _forks_known.append(True)
         # A fork that hangs in a library takes no signal that Python handles.
         os.register_at_fork(
-            before=_before_fork,
+            before=_block_before_fork,
             after_in_parent=_unblock_signals,
-            after_in_child=_in_fork,
+            after_in_child=_unheed_in_fork,
         )
     unwound = False
 
@@ -70,13 +70,13 @@ def flush_stream(stream: Any) -> None:
         return  # its bytes are the task's loss
 
 
-def _before_fork() -> None:
+def _block_before_fork() -> None:
     """Blocks the signal: Python forgets earlier ones in a fork; a new one waits in the kernel."""
     if _is_heeded():
         _masks.append(_signal.pthread_sigmask(_signal.SIG_BLOCK, {_signal.SIGTERM}))
 
 
-def _in_fork() -> None:
+def _unheed_in_fork() -> None:
     heed_term_no_more()
     _unblock_signals()
 

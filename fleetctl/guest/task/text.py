@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 DIGITS_MAX = 4000  # in one integer; Python 3.9 would parse longer ones in quadratic time
 
 
-def canonical(value: Any) -> str:
+def encode_canonical(value: Any) -> str:
     """Returns JSON with sorted keys, not escaped. Raises ValueError for values outside JSON."""
-    return _encoded(_canonical, value)
+    return _join_chunks(_canonical, value)
 
 
-def compact(value: Any) -> str:
+def encode_compact(value: Any) -> str:
     """Returns a value as JSON in one line of ASCII."""
-    return _encoded(_compact, value)
+    return _join_chunks(_compact, value)
 
 
-def spaced(value: Any) -> str:
+def encode_spaced(value: Any) -> str:
     """Returns JSON as `json.dumps` writes it, for readers and scripts."""
-    return _encoded(_spaced, value)
+    return _join_chunks(_spaced, value)
 
 
 def encoder_with(default: Callable[[Any], Any]) -> Callable[[Any], str]:
@@ -37,12 +37,12 @@ def encoder_with(default: Callable[[Any], Any]) -> Callable[[Any], str]:
 
     def encode(value: Any) -> str:
         seen.clear()  # removes the rest of an earlier value that could not be written
-        return _encoded(encoder, value)
+        return _join_chunks(encoder, value)
 
     return encode
 
 
-def wrong_field(value: Any, encode: Callable[[Any], str]) -> str:
+def find_wrong_field(value: Any, encode: Callable[[Any], str]) -> str:
     """Returns the first field that cannot be written; "" when that is unknown."""
     if isinstance(value, dict):
         for key, item in value.items():
@@ -53,7 +53,7 @@ def wrong_field(value: Any, encode: Callable[[Any], str]) -> str:
     return ""
 
 
-def parse(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Parses strictly: raises ValueError for NaN, overlong integers and text after the value."""
     text = text.strip(" \t\r\n")
     try:
@@ -71,30 +71,30 @@ def parse(text: str) -> Any:
 def parse_as_python(text: str) -> Any:
     """Parses as `parse` does, and NaN and infinities as Python's own `json` writes them."""
     try:
-        return parse(text)
+        return parse_json(text)
     except ValueError:
         if "NaN" not in text and "Infinity" not in text:
             raise
         import json
 
-        return json.loads(text, parse_int=_integer, parse_constant=float)
+        return json.loads(text, parse_int=_parse_integer, parse_constant=float)
 
 
-def _encoded(encoder: Any, value: Any) -> str:
+def _join_chunks(encoder: Any, value: Any) -> str:
     return "".join(encoder(value, 0))
 
 
-def _constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     if len(digits) > DIGITS_MAX:
         raise ValueError(f"an integer of {len(digits)} digits")
     return int(digits)
 
 
-def _refuse(value: Any) -> Any:
+def _refuse_value(value: Any) -> Any:
     raise ValueError(f"a value of type {type(value).__name__}")
 
 
@@ -104,8 +104,8 @@ class _Strict:
     strict = True
     object_hook = object_pairs_hook = array_hook = None
     parse_float = float
-    parse_int = staticmethod(_integer)
-    parse_constant = staticmethod(_constant)
+    parse_int = staticmethod(_parse_integer)
+    parse_constant = staticmethod(_refuse_constant)
     memo: dict[str, str]
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ try:
     _scan = make_scanner(strict)
     _canonical = make_encoder(
         None,
-        _refuse,
+        _refuse_value,
         encode_basestring,
         None,
         ":",
@@ -140,7 +140,7 @@ try:
     )
     _compact = make_encoder(
         None,
-        _refuse,
+        _refuse_value,
         encode_basestring_ascii,
         None,
         ":",
@@ -151,7 +151,7 @@ try:
     )
     _spaced = make_encoder(
         None,
-        _refuse,
+        _refuse_value,
         encode_basestring_ascii,
         None,
         ": ",
@@ -179,7 +179,7 @@ try:
 except (ImportError, AttributeError, TypeError):  # another interpreter: as the library does it
     import json
 
-    decoder: Any = json.JSONDecoder(parse_int=_integer, parse_constant=_constant)
+    decoder: Any = json.JSONDecoder(parse_int=_parse_integer, parse_constant=_refuse_constant)
     _scan = decoder.scan_once
     _canonical = json.JSONEncoder(
         sort_keys=True,

@@ -17,7 +17,7 @@ from fleetctl.guest.metrics.numbers import (
     select_numbers,
     without_media,
 )
-from fleetctl.guest.metrics.protobuf import fields, signed
+from fleetctl.guest.metrics.protobuf import convert_signed, read_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class WandbFile:
     # -- records -----------------------------------------------------------------------------------
 
     def _read(self, record: bytes, found: list[Row]) -> None:
-        for field, start, stop in fields(record, 0, len(record)):
+        for field, start, stop in read_fields(record, 0, len(record)):
             if field == HISTORY:
                 row = self._history(record, start, stop)
                 if row[2]:
@@ -165,10 +165,12 @@ class WandbFile:
         odd, deep = "", False  # deep: a value has parts, or is one
         names = self._names
         number = float
-        for field, start, stop in fields(data, at, end):
+        for field, start, stop in read_fields(data, at, end):
             if field == 2:  # HistoryStep {num}
-                step = next((num for one, num, _ in fields(data, start, stop) if one == 1), step)
-                step = None if step is None else signed(step)
+                step = next(
+                    (num for one, num, _ in read_fields(data, start, stop) if one == 1), step
+                )
+                step = None if step is None else convert_signed(step)
             if field != 1:
                 continue
             key, value_at, value_end = _parse_item(data, start, stop)
@@ -202,7 +204,7 @@ class WandbFile:
         at: int,
         end: int,
     ) -> None:
-        for field, start, stop in fields(data, at, end):
+        for field, start, stop in read_fields(data, at, end):
             key, value_at, value_end = _parse_item(data, start, stop)
             if field == 1:
                 name = self._names.get(key) or self._name(key)
@@ -218,9 +220,9 @@ class WandbFile:
         end: int,
     ) -> None:
         """Reads HeaderRecord {1 version_info {1 producer}}: the version, `+` and a revision."""
-        for field, start, stop in fields(data, at, end):
+        for field, start, stop in read_fields(data, at, end):
             if field == 1:
-                for one, begin, over in fields(data, start, stop):
+                for one, begin, over in read_fields(data, start, stop):
                     if one == 1:
                         text = data[begin:over].decode("utf-8", "replace")
                         self.version = text.partition("+")[0]
@@ -229,7 +231,7 @@ class WandbFile:
         """Returns the dotted name of an item's key, given as in the file: one part, or several."""
         if len(self._names) >= NAMES_KEPT_MAX:
             self._names.clear()
-        parts = [key[start:stop] for _, start, stop in fields(key, 0, len(key))]
+        parts = [key[start:stop] for _, start, stop in read_fields(key, 0, len(key))]
         name = b".".join(parts).decode("utf-8", "replace")
         return self._names.setdefault(key, name)
 
@@ -251,7 +253,7 @@ def _parse_item(
     value_at = end
     value_end = end
     before = at
-    for field, start, stop in fields(data, at, end):
+    for field, start, stop in read_fields(data, at, end):
         if field in (KEY, NESTED_KEY):
             key += data[before:stop]
         elif field == VALUE:

@@ -12,7 +12,7 @@ import os
 import re
 
 from fleetctl.guest.journal.digest import result_line
-from fleetctl.guest.journal.results import judge, read_file
+from fleetctl.guest.journal.results import judge_result, read_file
 from fleetctl.guest.metrics.thinning import NAMES_MAX, Sample
 from fleetctl.guest.wandb.file import WandbFile
 
@@ -59,6 +59,28 @@ _CONFIG = re.compile(r"wandb\.init called with sweep_config: .*\nconfig: (\{.*)"
 _HANDED_OUT = (*_NAMES, "RUN_ID", "BASE_URL")
 
 
+def _list_variables(
+    order: Mapping[str, Any],
+    home: str,
+    known: Mapping[str, str],
+) -> dict[str, str]:
+    """Returns the variables that name the run at W&B; one of its own without a connection, unless
+    the program's variables, `known`, have an account. home: the directory of the trial.
+    """
+    asked = order["wandb"]
+    if asked.get("RUN_ID"):
+        variables = {f"WANDB_{name}": asked[name] for name in _HANDED_OUT if asked[name]}
+        if order.get("attempt", 1) > 1:
+            # W&B has the run of a lost attempt, and the metrics that it had sent by then.
+            variables["WANDB_RESUME"] = "allow"
+        return variables
+    if any(name in known for name in OWN) or _logged_in(known):
+        return {}
+    variables = {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
+    variables |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
+    return variables
+
+
 class Trial:
     """One attempt. No file is made or read before `prepare`."""
 
@@ -79,16 +101,10 @@ class Trial:
         self._compares: bool = asked.get("compares", False)
         self._parameters = os.path.join(home, "parameters.yaml")
         self._told = (self._parameters, os.path.join(files, "params.json"))
-        ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters}
-        if asked.get("RUN_ID"):
-            ours |= {f"WANDB_{name}": asked[name] for name in _HANDED_OUT if asked[name]}
-            if order.get("attempt", 1) > 1:
-                # W&B has the run of a lost attempt, and the metrics that it had sent by then.
-                ours["WANDB_RESUME"] = "allow"
-        elif not any(name in known for name in OWN) and not _logged_in(known):
-            ours |= {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
-            ours |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
+
+        ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters, **_list_variables(order, home, known)}
         self.variables = {name: text for name, text in ours.items() if name not in known}
+
         theirs = os.path.join(start, known.get("WANDB_DIR", ""), "wandb")
         # Where wandb may write, and which directories of other runs are there.
         self._tops: dict[str, frozenset[str]] = {theirs: frozenset()}
@@ -150,7 +166,7 @@ class Trial:
         """
         if not ended["ok"]:
             return line
-        remarks = (ended["message"], self.remark, self._differing())
+        remarks = (ended["message"], self.remark, self._describe_differences())
         ended["message"] = "; ".join(filter(None, remarks))
         found = self.result() or {}
         if line and self._metric in found and self._metric not in self._last:
@@ -164,7 +180,7 @@ class Trial:
             )
         return line
 
-    def _differing(self) -> str:
+    def _describe_differences(self) -> str:
         """Returns a remark on values of the program's own that are not those it was to run with, or
         "". No failure: a program that gives `init` defaults and reads `wandb.config` runs with the
         values that it was given, and looks the same from here.
@@ -172,7 +188,7 @@ class Trial:
         if not self._compares:
             return ""
         for path in self._found:
-            own = own_config(os.path.join(path, LOG))
+            own = read_own_config(os.path.join(path, LOG))
             odd = [
                 f"{name}={own[name]} and not {value}"
                 for name, value in self._params.items()
@@ -227,7 +243,7 @@ class Trial:
                 os.close(directory)
 
 
-def own_config(path: str) -> dict[str, Any]:
+def read_own_config(path: str) -> dict[str, Any]:
     """Returns the `config` that the program gave `wandb.init`, over which its sweep's values win in
     `wandb.config`; as wandb's own log has it. {} where that cannot be read.
     """
@@ -272,7 +288,7 @@ def _result_line(result: dict[str, Any]) -> str:
     """Returns the journal's line, without texts where they are too long, or ""."""
     numbers = {name: it for name, it in result.items() if not isinstance(it, str)}
     for kept in filter(None, (result, numbers)):
-        text, problem, _ = judge(kept)
+        text, problem, _ = judge_result(kept)
         if not problem:
             return result_line(text)
     return ""

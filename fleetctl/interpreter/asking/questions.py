@@ -199,7 +199,7 @@ class Questions:
         hold.begin()
         try:
             async with asyncio.timeout(min(self.timeout_s, left_s)) as limit:
-                said = await loop.in_thread(lambda: self._meter.ask(arguments))
+                said = await loop.call_in_thread(lambda: self._meter.ask(arguments))
                 if inspect.isawaitable(said.answer):
                     said = replace(said, answer=await said.answer)
             hold.charge(*self._meter.cost(arguments, said))

@@ -96,7 +96,7 @@ class Recursion:
         Raises as `query`; when some failed, after all have ended.
         """
         check_on_error(on_error)
-        return self._many(
+        return self._ask_many(
             prompts,
             self._options.children,
             concurrency,
@@ -110,7 +110,7 @@ class Recursion:
 
     def sub_rlm_batched(self, prompts: Sequence[Prompt], context: str = "") -> list[str]:
         """Runs `rlm_query_batched` in contexts of the same sandbox."""
-        return self._many(
+        return self._ask_many(
             prompts,
             ChildPlacement.CONTEXT,
             None,
@@ -148,7 +148,7 @@ class Recursion:
             return self._questions.query(query.plain, on_error=on_error)
         [share] = self._shares(1, place)
         try:
-            return loop.run(self._watched(self._ask(query, share, place), share.left_s))
+            return loop.run(self._run_watched(self._ask(query, share, place), share.left_s))
         except RuntimeError as error:
             if on_error == TEXT:
                 return f"[ERROR] {error}"
@@ -156,7 +156,7 @@ class Recursion:
         finally:
             share.close()
 
-    def _many(
+    def _ask_many(
         self,
         prompts: Sequence[Prompt],
         place: ChildPlacement,
@@ -182,7 +182,7 @@ class Recursion:
 
         try:
             batch = ask_all(ask, pairs, width=width, on_error=on_error)
-            return loop.run(self._watched(batch, pairs[0][1].left_s))
+            return loop.run(self._run_watched(batch, pairs[0][1].left_s))
         finally:
             for _, share in pairs:
                 share.close()  # also of queries that never began
@@ -199,7 +199,7 @@ class Recursion:
                 f" {self._budget.depth_max}; use llm_query, or raise max_depth"
             )
 
-    async def _watched(self, work: Coroutine[Any, Any, T], left_s: float) -> T:
+    async def _run_watched(self, work: Coroutine[Any, Any, T], left_s: float) -> T:
         """Runs work that `end` can end, with its deadline: after its sandboxes, confirmed where
         that is possible.
 
@@ -233,7 +233,7 @@ class Recursion:
         questions = self._questions.within(share)
         child = self.bear(place, Recursion(self._options, questions, share))
         try:
-            return await loop.in_thread(
+            return await loop.call_in_thread(
                 lambda: rlm.answer_query(
                     child,
                     questions,

@@ -61,7 +61,7 @@ class Conversation:
         self.lost = False  # it ended, and neither we nor its driver meant it to
         self._reader = asyncio.create_task(self._read())
 
-    async def greeted(self) -> None:
+    async def await_greeting(self) -> None:
         """Waits for the driver's first message. Raises InterpreterError."""
         try:
             await asyncio.wait_for(asyncio.shield(self._hello), HELLO_S)
@@ -125,7 +125,7 @@ class Conversation:
             # Its end is near and is more informative than this error.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._reader), INTERRUPT_S)
-            raise self._ended() from None
+            raise self._make_end_error() from None
 
     async def _read(self) -> None:
         async for line in self._session.lines():
@@ -166,7 +166,7 @@ class Conversation:
         self.contexts.end(f"it was a context of another one, which ended: {why}")
         for future in (self._hello, *self._waiting.values()):
             if not future.done():
-                future.set_exception(self._ended())
+                future.set_exception(self._make_end_error())
                 future.exception()  # it may have no waiter, which is not a fault
 
     @property
@@ -174,7 +174,7 @@ class Conversation:
         """Returns why it has ended."""
         return self._bye or "no reason given"
 
-    def _ended(self) -> InterpreterError:
+    def _make_end_error(self) -> InterpreterError:
         return InterpreterError(f"the sandbox ended: {self.why}", hint=START_ANEW)
 
     async def _call(self, message: dict[str, Any]) -> None:
@@ -193,7 +193,7 @@ class Conversation:
         kwargs = message.get("kwargs", {})
         try:
             context = self.context.copy()
-            value = await loop.in_thread(lambda: context.run(_call_tool, tool, args, kwargs))
+            value = await loop.call_in_thread(lambda: context.run(_call_tool, tool, args, kwargs))
         except Exception as error:  # a tool's errors are those of the code that called it
             log.debug("tool failed", exc_info=True, extra={"tool": name})
             if isinstance(error, InvalidArgument):

@@ -87,7 +87,7 @@ class ExecutionEvents:
     started_at_s: float = field(default_factory=time.time)
 
     def start(self) -> dict[str, Any]:
-        return {"phase": "start", "timestamp": self.started_at_s, **self._about()}
+        return {"phase": "start", "timestamp": self.started_at_s, **self._describe_call()}
 
     def complete(
         self,
@@ -102,13 +102,13 @@ class ExecutionEvents:
             "phase": "complete",
             "timestamp": now_s,
             "duration_ms": int((now_s - self.started_at_s) * 1000),
-            **self._about(),
+            **self._describe_call(),
             "success": success,
             "result_kind": result_kind,
             **more,
         }
 
-    def _about(self) -> dict[str, Any]:
+    def _describe_call(self) -> dict[str, Any]:
         preview = " ".join(self.code.split())
         if len(preview) > PREVIEW_CHARACTERS_MAX:
             preview = preview[:PREVIEW_CHARACTERS_MAX] + "..."

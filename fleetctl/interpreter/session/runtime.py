@@ -204,7 +204,7 @@ class InterpreterRuntime:
         session = await (self._opener or self._open_sandbox)(order)
         talk = self._talk = Conversation(session, self._tools)
         try:
-            await talk.greeted()
+            await talk.await_greeting()
             await talk.ask("setup", **self._setup(session.place_root, session.workspace))
         except BaseException as error:
             await self._lose()
@@ -300,6 +300,6 @@ class InterpreterRuntime:
         if callback is None:
             return
         try:
-            await loop.in_thread(lambda: callback(event))
+            await loop.call_in_thread(lambda: callback(event))
         except Exception:  # a callback of the user's may raise anything
             log.exception("execution event callback failed")

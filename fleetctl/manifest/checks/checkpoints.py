@@ -94,7 +94,7 @@ def _check_mirror(spec: TrainingRunSpec) -> Iterator[Finding]:
         message = " works in sandboxes: fleetctl does not manage the checkpoints of a function"
         yield Finding(_MIRROR, message, "leave it out, or leave out `runtime: function`")
         return
-    if (here := _path_of(mirror)) and not _on_a_volume(spec, here):
+    if (here := _path_of(mirror)) and not _is_on_volume(spec, here):
         message = f" is `{mirror}`, a directory on no volume: copies would end with their sandbox"
         hint = "mount a volume there: `volumes: [{name: NAME, mountPath: DIR}]` in `template`"
         yield Finding(_MIRROR, message, hint)
@@ -122,7 +122,7 @@ def _path_of(mirror: str) -> str:
     return ""
 
 
-def _on_a_volume(spec: TrainingRunSpec, path: str) -> bool:
+def _is_on_volume(spec: TrainingRunSpec, path: str) -> bool:
     """Returns True if every part that copies could leave its copies on a volume."""
     if spec.template.function is not None:
         return True  # it brings its volumes with it, which are unknown here

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from fleetctl.common.finding import Finding, Path
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND, MACROS
-from fleetctl.guest.task.parameters import VARIABLE_BYTES_MAX, variable
+from fleetctl.guest.task.parameters import VARIABLE_BYTES_MAX, name_variable
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.problems import shorten_text, yaml_text
 from fleetctl.specs.kinds.sweep import SweepSpec
@@ -153,24 +153,24 @@ def _suggest_fix(
     if name in names or name.startswith(_OURS):
         return f"use `script`, where a shell expands `${name}`"
     if name in params:
-        return f"use `script`, where `${variable(name)}` is the parameter `{name}`"
+        return f"use `script`, where `${name_variable(name)}` is the parameter `{name}`"
     return "use `script`, where a shell expands variables; a parameter `x` is `$TASK_X` there"
 
 
 def find_overlong(spec: Spec) -> Iterator[Finding]:
     for at, text in (*spec_parts.values_of(spec, "script"), *_scripts_of_services(spec)):
-        yield from _too_long(at, text, "a shell takes", "have it in a file of the source")
+        yield from _find_too_long(at, text, "a shell takes", "have it in a file of the source")
     for at, words in spec_parts.list_commands(spec):
         for number, word in enumerate(words):
-            yield from _too_long((*at, number), word, "an argument takes", IN_A_FILE)
+            yield from _find_too_long((*at, number), word, "an argument takes", IN_A_FILE)
     for at, variables in (*spec_parts.list_environments(spec), *_environments_of_services(spec)):
         for name, value in variables.items():
-            yield from _too_long((*at, name), f"{name}={value}", "a variable takes", IN_A_FILE)
+            yield from _find_too_long((*at, name), f"{name}={value}", "a variable takes", IN_A_FILE)
     if isinstance(spec, SweepSpec):
         yield from _check_arguments(spec)
 
 
-def _too_long(
+def _find_too_long(
     at: Path,
     text: str,
     takes: str,
@@ -207,4 +207,4 @@ def _check_arguments(spec: SweepSpec) -> Iterator[Finding]:
             at: Path = ("spec", "search", "parameters", name, "values", number)
             text = value if isinstance(value, str) else json.dumps(value)
             hint = "have the program read `$TASK_...`, or `${args_json_file}`"
-            yield from _too_long(at, f"--{name}={text}", "an argument takes", hint)
+            yield from _find_too_long(at, f"--{name}={text}", "an argument takes", hint)

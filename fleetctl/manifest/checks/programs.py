@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.common.program import tree_of
-from fleetctl.guest.task.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS
+from fleetctl.guest.task.helpers import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.manifest.problems import shorten_text
 from fleetctl.specs.blocks.template import Image
@@ -68,7 +68,7 @@ def find_unreachable_code(spec: Spec) -> Iterator[Finding]:
         tree = parse_program(code)
         if not isinstance(tree, ast.Module):
             continue
-        for submit, after in _behind_submits(tree):
+        for submit, after in _find_dead_statements(tree):
             message = f": line {after.lineno} is never run: the SUBMIT of line {submit.lineno}"
             hint = "submit everything with one SUBMIT, as the last statement"
             message += " ends the task"
@@ -76,7 +76,7 @@ def find_unreachable_code(spec: Spec) -> Iterator[Finding]:
             break  # the first one is enough
 
 
-def _behind_submits(tree: ast.Module) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+def _find_dead_statements(tree: ast.Module) -> Iterator[tuple[ast.stmt, ast.stmt]]:
     """Yields (the SUBMIT, the statement behind it) in each block that has such."""
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
@@ -102,17 +102,17 @@ def parse_program(code: str) -> ast.Module | SyntaxError | None:
     report it. Callers only read the tree, which they may share.
     """
     if len(code) > SHARED_CHARS_MAX:
-        return _parse(code)
+        return _parse_code(code)
     return _parse_shared(code)
 
 
 # The checks of one manifest parse its program one after the other.
 @lru_cache(maxsize=TREES_KEPT)
 def _parse_shared(code: str) -> ast.Module | SyntaxError | None:
-    return _parse(code)
+    return _parse_code(code)
 
 
-def _parse(code: str) -> ast.Module | SyntaxError | None:
+def _parse_code(code: str) -> ast.Module | SyntaxError | None:
     try:
         return tree_of(code)
     except SyntaxError as error:

@@ -60,7 +60,7 @@ def _check_names(spec: WorkSpec, prompt: Prompt) -> Iterator[Finding]:
     """Yields one finding a name: where the prompt uses it, or the first row that does
     not have it.
     """
-    if isinstance(spec, BatchJobSpec) and _found_out_later(spec):
+    if isinstance(spec, BatchJobSpec) and _is_known_later(spec):
         return  # names of rows that another object will provide are not known yet
     known = {name for _, name in spec_parts.list_parameters(spec)}
     told: set[str] = set()
@@ -82,7 +82,7 @@ def _check_names(spec: WorkSpec, prompt: Prompt) -> Iterator[Finding]:
                 yield Finding(row, message, "give every row the same parameters")
 
 
-def _found_out_later(spec: BatchJobSpec) -> bool:
+def _is_known_later(spec: BatchJobSpec) -> bool:
     given = spec.tasks.from_results if spec.tasks is not None else None
     return spec.params_from is not None or given is not None
 

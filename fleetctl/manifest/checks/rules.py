@@ -136,16 +136,16 @@ def find_doubts(spec: SettingsSpec) -> Iterator[Finding]:
     if old:
         alias = RetentionSettings.model_fields[old[0]].alias or old[0]
         path = (*_AT, alias)
-        more = f", as {_count(len(old) - 1)}" if len(old) > 1 else ""
+        more = f", as {_count_others(len(old) - 1)}" if len(old) > 1 else ""
         text = f" is the old form{more}: limits are now those of three groups"
-        yield Finding(path, text, _suggest(given), Severity.DOUBT, at_key=True)
+        yield Finding(path, text, _suggest_group(given), Severity.DOUBT, at_key=True)
 
 
-def _count(others: int) -> str:
+def _count_others(others: int) -> str:
     return "is 1 more" if others == 1 else f"are {others} more"
 
 
-def _suggest(given: RetentionSettings) -> str:
+def _suggest_group(given: RetentionSettings) -> str:
     groups = {
         "finishedWork": ("finished_work", *FINISHED_WORK),
         "caches": ("caches", *CACHES),
@@ -154,8 +154,8 @@ def _suggest(given: RetentionSettings) -> str:
     written = []
     limits = {}
     for word, fields in groups.items():
-        limits[word] = _join([getattr(given, it) for it in fields])
-        if text := _write(limits[word]):
+        limits[word] = _join_limits([getattr(given, it) for it in fields])
+        if text := _write_limit(limits[word]):
             written.append(f"{word}: {{{text}}}")
     dropped = "objects" in given.model_fields_set or any(
         getattr(given, it).keep_last is not None for it in (*FINISHED_WORK, *CACHES, "events")
@@ -168,7 +168,7 @@ def _suggest(given: RetentionSettings) -> str:
     return "; ".join([*parts, *([_NO_FIELDS] if dropped else [])])
 
 
-def _join(limits: list[RetentionBudget]) -> RetentionBudget:
+def _join_limits(limits: list[RetentionBudget]) -> RetentionBudget:
     """Returns the longest age and the sum of the sizes that the file has."""
     ages = [it.max_age for it in limits if it.max_age is not None]
     sizes = [it.max_size for it in limits if it.max_size is not None]
@@ -188,16 +188,18 @@ def _find_earlier(given: RetentionSettings, limits: Mapping[str, RetentionBudget
     ]
 
 
-def _write(limit: RetentionBudget) -> str:
-    parts = [f"maxAge: {_age(limit.max_age)}"] if limit.max_age is not None else []
-    return ", ".join([*parts, *([f"maxSize: {_size(limit.max_size)}"] if limit.max_size else [])])
+def _write_limit(limit: RetentionBudget) -> str:
+    parts = [f"maxAge: {_format_age(limit.max_age)}"] if limit.max_age is not None else []
+    return ", ".join(
+        [*parts, *([f"maxSize: {_format_size(limit.max_size)}"] if limit.max_size else [])]
+    )
 
 
-def _age(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     return f"{seconds / _DAY_S:.0f}d" if seconds % _DAY_S == 0 else f"{seconds:g}"
 
 
-def _size(size: int) -> str:
+def _format_size(size: int) -> str:
     for unit, factor in _SIZES:
         if size and size % factor == 0:
             return f"{size // factor}{unit}"

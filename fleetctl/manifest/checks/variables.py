@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fleetctl.common.finding import Finding, Path, Severity
 from fleetctl.common.text import CREDENTIAL_NAME, has_credential_field
-from fleetctl.guest.task.parameters import long_variables, parameter_texts, variable
+from fleetctl.guest.task.parameters import long_variables, name_variable, parameter_texts
 from fleetctl.manifest.checks import spec_parts
 from fleetctl.specs.blocks.common import WorkSpec
 from fleetctl.specs.blocks.notify import GITHUB_TOKEN, GITLAB_TOKEN, WEBHOOK_URL
@@ -48,7 +48,7 @@ def find_problems(spec: Spec) -> Iterator[Finding]:
     if not environments:
         return
     here = _may_run_here(spec)
-    given = {variable(name): name for _, name in spec_parts.list_parameters(spec)}
+    given = {name_variable(name): name for _, name in spec_parts.list_parameters(spec)}
     for at, variables in environments:
         for name in variables:
             path: Path = (*at, name)
@@ -73,7 +73,7 @@ def find_doubts(spec: Spec) -> Iterator[Finding]:
         texts = parameter_texts(row)
         found = set(long_variables(texts))
         for name in row:
-            of_it = variable(name)
+            of_it = name_variable(name)
             if of_it in found and of_it not in told:
                 told.add(of_it)
                 path: Path = (*at, name)
@@ -96,12 +96,12 @@ def _one_variable(spec: Spec) -> Iterator[Finding]:
     for at, row in spec_parts.list_rows(spec):
         first: dict[str, str] = {}
         for name in row:
-            other = first.setdefault(variable(name), name)
+            other = first.setdefault(name_variable(name), name)
             pair = frozenset((name, other))
             if other != name and pair not in told:
                 told.add(pair)
                 path: Path = (*at, name)
-                message = f" is the variable `{variable(name)}`, and so is `{other}`"
+                message = f" is the variable `{name_variable(name)}`, and so is `{other}`"
                 yield Finding(path, message, "name one of them otherwise", at_key=True)
 
 

@@ -60,11 +60,10 @@ _DATA = frozenset(
 _NOT_YET = " is not supported yet"
 
 
-def no_manifest(data: Any, file: str) -> Finding | None:
+def find_no_manifest(data: Any, file: str) -> Finding | None:
     """Returns the one finding for a document that is not a manifest; None for a document that may
     be one.
     """
-    file = escape_text(file)
     if not isinstance(data, dict):
         message = f" is {value_text(data)}; it must be a mapping of {join_names(ENVELOPE)}"
         return Finding((), message, _APART_HINT if isinstance(data, list) else "")
@@ -76,10 +75,10 @@ def no_manifest(data: Any, file: str) -> Finding | None:
         message = (
             f" is `{version}`, and a {value_text(kind)} of Kubernetes is not a manifest of fleetctl"
         )
-        return Finding(("apiVersion",), message, _kubernetes_hint(kind, file))
+        return Finding(("apiVersion",), message, _kubernetes_hint(kind, escape_text(file)))
     if not any(name in data for name in ENVELOPE):
         message = f" is not a manifest: it has none of {join_names(ENVELOPE)}"
-        return Finding((), message, _foreign_hint(data, file))
+        return Finding((), message, _foreign_hint(data, escape_text(file)))
     return None
 
 
@@ -174,7 +173,7 @@ def check_namespace(
         yield Finding(_AT, f" is `{message}`, and `-n` says `{chosen.name}`", hint)
 
 
-def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
+def find_too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
     """A schedule whose objects would have longer names than there are, and assets whose name at the
     provider is longer than providers take.
     """

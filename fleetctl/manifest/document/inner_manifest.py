@@ -61,7 +61,7 @@ def inner_of(
     work = read(inner, found)
     included.moved = {(*AT, *path): it for path, it in included.moved.items()}
     included.findings = []
-    return InnerManifest(included, work, list(moved_in(found)))
+    return InnerManifest(included, work, list(move_findings(found)))
 
 
 def inner_again(data: dict[str, Any], read: Read) -> InnerManifest | None:
@@ -73,7 +73,7 @@ def inner_again(data: dict[str, Any], read: Read) -> InnerManifest | None:
         return None
     found: list[Finding] = []
     work = read(inner, found)
-    return InnerManifest(IncludedFiles(), work, list(moved_in(found)))
+    return InnerManifest(IncludedFiles(), work, list(move_findings(found)))
 
 
 def _inner_document(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -91,7 +91,7 @@ def _inner_document(data: dict[str, Any]) -> dict[str, Any] | None:
     return {"kind": made.name, "spec": template["spec"]}
 
 
-def moved_in(found: Iterable[Finding]) -> Iterator[Finding]:
+def move_findings(found: Iterable[Finding]) -> Iterator[Finding]:
     """Moves findings in the inner manifest to the paths of the outer one."""
     for it in found:
         yield replace(it, where=(*AT, *it.where), about=(*AT, *it.subject))

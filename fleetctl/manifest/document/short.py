@@ -18,8 +18,8 @@ from typing import Any
 
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.hints.synonyms import guess_name
-from fleetctl.manifest.hints.value_hints import read_twice
-from fleetctl.manifest.problems import quoted_text, value_text
+from fleetctl.manifest.hints.value_hints import READ_TWICE
+from fleetctl.manifest.problems import quote_text, value_text
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 
 SCHEDULE = "Schedule"
@@ -102,7 +102,7 @@ def expand_document(data: Any) -> FullForm:
     return full
 
 
-def full_values(documents: Iterable[Any]) -> list[Any]:
+def list_full_values(documents: Iterable[Any]) -> list[Any]:
     """Returns the full forms of documents; a Secret that several name by a variable occurs once."""
     values: list[Any] = []
     seen: set[tuple[str | None, str]] = set()
@@ -116,7 +116,7 @@ def full_values(documents: Iterable[Any]) -> list[Any]:
     return values
 
 
-def written_path(written_at: Mapping[Path, Path], path: Path) -> Path:
+def find_written_path(written_at: Mapping[Path, Path], path: Path) -> Path:
     """Returns the path in the document of the value that `path` names in the full form."""
     for depth in range(len(path), -1, -1):
         if (there := written_at.get(path[:depth])) is not None:
@@ -155,10 +155,13 @@ def _restore_levels(full: FullForm, kind: Kind) -> None:
     extra = [key for key in data if key not in _TOP]
     if not extra and "apiVersion" in data:
         return
+
     made: dict[str, Any] = {"apiVersion": data.get("apiVersion", API_VERSION), "kind": kind.name}
     if "metadata" in data or "name" in data:
         made["metadata"] = _restore_metadata(full, data)
-    scheduled = kind.runs and isinstance(data.get("schedule"), str)
+
+    times = data.get("schedule")
+    scheduled = kind.runs and isinstance(times, str)
     if "spec" in data:
         made["spec"] = data["spec"]
         left = [key for key in extra if key != "name"]
@@ -166,17 +169,19 @@ def _restore_levels(full: FullForm, kind: Kind) -> None:
         at: Path = ("spec", "template", "spec") if scheduled else ("spec",)
         made["spec"], left = _restore_spec(full, kind, at)
         full.written_at |= {("spec",): (), at: ()}
+
     if kind.runs and "schedule" in data:
         left = [key for key in left if key != "schedule"]
-    if kind.runs and "schedule" in data and not scheduled:
-        full.findings.append(_no_schedule(data["schedule"]))
+        if not scheduled:
+            full.findings.append(_refuse_schedule(times))
     if scheduled:
         template = {"kind": kind.name, "spec": made["spec"]}
-        made |= {"kind": SCHEDULE, "spec": {"schedule": data["schedule"], "template": template}}
+        made |= {"kind": SCHEDULE, "spec": {"schedule": times, "template": template}}
         full.written_at[("spec", "schedule")] = ("schedule",)
         full.written_at[("spec", "template", "kind")] = ("kind",)
         if "spec" in data:
             full.written_at[("spec", "template", "spec")] = ("spec",)
+
     made |= {key: data[key] for key in (*left, "status") if key in data}
     full.value = made
 
@@ -186,7 +191,7 @@ def _restore_metadata(full: FullForm, data: Mapping[str, Any]) -> Any:
     if "name" not in data:
         return metadata
     if not isinstance(metadata, dict) or "name" in metadata:
-        full.findings.append(_given_twice("name", "metadata.name"))
+        full.findings.append(_refuse_both("name", "metadata.name"))
         return metadata
     full.written_at[("metadata", "name")] = ("name",)
     return {"name": data["name"], **metadata}
@@ -226,7 +231,7 @@ def _restore_spec(
         if isinstance(template, dict):
             for key, value in lifted.items():
                 if key in template:
-                    full.findings.append(_given_twice(key, f"template.{key}"))
+                    full.findings.append(_refuse_both(key, f"template.{key}"))
                 else:
                     template[key] = value
                     full.written_at[(*at, "template", key)] = (key,)
@@ -243,14 +248,14 @@ def _must_have_template(kind: Kind) -> bool:
     return info is not None and info.is_required()
 
 
-def _no_schedule(value: Any) -> Finding:
+def _refuse_schedule(value: Any) -> Finding:
     times = value.get("cron") if isinstance(value, dict) else None
     text = times if isinstance(times, str) else "0 3 * * *"
     problem = f" is {value_text(value)}; it must be a text of five fields"
-    return Finding(("schedule",), problem, f"write `schedule: {quoted_text(text)}`")
+    return Finding(("schedule",), problem, f"write `schedule: {quote_text(text)}`")
 
 
-def _given_twice(key: str, other: str) -> Finding:
+def _refuse_both(key: str, other: str) -> Finding:
     hint = f"write one of them: `{key}` at the top means `{other}`"
     return Finding((key,), f" is given twice, here and as `{other}`", hint, at_key=True)
 
@@ -279,15 +284,15 @@ def _expand_texts(
 ) -> None:
     for key, value in list(level.items()):
         here: Path = (*path, key)
-        readings = read_twice(key, value) if isinstance(value, str) else None
+        readings = READ_TWICE[key](value) if isinstance(value, str) and key in READ_TWICE else None
         if readings is not None:
             problem = f" is {value_text(value)}, which could be {readings.meanings}"
-            at = written_path(full.written_at, here)
+            at = find_written_path(full.written_at, here)
             full.findings.append(Finding(at, problem, readings.ways))
             del level[key]  # all else is checked without it
         elif isinstance(value, str) and key in _ONE_TEXT:
             level[key] = made = _ONE_TEXT[key](value)
-            there = written_path(full.written_at, here)
+            there = find_written_path(full.written_at, here)
             for inner in _leaf_paths(made):
                 full.written_at[(*here, *inner)] = there
         elif key == "volumes" and isinstance(value, list):
@@ -313,7 +318,7 @@ def _expand_mounts(
     for number, it in enumerate(volumes):
         parts = _MOUNT.match(it) if isinstance(it, str) else None
         if parts is not None:
-            there = written_path(full.written_at, (*here, number))
+            there = find_written_path(full.written_at, (*here, number))
             volumes[number] = {"name": parts[1], "mountPath": parts[2]}
             full.written_at[(*here, number, "name")] = there
             full.written_at[(*here, number, "mountPath")] = there
@@ -328,7 +333,7 @@ def _expand_secrets(
     for number, it in enumerate(names):
         if not isinstance(it, dict) or list(it) != ["env"] or not isinstance(it["env"], str):
             continue
-        there = written_path(full.written_at, (*here, number))
+        there = find_written_path(full.written_at, (*here, number))
         names[number] = name = secret_name(it["env"])
         full.written_at[(*here, number)] = there
         full.secrets.append(
@@ -360,23 +365,28 @@ def shorten_manifest(value: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the short form of a manifest in the full form; `expand` restores the full form."""
     kind = KINDS[value["kind"]]
     spec = value.get("spec", {})
+    metadata = dict(value.get("metadata", {}))
     made: dict[str, Any] = {"kind": kind.name}
-    metadata = {key: it for key, it in value.get("metadata", {}).items() if key != "name"}
-    if "name" in value.get("metadata", {}):
-        made["name"] = value["metadata"]["name"]
+    if "name" in metadata:
+        made["name"] = metadata.pop("name")
     if metadata:
         made["metadata"] = metadata
-    if (work := _scheduled_work(kind, spec)) is not None:
+
+    work = _scheduled_work(kind, spec)
+    if work is not None:
         made |= {"kind": work[0].name, "schedule": spec["schedule"]}
         kind, spec = work
     levels = deepcopy(spec)
     for level, _ in _list_levels(levels, ()):
         _shorten_texts(level)
+
     own = _spec_fields(kind)
     inner = _template_fields(kind)
-    both = set(own) & set(inner)
-    if any(key in both or key in _TOP or key == "name" or key not in own for key in levels):
+    # A field that would have two meanings at the top, or none there, needs its own level.
+    unfit = {*_TOP, "name"} | (set(own) & set(inner))
+    if any(key in unfit or key not in own for key in levels):
         return {**made, "spec": levels}
+
     template = levels.pop("template", None)
     made |= levels
     if isinstance(template, dict) and inner:

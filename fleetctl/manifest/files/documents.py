@@ -46,6 +46,11 @@ class Document(NamedTuple):
     sent: Mapping[str, str] = {}
 
 
+def file_of(document: Document) -> str:
+    """Its path, absolute."""
+    return os.path.join(document.dir, os.path.basename(document.path))
+
+
 def read_documents(
     paths: Sequence[str],
     *,
@@ -172,7 +177,7 @@ def _read_file(path: str, *, piped: bool = False) -> Document:
         with Path(path).open("rb") if piped else fence.open_regular(path) as stream:
             size = os.fstat(stream.fileno())
             if stat.S_ISREG(size.st_mode) and size.st_size > FILE_BYTES_MAX:
-                return _too_large(path)
+                return _refuse_large(path)
             return _read_stream(path, stream, Path(path).absolute().parent)
     except FileNotFoundError:
         return _refuse_document(path, "there is no such file")
@@ -188,7 +193,7 @@ def _read_stream(
     # One byte above the limit shows that a file is too large, not just full.
     data = stream.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:
-        return _too_large(path)
+        return _refuse_large(path)
     if data.startswith(POINTER):
         # If it were taken for a file of another tool, its objects would be pruned.
         return _refuse_document(
@@ -209,7 +214,7 @@ def _read_stream(
         )
 
 
-def _too_large(path: str) -> Document:
+def _refuse_large(path: str) -> Document:
     return _refuse_document(
         path,
         f"the file is larger than {FILE_BYTES_MAX // 1024**2} MiB",

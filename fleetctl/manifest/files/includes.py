@@ -24,22 +24,22 @@ from fleetctl.manifest.files.documents import Document, is_address, read_documen
 from fleetctl.manifest.files.parameter_rows import RowError, read_rows
 from fleetctl.manifest.files.requirements import (
     RequirementsError,
+    add_content_digest,
     editable_path,
-    named_file,
+    explain_no_import,
+    explain_wrong_package,
+    parse_named_file,
     put_first,
     read_requirements,
-    sent_package,
-    told_by_content,
-    whole_path,
-    why_not,
-    wrong_package,
+    resolve_path,
+    resolve_sent_package,
 )
 from fleetctl.manifest.files.task_files import (
     FilesError,
+    explain_wrong_glob,
     find_files,
     real_path,
     split_glob,
-    wrong_in_volume,
 )
 from fleetctl.manifest.findings import list_findings
 from fleetctl.manifest.problems import ManifestProblem, shorten_text, value_text
@@ -101,7 +101,7 @@ def _absolute_path(path: Any, directory: str) -> Any:
     return os.path.normpath(os.path.join(directory, own))
 
 
-def _sent_path(path: Any, document: Document) -> Any:
+def _resolve_sent_path(path: Any, document: Document) -> Any:
     """Returns the path from the root; of a file of another machine, where it was sent to."""
     if isinstance(path, str) and path in document.sent:
         return document.sent[path]
@@ -151,7 +151,7 @@ def _include_source(
         return
     written = source["path"]
     here = (*within, "source", "path")
-    path = _sent_path(written, document)
+    path = _resolve_sent_path(written, document)
     if not isinstance(path, str) or not path or "\0" in path:
         return
     source["path"] = _as_written(written)
@@ -207,7 +207,7 @@ def _include_image(
     assert isinstance(image, dict)
     entries: list[Any] = []
     for at, entry in enumerate(listed):
-        path = named_file(entry)
+        path = parse_named_file(entry)
         if path is None:
             _include_editable(
                 entry,
@@ -216,7 +216,7 @@ def _include_image(
                 document,
                 included,
             )
-            entries.append(sent_package(whole_path(entry, document.dir), document.sent))
+            entries.append(resolve_sent_package(resolve_path(entry, document.dir), document.sent))
         else:
             here = (*within, "image", "pip", at)
             found = _read_listed(
@@ -245,10 +245,10 @@ def _include_image(
     if entries or "pip" in image:
         here = (*within, "image", "pip")
         for entry in entries:
-            if (problem := wrong_package(entry)) and isinstance(entry, str):
+            if (problem := explain_wrong_package(entry)) and isinstance(entry, str):
                 message = f" names {value_text(entry)}; {problem}"
                 included.findings.append(Finding(here, message))
-        image["pip"] = [told_by_content(entry, included.read) for entry in entries]
+        image["pip"] = [add_content_digest(entry, included.read) for entry in entries]
 
 
 def _include_editable(
@@ -262,7 +262,7 @@ def _include_editable(
     path = editable_path(entry, document.dir)
     if path is None:
         return
-    why = why_not(path, included.origin, holder.get("workdir"))
+    why = explain_no_import(path, included.origin, holder.get("workdir"))
     if not why:
         put_first(holder, path, included.origin)
         return
@@ -434,7 +434,6 @@ def _include_files_of_tasks(
     A volume is listed later, by task_inputs.py, when its provider is known.
     """
     tasks = spec.get("tasks")
-    here = ("spec", "tasks", "fromFiles")
     if not isinstance(tasks, dict) or set(tasks) - {"fromFiles", "chunk"} or not tasks:
         return  # the model reports that only one may be given
     try:
@@ -444,48 +443,56 @@ def _include_files_of_tasks(
     chunk = tasks.get("chunk", named.chunk)
     if not _may_be_chunk(chunk):
         return
-    at: Path = (*here, "glob") if isinstance(tasks["fromFiles"], dict) else here
+
     spec["tasks"] = _SOME_TASKS
-    if named.volume is not None:
-        if why := wrong_in_volume(named.glob):
-            included.findings.append(Finding(at, f" is {value_text(named.glob)}; {why}"))
-            return
-        files = {"base": ".", "volume": named.volume, "glob": named.glob}
-        spec["tasks"] = {"files": files | ({"chunk": chunk} if chunk is not None else {})}
+    try:
+        files = _list_task_files(named, document, included)
+    except FilesError as error:
+        at: Path = ("spec", "tasks", "fromFiles")
+        if isinstance(tasks["fromFiles"], dict):
+            at = (*at, "glob")
+        problem = f" is {value_text(named.glob)}; {error}"
+        included.findings.append(Finding(at, problem, error.hint))
         return
+
+    if chunk is not None:
+        files["chunk"] = chunk
+    if named.names and named.volume is None:
+        files["names"] = True
+    spec["tasks"] = {"files": files}
+
+
+def _list_task_files(
+    named: FromFiles,
+    document: Document,
+    included: IncludedFiles,
+) -> dict[str, Any]:
+    """Returns the `files` that replace `fromFiles`, and notes their contents. Raises FilesError for
+    a pattern that finds no file, and for files that must not or cannot be read.
+    """
+    if named.volume is not None:
+        if why := explain_wrong_glob(named.glob):
+            raise FilesError(why)
+        return {"base": ".", "volume": named.volume, "glob": named.glob}
+
     base, parts = split_glob(named.glob)
     path = real_path(document.dir, base)
-    message = ""
-    hint = ""
     if not fence.is_inside(path):
-        message = OUTSIDE_IT
-    elif fence.is_of_kernel(path):
-        message = "it holds what is no file of a task"
-    else:
-        own = os.path.join(document.dir, os.path.basename(document.path))
-        try:
-            found = find_files(
-                path,
-                parts,
-                written=base,
-                own=own,
-                names=named.names,
-            )
-        except FilesError as error:
-            message = str(error)
-            hint = error.hint or _suggest_near_file(path, base)
-        except OSError as error:
-            name = shorten_text(os.fsdecode(error.filename or base))
-            message = f"`{name}` cannot be read: {fence.describe_error(error)}"
-        else:
-            included.inputs.update((it.digest, it.real) for it in found)
-            listed = [{"path": it.path, "sha256": it.digest, "bytes": it.size} for it in found]
-            spec["tasks"] = {"files": {"base": base, "found": listed}}
-            spec["tasks"]["files"] |= {"chunk": chunk} if chunk is not None else {}
-            spec["tasks"]["files"] |= {"names": True} if named.names else {}
-    if message:
-        problem = f" is {value_text(named.glob)}; {message}"
-        included.findings.append(Finding(at, problem, hint))
+        raise FilesError(OUTSIDE_IT)
+    if fence.is_of_kernel(path):
+        raise FilesError("it holds what is no file of a task")
+
+    own = os.path.join(document.dir, os.path.basename(document.path))
+    try:
+        found = find_files(path, parts, written=base, own=own, names=named.names)
+    except FilesError as error:
+        raise FilesError(str(error), error.hint or _suggest_near_file(path, base)) from error
+    except OSError as error:
+        name = shorten_text(os.fsdecode(error.filename or base))
+        raise FilesError(f"`{name}` cannot be read: {fence.describe_error(error)}") from error
+    included.inputs.update((it.digest, it.real) for it in found)
+    listed = [{"path": it.path, "sha256": it.digest, "bytes": it.size} for it in found]
+    return {"base": base, "found": listed}
 
 
 def _keep_files(

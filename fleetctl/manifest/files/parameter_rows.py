@@ -186,7 +186,7 @@ def _parse_fraction(text: str) -> float:
     return value
 
 
-def _no_constant(text: str) -> float:
+def _refuse_constant(text: str) -> float:
     raise ValueError(f"`{text}` is not a JSON number")
 
 
@@ -194,7 +194,7 @@ _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique_pairs,
     parse_int=_parse_whole,
     parse_float=_parse_fraction,
-    parse_constant=_no_constant,
+    parse_constant=_refuse_constant,
 )
 _READERS: dict[str, Callable[[str], Iterator[Row]]] = {
     ".jsonl": _json_lines,

@@ -28,7 +28,7 @@ _left_behind: set[threading.Thread] = set()
 _brief: dict[str, threading.Thread] = {}  # that hang, by the path that they read
 
 
-async def in_file_thread(
+async def call_in_file_thread(
     function: Callable[..., T],
     *given: Any,
     **named: Any,

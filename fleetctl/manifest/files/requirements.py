@@ -55,7 +55,7 @@ class RequirementsError(ValueError):
         self.line = line
 
 
-def named_file(entry: object) -> str | None:
+def parse_named_file(entry: object) -> str | None:
     """Returns the file that an entry of `image.pip` names; None for a package."""
     match = _NAMED.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if match is not None:
@@ -100,7 +100,7 @@ def read_requirements(
     for number, line in _logical_lines(text):
         if number > LINES_MAX:
             raise RequirementsError(f"it has more than {LINES_MAX:,} lines", file=path)
-        if inner := named_file(line):
+        if inner := parse_named_file(line):
             below = os.path.dirname(absolute)  # a text in, a text out
             found += read_requirements(inner, below, read, within=within, deep=deep + 1)
         elif local := _DIRECTORY.fullmatch(line):
@@ -139,7 +139,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         began = 0
 
 
-def whole_path(entry: object, directory: str) -> object:
+def resolve_path(entry: object, directory: str) -> object:
     """Returns an entry that names a file or directory beside the manifest, from the root on. An
     editable one is installed as it is; tasks import it from their source.
     """
@@ -150,7 +150,7 @@ def whole_path(entry: object, directory: str) -> object:
     return path + (match["extras"] or "")
 
 
-def sent_package(entry: object, sent: Mapping[str, str]) -> object:
+def resolve_sent_package(entry: object, sent: Mapping[str, str]) -> object:
     """Returns an entry that names a package of another machine with the path that it was sent to.
     sent: paths by the names in the manifest."""
     match = LOCAL.fullmatch(entry) if isinstance(entry, str) and sent else None
@@ -160,7 +160,7 @@ def sent_package(entry: object, sent: Mapping[str, str]) -> object:
     return match.string[:begin] + sent[match["path"]] + match.string[end:]
 
 
-def wrong_package(entry: object) -> str:
+def explain_wrong_package(entry: object) -> str:
     """Returns the reason why a file or directory of this machine cannot be a package; empty if it
     may be one.
     """
@@ -174,7 +174,7 @@ def wrong_package(entry: object) -> str:
     return ""
 
 
-def told_by_content(entry: object, read: list[str]) -> object:
+def add_content_digest(entry: object, read: list[str]) -> object:
     """Adds the digest of its content to a package's file: another build at the same path is another
     image. A directory stays as it is written, and so does an unreadable file: the build of the
     image reports that. read: gets the file.
@@ -199,7 +199,7 @@ def editable_path(entry: object, directory: str) -> str | None:
     return os.path.normpath(os.path.join(directory, os.path.expanduser(match["path"])))
 
 
-def why_not(
+def explain_no_import(
     path: str,
     origin: str,
     workdir: object,

@@ -242,7 +242,7 @@ def real_path(directory: str, base: str) -> str:
 _VOLUME = "keep the files on a volume, and their paths in a file of `fromFile`"
 
 
-def wrong_in_volume(glob: str) -> str:
+def explain_wrong_glob(glob: str) -> str:
     """Returns why a pattern cannot be of a volume's files; or ""."""
     if glob.startswith("~"):
         return "in a volume paths begin at its top, and there is no home"

@@ -114,7 +114,7 @@ def _convert_task(
         kind = "TrainingRun"
         limit = {"nodes": nodes, "maxRestarts": retries}
     labels = {str(key): str(it) for key, it in source.part("tags").drain().items()}
-    yield from _at_its_times(
+    yield from _wrap_schedule(
         source,
         called,
         kind,
@@ -147,7 +147,7 @@ def _build_work(
     return {"command": [shell, "-c", script]}
 
 
-def _at_its_times(
+def _wrap_schedule(
     source: ForeignMapping,
     called: str,
     kind: str,

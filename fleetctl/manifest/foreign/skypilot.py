@@ -262,14 +262,16 @@ def _apply_first_choice(resources: ForeignMapping) -> None:
                 if isinstance(choice, dict) and _has_place(choice) and not _is_carried(choice):
                     resources.say(f"{key}[{number}]", f"loses its cloud: {_NAMES_PLACES}")
             elif choice != chosen:
-                resources.say(f"{key}[{number}]", f"is left out: {_why_left(choice, chosen)}")
+                resources.say(
+                    f"{key}[{number}]", f"is left out: {_describe_left_fields(choice, chosen)}"
+                )
 
 
 def _has_place(choice: dict[str, Any]) -> bool:
     return any(choice.get(name) is not None for name in _PLACE)
 
 
-def _why_left(choice: object, chosen: dict[str, Any]) -> str:
+def _describe_left_fields(choice: object, chosen: dict[str, Any]) -> str:
     """Describes the fields of another choice that cannot stand beside the one that is made."""
     if isinstance(choice, dict) and not _has_place(choice):
         names = sorted(name for name in {*choice, *chosen} if choice.get(name) != chosen.get(name))

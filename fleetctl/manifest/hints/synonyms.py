@@ -139,7 +139,8 @@ NOT_YET_FIELDS = frozenset(
 NOT_YET_KINDS = frozenset({"Pool", "Source"})
 
 _NETWORK = (
-    "write `network: {}` in the template, which lets nothing out, or `network: {allow: [pypi.org]}`"
+    "write `network: {}` in the template, which lets nothing out, or `network: {allow:"
+    " [pkg.example.org]}`"
 )
 _DOCKERFILE = "build it and name it in `image.registry`, or write `image: {apt: [...], run: [...]}`"
 _REGISTRY = (

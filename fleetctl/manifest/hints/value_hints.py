@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fleetctl.common.finding import Path
-from fleetctl.manifest.problems import quoted_text, shorten_text
+from fleetctl.manifest.problems import quote_text, shorten_text
 
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?|\{\{.*?\}\}|\$\(.*?\)")
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtTpP])(i?)[bB]?(?:ytes?)?\s*")
@@ -225,16 +225,8 @@ _FILE = re.compile(
 )
 
 
-def read_twice(field: str, text: str) -> Readings | None:
-    """Returns both readings of a bare text in a field; None where it has one."""
-    rule = _RULES.get(field)
-    if rule is not None:
-        return rule(text)
-    return None
-
-
 def _of_source(text: str) -> Readings | None:
-    shown, quoted = shorten_text(text), quoted_text(text)
+    shown, quoted = shorten_text(text), quote_text(text)
     if _HOST.match(text):
         return Readings(
             "a directory or a repository",
@@ -249,7 +241,7 @@ def _of_source(text: str) -> Readings | None:
 
 
 def _of_image(text: str) -> Readings | None:
-    shown, quoted = shorten_text(text), quoted_text(text)
+    shown, quoted = shorten_text(text), quote_text(text)
     if _PYTHON.match(text):
         return Readings(
             "a version of Python or an image of a registry",
@@ -265,7 +257,8 @@ def _of_image(text: str) -> Readings | None:
     return None
 
 
-_RULES: Mapping[str, Callable[[str], Readings | None]] = {
+# By field: returns both readings of a bare text; None where it has one.
+READ_TWICE: Mapping[str, Callable[[str], Readings | None]] = {
     "source": _of_source,
     "image": _of_image,
 }

@@ -223,10 +223,10 @@ class VariableScopes:
         """Returns the variables of a document; a name that is declared twice is reported once."""
         key = (document.dir, document.path)
         if key not in self._joined:
-            self._joined[key] = self._found(document)
+            self._joined[key] = self._find_visible(document)
         return self._joined[key]
 
-    def _found(self, document: Document) -> dict[str, DeclaredVariable]:
+    def _find_visible(self, document: Document) -> dict[str, DeclaredVariable]:
         found: dict[str, DeclaredVariable] = {}
         scopes = [self.of_files.get(document.path, {})]
         if self.of_directories:
@@ -248,10 +248,6 @@ def _parent_directories(directory: str) -> Iterator[str]:
     while (above := os.path.dirname(directory)) != directory:  # as text, and often
         directory = above
         yield directory
-
-
-def is_variables(root: YamlDocument) -> bool:
-    return isinstance(root.value, dict) and root.value.get("kind") == KIND
 
 
 def declare_variables(

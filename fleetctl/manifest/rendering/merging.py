@@ -98,7 +98,7 @@ class StrategicMerge:
                 self._unknown(value, source)
             elif value is None or _read_directive(value) == DELETE:
                 if key not in old:
-                    hint = self._meant(key, old)
+                    hint = self._suggest_key(key, old)
                     self.found.append(
                         Finding(source, " removes what is not there", hint, at_key=True, about=path)
                     )
@@ -154,10 +154,11 @@ class StrategicMerge:
         source: Path,
     ) -> list[Any]:
         """Returns old entries in their order, then new ones."""
+        entries = {entry[name]: entry for entry in old}
         origins = {entry[name]: self.parts.origin((*path, at)) for at, entry in enumerate(old)}
         inner = {entry[name]: self.parts.below((*path, at)) for at, entry in enumerate(old)}
-        entries = {entry[name]: entry for entry in old}
         self.parts.forget(path)
+
         changes: list[tuple[dict[str, Any], Path]] = []
         for number, entry in enumerate(new):
             word = entry[name]
@@ -165,15 +166,15 @@ class StrategicMerge:
             directive = _read_directive(entry)
             bare = {key: it for key, it in entry.items() if key != DIRECTIVE}
             if directive == DELETE:
-                if entries.pop(word, None) is None:
-                    hint = self._meant(str(word), entries)
-                    message = f" removes `{word}`, which is not there"
-                    self.found.append(Finding(there, message, hint, about=path))
+                self._delete_entry(entries, word, path, there)
             elif word in entries and directive != REPLACE:
                 changes.append((bare, there))
             else:
-                entries[word], inner[word] = bare, {}
+                entries[word] = bare
+                inner[word] = {}
                 origins[word] = (self.patch, there)
+
+        # Entries have their final numbers now, by which the patches of single fields find them.
         numbers = {word: number for number, word in enumerate(entries)}
         for word, number in numbers.items():
             self.parts.put((*path, number), origins[word])
@@ -185,7 +186,19 @@ class StrategicMerge:
                 self.mapping(entries[word], change, (*path, numbers[word]), there)
         return list(entries.values())
 
-    def _meant(self, word: str, known: Collection[Any]) -> str:
+    def _delete_entry(
+        self,
+        entries: dict[Any, Any],
+        word: Any,
+        path: Path,
+        source: Path,
+    ) -> None:
+        if entries.pop(word, None) is None:
+            hint = self._suggest_key(str(word), entries)
+            message = f" removes `{word}`, which is not there"
+            self.found.append(Finding(source, message, hint, about=path))
+
+    def _suggest_key(self, word: str, known: Collection[Any]) -> str:
         """Returns a hint, while the limit of hints is not reached."""
         if not known or len(self.found) > HINTS_MAX or len(known) > NEAR_MAX:
             return ""

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.document.envelope import kind_hint
-from fleetctl.manifest.files.documents import Document, is_address, read_documents
+from fleetctl.manifest.files.documents import Document, file_of, is_address, read_documents
 from fleetctl.manifest.findings import list_findings, suggest_name
 from fleetctl.manifest.hints.synonyms import join_names
 from fleetctl.manifest.positions import ManifestOrigin
@@ -65,10 +65,6 @@ class OverlayPatch:
             return False
         named = ("name", "namespace") if "namespace" in here else ("name",)
         return all(there.get(key) == here[key] for key in named)
-
-
-def is_overlay(root: YamlDocument) -> bool:
-    return isinstance(root.value, dict) and root.value.get("kind") == KIND
 
 
 def overlay_of(root: YamlDocument, written: ManifestOrigin) -> LoadedOverlay | list[Finding]:
@@ -139,11 +135,6 @@ def base_documents(laid: LoadedOverlay, found: list[Finding]) -> Iterator[Docume
             continue
         for it in there:
             yield it._replace(path=shown + it.path[len(whole) :])
-
-
-def file_of(document: Document) -> str:
-    """Its path, absolute."""
-    return os.path.join(document.dir, os.path.basename(document.path))
 
 
 def covers_document(bases_: Iterable[str], document: Document) -> bool:

@@ -10,15 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from fleetctl.common.finding import Finding
-from fleetctl.manifest.document.envelope import no_manifest
-from fleetctl.manifest.document.short import FullForm, expand_document, full_values
-from fleetctl.manifest.files.documents import MANIFEST, Document, is_address, read_documents
-from fleetctl.manifest.files.lists import read_manifests
+from fleetctl.manifest.document.envelope import find_no_manifest
+from fleetctl.manifest.document.short import FullForm, expand_document, list_full_values
+from fleetctl.manifest.files.documents import (
+    MANIFEST,
+    Document,
+    file_of,
+    is_address,
+    read_documents,
+)
 from fleetctl.manifest.positions import ManifestOrigin, Told, locate_all, locate_problems
-from fleetctl.manifest.problems import ManifestErrors, ManifestProblem, in_order, join_sentences
+from fleetctl.manifest.problems import (
+    ManifestErrors,
+    ManifestProblem,
+    join_sentences,
+    sort_problems,
+)
 from fleetctl.manifest.rendering.declared_variables import KIND as VARIABLES
 from fleetctl.manifest.rendering.declared_variables import (
     DeclaredVariable,
@@ -28,7 +39,6 @@ from fleetctl.manifest.rendering.declared_variables import (
     declare_variables,
     find_unknown_values,
     find_unresolved,
-    is_variables,
     sources_in,
 )
 from fleetctl.manifest.rendering.overlays import KIND as OVERLAY
@@ -38,8 +48,6 @@ from fleetctl.manifest.rendering.overlays import (
     base_documents,
     covers_document,
     describe_unmatched,
-    file_of,
-    is_overlay,
     lay_all,
     lay_patch,
     list_bases,
@@ -52,7 +60,7 @@ from fleetctl.manifest.rendering.references import (
     plain_references,
 )
 from fleetctl.manifest.yaml.emit import to_yaml
-from fleetctl.manifest.yaml.reader import YamlDocument
+from fleetctl.manifest.yaml.reader import YamlDocument, read_manifests
 
 BASES_BYTES_MAX = 64 * 1024 * 1024  # read once for each overlay over them
 NAMES_MAX = 1_000  # that a misspelled one is compared with
@@ -88,11 +96,16 @@ class RenderedDrafts:
 
 def render_drafts(documents: Sequence[Document]) -> RenderedDrafts:
     """Renders all drafts. Values of undeclared variables are problems."""
-    sources, problems = sources_in(documents)
+    given = [it for it in documents if it.role != MANIFEST]
+    sources, problems = sources_in(given) if given else ([], [])
     work = _RenderAssembly()
     drafts = work.drafts_of([it for it in documents if it.role == MANIFEST], sources, ())
-    problems += work.finish(find_unknown_values(sources, work.names))
+    problems += work.finish(find_unknown_values(sources, work.names) if given else ())
     return RenderedDrafts(drafts, list(dict.fromkeys(problems)), work.names)
+
+
+def _is_a(kind: str, root: YamlDocument) -> bool:
+    return isinstance(root.value, dict) and root.value.get("kind") == kind
 
 
 class _RenderAssembly:
@@ -122,21 +135,22 @@ class _RenderAssembly:
         laid = self._overlays(texts)
         if laid:
             texts = [(it, roots) for it, roots in texts if not _is_base(it, laid)] or texts
-        scopes = self._declared(texts, sources)
+        scopes = self._collect_scopes(texts, sources)
         drafts: list[ManifestDraft] = []
         for document, roots in texts:
             refers = OPENING in document.text
             for root, written in roots:
-                if is_variables(root):
+                if _is_a(VARIABLES, root):
                     continue
-                if is_overlay(root):
+                if _is_a(OVERLAY, root):
                     mine = (it for it in laid if it.written == written)
                     for it in mine:
-                        it.scope = scopes.of(document)
-                        drafts += self._laid(it, sources, chain)
+                        it.scope = scopes.of(document) if scopes is not None else {}
+                        drafts += self._lay_overlay(it, sources, chain)
                 else:
-                    draft = ManifestDraft(root, written, scopes.of(document))
-                    drafts.append(self._filled(draft) if refers else draft)
+                    scope = scopes.of(document) if scopes is not None else {}
+                    draft = ManifestDraft(root, written, scope)
+                    drafts.append(self._fill_draft(draft) if refers else draft)
         return drafts
 
     def finish(self, unknown_names: Iterable[Told]) -> list[ManifestProblem]:
@@ -152,8 +166,10 @@ class _RenderAssembly:
                 told += (
                     it.finding(" is declared, and nothing refers to it", hint.format(it.name))
                     for it in unused
-                    if self._whole(it.written.document)
+                    if self._is_whole(it.written.document)
                 )
+        if not told and not self._doubts:
+            return []
         warned = locate_problems((draft.written, finding) for draft, finding in self._doubts)
         for (draft, _), problem in zip(self._doubts, warned, strict=True):
             draft.warnings = (join_sentences(str(problem), problem.hint),)
@@ -206,7 +222,7 @@ class _RenderAssembly:
         found: list[LoadedOverlay] = []
         for _, roots in texts:
             for root, written in roots:
-                if not is_overlay(root):
+                if not _is_a(OVERLAY, root):
                     continue
                 made = overlay_of(root, written)
                 if isinstance(made, LoadedOverlay):
@@ -215,25 +231,29 @@ class _RenderAssembly:
                     self._tell(written, made)
         return found
 
-    def _declared(
+    def _collect_scopes(
         self, texts: Sequence[tuple[Document, list[Part]]], sources: Sequence[Source]
-    ) -> VariableScopes:
-        declarations = [part for _, roots in texts for part in roots if is_variables(part[0])]
+    ) -> VariableScopes | None:
+        is_declaration = partial(_is_a, VARIABLES)
+        declarations = [part for _, roots in texts for part in roots if is_declaration(part[0])]
+        if not declarations:
+            return None
         alone = {
-            it.path for it, roots in texts if roots and all(is_variables(root) for root, _ in roots)
+            it.path
+            for it, roots in texts
+            if roots and all(is_declaration(root) for root, _ in roots)
         }
         scopes = declare_variables(declarations, alone, sources)
-        if declarations:
-            self._scopes.append(scopes)
-            self.names.update(it.name for it in scopes.every())
+        self._scopes.append(scopes)
+        self.names.update(it.name for it in scopes.every())
         return scopes
 
-    def _filled(self, draft: ManifestDraft) -> ManifestDraft:
+    def _fill_draft(self, draft: ManifestDraft) -> ManifestDraft:
         value = draft.root.value
         if not isinstance(value, dict):
             return draft
         if not draft.scope:
-            self._doubts += ((draft, it) for it in _left_alone(draft))
+            self._doubts += ((draft, it) for it in _warn_of_references(draft))
             return draft
         filling = VariableSubstitution(draft.scope, self._room)
         filling.fill(value)
@@ -241,59 +261,79 @@ class _RenderAssembly:
         draft.root.broken |= filling.broken
         return replace(draft, written=_add_notes(draft.written, filling, draft.scope))
 
-    def _laid(
+    def _lay_overlay(
         self,
         laid: LoadedOverlay,
         sources: Sequence[Source],
         chain: tuple[str, ...],
     ) -> list[ManifestDraft]:
         """The drafts of its base, changed."""
-        overlay = laid.overlay
         written = laid.written
         mine = file_of(written.document)
-        found = list(laid.findings)
-        base = [*base_documents(laid, found)]
-        self._bases_bytes += sum(len(it.text) for it in base)
-        if self._bases_bytes > BASES_BYTES_MAX:
-            message = f": all bases together are larger than {BASES_BYTES_MAX // 1024**2} MiB"
-            found = [Finding(("base",), message)]
-            base = []
-        self._tell(written, found)
         chain = (*chain, mine)
+        base = self._read_base(laid)
         again = next((it for it in base if file_of(it) in chain), None)
         if again is not None or len(chain) > CHAIN_MAX:
             names = " > ".join((*chain, file_of(again) if again is not None else "..."))
             problem = Finding(("base",), f" leads back to where it began: {names}")
             self._tell(written, [problem])
             return []
-        given: dict[str, GivenValue] = {
-            name: GivenValue(
-                name,
-                value=value,
-                written=written,
-                path=("variables", name),
-            )
-            for name, value in overlay.variables.items()
-        }
-        outer, self.names = self.names, set()
-        drafts = self.drafts_of(base, [*sources, given], chain)
-        self._told += find_unknown_values([given], self.names)
-        self.names |= outer
-        by_name: dict[tuple[object, ...], list[ManifestDraft]] = {}
-        for draft in drafts:
-            for key in _patch_keys(draft.root.value):
-                by_name.setdefault(key, []).append(draft)
-        for patch in laid.patches:
-            named = (patch.kind,) if OPENING in patch.name else (patch.kind, patch.name)
-            if not self._patched(patch, laid, by_name.get(named, ())):
-                values = [it.root.value for it in drafts if isinstance(it.root.value, dict)]
-                self._tell(written, [describe_unmatched(patch, values[:NAMES_MAX])])
-        read = (*list_bases(overlay, written.document), mine)
+
+        drafts = self._fill_base(laid, base, sources, chain)
+        self._lay_patches(laid, drafts)
+        read = (*list_bases(laid.overlay, written.document), mine)
         for draft in drafts:
             if isinstance(draft.root.value, dict):
                 draft.written = lay_all(laid, draft.root.value, draft.written)
             draft.read = (*draft.read, *read)
         return drafts
+
+    def _read_base(self, laid: LoadedOverlay) -> list[Document]:
+        """Returns the documents of its base; none where all bases together are too large."""
+        found = list(laid.findings)
+        base = [*base_documents(laid, found)]
+        self._bases_bytes += sum(len(it.text) for it in base)
+        if self._bases_bytes > BASES_BYTES_MAX:
+            message = f": all bases together are larger than {BASES_BYTES_MAX // 1024**2} MiB"
+            self._tell(laid.written, [Finding(("base",), message)])
+            return []
+        self._tell(laid.written, found)
+        return base
+
+    def _fill_base(
+        self,
+        laid: LoadedOverlay,
+        base: Sequence[Document],
+        sources: Sequence[Source],
+        chain: tuple[str, ...],
+    ) -> list[ManifestDraft]:
+        """Returns the drafts of its base with the values of its variables, and notes the values
+        that none of them needs.
+        """
+        given: dict[str, GivenValue] = {}
+        for name, value in laid.overlay.variables.items():
+            path = ("variables", name)
+            given[name] = GivenValue(name, value=value, written=laid.written, path=path)
+
+        outer, self.names = self.names, set()
+        drafts = self.drafts_of(base, [*sources, given], chain)
+        self._told += find_unknown_values([given], self.names)
+        self.names |= outer
+        return drafts
+
+    def _lay_patches(self, laid: LoadedOverlay, drafts: Sequence[ManifestDraft]) -> None:
+        """Changes the drafts by its patches, and notes those that are for none of them."""
+        by_name: dict[tuple[object, ...], list[ManifestDraft]] = {}
+        for draft in drafts:
+            for key in _patch_keys(draft.root.value):
+                by_name.setdefault(key, []).append(draft)
+
+        for patch in laid.patches:
+            named = (patch.kind,) if OPENING in patch.name else (patch.kind, patch.name)
+            if not self._patched(patch, laid, by_name.get(named, ())):
+                values = [it.root.value for it in drafts if isinstance(it.root.value, dict)]
+                unmatched = describe_unmatched(patch, values[:NAMES_MAX])
+                self._tell(laid.written, [unmatched])
 
     def _patched(
         self,
@@ -326,7 +366,7 @@ class _RenderAssembly:
             self._tell(told, [*filling.found, *found])
         return some
 
-    def _whole(self, document: Document) -> bool:
+    def _is_whole(self, document: Document) -> bool:
         """Returns True if every user of a document's declarations was read: sometimes only some
         files of a directory are applied.
         """
@@ -375,7 +415,7 @@ def _add_notes(
     return replace(written, notes={**written.notes, **notes})
 
 
-def _left_alone(draft: ManifestDraft) -> Iterator[Finding]:
+def _warn_of_references(draft: ManifestDraft) -> Iterator[Finding]:
     """Yields a warning for a text that looks like a reference, once, because it may be meant: texts
     of other tools look alike.
     """
@@ -386,7 +426,7 @@ def _left_alone(draft: ManifestDraft) -> Iterator[Finding]:
         return
 
 
-def declared_names(documents: Sequence[Document]) -> set[str]:
+def list_declared_names(documents: Sequence[Document]) -> set[str]:
     """Returns the names of all variables, also those that the bases of overlays declare."""
     if needs_rendering(documents):
         return render_drafts(documents).names
@@ -413,7 +453,7 @@ def rendered_values(documents: Sequence[Document]) -> list[Any]:
     return [it.root.value for it in _render_or_raise(documents)]
 
 
-def full_values_of(file: str, text: str) -> list[dict[str, Any]]:
+def read_full_values(file: str, text: str) -> list[dict[str, Any]]:
     """Returns the manifests of a text in the full form; references of variables stay. Raises
     ManifestErrors for text that is not YAML, and for fields with two meanings.
     """
@@ -421,7 +461,7 @@ def full_values_of(file: str, text: str) -> list[dict[str, Any]]:
     problems = list(reading.problems)
     for number, root in enumerate(reading.roots):
         written = ManifestOrigin(Document(file, text, ""), number, root.prefix)
-        found = [] if isinstance(root.value, dict) else [no_manifest(root.value, file)]
+        found = [] if isinstance(root.value, dict) else [find_no_manifest(root.value, file)]
         findings = [
             *expand_document(deepcopy(root.value)).findings,
             *(it for it in found if it is not None),
@@ -429,13 +469,13 @@ def full_values_of(file: str, text: str) -> list[dict[str, Any]]:
         problems += locate_problems((written, it) for it in findings)
     if problems:
         raise ManifestErrors(problems)
-    return full_values(root.value for root in reading.roots)
+    return list_full_values(root.value for root in reading.roots)
 
 
 def _render_or_raise(documents: Sequence[Document]) -> list[ManifestDraft]:
     rendered = render_drafts(documents)
     if rendered.problems:
-        raise ManifestErrors(in_order(rendered.problems, documents))
+        raise ManifestErrors(sort_problems(rendered.problems, documents))
     return rendered.drafts
 
 
@@ -446,7 +486,9 @@ def bases_named(documents: Sequence[Document]) -> tuple[str, ...]:
         if document.role or OVERLAY not in document.text:
             continue
         for number, root in enumerate(read_manifests(document.path, document.text).roots):
-            laid = overlay_of(root, ManifestOrigin(document, number)) if is_overlay(root) else []
+            if not _is_a(OVERLAY, root):
+                continue
+            laid = overlay_of(root, ManifestOrigin(document, number))
             if isinstance(laid, LoadedOverlay):
                 found |= dict.fromkeys(list_bases(laid.overlay, document))
     return tuple(found)

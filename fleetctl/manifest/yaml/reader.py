@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -37,6 +37,10 @@ MISTAKES_MAX = 1000  # per file; reading ends there
 JSON_CHARS_MAX = 16_384  # too few for NODES_MAX and KEYS_MAX
 KEY_CHARS_MAX = 1000  # YAML ends a key after 1,024
 TAG_DIRECTIVES_MAX = 16  # the parser compares each with all before it
+
+LIST, ITEMS = "List", "items"  # of `kind: List`, as `get -o json` and kubectl write it
+
+V = TypeVar("V")
 
 _OLD_WORDS = frozenset(("y", "n", "yes", "no", "on", "off"))
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -195,7 +199,9 @@ class _EventWalk:
         elif sort is yaml.AliasEvent and self.anchors is not None:
             return self._repeat(event, self.anchors)
         elif sort is yaml.AliasEvent:
-            self._unwanted(_event_position(event), f"`*{shorten_text(event.anchor)}` is an alias")
+            self._report_unwanted(
+                _event_position(event), f"`*{shorten_text(event.anchor)}` is an alias"
+            )
             self._add(None, _event_position(event), broken=True)
         elif sort is yaml.DocumentEndEvent:
             return self._document(_event_position(event))
@@ -203,7 +209,7 @@ class _EventWalk:
 
     def _scalar(self, event: Any) -> bool:
         at = _event_position(event)
-        broken = self._decorated(event, at)
+        broken = self._report_decoration(event, at)
         value: Any = event.value
         make = self._tagged(event)
         if event.implicit[0] and not broken:
@@ -213,12 +219,12 @@ class _EventWalk:
                 value = make(value)
             except ValueError as error:
                 shown = mask_credential(value, self._path()) or f"`{shorten_text(value)}`"
-                self.report(at, f"{self._named()}{shown}; {error}")
+                self.report(at, f"{self._name_path()}{shown}; {error}")
                 broken = True
         if event.anchor is not None and self.anchors is not None:
             self.anchors.close(event.anchor, value)
         self._add(value, at, broken=broken, written=event.value if event.implicit[0] else "")
-        return self._counted(at)
+        return self._count_node(at)
 
     def _repeat(self, event: Any, anchors: YamlAnchors) -> bool:
         """Repeats the content of an anchor."""
@@ -234,7 +240,7 @@ class _EventWalk:
 
     def _open(self, event: Any, container: Any) -> bool:
         at = _event_position(event)
-        self._decorated(event, at)
+        self._report_decoration(event, at)
         if len(self.stack) >= DEPTH_MAX:
             self.report(at, f"the document is nested more than {DEPTH_MAX} levels deep")
             return False
@@ -242,19 +248,19 @@ class _EventWalk:
         if event.anchor is not None and self.anchors is not None:
             self.anchors.open(event.anchor)
         self.stack.append(_OpenCollection(container, at, event.anchor, wanted=wanted))
-        return self._counted(at)
+        return self._count_node(at)
 
-    def _counted(self, at: Position) -> bool:
+    def _count_node(self, at: Position) -> bool:
         self.nodes += 1
         if self.nodes > NODES_MAX:
             self.report(at, f"the file holds more than {NODES_MAX:,} values; use `tasks.fromFile`")
             return False
         return True
 
-    def _decorated(self, event: Any, at: Position) -> bool:
+    def _report_decoration(self, event: Any, at: Position) -> bool:
         """Reports an anchor or a tag; True when the tag makes the value something else."""
         if event.anchor is not None and self.anchors is None:
-            self._unwanted(at, f"`&{shorten_text(event.anchor)}` is an anchor")
+            self._report_unwanted(at, f"`&{shorten_text(event.anchor)}` is an anchor")
         if event.tag is None or self._tagged(event) is not None:
             return False
         tag = event.tag.replace("tag:yaml.org,2002:", "!!")
@@ -275,7 +281,7 @@ class _EventWalk:
                 return frame.at
         return None
 
-    def _unwanted(self, at: Position, what: str) -> None:
+    def _report_unwanted(self, at: Position, what: str) -> None:
         self.unwanted += 1
         if self.unwanted <= UNWANTED_SHOWN_MAX:
             message = f"{what}; each value must be written out where it is used"
@@ -378,7 +384,7 @@ class _EventWalk:
         if broken:
             self.root.broken.add(path)
 
-    def _named(self) -> str:
+    def _name_path(self) -> str:
         path = self._path()
         if path:
             return f"{path_text(path)} is "
@@ -534,3 +540,47 @@ def _child_values(value: Any) -> Sequence[Any]:
     if isinstance(value, list):
         return value
     return ()
+
+
+def read_manifests(
+    file: str,
+    text: str,
+    *,
+    wanted: Iterable[tuple[Path, Path]] = (),
+) -> YamlReading:
+    """Reads as `read_yaml`, with the items of each list instead of the list.
+
+    wanted: paths whose positions to keep, each behind the prefix of its document.
+    """
+    paths: set[Path] = set()
+    for prefix, path in wanted:
+        whole = (*prefix, *path)
+        paths.update(whole[:depth] for depth in range(1, len(whole) + 1))
+    reading = read_yaml(file, text, wanted=frozenset(paths))
+    reading.roots = [one for root in reading.roots for one in _split_list(root)]
+    return reading
+
+
+def _split_list(root: YamlDocument) -> Iterator[YamlDocument]:
+    data = root.value
+    listing = isinstance(data, dict) and data.get("kind") == LIST
+    if not listing or not isinstance(data.get(ITEMS), list):
+        yield root
+        return
+    for number, item in enumerate(data[ITEMS]):
+        prefix: Path = (ITEMS, number)
+        yield YamlDocument(
+            value=item,
+            position=root.values.get(prefix, root.position),
+            keys=_marks_below(prefix, root.keys),
+            values=_marks_below(prefix, root.values),
+            collections={path[2:] for path in root.collections if path[:2] == prefix},
+            written=_marks_below(prefix, root.written),
+            broken={path[2:] for path in root.broken if path[:2] == prefix},
+            prefix=prefix,
+        )
+
+
+def _marks_below(prefix: Path, marks: dict[Path, V]) -> dict[Path, V]:
+    depth = len(prefix)
+    return {path[depth:]: at for path, at in marks.items() if path[:depth] == prefix}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from yaml import MarkedYAMLError
 from yaml.reader import ReaderError
 
 from fleetctl.manifest.hints.value_hints import UNEXPANDED
-from fleetctl.manifest.problems import quoted_text
+from fleetctl.manifest.problems import quote_text
 
 Position = tuple[int, int]
 
@@ -50,28 +51,44 @@ def syntax_problem(
 
     unclosed: position of the innermost `[` or `{` that is still open.
     """
-    if (conflict := _CONFLICT.search(text)) is not None:
+    conflict = _CONFLICT.search(text)
+    if conflict is not None:
         row = text.count("\n", 0, conflict.start()) + 1
         hint = "choose one side, and delete the lines `<<<<<<<`, `=======` and `>>>>>>>`"
         return (row, 1), "a merge conflict is left here", hint
+
     at, message = _describe_problem(text, error)
+    row, column = at
     lines = [*text.splitlines(), ""]
-    line = lines[min(at[0], len(lines)) - 1]
-    over = line.startswith(("---", "...")) or (at[0] >= len(lines) - 1 and not line[at[1] - 1 :])
-    if unclosed is not None and over and _MESSAGES.get(str(error.problem)) is not _UNCLOSED_QUOTE:
-        opened = lines[unclosed[0] - 1][unclosed[1] - 1]
-        closing = {"[": "]", "{": "}"}[opened]
-        hint = f"write `{closing}` where it ends"
-        if " #" in lines[unclosed[0] - 1]:
-            hint = "` #` begins a comment; put a text that holds it into quotes"
-        return unclosed, f"the `{opened}` is not closed", hint
+    line = lines[min(row, len(lines)) - 1]
+    rest = line[column - 1 :]
+    problem = str(error.problem or "")
+
+    at_end = row >= len(lines) - 1 and not rest
+    over = at_end or line.startswith(("---", "..."))
+    if unclosed is not None and over and _MESSAGES.get(problem) is not _UNCLOSED_QUOTE:
+        return _describe_unclosed(lines, unclosed)
     if "${" in line or "{{" in line:
         return at, message, f"quote what has braces; {UNEXPANDED}"
-    if (pair := _PAIR.fullmatch(line)) and str(error.problem).startswith("mapping values"):
-        return at, message, f"write `{pair[1]}: {quoted_text(pair[2].strip())}`"
-    if str(error.problem or "") in (_NO_NAME, _NO_TOKEN) and line[at[1] - 1 : at[1]] != "\t":
-        return at, message, f"write `{quoted_text(_WORD_ENDS.split(line[at[1] - 1 :])[0])}`"
+    pair = _PAIR.fullmatch(line)
+    if pair is not None and problem.startswith("mapping values"):
+        return at, message, f"write `{pair[1]}: {quote_text(pair[2].strip())}`"
+    if problem in (_NO_NAME, _NO_TOKEN) and not rest.startswith("\t"):
+        word = _WORD_ENDS.split(rest)[0]
+        return at, message, f"write `{quote_text(word)}`"
     return at, message, ""
+
+
+def _describe_unclosed(lines: Sequence[str], unclosed: Position) -> tuple[Position, str, str]:
+    """Returns position, message and hint of a bracket that is not closed."""
+    row, column = unclosed
+    line = lines[row - 1]
+    opened = line[column - 1]
+    closing = {"[": "]", "{": "}"}[opened]
+    hint = f"write `{closing}` where it ends"
+    if " #" in line:
+        hint = "` #` begins a comment; put a text that holds it into quotes"
+    return unclosed, f"the `{opened}` is not closed", hint
 
 
 _CONFLICT = re.compile(r"^<{7}(?: |$)", re.MULTILINE)

@@ -57,7 +57,7 @@ CELLS = "columns"
 # then are for `-o wide` there, except for those that users look for first.
 SHOWN = frozenset(("COST", "DURATION"))
 # kubectl has the first two of itself; the others would be wrong a second later.
-_KUBECTLS = frozenset(("NAME", "LABELS"))
+_KUBECTLS = frozenset(("NAME", "LABELS", "USER"))
 _AT = {"STATUS": ".status.phase", "ACTIVE": ".status.active", "FAILED": ".status.failed"}
 _AGES = {"AGE": ".metadata.creationTimestamp", "STARTED": ".status.startTime"}
 

@@ -199,9 +199,9 @@ class ResourceMirror:
             entry.busy = True
             task = asyncio.ensure_future(self._visit(entry))
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._drop_task)
 
-    def _ended(self, task: asyncio.Future[None]) -> None:
+    def _drop_task(self, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
         self._awake.set()
 
@@ -213,10 +213,10 @@ class ResourceMirror:
             entry.failures = 0
         except (ApiError, Unavailable, StoreError) as error:
             log.info("looked at again", extra={"key": entry.key, "error": str(error)})
-            self._later(entry)
+            self._retry_later(entry)
         except Exception:  # one bad object never stops the others (P7)
             log.exception("custom resource not handled", extra={"key": entry.key})
-            self._later(entry)
+            self._retry_later(entry)
         finally:
             entry.busy = False
             if entry.again or (entry.heard and self._is_news(entry)):
@@ -228,7 +228,7 @@ class ResourceMirror:
         cached = self.informers[entry.kind.name].objects.get(entry.at)
         return entry.failures > 0 or not entry.knows(cached)
 
-    def _later(self, entry: MirrorEntry) -> None:
+    def _retry_later(self, entry: MirrorEntry) -> None:
         entry.failures += 1
         wait_s = min(AGAIN_MAX_S, AGAIN_S * 2.0 ** min(entry.failures, 16))
         self._mark(entry.key, self._state.clock.now_s() + wait_s)
@@ -365,7 +365,7 @@ class ResourceMirror:
         if (pending_s := self._writer.pending_until_s(entry)) is not None:
             self._mark(entry.key, pending_s)
             return
-        seen = self._seen(row)
+        seen = self._read_view(row)
         if seen is None and entry.refusal is None:
             return
         told = hash((row.uid, row.status, row.deleted_at_s)) if row is not None else 0
@@ -387,7 +387,7 @@ class ResourceMirror:
         if entry.settled and cached is not None and entry.newest(cached) is cached:
             let_go(cached)
 
-    def _seen(self, row: Resource | None) -> View | None:
+    def _read_view(self, row: Resource | None) -> View | None:
         if row is None:
             return None
         return build_view(row, lambda: row.spec)  # type: ignore[arg-type]

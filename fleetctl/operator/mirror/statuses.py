@@ -77,22 +77,34 @@ def status_for(
         status = dict(as_mapping(build_document(seen, now_s, parts=("status",))["status"]))
         status[CELLS] = build_cells(seen, now_s)
         status.pop("durationSeconds", None)  # it would differ at every look
+    refused = message = ""
     if refusal is not None:
-        refused = {"phase": REFUSED, "reason": refusal.reason}
-        status = {**refused, "message": refusal.sentence, "hint": refusal.hint, **status}
-        why = shorten_text(f"{refusal.reason}: {refusal.sentence}", WHY_CHARS_MAX)
+        refused = refusal.reason
+        message = refusal.sentence
+        why = shorten_text(f"{refused}: {message}", WHY_CHARS_MAX)
+        status = {
+            "phase": REFUSED,
+            "reason": refused,
+            "message": message,
+            "hint": refusal.hint,
+            **status,
+        }
         status.setdefault(CELLS, {"why": why})
+
     current = refusal is None and seen is not None and seen.current
     shown = int(generation if current else before.get(ACCEPTED_GENERATION) or 0)
     # A refused resource is looked at, too: its waiters must not wait for ever.
     observed = current or refusal is not None
     status["observedGeneration"] = generation if observed else shown
     status[ACCEPTED_GENERATION] = shown
+
     own = [it for it in status.get("conditions") or () if it["type"] != "Ready"]
-    conditions = [{**it, "observedGeneration": shown} for it in own]
-    word, told = (refusal.reason, refusal.sentence) if refusal is not None else ("", "")
-    conditions += health_of(seen, status, refused=word, told=told).conditions(generation)
-    conditions.append(_build_accepted(refusal, generation))
+    health = health_of(seen, status, refused=refused, told=message)
+    conditions = [
+        *({**it, "observedGeneration": shown} for it in own),
+        *health.conditions(generation),
+        _build_accepted(refusal, generation),
+    ]
     status["conditions"] = _keep_times(conditions, before.get("conditions") or (), now_s)
     return status
 

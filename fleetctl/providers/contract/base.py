@@ -30,7 +30,7 @@ from fleetctl.controllers.model import (
     Run,
     WandbTrial,
 )
-from fleetctl.guest.ship.library import library
+from fleetctl.guest.ship.library import read_library
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.blocks.nodes import NodeRange, nodes_of
@@ -242,7 +242,7 @@ class RunRequest:
             fields["checkpoint"] = {**self.checkpoint.order(), "owner": self.uid}
         if self.progress is not None:
             fields["progress"] = asdict(self.progress)
-        files = library(
+        files = read_library(
             checkpoints=bool(fields),
             stacks=self.progress is not None,
             mirror=self.checkpoint is not None and bool(self.checkpoint.mirror),

@@ -108,7 +108,7 @@ class EndpointProvider:
         return NAME
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        return [one for one in map(self._seen, runs) if one is not None]
+        return [one for one in map(self._observe_call, runs) if one is not None]
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         """Stops the call. The engine has given its start up by now: the gateway sends no further
@@ -174,7 +174,7 @@ class EndpointProvider:
     async def close(self) -> None:
         await self._line.close()
 
-    def _seen(self, ref: RunRef) -> Observation | None:
+    def _observe_call(self, ref: RunRef) -> Observation | None:
         end = self._ended.get(ref.run)
         if end is not None:
             if ref.run in self._observed:

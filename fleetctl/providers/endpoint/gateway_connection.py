@@ -78,7 +78,7 @@ class GatewayConnection:
         batched: it may come by a batch, hours later. Raises Unavailable when the line broke,
         whatever became of the call.
         """
-        line = await self._opened(access)
+        line = await self._open_socket(access)
         path = f"/endpoints/{endpoint}{BATCH if batched else ''}{PATH}"
         head = {"token": access.token, "path": path, "number": number}
         try:
@@ -100,7 +100,7 @@ class GatewayConnection:
         if self._client is not None:
             await self._client.close()
 
-    async def _opened(self, access: EndpointAccess) -> _OpenSocket:
+    async def _open_socket(self, access: EndpointAccess) -> _OpenSocket:
         """Returns the one connection, made again where it broke or the gateway has another address
         by now.
         """

@@ -235,7 +235,7 @@ def _parse_value(text: str) -> Any:
     """
     match = _FENCED.fullmatch(text)
     try:
-        return json.loads(match[1] if match else text, parse_constant=_no_number)
+        return json.loads(match[1] if match else text, parse_constant=_refuse_number)
     except ValueError:
         _, thought, answer = text.rpartition(_THOUGHT)
         if not thought:
@@ -249,7 +249,7 @@ def _unresolved_error() -> type[Exception]:
     return Unresolvable
 
 
-def _no_number(word: str) -> object:
+def _refuse_number(word: str) -> object:
     raise ValueError(f"{word} is not a number of JSON")
 
 

@@ -100,7 +100,7 @@ def of_template(template: Template, settings: ClusterSettings) -> Iterator[Findi
         endpoint = next(iter(template.endpoints))
         message = f"several nodes cannot ask endpoint `{endpoint}` through one run's line"
         yield Finding(("endpoints",), message, ENDPOINT_HINT)
-    settings = settings.shaped(template.kubernetes)
+    settings = settings.merge_under(template.kubernetes)
     try:
         pod_parts.node_selector(template.resources, settings)
     except Refused as error:

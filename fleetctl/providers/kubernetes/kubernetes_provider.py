@@ -12,7 +12,7 @@ from functools import cached_property
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.finding import Finding
 from fleetctl.controllers.model import Observation
-from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.guest.nodes.gang import strip_node
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     Backend,
@@ -251,7 +251,7 @@ class KubernetesProvider(RemoteProvider):
         await self._nodes.begin(request, work_of, meet, tokens=self._job(request.uid))
 
     def _changed(self, run: str) -> None:
-        super()._changed(whole_name(run))
+        super()._changed(strip_node(run))
 
 
 _: type[Backend] = KubernetesProvider

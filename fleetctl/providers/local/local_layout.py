@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.providers.paths import checked_name, jobs_dir, journal_path
 
 if TYPE_CHECKING:
+    from fleetctl.common.finding import Path as FieldPath
     from fleetctl.specs.blocks.template import Template
 
 
@@ -68,10 +69,9 @@ def uid_of(handle: str) -> str:
 COVERING_HINT = "mount it at another path, such as /mnt/data"
 
 
-def covering_mount(template: Template, home: Path) -> tuple[tuple[str, ...], str] | None:
+def covering_mount(template: Template, home: Path) -> tuple[FieldPath, str] | None:
     """Returns (field, sentence) of the first path of a volume or source below which the state
-    directory
-    lies: mounted there, it would hide the directories that runs work in.
+    directory lies: mounted there, it would hide the directories that runs work in.
     """
     for field, path in _list_mounts(template):
         if covers_state_dir(path, home):
@@ -79,12 +79,12 @@ def covering_mount(template: Template, home: Path) -> tuple[tuple[str, ...], str
     return None
 
 
-def _list_mounts(template: Template) -> Iterator[tuple[tuple[str, ...], str]]:
+def _list_mounts(template: Template) -> Iterator[tuple[FieldPath, str]]:
     """Yields each field of the template that sets a path of the sandbox, and the path."""
     for number, mount in enumerate(template.volumes):
-        yield ("volumes", str(number), "mountPath"), mount.mount_path
-        for link in mount.links:
-            yield ("volumes", str(number), "links"), link
+        yield ("volumes", number, "mountPath"), mount.mount_path
+        for position, link in enumerate(mount.links):
+            yield ("volumes", number, "links", position), link
     if template.source is not None and template.source.mount_path is not None:
         yield ("source", "mountPath"), template.source.mount_path
 

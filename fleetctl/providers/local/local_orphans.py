@@ -29,7 +29,7 @@ class LocalOrphans:
         self._supervisors = Supervisors(self._layout, notify=_ignore_change)
 
     async def find_all(self) -> Sequence[Orphan]:
-        names = self._supervisors.perhaps_living()
+        names = self._supervisors.list_perhaps_living()
         found = [orphan for name in names for orphan in await self._of_supervisor(name)]
         volumes = self._layout.volumes
         kept = sorted(os.listdir(volumes)) if volumes.exists() else []

@@ -69,7 +69,7 @@ async def _find_gpu_obstacles(wanted: Gpu, nodes: int) -> AsyncIterator[Finding]
     a list, one sort will do, for all nodes of an attempt.
     """
     try:
-        there = await gpu_claims.list_devices() if gpu_claims.perhaps_there() else []
+        there = await gpu_claims.list_devices() if gpu_claims.may_have_gpu() else []
     except Unavailable:
         return
     short = []

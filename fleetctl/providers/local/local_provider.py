@@ -172,7 +172,7 @@ class LocalProvider:
 
     async def owned(self) -> Sequence[Owned]:
         found: list[Owned] = []
-        for name in self._supervisors.perhaps_living():
+        for name in self._supervisors.list_perhaps_living():
             link = await self._supervisors.reach(name)
             if link is None:
                 continue
@@ -256,7 +256,7 @@ class LocalProvider:
 
     def lacks(self, template: Template) -> str:
         wanted = template.resources.gpu
-        if wanted is not None and not gpu_claims.perhaps_there():
+        if wanted is not None and not gpu_claims.may_have_gpu():
             return "this machine has no GPU"
         nodes = nodes_of(template).min
         memory = template.sandbox_resources.memory
@@ -330,7 +330,7 @@ class LocalProvider:
 
         handle = ref.handle or seen.supervisor or self._handle(uid, ref.run)
         if not handle:
-            if self._runs.just_beginning(uid, ref.run):
+            if self._runs.is_just_beginning(uid, ref.run):
                 return None
             return Gone(ref.run, time.time())
 

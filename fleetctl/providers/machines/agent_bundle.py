@@ -93,7 +93,7 @@ _WARM = (
 
 
 @cache
-def bundle() -> tuple[str, tuple[bytes, bytes]]:
+def build_bundle() -> tuple[str, tuple[bytes, bytes]]:
     """Returns (the version, the texts that are sent where it is missing)."""
     here = Path(__file__).parent / "shipped"
     sources = [(f"{_PACKAGE}.{it}", (here / f"{it}.py").read_text("utf-8")) for it in _PARTS]

@@ -19,7 +19,7 @@ from typing import Any
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.guest.ship.library import order_input
-from fleetctl.providers.machines.agent_bundle import MARK, bundle
+from fleetctl.providers.machines.agent_bundle import MARK, build_bundle
 from fleetctl.providers.remote.runs.follower import GuestEnded, SandboxOver
 from fleetctl.providers.remote.sandboxes import exec_channel
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import RunWork, StreamOffsets
@@ -99,7 +99,7 @@ class AgentLink:
 
     async def begin(self, hello: Mapping[str, object]) -> None:
         """Raises LineBroken and AgentFault."""
-        version, texts = bundle()
+        version, texts = build_bundle()
         del version
         state = await self._first_line()
         if state.startswith("need"):
@@ -130,7 +130,7 @@ class AgentLink:
             before, found, state = line.decode("utf-8", "replace").partition(f"{MARK} ")
             if found and not before.strip():
                 return state.strip()
-        await self._ended()
+        await self._await_end()
         raise LineBroken(self.last_words() or "the machine's shell began no agent", self.said)
 
     @property
@@ -148,7 +148,7 @@ class AgentLink:
         while data := await self._process.stderr.read(READ_BYTES):
             self._said = (self._said + data)[-ERROR_BYTES_MAX:]
 
-    async def _ended(self) -> None:
+    async def _await_end(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await self._process.wait()
@@ -161,9 +161,9 @@ class AgentLink:
     ) -> dict[str, Any]:
         """Returns the reply. Raises LineBroken and AgentFault."""
         number, pending = self._send(op, fields or {}, payload)
-        return await self._whole(number, pending)
+        return await self._read_reply(number, pending)
 
-    async def _whole(self, number: int, pending: _Pending) -> dict[str, Any]:
+    async def _read_reply(self, number: int, pending: _Pending) -> dict[str, Any]:
         text = b""
         try:
             while (piece := await self._next(pending)) is not None:
@@ -230,7 +230,7 @@ class AgentLink:
         except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             self._why = f"the line broke: {error}"
         finally:
-            await self._ended()
+            await self._await_end()
             self._why = self.last_words() or self._why or "the line to its agent ended"
             for pending in self._pending.values():
                 if pending.pieces.full():
@@ -292,7 +292,7 @@ class AgentStream:
 
     async def reply(self) -> dict[str, Any]:
         """Returns its output as the reply of a call. Raises LineBroken and AgentFault."""
-        return await self._link._whole(self._number, self._pending)
+        return await self._link._read_reply(self._number, self._pending)
 
     def end_input(self) -> None:
         self._link.write(self._number, "close", {})

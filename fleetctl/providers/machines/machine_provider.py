@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Protocol
 
 from fleetctl.controllers.model import Observation
-from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.guest.nodes.gang import strip_node
 from fleetctl.providers.contract.base import Owned, RunRef, RunRequest
 from fleetctl.providers.machines import machine_volumes
 from fleetctl.providers.machines.agent_link import AgentLine
@@ -26,9 +26,7 @@ from fleetctl.providers.remote.gangs.joined_sandboxes import (
 )
 from fleetctl.providers.remote.remote_provider import RemoteProvider
 from fleetctl.providers.remote.runs.guest_order import SandboxContext, guest_order
-from fleetctl.providers.sources.archive import name_in_sandbox
-from fleetctl.providers.sources.git import directory_name
-from fleetctl.specs.blocks.template import Source, Template
+from fleetctl.specs.blocks.template import Template
 
 
 class MachineBoxes(NodeSandboxes, Protocol):
@@ -103,7 +101,7 @@ class MachineProvider(RemoteProvider):
         await line.link()
         source = request.template.source
         place = self._boxes.place_of(handle)
-        directory = _source_directory(source, place) if source is not None else None
+        directory = machine_volumes.source_directory(source, place) if source is not None else None
         setup = await machine_volumes.setup_commands(
             request,
             root=str(line.facts["root"]),
@@ -116,12 +114,4 @@ class MachineProvider(RemoteProvider):
         return NodeWork(context, {**order, "env": env})
 
     def _changed(self, run: str) -> None:
-        super()._changed(whole_name(run))
-
-
-def _source_directory(source: Source, place: str) -> str:
-    if source.mount_path is not None:
-        return source.mount_path.rstrip("/") or "/"
-    if source.git is not None:
-        return f"{place}/workspace/{directory_name(source.git.url)}"
-    return f"{place}/workspace/{name_in_sandbox(source.path or '')}"
+        super()._changed(strip_node(run))

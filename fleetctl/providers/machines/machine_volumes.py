@@ -38,7 +38,8 @@ from fleetctl.providers.contract.volume_files import (
 )
 from fleetctl.providers.machines.agent_link import AgentFault, AgentLine
 from fleetctl.providers.sources import clone_command
-from fleetctl.providers.sources.archive import archive_of
+from fleetctl.providers.sources.archive import archive_of, name_in_sandbox
+from fleetctl.providers.sources.git import directory_name
 from fleetctl.providers.sources.pinning import pin_commit
 from fleetctl.providers.uv import index_options, index_variables
 from fleetctl.specs.blocks.template import Image, Source, Template
@@ -252,6 +253,15 @@ async def send_file(line: AgentLine, path: Path, place: dict[str, str]) -> None:
 def archive_name(archive: Path) -> str:
     with archive.open("rb") as file:
         return f"{file_digest(file, 'sha256').hexdigest()}.tar.gz"
+
+
+def source_directory(source: Source, box: str) -> str:
+    """Returns where the code of a task is. box: the directory of its sandbox."""
+    if source.mount_path is not None:
+        return source.mount_path.rstrip("/") or "/"
+    if source.git is not None:
+        return f"{box}/workspace/{directory_name(source.git.url)}"
+    return f"{box}/workspace/{name_in_sandbox(source.path or '')}"
 
 
 async def setup_commands(

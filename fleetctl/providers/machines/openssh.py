@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.state_paths import is_private
-from fleetctl.providers.machines.agent_bundle import BOOT, bundle
+from fleetctl.providers.machines.agent_bundle import BOOT, build_bundle
 from fleetctl.providers.machines.agent_link import AgentFault, AgentLink, LineBroken, open_link
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.programs import run_program
@@ -122,7 +122,7 @@ async def open_ssh_link(
     target: SshTarget, *, sockets: Path, hello: Mapping[str, object]
 ) -> AgentLink:
     """Opens a line to the machine's agent. Raises Refused and Unavailable with what keeps it."""
-    words = [target.python, "-I", "-S", "-c", BOOT, target.directory, bundle()[0]]
+    words = [target.python, "-I", "-S", "-c", BOOT, target.directory, build_bundle()[0]]
     argv = ssh_command(target, words, sockets=sockets)
     try:
         return await open_link(argv, hello=hello, deadline_s=OPEN_S)
@@ -171,7 +171,7 @@ async def explain_failure(target: SshTarget, said: str) -> FleetctlError:
             f"the key of host `{name}` has changed{where}", "HostKeyChanged", hint
         )
     if "Host key verification failed" in said or "No ED25519 host key is known" in said:
-        line, print_ = await _offered_key(target)
+        line, print_ = await _fetch_offered_key(target)
         hint = f"compare it with the host's own, then: echo '{line}' >> {_known_file(target)}"
         shown = f"; it shows {print_}" if print_ else ""
         if not line:
@@ -227,7 +227,7 @@ def _known_file(target: SshTarget) -> str:
     return "~/.ssh/known_hosts"
 
 
-async def _offered_key(target: SshTarget) -> tuple[str, str]:
+async def _fetch_offered_key(target: SshTarget) -> tuple[str, str]:
     """Returns (a line for a file of known hosts, the key's fingerprint), asked the way that work
     goes, also over other hosts; empty where that fails. Nothing is trusted by it.
     """

@@ -38,7 +38,7 @@ async def check_modal(home: Path, account: Account) -> list[CheckResult]:
     try:
         modal_credentials.check_file()
     except Refused as error:
-        return [_failed(account, "token", str(error), error.hint)]
+        return [_report_failure(account, "token", str(error), error.hint)]
 
     try:
         version = installed_version()
@@ -46,7 +46,7 @@ async def check_modal(home: Path, account: Account) -> list[CheckResult]:
         if may_have_token:
             await import_sdk()
     except Refused as error:
-        return [_failed(account, "package", _check_package(error), error.hint)]
+        return [_report_failure(account, "package", _check_package(error), error.hint)]
     untested = f", newer than what is tested ({VERSIONS})" if is_too_new(version) else ""
     package = CheckResult(account.name, "package", True, f"modal {version}{untested}")
 
@@ -56,14 +56,17 @@ async def check_modal(home: Path, account: Account) -> list[CheckResult]:
             modal_credentials.reread_profile()
             source = modal_credentials.token_location(account)
     except Refused as error:
-        return [package, _failed(account, "token", str(error), error.hint)]
+        return [package, _report_failure(account, "token", str(error), error.hint)]
     if not source:
-        return [package, _failed(account, "token", "there is none", modal_credentials.LOG_IN)]
+        return [
+            package,
+            _report_failure(account, "token", "there is none", modal_credentials.LOG_IN),
+        ]
     token = CheckResult(account.name, "token", True, f"from {source}")
     return [package, token, await _check_access(home, account)]
 
 
-def _failed(
+def _report_failure(
     account: Account,
     check: str,
     message: str,
@@ -103,7 +106,7 @@ def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
         message = f"image.snapshot is `{image.snapshot}`, and only provider `daytona` has snapshots"
         yield Finding(("image", "snapshot"), message, "list python, pip and apt under `image`")
     if template.endpoints and (template.is_function or modal_machines.cluster_size(template) > 1):
-        yield no_line(template.endpoints[0])
+        yield refuse_endpoint(template.endpoints[0])
     if template.network is not None and (
         template.is_function or modal_machines.cluster_size(template) > 1
     ):
@@ -133,7 +136,7 @@ def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
         yield Finding((), str(error), error.hint, Severity.LATER)
 
 
-def no_line(endpoint: str) -> Finding:
+def refuse_endpoint(endpoint: str) -> Finding:
     """Returns why an endpoint cannot be used: calls are carried over a command's input, and a
     function's container has no such command.
     """

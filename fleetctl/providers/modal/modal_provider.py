@@ -95,7 +95,7 @@ class ModalProvider(RemoteProvider):
     async def start(self, request: RunRequest) -> str:
         called = request.function is not None or modal_machines.cluster_size(request.template) > 1
         if called and request.endpoints is not None:
-            no = modal_check.no_line(request.endpoints.names[0])
+            no = modal_check.refuse_endpoint(request.endpoints.names[0])
             raise Refused(no.what, hint=no.fix)
         if not request.handle:
             # A failed connection has sent no request to Modal, so there is no object to look for.
@@ -210,7 +210,7 @@ class ModalProvider(RemoteProvider):
                 await modal_connection.ask_workspace(client)
         except Unavailable as error:
             if error.account:
-                self._connection.doubt(client)
+                self._connection.mark_refused(client)
             raise
 
     def unresolved(self) -> bool:
@@ -297,7 +297,7 @@ class ModalProvider(RemoteProvider):
         """Makes the next start look again, after a volume, an image or our app was deleted."""
         self._connection.forget_app()
         if (client := self._connection.open_client) is not None:
-            self._images.doubt(client)
+            self._images.forget_images(client)
             for mount in template.volumes:
                 self._volumes.forget(client, mount.name)
 

@@ -191,14 +191,16 @@ def possible_gpus(wanted: Gpu, devices: Sequence[str]) -> Gpu:
     """Returns the list with only those entries that such devices can stand for; all entries where
     no entry fits, or no device was reported.
     """
-    fitting = [it for it in wanted.each if it.count == len(devices) and _stands_for(it, devices)]
+    fitting = [
+        it for it in wanted.each if it.count == len(devices) and _matches_devices(it, devices)
+    ]
     if not fitting:
         return wanted
     first, *others = fitting
     return first.model_copy(update={"otherwise": tuple(others)})
 
 
-def _stands_for(wanted: Gpu, devices: Sequence[str]) -> bool:
+def _matches_devices(wanted: Gpu, devices: Sequence[str]) -> bool:
     asked = wanted.name.upper()
     names = (asked.rstrip(PINNED), *INSTEAD.get(asked, ()))
     return asked == ANY or all(any(_is_named(name, it) for name in names) for it in devices)

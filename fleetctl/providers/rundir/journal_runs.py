@@ -122,7 +122,7 @@ class JournalRuns:
     def _path(self, uid: str, run: str) -> Path:
         return journal_path(self.directory(uid), run)
 
-    def just_beginning(self, uid: str, run: str) -> bool:
+    def is_just_beginning(self, uid: str, run: str) -> bool:
         """Returns whether the journal was made a moment ago and its first line may still be to
         come.
         """

@@ -23,7 +23,7 @@ from fleetctl.controllers.model import (
     Node,
     SavedCheckpoint,
 )
-from fleetctl.guest.journal.results import format_problems, judge, parse_result, read_line
+from fleetctl.guest.journal.results import format_problems, judge_result, parse_result, read_line
 
 RAW_METRICS = b'{"e":"metrics"'  # begins a line in which a guest hands on metrics as they were
 
@@ -378,7 +378,7 @@ def raw_result(event: Mapping[str, Any]) -> tuple[str, str, str]:
     """Returns (the result as canonical JSON, "", changes made to it) or ("", the problem, "")."""
     value, problem = parse_result(_decode_bytes(event))
     if not problem:
-        return judge(value)
+        return judge_result(value)
     return ("", problem, "")
 
 

@@ -88,9 +88,7 @@ __: type[VolumeFiles] = SlurmFiles
 
 
 class SlurmOrphans:
-    """The orphans of a Slurm cluster. Connects to the login node by a line of its own, which is
-    opened at the first call.
-    """
+    """Connects to the login by a line of its own, at the first call."""
 
     def __init__(self, home: Path, account: Account) -> None:
         self._account = account

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.nodes.gang import node_name
 from fleetctl.providers.contract.base import Notify, RunRequest
-from fleetctl.providers.machines.agent_bundle import JOB, bundle
+from fleetctl.providers.machines.agent_bundle import JOB, build_bundle
 from fleetctl.providers.machines.agent_link import AgentFault
 from fleetctl.providers.machines.shipped.boxes import READY
 from fleetctl.providers.remote.gangs.joined_sandboxes import join_handles, node_tags, nodes_asked
@@ -95,10 +95,8 @@ class SlurmCreator:
                 **node_tags(request, rank, nodes_asked(request.template)),
             },
             "id": others[0].partition("@")[2] if others else "",
-            "cpu": 0,
-            "memory": 0,
+            **dict.fromkeys(("cpu", "memory", "gpus"), 0),
             "gpu": "",
-            "gpus": 0,
             "links": [],
             "size": {"slots": math.inf, "cpu": 0, "memory": 0, "gpus": 0},
         }
@@ -112,7 +110,7 @@ class SlurmCreator:
 
     async def _submit(self, request: RunRequest, boxes: Sequence[str]) -> str:
         root = self._login.root
-        agent = f"{root}/agent/{bundle()[0]}"
+        agent = f"{root}/agent/{build_bundle()[0]}"
         settings, count = self._login.settings, len(boxes)
         batch = batch_options(request.template, settings, reusable=request.reusable)
         words = ["python3", "-I", "-S", "-c", JOB, root, agent, *boxes]

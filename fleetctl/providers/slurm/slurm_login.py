@@ -19,7 +19,7 @@ from typing import Any
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.contract.account import Account, AccountNow, CheckResult
-from fleetctl.providers.machines.agent_bundle import BOOT, bundle
+from fleetctl.providers.machines.agent_bundle import BOOT, build_bundle
 from fleetctl.providers.machines.agent_link import (
     AgentFault,
     AgentLine,
@@ -116,8 +116,8 @@ _REASONS = {
 }
 _LIMIT = re.compile(
     r"(?P<owner>QOS|Assoc|)(?P<sort>Grp|Max|Min)"
-    r"(?P<thing>Cpu|CPU|Node|Memory|Mem|Jobs?|Submit|Wall|GRES|License|Energy|BB|Billing|Unknown)"
-    r"(?P<rest>\w*)"
+    r"(?P<thing>Cpu|CPU|Node|Mem|Job|Submit|Wall|GRES|License|Energy|BB|Billing|Unknown)"
+    r"(?:ory|s)?(?P<rest>\w*)"
 )
 _OWNERS = {"QOS": "quality of service (QOS)", "Assoc": "account", "": "account"}
 _THINGS = {
@@ -125,9 +125,7 @@ _THINGS = {
     "CPU": "cores",
     "Node": "nodes",
     "Mem": "memory",
-    "Memory": "memory",
     "Job": "jobs",
-    "Jobs": "jobs",
     "Submit": "waiting jobs",
     "Wall": "time",
     "GRES": "GPUs",
@@ -209,7 +207,7 @@ class SlurmLogin:
         if target is not None:
             sockets = sockets_in(self._account().directory(self._home))
             return await open_ssh_link(target, sockets=sockets, hello=_HELLO)
-        words = ["python3", "-I", "-S", "-c", BOOT, self.settings.shared_dir, bundle()[0]]
+        words = ["python3", "-I", "-S", "-c", BOOT, self.settings.shared_dir, build_bundle()[0]]
         try:
             return await open_link(words, hello=_HELLO, deadline_s=OPEN_S)
         except (AgentFault, LineBroken, OSError, TimeoutError) as error:
@@ -251,11 +249,11 @@ class QueuedJob:
         if self.state not in HALTED:
             return NO_TEXT
         hint = HALTED[self.state].format(job=self.number)
-        return HintedText(f"job {self.number} {explain_state(self.state)}", hint)
+        return HintedText(f"job {self.number} is {self.state.lower()}", hint)
 
     def explain(self) -> str:
         """Returns why it does not run, and when it is expected to."""
-        about = f"job {self.number} {explain_state(self.state)}"
+        about = f"job {self.number} {_STATES.get(self.state, f'is {self.state.lower()}')}"
         known = explain_reason(self.reason, self.number)
         about += f": {known} ({self.reason})" if known else f": {self.reason}"
         if self.starts.isdigit():
@@ -386,13 +384,9 @@ def _explain_limit(limit: re.Match[str]) -> str:
     if "PerJob" in rest or "PerNode" in rest:
         each = "a node" if "PerNode" in rest else "a job"
         return f"it asks for more {thing} than {each} of your {owner} may have"
-    if limit["thing"] in ("Job", "Jobs"):
+    if limit["thing"] == "Job":
         return f"your {owner} runs no more jobs of yours now"
     return f"your {owner} gives you no more {thing} now"
-
-
-def explain_state(state: str) -> str:
-    return _STATES.get(state, f"is {state.lower()}")
 
 
 async def check_slurm(home: Path, account: Account) -> list[CheckResult]:

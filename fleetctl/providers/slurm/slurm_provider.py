@@ -92,8 +92,13 @@ class SlurmProvider(MachineProvider):
     async def reach(self) -> None:
         await self._login.queue.jobs()
 
+    def unresolved(self) -> bool:
+        watching = "_boxes" in self.__dict__ and self._boxes.ended_jobs.busy
+        return watching or super().unresolved()
+
     async def close(self) -> None:
         await super().close()
+        await self._boxes.ended_jobs.close()
         await self._login.close()
 
     @cached_property

@@ -2,16 +2,21 @@
 
 Made by slurm_provider.py; the shared part (providers/remote) calls its verbs. A run is followed by
 its files, from the login. That its supervisor is gone is believed once the scheduler reports that
-the job is over: a shared directory need not show the locks of other machines.
+the job is over: a shared directory need not show the locks of other machines. A job whose end was
+confirmed is watched a little longer: a scheduler that is killed forgets its last seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.common.event_loop import cancel_tasks
+from fleetctl.guest.nodes.gang import strip_node
 from fleetctl.guest.ship.library import order_input
 from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.machines.agent_link import AgentChannel, SupervisorLost, follow_run
@@ -27,6 +32,13 @@ from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate, Ru
 from fleetctl.providers.slurm.slurm_login import QueuedJob, SlurmLogin
 from fleetctl.specs.values.hints import NO_TEXT, HintedText
 
+log = logging.getLogger("fleetctl.providers")
+
+# Between an end and the look that shows that the scheduler has it on its disk: slurmctld writes
+# changes within 5 s, the rest is for a slow disk. Until then a killed one takes the job up again.
+SAVED_S = 30.0
+NO_JOB = "0"  # in a handle, where the scheduler has forgotten the number
+WATCH_S = 10.0  # between two looks at jobs that ended lately
 # What the scheduler's last word about a job means; others, and none, mean a lost machine.
 _FATES = {
     "TIMEOUT": (Cause.TIMEOUT, "Slurm ended job {job} at its time limit"),
@@ -56,10 +68,89 @@ def _fate_of(number: str, state: str) -> Fate:
     return Fate(cause, text.format(job=number, state=state), own=own)
 
 
+class EndedJobs:
+    """The jobs that ended lately. One that the scheduler takes for active again, without processes,
+    is cancelled: it would keep its allocation until its time limit. end: ends a sandbox, also one
+    whose end an earlier controller has asked for and not seen.
+    """
+
+    def __init__(
+        self, login: SlurmLogin, store_id: str, end: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._login = login
+        self._store_id = store_id
+        self._end = end
+        self._ending: set[str] = set()
+        self._ended_at_s: dict[str, float] = {}  # by the job's name
+        self._watching: asyncio.Task[None] | None = None
+        self._recalled = False
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._ended_at_s or self._ending)
+
+    def note(self, name: str) -> None:
+        """Notes that the end of a job is confirmed."""
+        self._ended_at_s[name] = time.monotonic()
+        self.watch()
+
+    def watch(self) -> None:
+        """Begins to watch, if there may be something to watch: jobs that ended under an earlier
+        controller, at the first call, or under this one.
+        """
+        if self._watching is None or (self._watching.done() and self.busy):
+            self._watching = asyncio.ensure_future(self._watch())
+
+    async def close(self) -> None:
+        if self._watching is not None:
+            await cancel_tasks([self._watching])
+
+    async def _watch(self) -> None:
+        while self.busy or not self._recalled:
+            try:
+                await self._recall()
+                for handle in list(self._ending):
+                    await self._end(handle)
+                    self._ending.discard(handle)
+                if self.busy:
+                    looked_at_s = time.monotonic()
+                    await self._cancel_returned(await self._login.queue.jobs(), looked_at_s)
+            except (Refused, Unavailable) as error:  # while it is away, no job is confirmed
+                log.info("ended jobs not looked at", extra={"error": str(error)})
+            await asyncio.sleep(WATCH_S)
+
+    async def _recall(self) -> None:
+        if self._recalled:
+            return
+        reply = await self._login.line.call("all")
+        jobs = await self._login.queue.jobs()
+        self._recalled = True
+        for box in reply["ended"]:
+            if sandbox_names.is_ours(box["tags"], self._store_id):
+                self._ended_at_s.setdefault(job_name(box["box"]), time.monotonic())
+        for box in reply["boxes"]:
+            if box["ending"] and sandbox_names.is_ours(box["tags"], self._store_id):
+                job = jobs.get(job_name(box["box"]))
+                self._ending.add(f"{job.number if job is not None else NO_JOB}/{box['box']}")
+
+    async def _cancel_returned(self, jobs: Mapping[str, QueuedJob], looked_at_s: float) -> None:
+        returned: list[str] = []
+        for name, ended_at_s in list(self._ended_at_s.items()):
+            job = jobs.get(name)
+            if job is not None and job.active:
+                log.warning("ended job is active again", extra={"job": job.number})
+                returned.append(job.number)
+                self._ended_at_s[name] = time.monotonic()
+            elif looked_at_s - ended_at_s > SAVED_S:
+                del self._ended_at_s[name]
+        await asyncio.gather(*map(self._login.queue.cancel, returned))
+
+
 class SlurmSandboxes:
     def __init__(self, login: SlurmLogin, store_id: str) -> None:
         self._login = login
         self._store_id = store_id
+        self.ended_jobs = EndedJobs(login, store_id, self.end)
         self._ended: set[str] = set()
         self._unread: dict[str, set[str]] = {}  # handle -> runs whose journal has more
         self._lost: set[str] = set()
@@ -73,6 +164,9 @@ class SlurmSandboxes:
     ) -> AsyncGenerator[bytes, None]:
         _, box = split_handle(handle)
         line = self._login.line
+        self.ended_jobs.watch()
+        # Until its journal is read, no state of its job is the end of the run.
+        self._unread.setdefault(handle, set()).add(run)
         if work is not None:
             order = {
                 "verb": "attach",
@@ -82,15 +176,15 @@ class SlurmSandboxes:
             }
             posted = await line.call("post", {"box": box, "request": order, "awaits": run})
             if not posted["ok"]:
+                self._unread[handle].discard(run)
                 raise SandboxOver(handle)
         async with line.asked():
             link = await line.link()
         try:
             async with aclosing(follow_run(link, box, run, None, at)) as frames:
                 async for data in frames:
-                    self._unread.setdefault(handle, set()).add(run)
                     if b'{"e":"eof"' in data or b'{"e":"unbegun"' in data:
-                        self._unread[handle].discard(run)
+                        self._unread.get(handle, set()).discard(run)
                     yield data
         except SupervisorLost:
             job = await self._job(handle)
@@ -102,18 +196,24 @@ class SlurmSandboxes:
             self._lost.add(handle)
             self._unread.get(handle, set()).discard(run)
             raise
+        except SandboxOver:
+            self._unread.get(handle, set()).discard(run)
+            raise
 
     async def fate(self, handle: str) -> Fate | None:
         if handle in self._ended:
             return Fate(Cause.STOPPED)
         number, box = split_handle(handle)
         job = await self._job(handle)
-        if job is not None and job.active:
-            if handle in self._lost:
-                return Fate(Cause.LOST, f"a node of job {number} ended without an end record")
-            return None
         if self._unread.get(handle) and handle not in self._lost:
             return None  # its journal is still to be read
+        if job is not None and job.active:
+            look = await self._login.line.call("look", {"box": box})
+            if look["left"] and facts_in(look["tags"], "").count == 1:
+                self.ended_jobs.note(job_name(box))  # Slurm may keep it for a running one
+            if look["left"] or handle in self._lost:
+                return Fate(Cause.LOST, f"a node of job {number} ended without an end record")
+            return None
         if job is not None:
             return _fate_of(number, job.state)
         if (await self._login.line.call("look", {"box": box}))["state"] == "gone":
@@ -134,6 +234,7 @@ class SlurmSandboxes:
             if job is not None and job.active:
                 raise Unavailable(f"job {number} is {job.state.lower()} still", retry_after_s=1.0)
         await line.call("drop", {"box": box, "kill": False})
+        self.ended_jobs.note(job_name(box))
         self._ended.add(handle)
         self._lost.discard(handle)
         self._unread.pop(handle, None)
@@ -146,7 +247,7 @@ class SlurmSandboxes:
     async def find(self, run: str) -> str | None:
         box = self.name_of(run)
         reply = await self._login.line.call("look", {"box": box})
-        if not sandbox_names.is_of(reply["tags"], self._store_id, whole_name(run)):
+        if not sandbox_names.is_of(reply["tags"], self._store_id, strip_node(run)):
             return None
         whole = f"{box}@{reply['box_id']}"
         job = (await self._login.queue.jobs()).get(job_name(whole))
@@ -169,16 +270,14 @@ class SlurmSandboxes:
 
     async def owned(self) -> list[Owned]:
         """Returns every sandbox of our store whose job waits or runs."""
+        self.ended_jobs.watch()
         boxes = (await self._login.line.call("all"))["boxes"]
         jobs = await self._login.queue.jobs()
         found = []
         for box in boxes:
             job = jobs.get(job_name(box["box"]))
-            if (
-                job is not None
-                and job.active
-                and sandbox_names.is_ours(box["tags"], self._store_id)
-            ):
+            ours = sandbox_names.is_ours(box["tags"], self._store_id)
+            if ours and job is not None and job.active:
                 since_s = sandbox_names.made_at_s(box["tags"])
                 handle = f"{job.number}/{box['box']}"
                 found.append(Owned(sandbox_in(box["tags"]), handle, since_s))

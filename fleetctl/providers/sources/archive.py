@@ -47,7 +47,7 @@ def rest_of(tree: Path) -> tuple[Path, frozenset[str]]:
     links, directories without a file and names that are no UTF-8; it is made once, if there are
     any.
     """
-    names = frozenset(_odd_in(tree))
+    names = frozenset(_find_odd_files(tree))
     directory = tree.with_name(f"{tree.name}.rest")
     directory.mkdir(mode=0o700, exist_ok=True)
     if names and not (directory / REST).exists():
@@ -55,7 +55,7 @@ def rest_of(tree: Path) -> tuple[Path, frozenset[str]]:
     return directory, names
 
 
-def _odd_in(tree: Path) -> Iterable[str]:
+def _find_odd_files(tree: Path) -> Iterable[str]:
     for directory, names, files in os.walk(tree):
         for name in (*names, *files):
             path = Path(directory, name)
@@ -125,7 +125,7 @@ def freeze_source(source: Source, job: Path) -> Path:
     return target
 
 
-def frozen_revision(source: Source, job: Path) -> str:
+def read_frozen_revision(source: Source, job: Path) -> str:
     """Returns the revision of the copy in `job`; "" while there is none, or when it is unknown."""
     try:
         return _revision_path(_copy_path(source, job)).read_text(encoding="utf-8")

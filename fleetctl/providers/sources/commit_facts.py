@@ -143,7 +143,7 @@ async def facts_of(source: GitSource, commit: str) -> CommitFacts:
         submodules = tuple(name for row, _, name in rows if row.startswith(_SUBMODULE))
         lfs = await _list_lfs_files(source, tree, {name for _, _, name in rows})
         links = [(row.split(" ")[1], name) for row, _, name in rows if row.startswith(_LINK)]
-        outside = await _leading_out(source, tree, links[:NAMES_MAX])
+        outside = await _find_links_out(source, tree, links[:NAMES_MAX])
     texts, others = _split_rows([(row, name) for row, _, name in rows])
     return CommitFacts(
         held,
@@ -171,7 +171,7 @@ def _split_rows(rows: Sequence[tuple[str, str]]) -> tuple[tuple[tuple[str, str],
     return tuple(texts), sha256(json.dumps(others).encode()).hexdigest()[:32]
 
 
-async def _leading_out(
+async def _find_links_out(
     source: GitSource,
     tree: Path,
     links: Sequence[tuple[str, str]],

@@ -228,7 +228,9 @@ async def find_ref(source: GitSource, access: GitAccess = PLAIN) -> RefMatch:
             return RefMatch(known[name], _describe_doubt(ref or "", known))
     if ref is not None and is_short(ref):
         near = {commit for commit in known.values() if commit.startswith(ref)}
-        return RefMatch(near.pop() if len(near) == 1 else await _in_history(source, ref, access))
+        return RefMatch(
+            near.pop() if len(near) == 1 else await _search_history(source, ref, access)
+        )
     raise Refused(
         f"source.git.ref `{ref or 'HEAD'}` is not in {redact_url(source.url)}",
         hint=f"git ls-remote {redact_url(source.url)}",
@@ -258,7 +260,7 @@ def _describe_doubt(ref: str, known: Mapping[str, str]) -> str:
     )
 
 
-async def _in_history(
+async def _search_history(
     source: GitSource,
     short: str,
     access: GitAccess,

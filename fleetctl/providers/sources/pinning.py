@@ -110,4 +110,4 @@ def revision_in(template: Template, job: Path) -> str:
         if template.is_function:
             return ""
         return known_commit(source.git, job)
-    return archive.frozen_revision(source, job)
+    return archive.read_frozen_revision(source, job)

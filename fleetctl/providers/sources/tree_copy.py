@@ -119,7 +119,7 @@ class _DirectoryRules:
     taken_back: str = ""
     followed: tuple[str, ...] = ()
 
-    def entered(self, origin: Path, directory: str) -> _DirectoryRules:
+    def enter_directory(self, origin: Path, directory: str) -> _DirectoryRules:
         """The rules with the ignore files that lie in `directory`."""
         docker = self.docker
         if not directory and (lines := _read_lines(origin / ".dockerignore")):
@@ -164,7 +164,7 @@ def walk_tree(origin: Path, rules: CopyRules) -> Iterator[tuple[Entry, str]]:
         directory, below = waiting.pop()
         fence.look_at(origin / directory)
         if rules.ignore_files:
-            below = below.entered(origin, directory)
+            below = below.enter_directory(origin, directory)
         with os.scandir(origin / directory) as entries:
             for found in sorted(entries, key=lambda one: one.name):
                 entry = _follow_link(found, origin, rules)

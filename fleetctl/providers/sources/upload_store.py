@@ -58,7 +58,7 @@ class UploadStore:
     def __init__(self, home: Path, namespace: str) -> None:
         self.place = home / UPLOADS / (OF_ALL if namespace == EVERYWHERE else namespace)
 
-    def lacking(self, contents: Mapping[str, int]) -> dict[str, int]:
+    def list_lacking(self, contents: Mapping[str, int]) -> dict[str, int]:
         """Returns the contents that are not here, each with the bytes that have arrived. contents:
         sizes by digest. Raises UsageError."""
         found = {}
@@ -67,7 +67,7 @@ class UploadStore:
             if target.exists():
                 os.utime(target)  # it is about to be used
             else:
-                found[digest] = min(self._arrived(digest), size)
+                found[digest] = min(self._count_arrived(digest), size)
         return found
 
     def room(self) -> tuple[int, int]:
@@ -105,10 +105,10 @@ class UploadStore:
         target, part = self._content(digest), self._part(digest)
         if target.exists():
             return size
-        if self._arrived(digest) > size:
+        if self._count_arrived(digest) > size:
             part.unlink()  # another client gave it another size
-        if self._arrived(digest) != offset:
-            return self._arrived(digest)
+        if self._count_arrived(digest) != offset:
+            return self._count_arrived(digest)
         make_private(part.parent)
         with open(part, "ab", opener=_open_private) as file:
             file.write(data)
@@ -148,7 +148,7 @@ class UploadStore:
         """Returns the path of `DIGEST` of a content, or of `DIGEST/NAME` in a directory. Raises
         UsageError, and NotFound for one that is not here any more."""
         digest, _, name = named.partition("/")
-        found = self.place / TREES / _checked(digest) / _relative(name) if name else None
+        found = self.place / TREES / _check_digest(digest) / _parse_relative(name) if name else None
         path = self._content(digest) if found is None else found
         if not path.exists():
             raise NotFound("a file that was sent is not on the server any more", hint="apply again")
@@ -167,7 +167,7 @@ class UploadStore:
         size = 0
         try:
             for name in tree.directories:
-                (making / _relative(name)).mkdir(mode=0o700, parents=True, exist_ok=True)
+                (making / _parse_relative(name)).mkdir(mode=0o700, parents=True, exist_ok=True)
             for name, runs, digest in tree.files:
                 content = self._content(digest)
                 if not content.exists():
@@ -175,14 +175,14 @@ class UploadStore:
                 size += content.stat().st_size
                 if size > BYTES_MAX:
                     raise UsageError(f"a directory has at most {BYTES_MAX >> 20} MiB")
-                copy = making / _relative(name)
+                copy = making / _parse_relative(name)
                 copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with content.open("rb") as taken, open(copy, "xb", opener=_open_private) as file:
                     shutil.copyfileobj(taken, file)
                 copy.chmod(0o700 if runs else 0o600)
             # The last, so that no file is written through one.
             for name, to in tree.links:
-                link = making / _relative(name)
+                link = making / _parse_relative(name)
                 link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 link.symlink_to(to)
         except (OSError, ValueError) as error:
@@ -198,16 +198,16 @@ class UploadStore:
             if part.is_dir():
                 yield from (it for it in part.rglob("*") if it.is_file())
 
-    def _arrived(self, digest: str) -> int:
+    def _count_arrived(self, digest: str) -> int:
         with suppress(FileNotFoundError):
             return self._part(digest).stat().st_size
         return 0
 
     def _content(self, digest: str) -> Path:
-        return self.place / CONTENTS / _checked(digest)[:2] / digest
+        return self.place / CONTENTS / _check_digest(digest)[:2] / digest
 
     def _part(self, digest: str) -> Path:
-        return self.place / PARTS / _checked(digest)
+        return self.place / PARTS / _check_digest(digest)
 
 
 def sweep_uploads(home: Path, specs: Iterable[str]) -> None:
@@ -241,13 +241,13 @@ def _list_uploads(home: Path) -> Iterator[Path]:
                 yield from below.iterdir()
 
 
-def _checked(digest: str) -> str:
+def _check_digest(digest: str) -> str:
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise UsageError("a digest is the SHA-256 of a content, 64 hex digits")
     return digest
 
 
-def _relative(name: str) -> str:
+def _parse_relative(name: str) -> str:
     """Returns a name below the directory. Raises UsageError for any other."""
     path = PurePosixPath(name)
     if str(path) != name or path.is_absolute() or name == "." or ".." in path.parts or "\0" in name:

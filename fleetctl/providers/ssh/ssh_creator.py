@@ -82,7 +82,7 @@ class SshCreator:
         )
         try:
             async with self._turns[size]:
-                claims = await self._claimed(request)
+                claims = await self._claim_boxes(request)
         finally:
             self._why.pop(request.run, None)
         handles = [f"{line.name}/{box}" for line, box in claims]
@@ -109,7 +109,7 @@ class SshCreator:
         for handle in handles:
             await self._sandboxes.end(handle)
 
-    async def _claimed(self, request: RunRequest) -> list[Claim]:
+    async def _claim_boxes(self, request: RunRequest) -> list[Claim]:
         """Returns, for each node, the host that has its box, and the box with its id."""
         while True:
             self._freed.clear()

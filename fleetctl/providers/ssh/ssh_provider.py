@@ -72,7 +72,7 @@ class SshProvider(MachineProvider):
 
     async def ensure_volume(self, name: str) -> None:
         """Makes the directory on each host that can be reached; a task's start makes it as well."""
-        done, failed = await self._on_each(
+        done, failed = await self._ask_each(
             lambda line: line.call("ensure", {"top": volume_directory(line, name), "path": ""})
         )
         if failed and not done:
@@ -87,7 +87,7 @@ class SshProvider(MachineProvider):
 
         if not self._account().settings:
             return
-        _, failed = await self._on_each(remove)
+        _, failed = await self._ask_each(remove)
         if failed:
             raise failed[0]
 
@@ -96,7 +96,7 @@ class SshProvider(MachineProvider):
 
     async def reach(self) -> None:
         """Asks all hosts; one that answers will do."""
-        done, failed = await self._on_each(lambda line: line.call("list"))
+        done, failed = await self._ask_each(lambda line: line.call("list"))
         if failed and not done:
             raise failed[0]
 
@@ -124,7 +124,7 @@ class SshProvider(MachineProvider):
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _on_each(self, ask: Ask) -> tuple[list[object], list[FleetctlError]]:
+    async def _ask_each(self, ask: Ask) -> tuple[list[object], list[FleetctlError]]:
         """Returns (the replies of hosts, the errors of others). Raises Refused without hosts."""
 
         async def linked(line: SshLine) -> object:

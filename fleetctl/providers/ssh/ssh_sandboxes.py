@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.guest.nodes.gang import whole_name
+from fleetctl.guest.nodes.gang import strip_node
 from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.machines.agent_link import AgentChannel, SupervisorLost, follow_run
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
@@ -121,7 +121,7 @@ class SshSandboxes:
             except Unavailable as error:
                 away.append(error)
                 return ""
-            ours = sandbox_names.is_of(reply["tags"], self._store_id, whole_name(run))
+            ours = sandbox_names.is_of(reply["tags"], self._store_id, strip_node(run))
             return f"{line.name}/{box}@{reply['box_id']}" if ours else ""
 
         found = [it for it in await asyncio.gather(*map(look, self._hosts.lines())) if it]

@@ -71,6 +71,8 @@ function headOf({ kind, metadata, status, why, fix }) {
     ["Where", (status.placement ?? []).map((one) => `${one.provider} ${one.live} of ${one.total} live`).join(", ")],
     ["Worked", status.workedSeconds === undefined ? "" : span(status.workedSeconds)],
     ["Age", age(metadata.creationTimestamp)],
+    ["Created by", plain(metadata.annotations?.["fleetctl.dev/created-by"])],
+    ["Changed by", plain(metadata.annotations?.["fleetctl.dev/applied-by"])],
     ["Labels", Object.entries(metadata.labels ?? {}).map(([label, value]) => `${label}=${value}`).join(", ")],
   ];
   const known = rows.filter(([, value]) => value);

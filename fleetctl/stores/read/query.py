@@ -132,7 +132,7 @@ class SqlQuery:
         self._db.create_function("now_s", 0, lambda: now_s)
         self._owners = _TaskOwners(home / places.STATE_DB)
         self._db.create_function("task_state", 4, self._owners.judged_by(task_state))
-        self._db.create_function("wished_content", 2, self._owners.wished_content)
+        self._db.create_function("desired_content", 2, self._owners.find_desired_content)
         named = queries.read_queries("views.sql")
         for name in ("owned_runs", "objects", "attempts", "tasks", *VIEWS):
             rows = self._limit_rows(name, named[name])
@@ -250,7 +250,7 @@ class _TaskOwners:
 
         return judge
 
-    def wished_content(self, rid: int, index: int) -> str | None:
+    def find_desired_content(self, rid: int, index: int) -> str | None:
         """Returns the content of a task of the present spec; None while unknown."""
         contents = self._of(rid)[2]
         if contents:

@@ -101,7 +101,7 @@ SELECT kind, name, lower(kind) || '/' || name
                 * max(0.0, coalesce(every.ended_at_s, now_s()) - every.started_at_s) END) END
         FROM state.runs AS every WHERE every.rid = newest.rid AND every.idx = newest.idx) AS usd,
     result, content,
-    CASE WHEN state = 3 THEN coalesce(content <> wished_content(rid, idx), 0) END AS outdated,
+    CASE WHEN state = 3 THEN coalesce(content <> desired_content(rid, idx), 0) END AS outdated,
     run, message, hint, uid, namespace, deleted_at
 FROM temp.owned_runs AS newest
     JOIN state.words AS provider ON provider.word_id = newest.provider

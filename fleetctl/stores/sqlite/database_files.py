@@ -181,7 +181,7 @@ def connect_writer(path: Path, *, synchronous: str) -> sqlite3.Connection:
     return database
 
 
-def found_file(path: Path, found: Callable[[sqlite3.Connection], None]) -> None:
+def create_database(path: Path, found: Callable[[sqlite3.Connection], None]) -> None:
     """Makes a database beside its path and moves it there: at any end of this process or the power,
     there is a whole one or none. `inspect` cannot read one whose first page was being written.
     """

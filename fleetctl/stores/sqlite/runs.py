@@ -126,12 +126,12 @@ class SqliteRuns:
         """
         name = run.name
         return (
-            _CODES[run.state], self._word(run.provider), self._word(run.template_hash),
+            _CODES[run.state], self._intern(run.provider), self._intern(run.template_hash),
             run.sandbox_open, run.exit_code, run.journal_offset, run.started_at_s, run.ended_at_s,
             None if run.sandbox == name else run.sandbox, run.handle, run.reason, run.message,
-            run.usd_per_s, self._word(run.placed) if run.placed else None, run.usd,
-            run.put_aside, self._word(run.content) if run.content else None,
-            run.resumed_step, run.saved_step, self._word(run.queued) if run.queued else None,
+            run.usd_per_s, self._intern(run.placed) if run.placed else None, run.usd,
+            run.put_aside, self._intern(run.content) if run.content else None,
+            run.resumed_step, run.saved_step, self._intern(run.queued) if run.queued else None,
             run.worth_s, run.worth_usd, run.params_hash, run.wandb or None, run.hint or None,
             run.params,
         )  # fmt: skip
@@ -145,7 +145,7 @@ class SqliteRuns:
             rids[uid] = found[0][0]
         return rids[uid]
 
-    def _word(self, word: str) -> int:
+    def _intern(self, word: str) -> int:
         words = self._session.words
         if word not in words:
             state = self._session.writing()

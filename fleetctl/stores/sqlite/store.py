@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -44,6 +43,12 @@ class SqliteStore:
     def __init__(self, session: StoreSession, lock: state_dir.StoreLock | None = None) -> None:
         self._session = session
         self._lock = lock
+        self.store_id = session.identity.store_id
+        # The number of this opening of the store; rises by at least one each time.
+        self.epoch = session.identity.epoch
+        self.transaction = session.transaction
+        self.whole = session.whole
+        self.shrink = session.shrink
         self.resources = SqliteResources(session)
         self.sleep = SqliteSleep(session)
         self.runs = SqliteRuns(session)
@@ -54,24 +59,6 @@ class SqliteStore:
         self.events = SqliteEvents(session)
         self.gone = SqliteGone(session)
         self.notices = SqliteNotices(session)
-
-    @property
-    def store_id(self) -> str:
-        return self._session.identity.store_id
-
-    @property
-    def epoch(self) -> int:
-        """Returns the number of this opening of the store; rises by at least one each time."""
-        return self._session.identity.epoch
-
-    def transaction(self) -> AbstractContextManager[None]:
-        return self._session.transaction()
-
-    def whole(self) -> AbstractContextManager[None]:
-        return self._session.whole()
-
-    def shrink(self) -> bool:
-        return self._session.shrink()
 
     def close(self) -> None:
         self._session.close()
@@ -154,7 +141,7 @@ def _open_state(
     at_least: int,
 ) -> tuple[sqlite3.Connection, opening.StoreIdentity]:
     if not founded:
-        _found_database(path, partial(opening.create_state, now_s=clock.now_s()))
+        _create_database(path, partial(opening.create_state, now_s=clock.now_s()))
     state = opening.connect_writer(path, synchronous="FULL")
     try:
         opening.upgrade_state(state)
@@ -166,7 +153,7 @@ def _open_state(
 
 def _open_events(path: Path, state: sqlite3.Connection) -> sqlite3.Connection:
     if not path.exists() or path.stat().st_size == 0:
-        _found_database(path, opening.create_events)
+        _create_database(path, opening.create_events)
     events = opening.connect_writer(path, synchronous="NORMAL")
     try:
         if events.execute("PRAGMA user_version").fetchone()[0] == 0:
@@ -180,9 +167,9 @@ def _open_events(path: Path, state: sqlite3.Connection) -> sqlite3.Connection:
     return events
 
 
-def _found_database(path: Path, found: Callable[[sqlite3.Connection], None]) -> None:
+def _create_database(path: Path, found: Callable[[sqlite3.Connection], None]) -> None:
     try:
-        opening.found_file(path, found)
+        opening.create_database(path, found)
     except sqlite3.Error as error:
         raise explain_error(error, path) from error
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import and_more, did_you_mean, escape_line
 from fleetctl.controllers.status_keys import EARLY_TERMINATED
-from fleetctl.controllers.trials.early_terminate import stopped_at
+from fleetctl.controllers.trials.early_terminate import parse_stop
 from fleetctl.stores.read.rows import RunRow
 from fleetctl.views.documents import metric_goals, metric_values, result_rows
 from fleetctl.views.objects import SUCCEEDED, View, as_mapping
@@ -155,7 +155,7 @@ def _draw_rungs(
     rungs = [as_mapping(it) for it in value] if isinstance(value, list) else []
     stops = []
     for one in reading.tasks(seen):
-        at = stopped_at(one.run.message) if one.run.reason == EARLY_TERMINATED else None
+        at = parse_stop(one.run.message) if one.run.reason == EARLY_TERMINATED else None
         if at is not None:
             message = escape_line(f"trial {one.run.index}: {one.run.message}")
             stops.append(EarlyStop(one.run.index, *at, message))

@@ -131,10 +131,10 @@ def containers_cell(seen: View, _now_s: float) -> str:
 
 def warm_cell(seen: View, _now_s: float) -> str:
     """Returns the cost of its warm containers."""
-    return per_hour(seen) or NONE
+    return format_per_hour(seen) or NONE
 
 
-def per_hour(seen: View) -> str:
+def format_per_hour(seen: View) -> str:
     """Returns `$63.20`; `unknown`; empty without warm containers that cost."""
     warm = as_mapping(seen.status.get("warm"))
     rate = warm.get("usdPerSecond")

@@ -185,7 +185,7 @@ class Box:
         return f"{self.root}/{path.strip('/')}" if path.strip("/") else str(self.root)
 
     def is_object(self, path: str) -> bool:
-        """Whether what is at an absolute path is in one of the object mounts."""
+        """Returns whether what is at an absolute path is in one of the object mounts."""
         return any(path.startswith(place.rstrip("/") + "/") for place in self.objects)
 
     def remove(self) -> None:

@@ -107,7 +107,7 @@ class Faults:
 
 
 def take(one: Fault | Fate) -> bool:
-    """Whether it still has something to do; counts this time if so."""
+    """Returns whether it still has something to do; counts this time if so."""
     if one.skip > 0:
         one.skip -= 1
         return False

@@ -51,7 +51,7 @@ class Fault:
         assert known or self.status in Status.__members__, self.status
 
     def takes(self, rpc: str) -> bool:
-        """Whether this call is hit; counts."""
+        """Returns whether this call is hit; counts."""
         if not fnmatch.fnmatchcase(rpc, self.rpc) or self.count == 0:
             return False
         if self.skip > 0:

@@ -45,7 +45,7 @@ class Fault:
             self.body = PAGE.format(status=self.status)
 
     def takes(self, operation: str, when: str) -> bool:
-        """Whether this request is hit; counts."""
+        """Returns whether this request is hit; counts."""
         if when != self.when or not fnmatch.fnmatchcase(operation, self.operation):
             return False
         if self.skip > 0:

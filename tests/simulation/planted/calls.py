@@ -171,7 +171,7 @@ def sweep_knows_nobody() -> Context:
 
 def sweep_ends_what_is_unreadable() -> Context:
     """Of an object whose row cannot be read, every sandbox is taken for an orphan."""
-    return swapped(orphan_sweep, "_in_rows", lambda state, uid, sandbox: False)
+    return swapped(orphan_sweep, "_is_in_rows", lambda state, uid, sandbox: False)
 
 
 def sweep_never() -> Context:
@@ -185,7 +185,7 @@ def sweep_never() -> Context:
 
 def push_is_the_only_news() -> Context:
     """Runs are looked at when the provider tells of them, and never else."""
-    return swapped(RunWatcher, "_polled", lambda self, provider: set())
+    return swapped(RunWatcher, "_list_polled", lambda self, provider: set())
 
 
 def push_means_gone() -> Context:

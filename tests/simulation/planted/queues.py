@@ -78,7 +78,7 @@ def an_idle_sandbox_takes_nothing() -> Context:
 
 def whoever_asks_first_goes_first() -> Context:
     """Room is given to whoever is looked at, not to who comes first."""
-    return swapped(QueueAdmission, "_before", lambda _self, _line, _vector: None)
+    return swapped(QueueAdmission, "_find_waiter_before", lambda _self, _line, _vector: None)
 
 
 def turns_are_not_taken() -> Context:

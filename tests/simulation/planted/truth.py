@@ -84,7 +84,7 @@ def waiting_costs_an_attempt() -> Context:
 
         return patched
 
-    return around(ReplyHandler, "of_call", make)
+    return around(ReplyHandler, "handle_reply", make)
 
 
 def no_answer_means_nothing_began() -> Context:
@@ -102,7 +102,7 @@ def no_answer_means_nothing_began() -> Context:
 
         return patched
 
-    return around(ReplyHandler, "of_call", make)
+    return around(ReplyHandler, "handle_reply", make)
 
 
 def refusal_is_waited_for() -> Context:
@@ -116,7 +116,7 @@ def refusal_is_waited_for() -> Context:
 
 def stale_sandbox_end_believed() -> Context:
     """An idle sandbox that a look-up misses is taken for closed."""
-    return swapped(Observations, "_settled_by_end", lambda self, last, fact: True)
+    return swapped(Observations, "_is_settled_by_end", lambda self, last, fact: True)
 
 
 def an_end_is_read_behind_an_older_piece() -> Context:

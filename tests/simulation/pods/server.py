@@ -323,7 +323,7 @@ class Server:
             self.work[pod].ended = True
 
     def told(self, pod: str) -> bool:
-        """Whether its line tells that the task came to its end."""
+        """Returns whether its line tells that the task came to its end."""
         return self.lives(pod) and pod in self.work and self.work[pod].ended
 
     def _chance(self, odds: float) -> bool:

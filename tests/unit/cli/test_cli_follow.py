@@ -24,7 +24,7 @@ from fleetctl.daemon.client import spawn
 from fleetctl.stores.read.rows import ResourceRow, RunRow, TaskRow
 from fleetctl.views.goals import GoalOutcome, WaitGoal, check_goal, format_tally
 from fleetctl.views.objects import View, build_view
-from fleetctl.views.tasks import Task, build_task, in_order, in_ranges
+from fleetctl.views.tasks import Task, build_task, is_in_ranges, list_in_order
 from fleetctl.views.tasks import build_attempt as one_attempt
 
 ALL = LogSelection(None, failed=False, attempt=None, tail=None, prefixed=True)
@@ -231,9 +231,9 @@ def test_an_attempt_that_has_ended_is_not_queued_though_its_task_is(state: str, 
 
 
 def test_sets_of_indexes_are_read_as_the_status_writes_them() -> None:
-    assert list(in_order("0-2,7,9-10,...")) == [0, 1, 2, 7, 9, 10]
-    assert [n for n in range(12) if in_ranges(n, "0-2,7,9-10,...")] == [0, 1, 2, 7, 9, 10]
-    assert list(in_order("")) == []
+    assert list(list_in_order("0-2,7,9-10,...")) == [0, 1, 2, 7, 9, 10]
+    assert [n for n in range(12) if is_in_ranges(n, "0-2,7,9-10,...")] == [0, 1, 2, 7, 9, 10]
+    assert list(list_in_order("")) == []
 
 
 def test_a_succeeded_object_whose_spec_changed_is_waited_for() -> None:

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fleetctl.apply.cost.estimate import CostForecast, may_cost, note_estimates
+from fleetctl.apply.cost.estimate import CostForecast, note_estimates
 from fleetctl.apply.plan.build_plan import forecast_costs
 from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions, digests_of
 from fleetctl.cli.apply.request import cost_lines_of
 from fleetctl.controllers.model import RunState
+from fleetctl.engine.capacity.price_book import may_cost
 from fleetctl.manifest import Manifest
 from fleetctl.stores.read.read_only import open_readonly
 from fleetctl.wiring.account_registry import AccountRegistry

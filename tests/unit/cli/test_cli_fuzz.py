@@ -103,7 +103,7 @@ def _words(argument: Action, dice: random.Random) -> list[str]:
 
 
 def blocks(words: list[str]) -> bool:
-    """Whether these words would wait for something that does not come."""
+    """Returns whether these words would wait for something that does not come."""
     verb = words[0]
     short = {"get": {"-w"}, "logs": {"-f"}, "exec": {"-i", "-t", "-it"}, "query": {"-w"}}
     return verb in ("up", "wait", "mcp", "serve") or bool(short.get(verb, set()) & set(words))

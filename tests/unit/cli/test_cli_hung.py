@@ -81,7 +81,7 @@ def test_a_controller_that_hangs_is_told_by_every_verb_and_ended_by_force(
         assert time.monotonic() - began_s < 300
         code, out, _ = run("down", "--force")
         assert code == 0 and f"(pid {pid}) ended by force; running tasks go on" in out
-        assert read_lock_holder(home) is None and spawn.ended_orderly(home)
+        assert read_lock_holder(home) is None and spawn.has_ended_orderly(home)
     finally:
         if spawn.find_holder_pid(home) == pid:
             os.kill(pid, signal.SIGCONT)

@@ -11,7 +11,7 @@ from fleetctl.cli.output.jsonpath import (
     parse_template,
     render_template,
 )
-from fleetctl.cli.output.select import in_order_of
+from fleetctl.cli.output.select import sort_things
 from fleetctl.common.errors import UsageError
 
 # The document of kubernetes.io/docs/reference/kubectl/jsonpath/.
@@ -219,7 +219,7 @@ def test_a_path_with_many_descents_is_refused_in_time(
     if text.startswith("."):
         objects = [{"metadata": DEEP}] * 100
         with pytest.raises(UsageError, match="comes past more than"):
-            in_order_of(objects, lambda it, _: it, text)
+            sort_things(objects, lambda it, _: it, text)
 
 
 def test_one_descent_through_many_objects_is_found() -> None:

@@ -9,7 +9,7 @@ from fleetctl.cli.follow.progress import (
     STUCK_S,
     StuckPolicy,
     describe_stuck,
-    way_out,
+    describe_way_out,
 )
 from fleetctl.stores.read.rows import ResourceRow
 from fleetctl.views.objects import View, build_view
@@ -77,5 +77,5 @@ def test_the_error_says_what_is_lacking_and_both_ways_on() -> None:
     assert describe_stuck(seen("missing")) == (
         "batchjob/job cannot go on by itself: SecretMissing: no secret"
     )
-    assert way_out(seen("missing")) == "apply it; `--wait --allow-missing` waits on"
-    assert way_out(seen("money")) == "apply it"
+    assert describe_way_out(seen("missing")) == "apply it; `--wait --allow-missing` waits on"
+    assert describe_way_out(seen("money")) == "apply it"

@@ -155,8 +155,8 @@ def test_of_events_the_warnings_are_coloured_and_not_a_word_of_status() -> None:
 
 def test_lines_of_a_diff_have_colour_where_there_is_some() -> None:
     lines = ["+new", "-old", " same", "@@ -1 +1 @@"]
-    assert [screen().marked(line) for line in lines] == lines
-    painted = [screen(terminal=True).marked(line) for line in lines]
+    assert [screen().colour_sign(line) for line in lines] == lines
+    painted = [screen(terminal=True).colour_sign(line) for line in lines]
     assert painted == [
         "\x1b[32m+new\x1b[0m", "\x1b[31m-old\x1b[0m", " same", "\x1b[36m@@ -1 +1 @@\x1b[0m",
     ]  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fleetctl.cli.apply.runs.run_manifest import files_named, name_of
-from fleetctl.cli.apply.runs.work_flags import in_flags
+from fleetctl.cli.apply.runs.work_flags import write_as_flags
 from fleetctl.cli.follow import progress
 from fleetctl.cli.follow.logs_follow import TaskOutput
 from fleetctl.cli.main import run_guarded
@@ -217,7 +217,7 @@ def test_errors_name_flags_and_not_a_manifest_that_nobody_wrote(home: Path) -> N
     assert "error: --gpu is `Z9`, which Modal does not have\nhint: it has T4" in talk
     assert "command line" not in talk
     text = "command line:3:1: spec.template.env.A is wrong\nerror: command line: spec.seed is"
-    assert in_flags(text) == "--env is wrong\nerror: spec.seed is"
+    assert write_as_flags(text) == "--env is wrong\nerror: spec.seed is"
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,10 @@ def test_the_holder_of_the_lock_is_the_kernels_word_and_not_the_files(tmp_path: 
     assert spawn.find_holder_pid(tmp_path) is None
     store = open_store(tmp_path, SystemClock())
     assert spawn.find_holder_pid(tmp_path) == os.getpid()
-    assert not spawn.ended_orderly(tmp_path)
+    assert not spawn.has_ended_orderly(tmp_path)
     store.close()
     assert spawn.find_holder_pid(tmp_path) is None
-    assert spawn.ended_orderly(tmp_path)
+    assert spawn.has_ended_orderly(tmp_path)
     (tmp_path / LOCK).write_text(f"{os.getpid()} left by one that was killed\n")
     assert spawn.find_holder_pid(tmp_path) is None
-    assert not spawn.ended_orderly(tmp_path)
+    assert not spawn.has_ended_orderly(tmp_path)

@@ -249,7 +249,7 @@ class Play:
 
     def _entered(self, run: Run) -> None:
         last = self.history.sandboxes[run.sandbox].last
-        self.history.sandboxes.entered(run)
+        self.history.sandboxes.set_last_run(run)
         if last.name != run.name:
             self._let_go(last.name)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleetctl.controllers.trials.axes import SearchTrial, axes_of, every_point, is_inside, value_at
+from fleetctl.controllers.trials.axes import SearchTrial, axes_of, is_inside, list_points, value_at
 from fleetctl.controllers.trials.bayes import (
     GaussianProcess,
     expected_improvement,
@@ -192,7 +192,7 @@ RARE = {
 def test_the_last_point_of_a_space_is_found_however_seldom_it_is_drawn(
     parameter: dict[str, Any], count: int
 ) -> None:
-    everything = list(every_point(*axes_of({"x": parameter})))
+    everything = list(list_points(*axes_of({"x": parameter})))
     assert len({json.dumps(it) for it in everything}) == len(everything) == count
     for left in (0, 1, count - 1):
         trials = [SearchTrial(it, float(at)) for at, it in enumerate(everything) if at != left]

@@ -285,7 +285,7 @@ def test_a_step_that_keep_has_removed_is_refused_before_an_attempt() -> None:
     play.succeed(0)
     for resume, active in (("step:30", True), ("step:20", False), ("step:7", True)):
         again = training(checkpoint={**kept, "resume": resume})
-        again.history.saves = play.history.saves
+        again.history._saves = play.history.saves
         plan = again.turn()
         assert bool(again.active) is active, resume
         if not active:

@@ -63,6 +63,7 @@ def test_a_trial_needs_all_metrics_wherever_it_told_them() -> None:
 def test_the_status_has_the_values_as_they_were_told() -> None:
     history = History(sweep().limits)
     for index, score in enumerate([(2.0, -0.5), (1.0, -0.25), (3.0, -0.25)]):
+        history.front = history.front or ParetoFront()
         history.front.add(index, score)
     status = sweep().summary(history)
     assert "best" not in status and status["frontSize"] == 2

@@ -12,7 +12,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kinds.sweep import SweepController
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.kind_controller import KeepRunning, StopNow
-from fleetctl.controllers.trials.winner import lacking_of
+from fleetctl.controllers.trials.winner import explain_unreachable
 from fleetctl.controllers.wandb import SweepLocation, SweepReport
 from fleetctl.specs.content import Pins
 from fleetctl.specs.kinds.sweep import SweepSpec
@@ -187,9 +187,9 @@ def test_why_nothing_begins_is_said() -> None:
         (replace(RUNNING, trouble=("KeyRefused", HintedText("no"))), "KeyRefused"),
         (replace(RUNNING, state="PAUSED"), "PausedByWandb"),
     ):
-        lacking = lacking_of(World().hears(said=said).handed)
+        lacking = explain_unreachable(World().hears(said=said).handed)
         assert lacking is not None and (lacking.reason, lacking.for_good) == (reason, False)
-    assert lacking_of(World().hears().handed) is None
+    assert explain_unreachable(World().hears().handed) is None
 
 
 def test_its_programs_are_told_whose_run_they_are() -> None:

@@ -20,10 +20,10 @@ from pydantic import ValidationError
 from fleetctl.controllers.history.curves import MetricCurves
 from fleetctl.controllers.model import Metric
 from fleetctl.controllers.trials.early_terminate import (
-    early_end,
     find_threshold,
+    judge_early_end,
     list_rungs,
-    stopped_at,
+    parse_stop,
 )
 from fleetctl.specs.search.config import EarlyTerminate
 
@@ -59,7 +59,7 @@ def test_who_stops_is_who_stops_at_wandb(number: int) -> None:
     for shuffled in (None, number):
         curves = played(case, early, shuffled=shuffled)
         running = [index for index, (runs, _) in enumerate(case["runs"]) if runs]
-        assert [it for it in running if early_end(curves, f"run-{it}", early)] == case["stop"]
+        assert [it for it in running if judge_early_end(curves, f"run-{it}", early)] == case["stop"]
         if case["bands"]:
             assert list(early.bands[: len(case["bands"])]) == case["bands"]
             passed = [curves.passed(band) for band in range(len(case["bands"]))]
@@ -98,18 +98,18 @@ def test_why_a_trial_stops_names_value_band_and_threshold() -> None:
     curves = MetricCurves("loss", maximize=False, bands=early.bands)
     curves.take(0, "a", reports([5, 2.4]))
     curves.take(1, "b", reports([5, 3.1]))
-    assert early_end(curves, "a", early) is None
-    found = early_end(curves, "b", early)
+    assert judge_early_end(curves, "a", early) is None
+    found = judge_early_end(curves, "b", early)
     # Of two, the second best is the threshold: a trial that is level goes on.
     assert found is None
     curves.take(2, "c", reports([1, 1, 1]))
-    found = early_end(curves, "b", early)
+    found = judge_early_end(curves, "b", early)
     assert found is not None
     assert found.message == "value 3.1 at iteration 2 is above 2.4"
     upwards = MetricCurves("acc", maximize=True, bands=early.bands)
     for index, value in enumerate((0.9, 0.8, 0.1)):
         upwards.take(index, str(index), reports([0, value], "acc"))
-    found = early_end(upwards, "2", early)
+    found = judge_early_end(upwards, "2", early)
     assert found is not None
     assert found.message == "value 0.1 at iteration 2 is below 0.8"
     assert list_rungs(upwards, early)[0] == {"iteration": 2, "trials": 3, "threshold": 0.8}
@@ -189,6 +189,6 @@ def test_what_a_stop_says_is_read_back(strict: bool) -> None:
     curves = MetricCurves("loss", maximize=False, bands=early.bands)
     for index, value in enumerate((1e-7, 2.5)):
         curves.take(index, f"{index}", reports([value] * 1001))
-    found = early_end(curves, "1", early)
-    assert found is not None and stopped_at(found.message) == (1000, 2.5)
-    assert stopped_at("asked to stop") is None
+    found = judge_early_end(curves, "1", early)
+    assert found is not None and parse_stop(found.message) == (1000, 2.5)
+    assert parse_stop("asked to stop") is None

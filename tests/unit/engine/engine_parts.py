@@ -7,9 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from fleetctl.apply.write import commit
-from fleetctl.engine.capacity.admission import ProviderAdmission
+from fleetctl.engine.capacity.admission import ProviderAdmission, ProviderObjects
 from fleetctl.engine.capacity.price_book import PriceBook
-from fleetctl.engine.capacity.provider_objects import ProviderObjects
 from fleetctl.engine.decide.dependencies import Dependencies
 from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.decide.passes import Passes

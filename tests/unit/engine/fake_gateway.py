@@ -43,7 +43,7 @@ class FakeGateway:
         calls: int = 1,
         tries: int = 1,
     ) -> bool:
-        """Whether it may; counted as the real one counts it."""
+        """Returns whether it may; counted as the real one counts it."""
         grant = self.grants.get(run)
         if grant is None:
             return False

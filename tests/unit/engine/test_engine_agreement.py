@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.predictions.predict import make_predictions, worth_a_look
+from fleetctl.apply.predictions.predict import is_worth_a_look, make_predictions
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions
@@ -101,8 +101,8 @@ async def test_a_secret_that_its_provider_keeps_and_work_where_none_is_given(
 
 
 def test_work_of_this_machine_with_a_volume_is_worth_a_look() -> None:
-    assert worth_a_look(job(**MOUNT).spec)
-    assert not worth_a_look(job().spec)
+    assert is_worth_a_look(job(**MOUNT).spec)
+    assert not is_worth_a_look(job().spec)
 
 
 KEPT, GIVEN = {"fromProvider": "kept"}, {"fromEnv": ["PIP_INDEX_PASSWORD"]}

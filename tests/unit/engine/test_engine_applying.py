@@ -9,8 +9,9 @@ import pytest
 
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change
 from fleetctl.apply.consent import NeedsConsent, check_consent
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions, check_expected, order_of, version_of
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import Conflict, Refused, StoreError, UsageError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fleetctl.apply.local_proposal import format_diff
 from fleetctl.apply.propose import propose_changes
-from fleetctl.apply.propose import store_changes as commit_changes
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.commit import ObjectEdits, manifest_with
+from fleetctl.apply.write.store_changes import store_changes as commit_changes
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from fleetctl.tracking.annotations import FIELDS
 from fleetctl.tracking.by_hand import digest_of, has_drifted

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import order_of
 from fleetctl.apply.write import commit as writes
 from fleetctl.apply.write.requeue import RetryChoice, requeue_units
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS

@@ -11,10 +11,11 @@ import pytest
 
 from fleetctl.apply.change import Change
 from fleetctl.apply.consent import NeedsConsent, check_consent, list_approvable
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions, order_of
 from fleetctl.apply.write import commit as writing
 from fleetctl.apply.write.requeue import RetryChoice, requeue_units
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.common.errors import Unavailable, UsageError
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest

@@ -17,10 +17,12 @@ from fleetctl.engine.money.budgets import budget_status
 from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.watcher import RunWatcher
 from fleetctl.engine.shared.messages import Inbox, Observed, StartReplied, StartWaits
+from fleetctl.engine.shared.part import EnginePart, EngineParts
 from fleetctl.engine.sleeping import nudge_freed, nudge_starts
 from fleetctl.engine.tick import Ticks
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.budget import BudgetSpec
+from fleetctl.tracking.track import ResourceWork
 from tests.unit.engine.engine_parts import Parts
 from tests.unit.engine.fake_world import tasks
 
@@ -118,7 +120,7 @@ def test_reading_finds_live_runs_again_and_wants_them_observed() -> None:
     parts = Parts()
     uid = started(parts)
     track = parts.state.tracks[uid]
-    parts.answers.of_call(track, StartReplied(run_of(parts, uid), "h", begun=True), 1_000.0)
+    parts.answers.handle_reply(track, StartReplied(run_of(parts, uid), "h", begun=True), 1_000.0)
     with parts.store.transaction():
         parts.records.write()
     parts.state.tracks.forget()
@@ -145,7 +147,7 @@ def test_an_answer_makes_a_record_and_no_call() -> None:
     uid = started(parts)
     name = run_of(parts, uid)
     wait = StartWaits(name, "NoCapacity", "no machine is free", 30.0)
-    assert parts.answers.of_call(parts.state.tracks[uid], wait, 1_000.0)
+    assert parts.answers.handle_reply(parts.state.tracks[uid], wait, 1_000.0)
     assert parts.state.tracks[uid].waits[name].reason == "NoCapacity"
     assert parts.state.queue.next_due_at_s() == 1_000.0 or len(parts.state.queue) == 1
 
@@ -181,7 +183,9 @@ def test_the_end_of_a_sandbox_hurries_the_start_that_waits_longest() -> None:
     parts = Parts()
     uid = started(parts)
     name, track = run_of(parts, uid), parts.state.tracks[uid]
-    parts.answers.of_call(track, StartWaits(name, "Quota", "full", 8_999.0, account=True), 1_000.0)
+    parts.answers.handle_reply(
+        track, StartWaits(name, "Quota", "full", 8_999.0, account=True), 1_000.0
+    )
     assert track.calls[name].retry_at_s == 9_999.0
     nudge_freed(parts.state, "elsewhere")
     nudge_starts(parts.state, "SecretMissing")
@@ -195,7 +199,7 @@ async def test_the_watcher_tells_what_a_provider_says_of_a_run() -> None:
     uid = started(parts)
     parts.effects.drive(parts.state.tracks[uid], parts.clock.now_s())
     await parts.state.inbox.wait(300.0)
-    parts.answers.of_call(parts.state.tracks[uid], parts.state.inbox.facts.pop(), 1_000.0)  # type: ignore[arg-type]
+    parts.answers.handle_reply(parts.state.tracks[uid], parts.state.inbox.facts.pop(), 1_000.0)  # type: ignore[arg-type]
     parts.state.inbox.rest()
     watcher = RunWatcher(parts.state, parts.rate_limiters)
     watching = asyncio.ensure_future(watcher.run("local"))
@@ -281,3 +285,43 @@ def test_a_turn_drives_what_it_made_durable() -> None:
     ticks.load()
     ticks.make()
     assert driven == ["Starting"]
+
+
+class Resting(EnginePart):
+    """A part that rests until there is a Queue, or an object with a budget."""
+
+    kind = "Queue"
+    rests = True
+    field = "budget"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def begin_tick(self, _now_s: float) -> list[str]:
+        self.asked.append("tick")
+        return []
+
+    def list_inputs(self, work: ResourceWork, _now_s: float) -> dict[str, object]:
+        self.asked.append(work.resource.name)
+        return {}
+
+
+def test_a_part_rests_until_an_object_concerns_it() -> None:
+    parts = Parts()
+    resting = Resting()
+    asked = EngineParts([resting], declared=parts.state.tracks.asset_kinds)
+    plain = parts.track(parts.desired("BatchJob", "plain", tasks(1)))
+    paid = parts.track(parts.desired("BatchJob", "paid", tasks(1, budget={"maxCost": 1})))
+
+    def ask() -> list[str]:
+        resting.asked.clear()
+        for part in asked.awake("begin_tick"):
+            part.begin_tick(0.0)
+        for track in (plain, paid):
+            assert track.work is not None
+            asked.list_inputs(track.work, 0.0)
+        return resting.asked
+
+    assert ask() == ["paid"]
+    parts.track(parts.desired("Queue", "q", {"quotas": [{"resource": "sandboxes", "nominal": 1}]}))
+    assert ask() == ["tick", "plain", "paid"]

@@ -15,7 +15,7 @@ from fleetctl.controllers.wandb import SweepLocation
 from fleetctl.engine.kinds.wandb.sweep_link import SweepLink, store_link
 from fleetctl.manifest.problems import ManifestProblem, format_problems
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.modal.modal_check import no_line
+from fleetctl.providers.modal.modal_check import refuse_endpoint
 from fleetctl.specs.blocks.template import Template
 from tests.unit.engine.test_engine_api import Served, served
 
@@ -140,7 +140,7 @@ async def test_who_asks_an_endpoint_directly_needs_nobody_to_carry_calls(
     async def foresee(_: object, template: Template, account: Account) -> AsyncIterator[Finding]:
         del account
         for endpoint in template.endpoints:
-            yield no_line(endpoint)
+            yield refuse_endpoint(endpoint)
 
     endpoint = HEAD.format(kind="Endpoint", name="small")
     endpoint += f"spec: {{servers: [{{url: 'http://a'}}], reach: {reach}}}\n"

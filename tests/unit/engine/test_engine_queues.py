@@ -76,6 +76,9 @@ async def test_what_a_pass_decided_and_did_not_write_is_not_taken_of_the_queue()
     """A spec that is written in between undoes the plan, and what it took in memory."""
     async with Fleet() as fleet:
         await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
+        await fleet.apply("BatchJob", "first", {**job(), "queue": None})
+        fleet.local.finish(0, of="batchjob/first")
+        await fleet.later(1.0)
         undone: list[str] = []
 
         def note(self: Dependencies, work: Any, *rest: Any) -> bool:
@@ -87,7 +90,7 @@ async def test_what_a_pass_decided_and_did_not_write_is_not_taken_of_the_queue()
 
         noted = Dependencies.note
         with patch.object(Dependencies, "note", note):
-            await fleet.apply("BatchJob", "a", job())
+            await fleet.apply("BatchJob", "a", job(dependsOn=[{"job": "first"}]))
             await fleet.later(2.0)
         assert undone and live(fleet, "a") == 1
         assert fleet.status("gpu")["running"] == 1

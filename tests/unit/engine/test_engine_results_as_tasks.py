@@ -8,8 +8,9 @@ import json
 from typing import Any
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import order_of
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS

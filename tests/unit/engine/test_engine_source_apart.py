@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write.commit import ObjectEdits, manifest_with
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.manifest import load_manifests, read_documents
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.providers.sources.revision import of_project
@@ -182,7 +183,7 @@ async def test_the_copy_that_tasks_get_has_all_files_as_they_are(tmp_path: Path)
         # Who edits the object has no file beside it, and looks by the same rule.
         looked = await project.sources.look([manifest])
         assert looked[manifest.key].revision == after.annotations[REVISION]
-        assert project.sources.moved_on(template.source, after.annotations) == ""
+        assert project.sources.describe_drift(template.source, after.annotations) == ""
 
 
 async def test_exclude_takes_a_file_back_in(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from fleetctl.apply.write import commit
 from fleetctl.common.errors import Refused
 from fleetctl.daemon.verbs import RequestVerbs
-from fleetctl.tracking.kept_by import kept_by
+from fleetctl.tracking.kept_by import read_owner
 from tests.unit.engine.fake_remote import Remote, RemoteKeeper, job
 from tests.unit.engine.fake_world import Fleet
 
@@ -54,7 +54,7 @@ async def test_what_is_pushed_is_applied_and_said() -> None:
         status, first = world.status("fleet"), remote.branches["main"]
         assert (status["phase"], status["appliedRevision"]) == ("Ready", first)
         assert status["changed"] == {"created": 2, "configured": 0, "pruned": 0}
-        note = kept_by(world.row("a").annotations)
+        note = read_owner(world.row("a").annotations)
         assert note is not None
         assert (note.source, note.file, note.revision) == ("source/fleet", "a.yaml:1", first)
         second = remote.push(
@@ -259,7 +259,7 @@ async def test_a_manifest_that_moves_to_another_source_takes_its_results_along()
         remote.push({"a.yaml": job("a"), "c.yaml": job("c")}, "other")
         await world.later(60.0)
         row, status = world.row("a"), world.status("a")
-        note = kept_by(row.annotations)
+        note = read_owner(row.annotations)
         assert note is not None and note.source == "source/other"
         assert row.uid != before
         assert (status["phase"], status["cached"]) == ("Succeeded", status["total"])
@@ -283,7 +283,7 @@ async def test_a_manifest_that_moves_to_the_path_of_another_source_takes_its_obj
             commit.request_reconcile(world.store, name, "now", approved=False)
             await world.settle()
         row = world.row("a")
-        note = kept_by(row.annotations)
+        note = read_owner(row.annotations)
         assert note is not None and note.source == "source/other"
         assert (row.uid, row.generation) == (before.uid, before.generation)
         assert [run.state.value for run in world.runs("a")] == ["Running"]
@@ -351,7 +351,7 @@ async def test_objects_move_between_namespaces_and_files() -> None:
         generation = world.row("a").generation
         remote.push({"y.yaml": job("a", namespace="team")})
         await world.later(60.0)
-        note = kept_by(world.row("a").annotations)
+        note = read_owner(world.row("a").annotations)
         assert note is not None and note.file == "y.yaml:1"
         assert world.row("a").generation == generation
 
@@ -367,7 +367,7 @@ async def test_its_objects_go_with_it_or_stay() -> None:
         await world.settle()
         assert world.names() == ["a"]
         row = world.row("a")
-        assert (row.labels, kept_by(row.annotations)) == ({}, None)
+        assert (row.labels, read_owner(row.annotations)) == ({}, None)
 
 
 async def test_without_prune_what_lost_its_manifest_stays_and_is_counted() -> None:

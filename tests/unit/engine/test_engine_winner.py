@@ -11,8 +11,9 @@ import pytest
 
 from fleetctl.apply.change import Change
 from fleetctl.apply.consent import NeedsConsent, check_consent
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import order_of
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata

@@ -25,7 +25,7 @@ from fleetctl.gateway.rules.usage import (
     calls_of,
     count_lost,
     count_used,
-    over_task_limit,
+    describe_task_excess,
     price_usd,
     worst_case,
 )
@@ -33,8 +33,8 @@ from fleetctl.gateway.rules.usage import (
 
 def test_a_batch_is_refused_whole_before_its_first_call() -> None:
     limits = EndpointLimits(calls_per_task=10)
-    assert over_task_limit(limits, calls=8, tokens=0, asked=2) == ""
-    sentence = over_task_limit(limits, calls=8, tokens=0, asked=3)
+    assert describe_task_excess(limits, calls=8, tokens=0, asked=2) == ""
+    sentence = describe_task_excess(limits, calls=8, tokens=0, asked=3)
     assert sentence == "callsPerTask: 8 used, 3 asked, 10 allowed"
     assert calls_of({"prompt": ["a", "b", "c"]}) == 3
     assert calls_of({"input": [1, 2, 3]}) == 1
@@ -122,7 +122,7 @@ def test_one_callers_failures_are_no_servers_fault_unless_another_server_answers
     for _ in range(50):
         server.failed(0.0, caller="batchjob/bad", status=500, last=False)
     assert not server.resting
-    server.outdone(0.0, "run-1", last=False)
+    server.note_outdone(0.0, "run-1", last=False)
     assert server.resting
 
 
@@ -130,7 +130,7 @@ def test_the_last_server_that_is_awake_rests_for_no_answer_of_its_own() -> None:
     server = UpstreamServer("a", 8)
     for n in range(50):
         server.failed(0.0, caller=f"batchjob/{n}", status=500, last=True)
-        server.outdone(0.0, f"run-{n}", last=True)
+        server.note_outdone(0.0, f"run-{n}", last=True)
     assert not server.resting
     server.refused(0.0)
     assert server.resting

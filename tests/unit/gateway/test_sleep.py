@@ -22,7 +22,7 @@ def sleeping() -> ContainerSleep:
 def test_it_is_taken_to_be_awake_until_shortly_before_its_container_may_go() -> None:
     sleep = sleeping()
     assert sleep.state(0.0) == ASLEEP
-    sleep.woke(100.0)
+    sleep.note_awake(100.0)
     assert sleep.state(154.0) == AWAKE
     assert sleep.state(156.0) == ASLEEP
     sleep.asking = 1  # a long call holds its container
@@ -32,7 +32,7 @@ def test_it_is_taken_to_be_awake_until_shortly_before_its_container_may_go() -> 
 def test_one_that_is_kept_warm_does_not_fall_asleep() -> None:
     sleep = sleeping()
     sleep.declare({**ROW, "warm": True})
-    sleep.woke(0.0)
+    sleep.note_awake(0.0)
     assert sleep.state(10_000.0) == AWAKE
 
 
@@ -50,14 +50,14 @@ def test_a_start_that_failed_rests_longer_each_time_and_says_why() -> None:
     assert sleep.state(REST_S + 1) == ASLEEP
     sleep.broke("it exited with code 1", 100.0)
     assert sleep.state(100.0 + 2 * REST_S - 1) == BROKEN
-    sleep.woke(500.0)
+    sleep.note_awake(500.0)
     assert sleep.why == "" and sleep.rest_s == 0.0
 
 
 def test_a_container_that_is_gone_is_no_failure_of_the_server() -> None:
     server = UpstreamServer("https://x.modal.run", 8, sleep=sleeping())
     assert server.sleep is not None
-    server.sleep.woke(0.0)
+    server.sleep.note_awake(0.0)
     server.refused(1.0)
     for status in (None, 502, 503):
         server.failed(1.0, caller=f"job/{status}", status=status, last=False)
@@ -71,7 +71,7 @@ def test_a_container_that_is_gone_is_no_failure_of_the_server() -> None:
 
 def test_one_whose_budget_is_used_up_is_not_asked() -> None:
     sleep = sleeping()
-    sleep.woke(0.0)
+    sleep.note_awake(0.0)
     sleep.declare({**ROW, "blocked": "BudgetExhausted: nothing left"})
     assert sleep.state(1.0) == BLOCKED
     assert sleep.describe(1.0) == "BudgetExhausted: nothing left"

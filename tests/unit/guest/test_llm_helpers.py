@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.guest.checkpoints.begin import begin
+from fleetctl.guest.checkpoints.begin import begin_training
 from fleetctl.guest.library.fleetctl_llm_queries import parse_query
-from fleetctl.guest.ship.library import library
+from fleetctl.guest.ship.library import read_library
 from fleetctl.guest.task.task import Sandbox
 from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Fault, Model, embedding
@@ -234,7 +234,9 @@ def test_a_sandbox_that_is_kept_finds_the_helpers_at_one_place(tmp_path: Path) -
     before = list(sys.path)
     try:
         for _ in range(3):
-            added, _ = begin(order, "", str(tmp_path / "python"), variables, lambda _: None)
+            added, _ = begin_training(
+                order, "", str(tmp_path / "python"), variables, lambda _: None
+            )
             variables |= added
         assert variables["PYTHONPATH"] == f"/mine:{tmp_path}/python"
         assert sys.path == [*before, f"{tmp_path}/python"]
@@ -243,7 +245,7 @@ def test_a_sandbox_that_is_kept_finds_the_helpers_at_one_place(tmp_path: Path) -
 
 
 def test_what_is_shipped_is_read_by_old_pythons() -> None:
-    files = library(models=True)
+    files = read_library(models=True)
     assert "fleetctl_llm.py" in files and len(files) == 6
     for text in files.values():
         ast.parse(text, feature_version=(3, 8))

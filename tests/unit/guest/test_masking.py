@@ -13,7 +13,7 @@ from fleetctl.guest.journal.digest import result_line
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.masking import MASK, MaskedStream, Masking
 from fleetctl.guest.journal.record import Journal, masking_of
-from fleetctl.guest.journal.results import judge
+from fleetctl.guest.journal.results import judge_result
 
 VALUE = 'hunter2-"canary"/+\\é'
 PEM = "-----BEGIN KEY-----\nAAAABBBBCCCCDDDD\nEEEEFFFFGGGG\n-----END KEY-----\n"
@@ -79,7 +79,7 @@ def test_a_log_and_a_journal_hold_no_value(tmp_path: Path) -> None:
     journal.metric(1, {"loss": 0.5, f"of {VALUE}": 1.0}, 2.0)
     journal.remark(VALUE)
     cut = ("x" * 4090 + VALUE)[:4096]
-    line = result_line(judge({"key": VALUE, VALUE: [VALUE, 7]})[0])
+    line = result_line(judge_result({"key": VALUE, VALUE: [VALUE, 7]})[0])
     journal.end(line, {"ok": False, "message": cut, "reason": "Error"}, sandbox_open=False)
     text = (tmp_path / "r.jsonl").read_text()
     assert "canary" not in text and "hunter2" not in text and "some-text" not in text

@@ -270,7 +270,7 @@ def test_a_log_that_is_too_long_begins_anew_while_the_run_goes_on(box: Box, tmp_
 
 
 def _agree(whole: bytes, frames: list[dict[str, Any]]) -> bool:
-    """Whether every frame of a log says what was written at its offset."""
+    """Returns whether every frame of a log says what was written at its offset."""
     parts = [(frame["at"], bytes_of(frame)) for frame in frames if frame["e"] == "log"]
     return all(whole[at : at + len(data)] == data for at, data in parts)
 

@@ -44,7 +44,7 @@ def test_a_supervisor_is_lost_only_if_it_is_gone_at_two_looks(
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    monkeypatch.setattr(stream.place, "supervised", lambda: supervised.pop(0))
+    monkeypatch.setattr(stream.place, "is_supervised", lambda: supervised.pop(0))
     monkeypatch.setattr(stream, "_wait_for_news", lambda line, span_s: None)
     assert stream._follow_run("run", Journal(news), None) == code  # type: ignore[arg-type]
     assert capfdbinary.readouterr().out.decode() == written

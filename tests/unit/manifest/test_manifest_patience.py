@@ -14,7 +14,7 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.engine.execute.secrets import check_file
 from fleetctl.manifest.files import fence, patience
-from fleetctl.manifest.files.patience import in_file_thread
+from fleetctl.manifest.files.patience import call_in_file_thread
 
 
 def content(path: Path) -> bytes:
@@ -43,7 +43,7 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_who_names_a_file_that_hangs_is_told_which(hanging: Path) -> None:
     with pytest.raises(Unavailable, match=f"`{hanging}` was not read within"):
-        asyncio.run(in_file_thread(content, hanging))
+        asyncio.run(call_in_file_thread(content, hanging))
 
 
 def test_others_are_answered_while_files_hang_and_the_process_ends(
@@ -53,8 +53,8 @@ def test_others_are_answered_while_files_hang_and_the_process_ends(
     (tmp_path / "good").write_text("words")
 
     async def all_of_them() -> bytes:
-        waiting = [asyncio.ensure_future(in_file_thread(content, hanging)) for _ in range(50)]
-        found = await in_file_thread(content, tmp_path / "good")
+        waiting = [asyncio.ensure_future(call_in_file_thread(content, hanging)) for _ in range(50)]
+        found = await call_in_file_thread(content, tmp_path / "good")
         for it in waiting:
             it.cancel()
         return found
@@ -70,7 +70,7 @@ def test_so_many_that_hang_and_no_more(hanging: Path, monkeypatch: pytest.Monkey
     async def again_and_again() -> str:
         for _ in range(10):
             try:
-                await in_file_thread(content, hanging)
+                await call_in_file_thread(content, hanging)
             except Unavailable as error:
                 last = str(error)
         return last
@@ -80,7 +80,7 @@ def test_so_many_that_hang_and_no_more(hanging: Path, monkeypatch: pytest.Monkey
 
 def test_what_the_function_raises_is_raised(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        asyncio.run(in_file_thread(content, tmp_path / "nothing"))
+        asyncio.run(call_in_file_thread(content, tmp_path / "nothing"))
 
 
 def file_threads() -> set[threading.Thread]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
-from fleetctl.manifest.problems import quoted_text, yaml_text
+from fleetctl.manifest.problems import quote_text, yaml_text
 
 JOB = """\
 apiVersion: fleetctl.dev/v1alpha1
@@ -33,7 +33,7 @@ def hint_copied(line: str) -> object:
 
 @given(PLAIN)
 def test_a_text_is_read_back_from_any_place(text: str) -> None:
-    for form in (yaml_text(text), quoted_text(text)):
+    for form in (yaml_text(text), quote_text(text)):
         assert yaml.safe_load(f"key: {form}") == {"key": text}
         assert yaml.safe_load(f"{{key: [{form}, {form}]}}") == {"key": [text, text]}
 

@@ -12,7 +12,7 @@ from fleetctl.apply.cost.estimate import (
     Cost,
     estimate_cost,
     estimate_duration,
-    shared_out,
+    share_units,
     whole_s,
 )
 
@@ -77,12 +77,12 @@ def test_a_sum_with_something_unknown_is_unknown_and_keeps_its_least() -> None:
 def test_the_best_place_fills_first_and_the_rest_follows_in_proportion(
     units: int, slots: list[int], shares: list[int]
 ) -> None:
-    assert shared_out(units, slots) == shares
+    assert share_units(units, slots) == shares
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 50), min_size=1, max_size=6))
 def test_every_unit_has_one_place_where_there_is_any(units: int, slots: list[int]) -> None:
-    shares = shared_out(units, slots)
+    shares = share_units(units, slots)
     assert sum(shares) == (units if sum(slots) else 0)
     assert all(room or not share for room, share in zip(slots, shares, strict=True))
 

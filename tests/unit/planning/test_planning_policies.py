@@ -24,12 +24,13 @@ from fleetctl.apply.policies.expressions import (
 )
 from fleetctl.apply.policies.judge import refuse_wrong, stored_judged
 from fleetctl.apply.policies.report import PolicyDenied, warnings_of
-from fleetctl.apply.predictions.predict import wrong_in
-from fleetctl.apply.propose import propose_changes, write_changes
+from fleetctl.apply.predictions.predict import find_wrong
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.commit import ObjectEdits, manifest_with
 from fleetctl.apply.write.scheduled import ScheduleMaker, by_hand
+from fleetctl.apply.write.store_changes import write_changes
 from fleetctl.common.errors import FleetctlError
 from fleetctl.controllers.budget import CostEstimate
 from fleetctl.manifest import Document, ManifestErrors, load_manifests
@@ -284,7 +285,7 @@ def test_what_is_no_expression_is_told_at_its_place(text: str, why: str) -> None
     source = json.dumps(json.loads(policy("true", text)), indent=1)
     manifests = load_manifests([Document("p.json", source, "/")])
     with pytest.raises(ManifestErrors) as wrong:
-        refuse_wrong(manifests, wrong_in)
+        refuse_wrong(manifests, find_wrong)
     line = next(at for at, it in enumerate(source.splitlines(), 1) if json.dumps(text) in it)
     assert str(wrong.value).startswith(f"p.json:{line}:")
     assert "spec.rules[1].expression is not an expression: " + why in str(wrong.value)

@@ -15,7 +15,7 @@ from fleetctl.apply.policies.expressions import (
     write_expression,
 )
 from fleetctl.apply.policies.typecheck import check_types
-from fleetctl.apply.predictions.predict import wrong_in
+from fleetctl.apply.predictions.predict import find_wrong
 from fleetctl.specs.kinds.policy import PolicySpec
 from fleetctl.specs.kinds.registry import KINDS
 
@@ -65,20 +65,20 @@ def test_what_there_is_may_be_named(text: str) -> None:
 @pytest.mark.parametrize("text", LONG)
 def test_an_expression_too_long_to_be_walked_is_left_to_the_library(text: str) -> None:
     rules: Any = {"match": {"kinds": ["BatchJob"]}, "rules": [{"expression": text}]}
-    assert list(wrong_in(PolicySpec.model_validate(rules))) == []
+    assert list(find_wrong(PolicySpec.model_validate(rules))) == []
 
 
 def test_optional_fields_of_an_expression_that_is_nested_too_deep_are_refused_in_words() -> None:
     text = " || ".join(["object.spec.?a.hasValue()"] * 120)
     rules: Any = {"match": {"kinds": ["BatchJob"]}, "rules": [{"expression": text}]}
-    (found,) = wrong_in(PolicySpec.model_validate(rules))
+    (found,) = find_wrong(PolicySpec.model_validate(rules))
     assert "its optional fields cannot be read: it is nested too deep" in found.what
 
 
 @pytest.mark.parametrize(("text", "why"), WRONG)
 def test_what_there_is_not_is_refused_with_the_policy(text: str, why: str) -> None:
     rules: Any = {"match": {"kinds": ["BatchJob"]}, "rules": [{"expression": text}]}
-    (found,) = wrong_in(PolicySpec.model_validate(rules))
+    (found,) = find_wrong(PolicySpec.model_validate(rules))
     assert found.where == ("spec", "rules", 0, "expression")
     assert why in found.what
 

@@ -13,8 +13,9 @@ import pytest
 from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.plan.build_plan import build_report
 from fleetctl.apply.plan.plan_report import PlanAction, PlanReport, RiskType
-from fleetctl.apply.propose import propose_changes, store_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.write.store_changes import store_changes
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest
 from fleetctl.specs.content import template_hash

@@ -12,8 +12,9 @@ import pytest
 
 from fleetctl.apply.change import Change
 from fleetctl.apply.deletion import PruneLimit
-from fleetctl.apply.propose import propose_changes, write_changes
+from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.write.store_changes import write_changes
 from fleetctl.manifest import Document, load_manifests
 from fleetctl.stores.base import Store
 from fleetctl.stores.read.read_only import open_scratch

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from fleetctl.guest.journal.ending import outcome
+from fleetctl.guest.journal.ending import decide_outcome
 from fleetctl.guest.task.program import start_failure
 from tests.unit.stores.stores_disks import on_a_small_disk
 
@@ -49,7 +49,7 @@ def test_a_start_on_a_full_disk_waits_and_begins_when_there_is_room(tmp_path: Pa
 
 def test_what_found_no_room_to_begin_is_lost_and_has_not_failed() -> None:
     full = start_failure(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-    ended = outcome("", full, 127, None)
+    ended = decide_outcome("", full, 127, None)
     assert (ended["ok"], ended["infra"], ended["reason"]) == (False, True, "DiskFull")
-    other = outcome("", start_failure(OSError(errno.ENOENT, "no such program")), 127, None)
+    other = decide_outcome("", start_failure(OSError(errno.ENOENT, "no such program")), 127, None)
     assert (other["infra"], other["reason"]) == (False, "StartFailed")

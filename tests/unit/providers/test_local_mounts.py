@@ -34,10 +34,10 @@ def test_a_mount_above_the_state_directory_is_refused_before_anything_is_stored(
     link = tmp_path / "link"
     link.symlink_to(path)
     for field, wrong in (
-        (("volumes", "0", "mountPath"), {"volumes": [{"name": "v", "mountPath": path}]}),
-        (("volumes", "0", "mountPath"), {"volumes": [{"name": "v", "mountPath": str(link)}]}),
+        (("volumes", 0, "mountPath"), {"volumes": [{"name": "v", "mountPath": path}]}),
+        (("volumes", 0, "mountPath"), {"volumes": [{"name": "v", "mountPath": str(link)}]}),
         (
-            ("volumes", "0", "links"),
+            ("volumes", 0, "links", 0),
             {"volumes": [{"name": "v", "mountPath": "/data", "links": [path]}]},
         ),
         (("source", "mountPath"), {"source": {"path": ".", "mountPath": path}}),

@@ -28,7 +28,7 @@ def test_what_the_supervisor_writes_is_what_the_provider_reads(
     journal.begin(1.0, '"keeper":"k/1","note":"process"')
     assert journal.metric(3, {"loss": 0.5, "acc": 1}, 1.5)
     assert journal.metric(4, {"loss": 0.25}, 1.6)
-    text, problem, changed = results.judge({"b": "ü\n", "a": [1, None]})
+    text, problem, changed = results.judge_result({"b": "ü\n", "a": [1, None]})
     assert (problem, changed) == ("", "")
     journal.end(digest.result_line(text), {**ENDED, "infra": False, "note": "n"}, sandbox_open=True)
     seen = parse_journal((tmp_path / "run.jsonl").read_bytes())
@@ -110,15 +110,15 @@ def test_a_report_that_is_none_leaves_no_line(
 )
 def test_a_bad_result_is_told_apart(data: bytes, says: str) -> None:
     value, problem = results.parse_result(data)
-    text, problem, _ = ("", problem, "") if problem else results.judge(value)
+    text, problem, _ = ("", problem, "") if problem else results.judge_result(value)
     assert text == ""
     assert says in problem
 
 
 def test_a_result_is_kept_in_canonical_form() -> None:
     value, _ = results.parse_result(b' {"b" : 1.50, "a": "\\u00fc"} ')
-    assert results.judge(value) == ('{"a":"ü","b":1.5}', "", "")
-    assert json.loads(results.judge(value)[0]) == value
+    assert results.judge_result(value) == ('{"a":"ü","b":1.5}', "", "")
+    assert json.loads(results.judge_result(value)[0]) == value
 
 
 def test_names_of_an_earlier_boot_are_remembered_and_those_of_this_one_are_not_lost(

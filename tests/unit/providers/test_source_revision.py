@@ -8,7 +8,7 @@ import pytest
 
 from fleetctl.providers.sources import revision
 from fleetctl.providers.sources.archive import freeze_source
-from fleetctl.providers.sources.archive import frozen_revision as revision_of_frozen
+from fleetctl.providers.sources.archive import read_frozen_revision as revision_of_frozen
 from fleetctl.providers.sources.revision import of_copy, of_project
 from fleetctl.providers.sources.tree_copy import CopyRules, copy_tree
 from fleetctl.specs.blocks.template import Source

@@ -17,14 +17,16 @@ from fleetctl.specs.blocks.template import Template
 
 
 def test_blocks_and_hosts_are_told_apart() -> None:
-    network = Network(allow=("10.0.0.0/8", "pypi.org", "fd00::/8", "*.pypi.org"))
+    network = Network(allow=("10.0.0.0/8", "pkg.example.org", "fd00::/8", "*.pkg.example.org"))
     assert (network.blocks, network.hosts) == (
         ["10.0.0.0/8", "fd00::/8"],
-        ["pypi.org", "*.pypi.org"],
+        ["pkg.example.org", "*.pkg.example.org"],
     )
 
 
-@pytest.mark.parametrize("entry", ["10.0.0.1/8", "https://pypi.org", "a,b.org", "localhost", "*"])
+@pytest.mark.parametrize(
+    "entry", ["10.0.0.1/8", "https://pkg.example.org", "a,b.org", "localhost", "*"]
+)
 def test_what_is_neither_is_refused(entry: str) -> None:
     with pytest.raises(ValueError, match="is not a block"):
         Network(allow=(entry,))

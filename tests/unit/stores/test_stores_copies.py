@@ -18,7 +18,7 @@ from fleetctl.common.errors import FleetctlError, NotFound, Refused, StoreError
 from fleetctl.common.install import install_hint
 from fleetctl.controllers.model import Resource
 from fleetctl.stores import backup, copies
-from fleetctl.stores.copies import PARTIAL, RemoteDirectory, name_for, ours_among, too_many
+from fleetctl.stores.copies import PARTIAL, RemoteDirectory, name_for, select_ours, select_surplus
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import open_store
 
@@ -69,7 +69,7 @@ def test_what_lies_there_is_put_back_and_of_ours_the_newest_stay(
     done = [copies.write_copy(home, where, now_s=number * DAY_S, keep=2) for number in range(1, 5)]
     assert [len(it.dropped) for it in done] == [0, 0, 1, 1]
     left = there(URL if remote else tmp_path / "copies")
-    assert [it.at for it in ours_among(left, done[0].about.store_id)] == [
+    assert [it.at for it in select_ours(left, done[0].about.store_id)] == [
         "19700104T000000Z", "19700105T000000Z",
     ]  # fmt: skip
     assert "notes.txt" in left and len(left) == 4
@@ -95,7 +95,7 @@ def test_a_clock_that_was_ahead_costs_no_backup_that_is_new(
         left = there(URL if remote else tmp_path / "copies")
         assert done.url.rpartition("/")[2] in left
         assert len(left) == 3
-    assert [it.at[:8] for it in ours_among(left)] == ["19700103", "19700104", "19700105"]
+    assert [it.at[:8] for it in select_ours(left)] == ["19700103", "19700104", "19700105"]
 
 
 class Faulty(MemoryFileSystem):
@@ -173,7 +173,7 @@ def test_a_fault_on_the_way_leaves_nothing_that_counts_and_lets_nothing_go(
     with pytest.raises(FleetctlError, match=words):
         copies.write_copy(home, url, now_s=2 * DAY_S, keep=1)
     faulty.fault = staticmethod(lambda verb, path: None)
-    own = [it.name for it in ours_among(there(url), first.about.store_id)]
+    own = [it.name for it in select_ours(there(url), first.about.store_id)]
     assert own == [first.url.rpartition("/")[2]]
     # What was left on the way goes with a later one, and the newest are what count.
     last = copies.write_copy(home, url, now_s=9 * DAY_S, keep=1)
@@ -185,7 +185,7 @@ def cut_short(home: Path, faulty: type[Faulty]) -> list[str]:
     faulty.short = 1_000
     with pytest.raises(FleetctlError):
         copies.write_copy(home, "faulty://backups", now_s=DAY_S)
-    return [it.name for it in ours_among(there("faulty://backups"))]
+    return [it.name for it in select_ours(there("faulty://backups"))]
 
 
 def test_a_copy_that_is_cut_short_is_not_counted(home: Path, faulty: type[Faulty]) -> None:
@@ -242,7 +242,7 @@ def test_a_file_is_a_file_and_nothing_is_kept_count_of_there(home: Path, tmp_pat
 def test_only_names_of_ours_and_of_this_store_are_too_many() -> None:
     own = [name_for("a" * 32, number * DAY_S) for number in range(3)]
     others = [name_for("b" * 32, 0.0), "fleet.backup", own[0] + ".old", own[2] + PARTIAL]
-    assert too_many([*others, *reversed(own)], "a" * 32, 2, fresh=own[2]) == own[:1]
+    assert select_surplus([*others, *reversed(own)], "a" * 32, 2, fresh=own[2]) == own[:1]
 
 
 def test_what_a_killed_backup_left_is_tidied_up_a_day_later(home: Path, tmp_path: Path) -> None:

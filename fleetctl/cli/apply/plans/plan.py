@@ -136,22 +136,23 @@ def _make_plan(args: Namespace, screen: Screen) -> bool:
         denied = _show_report(found, held, args, screen)
         _refuse_met(held, denied)
         return bool(found.changes)
+
     from fleetctl.apply.local_proposal import plan_locally, refuse_above
     from fleetctl.apply.policies.report import refuse_problems
     from fleetctl.cli.apply.plans.plan_file import save_plan
     from fleetctl.common.finding import Severity
     from fleetctl.stores.read.read_only import open_readonly
 
-    if (remote := REMOTE.get()) is not None:
+    remote = REMOTE.get()
+    if remote is not None:
         return _plan_over_server(args, remote, screen)
-    documents, place, policies = (
-        collect_documents(args, screen),
-        find_state_dir(),
-        collect_policies(args),
-    )
+    documents = collect_documents(args, screen)
+    state_dir = find_state_dir()
+    policies = collect_policies(args)
     order = _order_of(args)
-    with open_readonly(place) as stored:
-        proposal, found, _, wrong = plan_locally(place, stored, documents, order, policies)
+
+    with open_readonly(state_dir) as stored:
+        proposal, found, _, wrong = plan_locally(state_dir, stored, documents, order, policies)
         if args.resolve:
             from fleetctl.cli.apply.plans.package_resolution import resolve_packages
 
@@ -160,6 +161,7 @@ def _make_plan(args: Namespace, screen: Screen) -> bool:
             found = replace(found, warnings=(*found.warnings, *unknown))
         if args.out is not None and not wrong:
             save_plan(args.out, stored, documents, proposal.changes, order)
+
     held = list_met_conditions(conditions, found)
     notes = proposal.notes if args.verbose else ()
     _show_report(found, held, args, screen, notes=notes, saved="" if wrong else args.out or "")

@@ -73,7 +73,7 @@ def print_plan(
         screen.data("")
         rows = [row for it in found.changes for row in _build_object_rows(it, found.comparison)]
         for line in screen.table_lines((), rows):
-            screen.data(screen.marked(line, sign=line.strip()[:1]))
+            screen.data(screen.colour_sign(line, sign=line.strip()[:1]))
     if found.comparison is None:
         _print_apply(found, screen)
     else:
@@ -370,7 +370,7 @@ def _format_costs(found: PlanReport) -> Iterator[str]:
         yield f"In total {found.total.with_range}{_format_standing_cost(found)}."
     yield from (f"Budget {escape_cell(text)}." for text in found.budgets)
     if found.budgets and both is not None and not both.live:
-        yield "What is left of a budget is in the store alone: `--live`."
+        yield "Only the store knows the rest of a budget: `--live`."
 
 
 def _format_notes(found: PlanReport) -> Iterator[str]:
@@ -384,8 +384,8 @@ def _format_notes(found: PlanReport) -> Iterator[str]:
         yield " ".join(parts)
     if found.comparison is not None and found.count(PlanAction.DESTROY):
         yield (
-            "What left the repository is deleted by `apply --prune` and by a source that prunes;"
-            " a plain `apply` leaves it."
+            "Objects that left the repository are deleted by `apply --prune` and by a source that"
+            " prunes; a plain `apply` leaves them."
         )
     warnings = [f"Warning: {escape_cell(text)}" for text in found.warnings]
     yield from _limit_lines(warnings, WARNINGS_MAX, "and {} more warnings")

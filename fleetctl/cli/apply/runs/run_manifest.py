@@ -31,12 +31,12 @@ from fleetctl.cli.output.screen import Screen
 from fleetctl.cli.targets.files import COMMAND_LINE
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import byte_size, escape_line
-from fleetctl.guest.task.parameters import variable
-from fleetctl.manifest.document.short import full_values
+from fleetctl.guest.task.parameters import name_variable
+from fleetctl.manifest.document.short import list_full_values
 from fleetctl.manifest.files.documents import Document
-from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.files.parameter_rows import RowError, read_rows
 from fleetctl.manifest.yaml.emit import to_yaml
+from fleetctl.manifest.yaml.reader import read_manifests
 from fleetctl.providers.sources.tree_copy import CopyRules, walk_tree
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, kind_called
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
@@ -187,7 +187,7 @@ def with_command(
     made: list[Document] = []
     for document in documents:
         reading = read_manifests(document.path, document.text)
-        values = full_values(root.value for root in reading.roots)
+        values = list_full_values(root.value for root in reading.roots)
         works = [it for it in values if isinstance(it, dict) and _does_work(it)]
         if reading.problems or not works:
             made.append(document)
@@ -475,7 +475,7 @@ def _quote_word(word: str, names: Sequence[str]) -> str:
         name = _name_of(found[1], names)
         if found.start() > end:
             parts.append(shlex.quote(word[end : found.start()]))
-        parts.append(f'"${{{variable(name)}}}"')
+        parts.append(f'"${{{name_variable(name)}}}"')
         end = found.end()
     if end < len(word) or not parts:
         parts.append(shlex.quote(word[end:]))

@@ -164,8 +164,8 @@ def name_flags_in_errors(*, beside_files: bool = True) -> Iterator[None]:
         if error.problems:
             error.problems = tuple(map(_name_flags, error.problems))
         elif not beside_files or COMMAND_LINE in str(error):
-            error.args = (in_flags(str(error)),)
-            error.hint = in_flags(error.hint)
+            error.args = (write_as_flags(str(error)),)
+            error.hint = write_as_flags(error.hint)
         raise
 
 
@@ -174,11 +174,11 @@ def _name_flags(problem: ManifestProblem) -> ManifestProblem:
         return problem
     from dataclasses import replace
 
-    message, hint = in_flags(problem.message), in_flags(problem.hint)
+    message, hint = write_as_flags(problem.message), write_as_flags(problem.hint)
     return replace(problem, file="", line=0, column=0, message=message, hint=hint)
 
 
-def in_flags(text: str) -> str:
+def write_as_flags(text: str) -> str:
     """Returns `--gpu: needs ...` for `command line:9:12: spec.template.resources.gpu: needs
     ...`."""
     text = _PLACEMENT.sub(r"`--on \g<name>`", _PLACE.sub("", text))

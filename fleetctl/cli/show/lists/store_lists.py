@@ -150,7 +150,7 @@ def get_interpreters(args: Namespace, screen: Screen) -> int:
     if missing := sorted(wanted - {row["run"] for row in rows}):
         message = f"no interpreter is called `{escape_line(missing[0])}`"
         raise NotFound(message, hint="fleetctl get interpreters")
-    shown = [row for row in _in_trees(rows) if not wanted or row["run"] in wanted]
+    shown = [row for row in _sort_as_trees(rows) if not wanted or row["run"] in wanted]
     wide = args.output == "wide"
     written = OutputRows(
         table=lambda: (
@@ -166,7 +166,7 @@ def get_interpreters(args: Namespace, screen: Screen) -> int:
     return 0
 
 
-def _in_trees(rows: Sequence[Row]) -> Iterator[Row]:
+def _sort_as_trees(rows: Sequence[Row]) -> Iterator[Row]:
     """Yields each before those below it."""
     known = {row["run"] for row in rows}
     below: dict[str | None, list[Row]] = {}

@@ -75,6 +75,7 @@ class Endpoints(EnginePart):
     """link: None = this engine has no gateway, and its endpoints are never ready."""
 
     kind = KIND
+    rests = True
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class Endpoints(EnginePart):
         )
 
     def _spec(self, name: str, namespace: str) -> EndpointSpec:
-        for track in self._declared():  # read by its last pass: starts are many
+        for track in self._list_endpoints():  # read by its last pass: starts are many
             row = track.resource
             known = (row.name, row.namespace) == (name, namespace) and row.deleted_at_s is None
             if known and isinstance(track.spec, EndpointSpec):
@@ -186,7 +187,7 @@ class Endpoints(EnginePart):
         resource = self._state.store.resources.get(KIND, name, namespace)
         if resource is None:
             # A deleted one serves its users to their end.
-            tracks = (it.resource for it in self._declared())
+            tracks = (it.resource for it in self._list_endpoints())
             key = object_key(KIND, name, namespace)
             resource = next((it for it in tracks if it.key == key), None)
         if resource is None:
@@ -203,7 +204,7 @@ class Endpoints(EnginePart):
         namespace: str,
         spec: EndpointSpec,
     ) -> None:
-        found = self._lacking(name, namespace, spec)
+        found = self._explain_lack(name, namespace, spec)
         if found is None and self._specs.get((namespace, name)) != spec:
             # A call in between would go by the rules of a former spec, or of a deleted namesake.
             found = NOT_READY, "the gateway has not received its present spec yet", ""
@@ -219,7 +220,7 @@ class Endpoints(EnginePart):
                 retry_after_s=EAGER_S / 2,
             )
 
-    def _lacking(
+    def _explain_lack(
         self,
         name: str,
         namespace: str,
@@ -245,9 +246,9 @@ class Endpoints(EnginePart):
             return lacks[0]
         return None
 
-    def _lacking_functions(self) -> dict[str, ServerLack]:
+    def _list_lacking_functions(self) -> dict[str, ServerLack]:
         found: dict[str, ServerLack] = {}
-        for track in self._declared():
+        for track in self._list_endpoints():
             spec = track.spec
             if isinstance(spec, EndpointSpec) and spec.reach != "Direct":
                 lack = self._without(spec, track.resource.namespace)
@@ -286,7 +287,7 @@ class Endpoints(EnginePart):
         """Returns reason and sentence of an endpoint that is not reachable now."""
         assert isinstance(track.spec, EndpointSpec)
         row = track.resource
-        found = self._lacking(row.name, row.namespace, track.spec)
+        found = self._explain_lack(row.name, row.namespace, track.spec)
         if found is not None:
             return found[0], HintedText(found[1], found[2])
         return None
@@ -349,7 +350,7 @@ class Endpoints(EnginePart):
     async def tend(self) -> None:
         """Keeps the gateway running and updated, and watches the endpoints, for ever."""
         while True:
-            if self._served is None and not self._declared():
+            if self._served is None and not self._list_endpoints():
                 await self._woken.wait()  # a controller without endpoints does not wake for them
             else:
                 await wait_or_wake(self._woken, REFRESH_S)
@@ -358,7 +359,7 @@ class Endpoints(EnginePart):
             await asyncio.sleep(TURN_GAP_S)
 
     async def turn(self) -> None:
-        if self._link is None or not self._declared():
+        if self._link is None or not self._list_endpoints():
             self._keep_served(None, {})
             return
         try:
@@ -425,10 +426,10 @@ class Endpoints(EnginePart):
             self._keep_served(None, {})
             grants.change()
         keyless = set(self._keyless)
-        wanted, specs = self._wanted()
+        wanted, specs = self._build_configs()
         if set(self._keyless) != keyless:
             self._poke_all()
-        lacks, self._lacks = self._lacks, self._lacking_functions()
+        lacks, self._lacks = self._lacks, self._list_lacking_functions()
         if lacks != self._lacks:
             self._poke_all()
             nudge_starts(self._state, NOT_READY)
@@ -458,7 +459,9 @@ class Endpoints(EnginePart):
         assert self._link is not None
         if self._link.grants.may_owe(work.resource.uid):
             return True
-        return not self._caught_up and bool(self._declared() and work.controller.template(0).asks)
+        return not self._caught_up and bool(
+            self._list_endpoints() and work.controller.template(0).asks
+        )
 
     async def _count(self, link: GatewayLink) -> None:
         """Reads the calls of objects without runs, and releases the objects that owe no charge."""
@@ -481,7 +484,7 @@ class Endpoints(EnginePart):
     def _take(self, found: dict[tuple[str, str], Health]) -> None:
         before = self._health
         self._health = found
-        for track in self._declared():
+        for track in self._list_endpoints():
             name = track.resource.namespace, track.resource.name
             if _comparable_health(before.get(name)) != _comparable_health(found.get(name)):
                 self._state.poke(track.resource.uid)
@@ -495,22 +498,22 @@ class Endpoints(EnginePart):
             # Hundreds of prompts may wait, each a minute by now.
             nudge_starts(self._state, NOT_READY)
 
-    def _declared(self) -> list[Track]:
+    def _list_endpoints(self) -> list[Track]:
         return self._state.tracks.of_kind(KIND)
 
     def _poke_all(self) -> None:
-        for track in self._declared():
+        for track in self._list_endpoints():
             self._state.poke(track.resource.uid)
 
-    def _wanted(self) -> tuple[list[EndpointConfig], Specs]:
+    def _build_configs(self) -> tuple[list[EndpointConfig], Specs]:
         """Returns all endpoints with their keys, and their specs; one without its key is not
         served. Deleted ones are served to their last user.
         """
         self._keyless = {}
         rows = []
         specs = {}
-        living = {it.resource.key: it.resource for it in self._declared()}
-        for track in self._declared():
+        living = {it.resource.key: it.resource for it in self._list_endpoints()}
+        for track in self._list_endpoints():
             if track.resource.deleted_at_s is None:
                 living[track.resource.key] = track.resource
         for resource in living.values():

@@ -234,26 +234,34 @@ class EndpointCharges:
         """Stores a report. Raises StoreError; then none of its rows was stored."""
         names = {(row["endpoint"], row["namespace"]) for row in rows}
         uids = {name: self._endpoint(*name) for name in names}
-        asked = [_read_usage(row, uids[row["endpoint"], row["namespace"]]) for row in rows]
-        state = self._state
+        usages = [_read_usage(row, uids[row["endpoint"], row["namespace"]]) for row in rows]
         owners = [str(row.get("uid") or "") for row in rows]
+
+        state = self._state
         risen: dict[str, float] = defaultdict(float)  # USD by uid
+        charged: list[Charged] = []
         try:
             with state.store.transaction():
-                for uid, usd in zip(owners, state.store.calls.record(asked), strict=True):
+                for uid, usd in zip(owners, state.store.calls.record(usages), strict=True):
                     risen[uid] += usd
-                charged = [it for uid, usd in risen.items() if (it := self._charge(uid, usd))]
+                for uid, usd in risen.items():
+                    charge = self._charge(uid, usd)
+                    if charge is not None:
+                        charged.append(charge)
                 self._charges.write()
         except StoreError:
             self._charges.load()  # as it was before
             raise
+
         for track, usd, late in charged:
             self._take(track, usd, late)
         for row, uid in zip(rows, owners, strict=True):
             self._reserve(row, uid)
         for uid, usd in risen.items():
             self._grants.add_spent(uid, usd)
-        for uid in {*owners, *(it.endpoint_uid for it in asked if it.endpoint_uid)}:
+
+        endpoints = {it.endpoint_uid for it in usages if it.endpoint_uid}
+        for uid in {*owners, *endpoints}:
             if uid in state.tracks:
                 state.poke(uid)
 

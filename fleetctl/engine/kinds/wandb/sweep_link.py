@@ -92,7 +92,7 @@ def assign_agents(
     return replace(ties, agents=agents, handed=waiting), left
 
 
-def ties_of(resource: Resource) -> SweepLink:
+def read_link(resource: Resource) -> SweepLink:
     text = resource.annotations.get(WANDB, "")
     if not text:
         return SweepLink()

@@ -35,8 +35,8 @@ from fleetctl.engine.kinds.wandb.sweep_link import (
     create_sweep,
     find_created_sweep,
     path_of,
+    read_link,
     store_link,
-    ties_of,
 )
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.hints import HintedText
@@ -95,7 +95,7 @@ class WandbAgent:
 
     async def turn(self, spec: SweepSpec, ask: GraphqlCall) -> None:
         """Runs one turn. Raises the errors of `ask`."""
-        ties = self._ties()
+        ties = self._read_link()
         if self.wanted.deleted:
             await self._close(ask, spec, ties)
             return
@@ -120,10 +120,10 @@ class WandbAgent:
             return None
         return track.work.controller.handed, track.work.history
 
-    def _ties(self) -> SweepLink:
+    def _read_link(self) -> SweepLink:
         row = self._state.store.resources.of(self._uid)
         if row is not None:
-            return ties_of(row)
+            return read_link(row)
         return SweepLink()
 
     def _keep(self, ties: SweepLink) -> None:
@@ -164,7 +164,7 @@ class WandbAgent:
                 for warning in warnings:
                     self._state.say(self._uid, "WandbWarning", f"W&B: {warning}", kind="Warning")
         self._odd = 0
-        self._keep(replace(self._ties(), home=home))
+        self._keep(replace(self._read_link(), home=home))
         track = self._state.tracks.get(self._uid)
         if track is not None and home.config:
             track.outdate()  # its trials' command and metric are known only now
@@ -203,7 +203,7 @@ class WandbAgent:
         self._store_report(
             replace(
                 self.report,
-                home=self._ties().home,
+                home=self._read_link().home,
                 gone=HintedText(text, hint),
                 trouble=None,
             )
@@ -215,7 +215,7 @@ class WandbAgent:
         self._state.say(self._uid, "WandbCannotTell", text, kind="Warning")
 
     def _home(self) -> SweepLocation:
-        home = self._ties().home
+        home = self._read_link().home
         assert home is not None, "the sweep is found before it is asked for anything"
         return home
 
@@ -223,7 +223,7 @@ class WandbAgent:
         """Pauses the sweep with the object, and resumes it with the object; each once, so that a
         user who does the opposite at W&B is not contradicted.
         """
-        ties = self._ties()
+        ties = self._read_link()
         suspended = self.wanted.suspended
         done = ties.paused == BY_US if suspended else not ties.paused
         if done or (suspended and not ties.begun):
@@ -237,7 +237,7 @@ class WandbAgent:
         before, after = (RUNNING, PAUSED) if suspended else (PAUSED, RUNNING)
         if found.state == before:
             await calls.set_sweep_state(ask, home.key, after)
-        self._keep(replace(self._ties(), paused=BY_US if suspended else ""))
+        self._keep(replace(self._read_link(), paused=BY_US if suspended else ""))
         self._reads_due = 0
 
     async def _close(
@@ -267,7 +267,7 @@ class WandbAgent:
 
     async def _find_lost(self, ask: GraphqlCall) -> None:
         """Finds runs that an agent of ours was assigned by a lost reply."""
-        ties = self._ties()
+        ties = self._read_link()
         idle = [agent for agent, run in ties.agents.items() if not run]
         unsure = [it for it in idle if not self._sure or it in self._unsure]
         home = self._home()
@@ -286,7 +286,11 @@ class WandbAgent:
             if (work := self._work()) is None:
                 return
             for run, state, params in runs:
-                if state not in AGAIN and not work[0].knows(run) and run not in self._ties().handed:
+                if (
+                    state not in AGAIN
+                    and not work[0].knows(run)
+                    and run not in self._read_link().handed
+                ):
                     self._take(agent, run, params)
                     self._state.say(self._uid, RUN_FOUND, f"W&B had handed out run {run} before")
             self._unsure.discard(agent)
@@ -297,7 +301,7 @@ class WandbAgent:
         """Returns the agents that request a run now. An agent is recorded here before its first
         request.
         """
-        ties = self._ties()
+        ties = self._read_link()
         work = self._work()
         if work is None:
             return []
@@ -306,7 +310,7 @@ class WandbAgent:
         idle = [agent for agent, run in ties.agents.items() if not run][: self.wanted.slots]
         while left or len(idle) < self.wanted.slots:
             agent = await self._one_more(ask, left.pop(0) if left else "")
-            if not self._ties().agents[agent]:
+            if not self._read_link().agents[agent]:
                 idle.append(agent)
         return idle
 
@@ -320,12 +324,12 @@ class WandbAgent:
             project=home.project,
             host=self._host,
         )
-        self._keep(replace(self._ties().with_agent(agent, run), begun=True))
+        self._keep(replace(self._read_link().with_agent(agent, run), begun=True))
         return agent
 
     async def _beat(self, ask: GraphqlCall, asking: Sequence[str]) -> None:
         """Sends a heartbeat for each agent with a run, and for those that request one."""
-        ties = self._ties()
+        ties = self._read_link()
         work = self._work()
         if work is None:
             return
@@ -364,7 +368,7 @@ class WandbAgent:
             orders = await calls.send_heartbeat(ask, agent, {run: True} if run else {})
         except NotFound:
             # The error concerns the sweep or the agent: a look at the sweep shows which.
-            self._keep(self._ties().without_agent(agent))
+            self._keep(self._read_link().without_agent(agent))
             self._unsure.discard(agent)
             self._reads_due = 0
             return set()
@@ -378,7 +382,7 @@ class WandbAgent:
             elif order.type == "stop":
                 self._store_report(replace(self.report, stopped=self.report.stopped | {order.run}))
             elif order.type == "exit" and not run:
-                self._keep(self._ties().without_agent(agent))
+                self._keep(self._read_link().without_agent(agent))
         self._unsure.discard(agent)
         # For an agent with a run, `exit` does not mean that W&B has no further runs.
         return {order.type for order in orders if not (run and order.type == "exit")}
@@ -392,6 +396,6 @@ class WandbAgent:
         """Stores the assigned run durably, so that it is ours through a crash of this
         controller.
         """
-        self._keep(self._ties().with_run(agent, run, params))
+        self._keep(self._read_link().with_run(agent, run, params))
         self.wanted = replace(self.wanted, slots=max(0, self.wanted.slots - 1))
         self._state.poke(self._uid)

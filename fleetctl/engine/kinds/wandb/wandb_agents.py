@@ -17,7 +17,7 @@ from fleetctl.common.errors import FleetctlError, NotFound, Refused, Unavailable
 from fleetctl.common.event_loop import cancel_tasks, wait_or_wake
 from fleetctl.controllers.wandb import names_of
 from fleetctl.engine.execute.secrets import ResolvedSecrets
-from fleetctl.engine.kinds.wandb.sweep_link import ties_of
+from fleetctl.engine.kinds.wandb.sweep_link import read_link
 from fleetctl.engine.kinds.wandb.wandb_agent import AgentGoal, WandbAgent
 from fleetctl.engine.shared.boundary import NoAnswer, guard_call
 from fleetctl.engine.shared.part import EnginePart, PartWiring, WorkDecision
@@ -72,7 +72,7 @@ class WandbAgents(EnginePart):
         )
 
     def list_inputs(self, work: ResourceWork, _now_s: float) -> Mapping[str, Any]:
-        return {"before_removal": self.before_removal(work)}
+        return {"before_removal": self.describe_left_work(work)}
 
     def take_decision(self, decision: WorkDecision) -> None:
         work = decision.work
@@ -80,7 +80,7 @@ class WandbAgents(EnginePart):
         if handed is None:
             return
         free = handed.room(work.history, most=decision.most_units)
-        self.want(work, slots=0 if decision.next_unit is None else free)
+        self.request_runs(work, slots=0 if decision.next_unit is None else free)
 
     def begin_work(self, work: ResourceWork) -> None:
         """Passes W&B's report to its controller; the first call starts the agent."""
@@ -97,10 +97,10 @@ class WandbAgents(EnginePart):
         if uid in self._state.hurried:
             self._state.hurried.discard(uid)
             self._woken[uid].set()
-        ties = ties_of(work.resource)
+        ties = read_link(work.resource)
         handed.hear(replace(talk.report, home=ties.home, handed=ties.handed))
 
-    def want(self, work: ResourceWork, *, slots: int) -> None:
+    def request_runs(self, work: ResourceWork, *, slots: int) -> None:
         """Records the request of a pass: the number of runs that could begin at once."""
         talk = self._talks.get(work.resource.uid)
         if talk is None:
@@ -112,12 +112,12 @@ class WandbAgents(EnginePart):
             self._woken[work.resource.uid].set()
         talk.wanted = wanted
 
-    def before_removal(self, work: ResourceWork) -> str:
+    def describe_left_work(self, work: ResourceWork) -> str:
         """Returns the work left at W&B for a deleted object, as a sentence; or ""."""
         if work.resource.deleted_at_s is None or work.controller.handed is None:
             return ""
         talk = self._talks.get(work.resource.uid)
-        if ties_of(work.resource).is_nothing or (talk is not None and talk.closed):
+        if read_link(work.resource).is_nothing or (talk is not None and talk.closed):
             return ""
         trouble = talk.report.trouble if talk is not None else None
         return "its sweep is being ended at W&B" + (f": {trouble[1].text}" if trouble else "")

@@ -14,16 +14,16 @@ import os
 import sys
 
 from fleetctl.guest.remote import place
-from fleetctl.guest.supervision.processes import send
+from fleetctl.guest.supervision.processes import send_signal
 from fleetctl.guest.task.parameters import (
+    bypass_proxies,
     name_inputs,
     parameter_texts,
     parameter_variables,
-    past_proxies,
 )
-from fleetctl.guest.task.program import become, enter, guarded
+from fleetctl.guest.task.program import enter_directory, replace_process, run_guarded
 from fleetctl.guest.task.serving import CHANNEL
-from fleetctl.guest.task.text import compact, parse, spaced
+from fleetctl.guest.task.text import encode_compact, encode_spaced, parse_json
 
 TYPE_CHECKING = False
 
@@ -42,7 +42,7 @@ READ_BYTES_MAX = 1024 * 1024
 LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room to spare
 
 
-def environment(
+def build_environment(
     order: dict[str, Any],
     secrets: dict[str, str],
     base: dict[str, str],
@@ -50,7 +50,7 @@ def environment(
     """Returns all variables of a task. Also writes the file with its parameters."""
     files = f"{os.getcwd()}/{place.FILES}"
     inputs = name_inputs(order, files)
-    _overwrite_file(f"{place.FILES}/params.json", spaced(order["params"]).encode())
+    _overwrite_file(f"{place.FILES}/params.json", encode_spaced(order["params"]).encode())
     variables = {
         **base,
         **order["env"],
@@ -69,20 +69,20 @@ def environment(
         variables.update(parameter_variables(order["params"], files))
     variables.update(inputs)
     variables.update(secrets)
-    variables.update(past_proxies(variables))
+    variables.update(bypass_proxies(variables))
     return variables
 
 
-def begun_of(order: dict[str, Any], variables: Variables) -> tuple[Variables, list[str]]:
+def begin_training(order: dict[str, Any], variables: Variables) -> tuple[Variables, list[str]]:
     """Returns (variables to add, arguments to append) of a program that may resume from a
     checkpoint, and is watched. Called in the process that becomes the program.
     """
     if not order.get("library"):
         return {}, []
     if not _kept:  # a worker forgets our modules before its first task, and may get another one
-        from fleetctl.guest.checkpoints.begin import begin
+        from fleetctl.guest.checkpoints.begin import begin_training
 
-        _kept.append(begin)
+        _kept.append(begin_training)
     library = f"{os.path.dirname(variables['FLEETCTL_PARAMS'])}/python"
     root = order["checkpoint"]["path"] if order.get("checkpoint") else ""
     return _kept[0](
@@ -94,7 +94,7 @@ def begun_of(order: dict[str, Any], variables: Variables) -> tuple[Variables, li
     )
 
 
-def spawn(
+def spawn_process(
     work: Callable[[], NoReturn],
     output: int,
     channel: int,
@@ -109,25 +109,25 @@ def spawn(
 
     pid = os.fork()
     if pid == 0:
-        guarded(whole, send_line)
+        run_guarded(whole, send_line)
     return pid
 
 
-def execute(
+def execute_program(
     argv: list[str],
     variables: Variables,
     directory: str,
     workdir: Optional[str] = None,
 ) -> NoReturn:
     """Becomes a program. Raises OSError when that is not possible."""
-    enter(directory, workdir)
-    become(argv, variables)
+    enter_directory(directory, workdir)
+    replace_process(argv, variables)
 
 
 def send_line(event: dict[str, Any]) -> None:
     """Sends one line to the supervisor. A result is JSON text, which is passed on as it is."""
     result = event.get("json")
-    line = compact(event) if result is None else '{"e":"result","value":' + result + "}"
+    line = encode_compact(event) if result is None else '{"e":"result","value":' + result + "}"
     data = memoryview((line + "\n").encode())
     while data:
         data = data[os.write(CHANNEL, data) :]
@@ -171,7 +171,7 @@ class Leader:
         self.status: Optional[int] = None  # the wait status, once it has ended
         ours, theirs = _socket.socketpair()
         try:
-            self.pid = spawn(work, output, theirs.fileno())
+            self.pid = spawn_process(work, output, theirs.fileno())
         except OSError:
             ours.close()
             raise
@@ -180,7 +180,7 @@ class Leader:
         self._channel: Optional[_socket.socket] = ours
         ours.setblocking(False)
         loop.watch(ours.fileno(), self._listen)
-        loop.when_ended(self.pid, self._note_end)
+        loop.watch_child(self.pid, self._note_end)
 
     @property
     def lives(self) -> bool:
@@ -201,8 +201,8 @@ class Leader:
     def signal(self, number: int) -> None:
         """Sends a signal to the process and its group."""
         if self.lives:
-            send(-self.pid, number)
-            send(self.pid, number)
+            send_signal(-self.pid, number)
+            send_signal(self.pid, number)
 
     def kill(self) -> None:
         self.signal(_signal.SIGKILL)
@@ -250,7 +250,7 @@ class Leader:
 def _parse_event(line: bytes) -> dict[str, Any]:
     """Parses an event of a process, which may be anything; {} for an invalid one."""
     try:
-        event = parse(line.decode())
+        event = parse_json(line.decode())
     except (ValueError, RecursionError):
         return {}
     if isinstance(event, dict):

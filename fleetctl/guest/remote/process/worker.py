@@ -9,10 +9,10 @@ import gc
 import os
 import sys
 
-from fleetctl.guest.remote.process.child import begun_of, send_line
-from fleetctl.guest.task.program import enter
-from fleetctl.guest.task.serving import Surroundings, serve
-from fleetctl.guest.task.text import compact, parse
+from fleetctl.guest.remote.process.child import begin_training, send_line
+from fleetctl.guest.task.program import enter_directory
+from fleetctl.guest.task.serving import Surroundings, serve_tasks
+from fleetctl.guest.task.text import encode_compact, parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 TRAINING = ("checkpoint", "progress", "library")
 
 
-def message(order: dict[str, Any], variables: dict[str, str]) -> str:
+def encode_task(order: dict[str, Any], variables: dict[str, str]) -> str:
     """Returns the line that hands a task to a living worker."""
     handed = {name: order.get(name) for name in ("code", "params", *TRAINING)}
-    return compact({**handed, "variables": variables})
+    return encode_compact({**handed, "variables": variables})
 
 
-def serves(order: dict[str, Any]) -> bool:
+def is_reusable(order: dict[str, Any]) -> bool:
     """Returns whether a task's worker takes further tasks. Services begin and end with each task,
     and so does the process that leads them.
     """
     return order["mode"] == "python" and order["reusable"] and not order.get("services")
 
 
-def work(
+def become_worker(
     order: dict[str, Any],
     variables: dict[str, str],
     directory: str,
 ) -> NoReturn:
     """Becomes the worker. Never returns. directory: where the task begins."""
-    variables = {**variables, **begun_of(order, variables)[0]}
-    enter(directory, order["workdir"])
+    variables = {**variables, **begin_training(order, variables)[0]}
+    enter_directory(directory, order["workdir"])
     os.environ.clear()
     os.environ.update(variables)
     _become_an_interpreter(variables)
-    surroundings = Surroundings({}) if serves(order) else None
+    surroundings = Surroundings({}) if is_reusable(order) else None
     from fleetctl.guest.task import task
     from fleetctl.guest.task.lazy import show_source
 
@@ -61,14 +61,14 @@ def work(
     if surroundings is not None:
 
         def run(line: str) -> int:
-            handed = parse(line)
+            handed = parse_json(line)
             os.environ.update(handed["variables"])
-            os.environ.update(begun_of(handed, handed["variables"])[0])
+            os.environ.update(begin_training(handed, handed["variables"])[0])
             show_source(handed["code"])
             return sandbox.run(handed["code"], handed["params"], send_line)
 
-        exit_code = serve(exit_code, run, send_line, surroundings)
-    task.leave(exit_code)
+        exit_code = serve_tasks(exit_code, run, send_line, surroundings)
+    task.exit_process(exit_code)
     raise AssertionError  # leave() does not return
 
 

@@ -10,7 +10,7 @@ import asyncio
 import binascii
 import os
 
-from fleetctl.guest.task.text import compact
+from fleetctl.guest.task.text import encode_compact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -188,4 +188,4 @@ def _cancel_line(number: str) -> bytes:
 
 
 def _encode_message(message: dict[str, Any]) -> bytes:
-    return compact(message).encode() + b"\n"
+    return encode_compact(message).encode() + b"\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
-from fleetctl.guest.task.text import compact
+from fleetctl.guest.task.text import encode_compact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ErrorReply(Exception):
     def body(self) -> bytes:
         """Returns the error in the gateway's format."""
         error = {"message": str(self), "type": "fleetctl", "code": self.status}
-        return compact({"error": error}).encode()
+        return encode_compact({"error": error}).encode()
 
 
 class RequestHead:

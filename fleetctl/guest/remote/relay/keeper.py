@@ -15,7 +15,7 @@ import os
 import select
 import time
 
-from fleetctl.guest.task.text import compact
+from fleetctl.guest.task.text import encode_compact
 
 TYPE_CHECKING = False
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
             act: Callable[[], object],
         ) -> None: ...
 
-        def when_ended(self, pid: int, act: Callable[[int], object]) -> None: ...
+        def watch_child(self, pid: int, act: Callable[[int], object]) -> None: ...
 
 
 SOCKET = "relay"  # in the state directory: where the verb `relay` joins
@@ -71,7 +71,7 @@ class Relay:
 
     def _send(self, message: dict[str, str]) -> None:
         try:
-            self._control.sendall((compact(message) + "\n").encode())
+            self._control.sendall((encode_compact(message) + "\n").encode())
         except OSError:
             return  # it has just died, and the next process gets the message
 
@@ -81,17 +81,17 @@ class Relay:
         if pid == 0:
             _become_listener(self._listener, self._joining, theirs)
         theirs.close()
-        self._loop.when_ended(pid, self._ended)
+        self._loop.watch_child(pid, self._close_control)
 
-    def _ended(self, _: int) -> None:
+    def _close_control(self, _: int) -> None:
         self._control.close()
-        self._loop.after("relay", AGAIN_S, self._again)
+        self._loop.after("relay", AGAIN_S, self._start_again)
 
-    def _again(self) -> None:
+    def _start_again(self) -> None:
         try:
             self._start()
         except OSError:  # no process can be started now
-            self._loop.after("relay", AGAIN_S, self._again)
+            self._loop.after("relay", AGAIN_S, self._start_again)
             return
         if self._run:
             self._send(self._run)
@@ -118,9 +118,9 @@ def _become_listener(*sockets: _socket.socket) -> NoReturn:
         for low, high in zip([2, *kept], [*kept, DESCRIPTORS_MAX]):  # Python 3.9
             os.closerange(low + 1, high)
         gc.enable()
-        from fleetctl.guest.remote.relay.process import serve
+        from fleetctl.guest.remote.relay.process import serve_relay
 
-        serve(*[one.fileno() for one in sockets])
+        serve_relay(*[one.fileno() for one in sockets])
         code = 0
     except BaseException:  # no exception may reach the supervisor's code
         import traceback
@@ -130,7 +130,7 @@ def _become_listener(*sockets: _socket.socket) -> NoReturn:
         os._exit(code)
 
 
-def join(run: str) -> int:
+def join_relay(run: str) -> int:
     """Returns the exit code when either side has closed."""
     relay = _connect_relay()
     if relay is None:

@@ -10,7 +10,7 @@ import socket
 
 from fleetctl.guest.remote.relay.calls import OpenRequests, RelayStream
 from fleetctl.guest.remote.relay.client import Client
-from fleetctl.guest.task.text import compact, parse
+from fleetctl.guest.task.text import encode_compact, parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ BEGIN_S = 60.0  # until the run of a line has to begin; then the line may join a
 LINE_BYTES_MAX = 64 * 1024 * 1024
 
 
-def serve(
+def serve_relay(
     listener: int,
     joining: int,
     control: int,
@@ -41,10 +41,10 @@ async def _serve_sockets(
     loop = asyncio.get_running_loop()
     runs = RelayRuns()
     clients = await loop.create_server(lambda: Client(runs.requests_of), sock=listener)
-    lines = await asyncio.start_unix_server(runs.joined, sock=joining, limit=LINE_BYTES_MAX)
+    lines = await asyncio.start_unix_server(runs.serve_line, sock=joining, limit=LINE_BYTES_MAX)
     reader, _ = await asyncio.open_unix_connection(sock=control)
     while line := await reader.readline():
-        runs.change_run(parse(line.decode()))
+        runs.change_run(parse_json(line.decode()))
     for server in (clients, lines):
         server.close()
 
@@ -75,13 +75,13 @@ class RelayRuns:
         self._notifying.add(notifying)
         notifying.add_done_callback(self._notifying.discard)
 
-    async def joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves a line that has joined and names its run."""
         run = (await reader.readline()).decode().strip()
         requests = await self._wait_for_run(run)
         if requests is None:
             if run == self._ended:
-                writer.write(compact({"e": "over"}).encode() + b"\n")
+                writer.write(encode_compact({"e": "over"}).encode() + b"\n")
             writer.close()
             return
         line = RelayStream(writer)
@@ -124,7 +124,7 @@ async def _send_alive(line: RelayStream) -> None:
 
 def _parse_message(text: bytes) -> dict[str, Any]:
     """Parses a message. Raises ValueError."""
-    message = parse(text.decode())
+    message = parse_json(text.decode())
     if not isinstance(message, dict):
         raise ValueError("a message must be a JSON object")
     return message

@@ -10,15 +10,21 @@ import _signal
 import os
 import time
 
-from fleetctl.guest.journal.ending import outcome
+from fleetctl.guest.journal.ending import decide_outcome
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.remote import place
 from fleetctl.guest.remote.place import start_directory
-from fleetctl.guest.remote.process.child import Leader, begun_of, environment, execute, send_line
+from fleetctl.guest.remote.process.child import (
+    Leader,
+    begin_training,
+    build_environment,
+    execute_program,
+    send_line,
+)
 from fleetctl.guest.remote.run.keeping import Keeping
 from fleetctl.guest.remote.run.output import Output
 from fleetctl.guest.reports import ReportFiles, RunReports
-from fleetctl.guest.supervision.processes import carry_mark, directory_mark, send
+from fleetctl.guest.supervision.processes import carry_mark, directory_mark, send_signal
 from fleetctl.guest.task.parameters import remark_on_long, write_inputs
 from fleetctl.guest.task.program import start_failure
 
@@ -44,7 +50,9 @@ if TYPE_CHECKING:
         closing: bool
 
         def worker_ended(self) -> None: ...
-        def relayed(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]: ...
+        def relay_secrets(
+            self, order: dict[str, Any], secrets: dict[str, str]
+        ) -> dict[str, str]: ...
         def may_stay(self, order: dict[str, Any]) -> bool: ...
         def finished(self, run: str, *, staying: bool) -> None: ...
 
@@ -108,27 +116,27 @@ class Attempt:
         if self.order.get("relay"):
             self._attempt(self._join_relay)
         if fresh:
-            from fleetctl.guest.remote.place import prepare
+            from fleetctl.guest.remote.place import prepare_sandbox
 
             self._steps = list(self.order["setup"])
             self._loop.after("timeout", SETUP_S, lambda: self.end("SourceFailed", 0.0))
-            self._attempt(lambda: prepare(self.order))
+            self._attempt(lambda: prepare_sandbox(self.order))
         self._advance()
 
     def _join_relay(self) -> None:
-        self._secrets = self._box.relayed(self.order, self._secrets)
+        self._secrets = self._box.relay_secrets(self.order, self._secrets)
 
     def _advance(self) -> None:
         """Begins the next preparation, or the task itself."""
         if self._ending or self._reports.error:
-            self._drained()
+            self._drain_output()
         elif self._steps:
             argv = self._steps.pop(0)
             self._attempt(lambda: self._start_preparation(argv))
         else:
             self._start_task()
         if self._reports.error and self._leader is None:
-            self._drained()
+            self._drain_output()
 
     def _attempt(self, act: Callable[[], None]) -> None:
         """Calls `act`, and fails the run when that raises OSError or ValueError."""
@@ -140,16 +148,16 @@ class Attempt:
     def _start_preparation(self, argv: list[str]) -> None:
         variables = self._variables()
         writable = self._output.writable
-        leader = preparation(
+        leader = start_preparation(
             self._loop,
             self.order,
             argv,
             variables,
             writable,
         )
-        self._follow(leader, self._prepared)
+        self._follow(leader, self._end_preparation)
 
-    def _prepared(self) -> None:
+    def _end_preparation(self) -> None:
         assert self._leader is not None
         status = self._leader.status
         self._leader = None
@@ -196,31 +204,33 @@ class Attempt:
 
             variables.update(start_trial(self._reports, order, variables, directory))
         writable = self._output.writable
-        leader = program(
+        leader = start_program(
             self._loop,
             order,
             variables,
             directory,
             writable,
         )
-        self._follow(leader, self._ended)
+        self._follow(leader, self._await_leftovers)
 
     def _variables(self) -> dict[str, str]:
-        return environment(self.order, self._secrets, self._box.base)
+        return build_environment(self.order, self._secrets, self._box.base)
 
     def _commit(self, mounts: list[str], then: Callable[[str], None]) -> None:
-        from fleetctl.guest.remote.run.sync import sync
+        from fleetctl.guest.remote.run.sync import sync_mounts
 
         def done(problem: str) -> None:
             then(problem)
             self._box.visitors.tell()
 
-        sync(self._loop, self._box.base, mounts, done)
+        sync_mounts(self._loop, self._box.base, mounts, done)
 
     def _start_python(self) -> None:
         variables = self._variables()
         writable = self._output.writable
-        self._follow(python(self._box, self.order, variables, writable), self._ended)
+        self._follow(
+            start_python(self._box, self.order, variables, writable), self._await_leftovers
+        )
 
     def _follow(self, leader: Leader, ended: Callable[[], None]) -> None:
         self._leader = leader
@@ -257,9 +267,9 @@ class Attempt:
 
     def _sync_now(self) -> None:
         self._loop.after("sync", self.order["sync_s"], self._sync_now)
-        from fleetctl.guest.remote.run.sync import sync
+        from fleetctl.guest.remote.run.sync import sync_mounts
 
-        sync(self._loop, self._box.base, self.order["sync"], lambda _: None)
+        sync_mounts(self._loop, self._box.base, self.order["sync"], lambda _: None)
 
     # Ending
 
@@ -312,23 +322,23 @@ class Attempt:
         if not self._leader.lives:
             return  # its last events, read after it died
         if self.order["reusable"] and not self._box.closing:
-            self._drained()
+            self._drain_output()
             return
         self._leader.hang_up()
         self._loop.after("kill", HANG_UP_S, self._kill)
 
-    def _ended(self) -> None:
+    def _await_leftovers(self) -> None:
         """Waits, after the leader's end, for the processes that it left."""
         self._left_at_s = self._left_at_s or time.time()
         for name in ("timeout", "tick", "sync", "stall"):
             self._loop.cancel(name)
-        if self._left_behind():
-            self._loop.after("settle", self._settle_s, self._ended)
+        if self._has_leftovers():
+            self._loop.after("settle", self._settle_s, self._await_leftovers)
             self._settle_s = min(SETTLE_MAX_S, self._settle_s * 1.5)
         else:
-            self._drained()
+            self._drain_output()
 
-    def _left_behind(self) -> bool:
+    def _has_leftovers(self) -> bool:
         """Returns whether processes of the run live on; ends them unless they still have grace.
 
         The sandbox of a run that has ended by itself ends with it, so there only the group and
@@ -336,7 +346,7 @@ class Attempt:
         """
         assert self._leader is not None
         self._output.drain()
-        group = send(-self._leader.pid, 0)
+        group = send_signal(-self._leader.pid, 0)
         thorough = self._output.is_open or self._ending or self.order["reusable"]
         if not group and not thorough:
             return False
@@ -349,12 +359,12 @@ class Attempt:
             self._tree.send(_signal.SIGKILL)
         return True
 
-    def _drained(self) -> None:
+    def _drain_output(self) -> None:
         """Receives the last output after all processes, and makes volumes durable."""
         for name in TIMERS:
             self._loop.cancel(name)
         if self._began and not self._ending and self._reports.copies():
-            self._loop.after("settle", COPIES_S, self._drained)
+            self._loop.after("settle", COPIES_S, self._drain_output)
             return
         if self._leader is not None:
             self._leader.drain()
@@ -375,9 +385,9 @@ class Attempt:
         if self._began:
             self._reports.note_odd_result()
         if self._began and self.order["sync"]:
-            from fleetctl.guest.remote.run.sync import sync
+            from fleetctl.guest.remote.run.sync import sync_mounts
 
-            sync(self._loop, self._box.base, self.order["sync"], self._conclude)
+            sync_mounts(self._loop, self._box.base, self.order["sync"], self._conclude)
         else:
             self._conclude("")
 
@@ -385,7 +395,7 @@ class Attempt:
         """Writes the end record. unsynced: the problem with the volumes, or ""."""
         status = self._leader.status if self._leader is not None else None
         limits = {**self.order, "used": self._memory_used}
-        ended = outcome(
+        ended = decide_outcome(
             self._ending,
             self._reports.error,
             self._reports.exit_code,
@@ -418,7 +428,7 @@ class Attempt:
         """Ends the run after a failure of ours, through no fault of its own."""
         self._signal(_signal.SIGKILL)
         message = "the process that looked after the run failed (see supervisor.log beside it)"
-        ended = {**outcome("GuestFailed", None, None, None), "message": message}
+        ended = {**decide_outcome("GuestFailed", None, None, None), "message": message}
         self._box.closing = True
         self._write_end("", ended)
 
@@ -439,7 +449,7 @@ def _ignore_event(_: dict[str, Any]) -> None:
     """Ignores events of a worker between two tasks."""
 
 
-def preparation(
+def start_preparation(
     loop: Loop,
     order: dict[str, Any],
     argv: list[str],
@@ -451,12 +461,12 @@ def preparation(
 
     def work() -> NoReturn:
         _mark_process()
-        execute(argv, variables, directory, order["workdir"])
+        execute_program(argv, variables, directory, order["workdir"])
 
     return Leader(loop, work, output)
 
 
-def program(
+def start_program(
     loop: Loop,
     order: dict[str, Any],
     variables: dict[str, str],
@@ -466,40 +476,42 @@ def program(
     def work(variables: dict[str, str]) -> NoReturn:
         if order.get("ray"):
             _with_ray(order, variables, directory)
-        own, more = begun_of(order, variables)
+        own, more = begin_training(order, variables)
         if order.get("ray_job"):
             from fleetctl.guest.nodes.rayjob import lead_job
 
             lead_job(order["ray_job"], order["argv"], {**variables, **own}, send_line)
-        execute([*order["argv"], *more], {**variables, **own}, directory, order["workdir"])
+        execute_program([*order["argv"], *more], {**variables, **own}, directory, order["workdir"])
 
-    return Leader(loop, lambda: _beside_services(order, variables, directory, work), output)
+    return Leader(loop, lambda: _work_with_services(order, variables, directory, work), output)
 
 
-def python(
+def start_python(
     workers: Workers,
     order: dict[str, Any],
     variables: dict[str, str],
     output: int,
 ) -> Leader:
     """Begins Python work in the living worker, or in a new process."""
-    from fleetctl.guest.remote.process.worker import message, serves, work
+    from fleetctl.guest.remote.process.worker import become_worker, encode_task, is_reusable
 
     worker = workers.worker
     if worker is not None:
-        worker.hand(message(order, variables), output)
+        worker.hand(encode_task(order, variables), output)
         return worker
     directory = start_directory(order)
 
     def whole() -> NoReturn:
-        _beside_services(order, variables, directory, lambda known: work(order, known, directory))
+        _work_with_services(
+            order, variables, directory, lambda known: become_worker(order, known, directory)
+        )
 
     worker = Leader(workers.loop, whole, output)
-    workers.worker = worker if serves(order) else None
+    workers.worker = worker if is_reusable(order) else None
     return worker
 
 
-def _beside_services(
+def _work_with_services(
     order: dict[str, Any],
     variables: dict[str, str],
     directory: str,
@@ -509,9 +521,9 @@ def _beside_services(
     _mark_process()
     services = order.get("services")
     if services:
-        from fleetctl.guest.supervision.services.crew import lead
+        from fleetctl.guest.supervision.services.crew import lead_services
 
-        lead(
+        lead_services(
             services,
             variables,
             directory,
@@ -537,14 +549,14 @@ def _with_ray(
     directory: str,
 ) -> NoReturn:
     """Does the work inside a cluster of its own."""
-    from fleetctl.guest.nodes.ray import launch, own_variables
+    from fleetctl.guest.nodes.ray import build_ray_variables, launch_node
 
-    whole = {**variables, **own_variables(order["ray"])}
+    whole = {**variables, **build_ray_variables(order["ray"])}
     # Before the cluster, whose workers have the variables that it was started with.
-    own, more = begun_of(order, whole)
+    own, more = begin_training(order, whole)
     known = {**whole, **own}
 
     def work() -> NoReturn:
-        execute([*order["argv"], *more], known, directory, order["workdir"])
+        execute_program([*order["argv"], *more], known, directory, order["workdir"])
 
-    launch(order["ray"], known, work, send_line)
+    launch_node(order["ray"], known, work, send_line)

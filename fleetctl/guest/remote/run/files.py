@@ -28,9 +28,9 @@ def start_readers(
         reports.follow_metrics(order["metrics"], place.start_directory(order))
     asked = order.get("checkpoint")
     if asked and asked["format"] != "none":
-        from fleetctl.guest.checkpoints.begin import holding
+        from fleetctl.guest.checkpoints.begin import find_mounts
 
-        held = holding(asked["path"], order["volumes"])
+        held = find_mounts(asked["path"], order["volumes"])
         mounts = [mount for mount in order["sync"] if mount in held]
 
         def committed(then: Callable[[str], None]) -> None:
@@ -70,7 +70,7 @@ def services_of(
     from fleetctl.guest.supervision.services.process import ServiceRecords
 
     names = [one["name"] for one in order["services"]]
-    with open(place.services(order["run"]), "w", encoding="ascii") as file:
+    with open(place.services_path(order["run"]), "w", encoding="ascii") as file:
         file.write("".join(f"{name}\n" for name in names))
     return ServiceRecords(
         names,
@@ -81,7 +81,7 @@ def services_of(
     )
 
 
-def forget(name: str) -> None:
+def remove_task_file(name: str) -> None:
     """Removes a file of a task, so that the next task of a sandbox does not hand it in."""
     path = f"{place.FILES}/{name}"
     if os.path.lexists(path):

@@ -137,7 +137,7 @@ class Keeping:
         from fleetctl.guest.outputs.pack import read_index
 
         try:
-            index = read_index(place.outputs(self._order["run"]))
+            index = read_index(place.outputs_path(self._order["run"]))
         except (OSError, ValueError) as error:
             self._summary = {"failure": f"the process that keeps them ended early ({error})"}
             return

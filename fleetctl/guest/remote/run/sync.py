@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from fleetctl.guest.remote.process.child import Leader, execute
+from fleetctl.guest.remote.process.child import Leader, execute_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.loop import Loop
 
 
-def sync(
+def sync_mounts(
     loop: Loop,
     base: dict[str, str],
     mounts: list[str],
@@ -31,7 +31,7 @@ def sync(
     mount = mounts[0]
 
     def work() -> NoReturn:
-        execute(["sync", mount], base, "/")
+        execute_program(["sync", mount], base, "/")
 
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -47,6 +47,6 @@ def sync(
         if leader.status:
             then(f"`sync {mount}` failed, so what the task wrote there may be lost")
         else:
-            sync(loop, base, mounts[1:], then)
+            sync_mounts(loop, base, mounts[1:], then)
 
     leader.ended = ended

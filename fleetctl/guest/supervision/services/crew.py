@@ -14,10 +14,10 @@ import select
 import signal
 import time
 
-from fleetctl.guest.supervision.processes import end_with_parent, ended, send
+from fleetctl.guest.supervision.processes import end_with_parent, reap_children, send_signal
 from fleetctl.guest.supervision.services import process
 from fleetctl.guest.supervision.services.process import Service, exit_code, let_go
-from fleetctl.guest.task.program import guarded
+from fleetctl.guest.task.program import run_guarded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _CrewFailed(Exception):
         self.reason = reason
 
 
-def lead(
+def lead_services(
     asked: Sequence[Mapping[str, Any]],
     variables: Mapping[str, str],
     directory: str,
@@ -137,7 +137,7 @@ class _Crew:
 
         pid = os.fork()
         if pid == 0:
-            guarded(begin, self._tell)
+            run_guarded(begin, self._tell)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the work receives TERM through its group
         self._work = pid
         while self._status is None:
@@ -155,7 +155,7 @@ class _Crew:
             self._rest(until_s)
             self._reap()
         if self._status is None:
-            send(self._work, signal.SIGKILL)
+            send_signal(self._work, signal.SIGKILL)
 
     def end(self, grace_s: float) -> None:
         """Ends all services at once; returns when the last one has ended."""
@@ -197,7 +197,7 @@ class _Crew:
         """Returns services whose processes have ended. Results of probes are taken second: another
         listener than the ended service may have replied.
         """
-        found = dict(ended())
+        found = dict(reap_children())
         if self._work in found:
             self._status = found.pop(self._work)
         gone = [it for it in self._services if it.pid in found]

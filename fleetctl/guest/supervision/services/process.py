@@ -12,9 +12,9 @@ import signal
 import time
 
 from fleetctl.guest.journal.logfile import LogFile
-from fleetctl.guest.supervision.processes import end_with_parent, send
+from fleetctl.guest.supervision.processes import end_with_parent, send_signal
 from fleetctl.guest.supervision.services.names import service_name
-from fleetctl.guest.task.program import become, enter, guarded
+from fleetctl.guest.task.program import enter_directory, replace_process, run_guarded
 
 TYPE_CHECKING = False
 
@@ -136,7 +136,7 @@ class Service:
         """Returns whether a process that ended was the probe, and takes its result."""
         if pid != self._probe:
             return False
-        send(-pid, signal.SIGKILL)  # processes that it may have left behind
+        send_signal(-pid, signal.SIGKILL)  # processes that it may have left behind
         self._probe, self._answer = 0, exit_code(status)
         # Most are ready soon; a slow one is probed at the configured interval.
         soon_s = max(SOON_S, self.took_s / 4)
@@ -148,7 +148,7 @@ class Service:
 
     def ended(self, status: int) -> None:
         """Records the end of its process, and kills the processes that it left behind."""
-        send(-self.pid, signal.SIGKILL)
+        send_signal(-self.pid, signal.SIGKILL)
         self.pid, self.code, self.state = 0, exit_code(status), ENDED
         self._end_probe()
 
@@ -179,21 +179,21 @@ class Service:
     @property
     def unready(self) -> str:
         """Explains in a message why it is not ready."""
-        return why(self._answer, self._ready, self._port)
+        return explain_probe(self._answer, self._ready, self._port)
 
     def tell_to_end(self) -> None:
         self._end_probe()
         if self.pid:
-            send(-self.pid, signal.SIGTERM)
+            send_signal(-self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         self._end_probe()
         if self.pid:
-            send(-self.pid, signal.SIGKILL)
+            send_signal(-self.pid, signal.SIGKILL)
 
     def _end_probe(self) -> None:
         if self._probe:
-            send(-self._probe, signal.SIGKILL)
+            send_signal(-self._probe, signal.SIGKILL)
 
     def _ask(self) -> int:
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
@@ -206,8 +206,8 @@ class Service:
 
     def _spawn(self, argv: list[str], output: int) -> int:
         def work() -> NoReturn:
-            enter(self._directory, None)
-            become(argv, self._variables)
+            enter_directory(self._directory, None)
+            replace_process(argv, self._variables)
 
         return _fork_session(work, output)
 
@@ -243,7 +243,7 @@ def _fork_session(work: Callable[[], NoReturn], output: int) -> int:
 
     pid = os.fork()
     if pid == 0:
-        guarded(whole)
+        run_guarded(whole)
     return pid
 
 
@@ -254,7 +254,7 @@ def ask_service(ready: Mapping[str, Any], port: int) -> int:
     """
     path = ready.get("path")
     for address in ADDRESSES:
-        line = connected(address, port)
+        line = connect_port(address, port)
         if line is None:
             continue
         try:
@@ -269,7 +269,7 @@ def ask_service(ready: Mapping[str, Any], port: int) -> int:
 def is_taken(port: int) -> bool:
     """Returns whether a program listens there."""
     for address in ADDRESSES:
-        line = connected(address, port)
+        line = connect_port(address, port)
         if line is not None:
             line.close()
             return True
@@ -285,7 +285,7 @@ def free_port() -> int:
         return int(line.getsockname()[1])
 
 
-def why(
+def explain_probe(
     code: Optional[int],
     ready: Mapping[str, Any],
     port: int,
@@ -303,7 +303,7 @@ def why(
     return f"{what} does not answer with 200 to 399"
 
 
-def connected(address: str, port: int) -> Optional[socket.socket]:
+def connect_port(address: str, port: int) -> Optional[socket.socket]:
     """Connects; None where no program accepts."""
     import socket  # few runs need it, and every supervisor loads this file
 

@@ -113,13 +113,13 @@ class DaytonaImages:
                     hint="leave resources out, or list what to install instead of the snapshot",
                 )
             make = partial(_use_snapshot, client, image.snapshot)
-            return await await_build(self._once(f"named {image.snapshot}", make))
+            return await await_build(self._make_once(f"named {image.snapshot}", make))
         # All runs of a template ask the same, so the answer must be cheap.
         asked = f"{job}\n{image.model_dump_json()}\n{template.sandbox_resources.model_dump_json()}"
         asked += f"\n{template.python is None}{template.source is not None}"
         found = self._known.get(self._fresh.get(asked, ""))
         if found is None or has_failed(found):
-            self._fresh[asked], found = await self._begun(asked, client, template, job)
+            self._fresh[asked], found = await self._begin_build(asked, client, template, job)
         return await await_build(found)
 
     def forget(self, job: Path, snapshot: str | None = None) -> None:
@@ -155,7 +155,7 @@ class DaytonaImages:
         waiting = [*self._looking.values(), *self._known.values()]
         await cancel_tasks(waiting)
 
-    async def _begun(
+    async def _begin_build(
         self,
         asked: str,
         client: sdk.AsyncDaytona,
@@ -181,7 +181,7 @@ class DaytonaImages:
         key = _snapshot_key(recipe, size)
         log = self._home / "builds" / f"{key}.log"
         link_log(job, log)
-        return key, self._once(
+        return key, self._make_once(
             key,
             partial(
                 self._make,
@@ -192,7 +192,7 @@ class DaytonaImages:
             ),
         )
 
-    def _once(self, key: str, make: Callable[[], Coroutine[None, None, str]]) -> Building:
+    def _make_once(self, key: str, make: Callable[[], Coroutine[None, None, str]]) -> Building:
         """The task that finds or makes it; a failed one is made again."""
         task = self._known.get(key)
         if task is None or has_failed(task):

@@ -96,13 +96,13 @@ class DaytonaConnection:
         except BaseException as error:
             await client.close()
             if isinstance(error, FleetctlError):
-                raise _at_connecting(error, account, server, what) from error
+                raise _translate_first_error(error, account, server, what) from error
             raise
         self._connected_as = account
         return client
 
 
-def _at_connecting(
+def _translate_first_error(
     error: FleetctlError,
     account: Account,
     server: str,

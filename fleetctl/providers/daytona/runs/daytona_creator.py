@@ -132,7 +132,7 @@ class DaytonaCreator:
     ) -> sdk.AsyncSandbox:
         what = f"the sandbox of run `{order.run}` cannot be made"
         try:
-            return await self._watched(order, request)
+            return await self._watch_request(order, request)
         except sdk_errors() as error:
             translated = None if is_conflict(error) else self._creation_error(order, error, what)
             if translated is not None:
@@ -167,7 +167,7 @@ class DaytonaCreator:
             return await self._started(request, _wait_started(sandbox))
         return sandbox
 
-    async def _watched(
+    async def _watch_request(
         self, order: RunRequest, request: Coroutine[Any, Any, sdk.AsyncSandbox]
     ) -> sdk.AsyncSandbox:
         """The request's answer, or what it made; unless that stays in one state for too long."""
@@ -205,7 +205,7 @@ class DaytonaCreator:
         self, request: RunRequest, asking: asyncio.Future[sdk.AsyncSandbox]
     ) -> str:
         """A state that lasts too long, or is all that is waited for, while there is no answer."""
-        watching = asyncio.ensure_future(self._stuck(request))
+        watching = asyncio.ensure_future(self._find_stuck_state(request))
         either: tuple[asyncio.Future[Any], ...] = (asking, watching)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -215,7 +215,7 @@ class DaytonaCreator:
             await asyncio.wait({watching})
             self._states.pop(request.run, None)
 
-    async def _stuck(self, request: RunRequest) -> str:
+    async def _find_stuck_state(self, request: RunRequest) -> str:
         """Returns a state that lasts too long, or `started`, which is waited for. Looks rarely:
         events notify the waiting callers.
         """

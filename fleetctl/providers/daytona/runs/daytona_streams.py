@@ -335,7 +335,7 @@ class DaytonaExecChannel:
         what = "the sandbox cannot be written to"
         try:
             async with retryable_call(what, deadline_s=self._deadline_s):
-                for lines in _in_lines(text):
+                for lines in _split_lines(text):
                     await self._process.send_session_command_input(
                         self._session, self._command, lines
                     )
@@ -383,7 +383,7 @@ class DaytonaExecChannel:
                 raise
 
 
-def _in_lines(text: str) -> Iterator[str]:
+def _split_lines(text: str) -> Iterator[str]:
     """Splits a text into whole lines, as many at once as one call takes. Never a part of a line,
     however long it is: Daytona adds a newline to each input, and would make two of it.
     """

@@ -163,13 +163,13 @@ class KubernetesConnection:
             if self._api is None:
                 self._failure.raise_again()
                 try:
-                    self._api = await self._made()
+                    self._api = await self._make_connection()
                 except FleetctlError as error:
                     self._failure.remember(error)
                     raise
             return self._api, self._settings
 
-    async def _made(self) -> api.ApiConnection:
+    async def _make_connection(self) -> api.ApiConnection:
         account = self._account()
         self._settings = of_account(account)
         context = account.declared.get("context", "")

@@ -71,14 +71,14 @@ class PodChannel:
                 continue
             stream = data[0]
             if stream == ERROR:
-                self._heard_end(data[1:])
+                self._receive_end(data[1:])
             elif stream in (STDOUT, STDERR) and len(data) > 1:
                 yield stream, data[1:]
 
     async def close(self) -> None:
         await self._socket.close()
 
-    def _heard_end(self, data: bytes) -> None:
+    def _receive_end(self, data: bytes) -> None:
         """Notes a Status: the end of the command itself, or the reason why it did not start."""
         try:
             status: Object = json.loads(data)

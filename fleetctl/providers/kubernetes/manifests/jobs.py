@@ -47,7 +47,7 @@ def build_job(made: JobSpec, provider: ClusterSettings) -> Object:
     """Returns the Job. provider: the Provider object's settings; the task's template goes before
     them.
     """
-    settings = provider.shaped(made.request.template.kubernetes)
+    settings = provider.merge_under(made.request.template.kubernetes)
     ray = {RAY_MARK: "yes"} if gang_manifests.has_ray(made.request.template) else {}
     marked, annotations = split_marks({**made.tags, **ray, GUEST_MARK: made.image.guest})
     labels = {**object_labels(made.request), **settings.pod_labels, **marked}
@@ -144,13 +144,13 @@ def _main_container(
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "envFrom": [
             *({"secretRef": {"name": name}} for name in made.request.secret_refs),
-            *pod_parts.kept_variables(settings),
+            *pod_parts.list_kept_variables(settings),
         ],
         "resources": pod_parts.container_resources(template.sandbox_resources, settings),
         "securityContext": {**pod_parts.CONTAINER, **settings.container_security_context},
         "volumeMounts": [
             *_volume_mounts(made),
-            *pod_parts.kept_mounts(settings),
+            *pod_parts.list_kept_mounts(settings),
             *pod_parts.writable_mounts(template, nobody=nobody),
         ],
         **({"workingDir": pod_parts.WORK} if nobody else {}),
@@ -222,7 +222,7 @@ def _pod_volumes(made: JobSpec, settings: ClusterSettings) -> list[Object]:
         }
         for number, mount in enumerate(template.volumes)
     ]
-    return [*volumes, *pod_parts.kept_volumes(settings)]
+    return [*volumes, *pod_parts.list_kept_volumes(settings)]
 
 
 def _cache_volume(settings: ClusterSettings) -> Object:

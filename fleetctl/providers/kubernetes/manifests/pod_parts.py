@@ -291,7 +291,7 @@ def pod_fields(settings: ClusterSettings, uid: str) -> Object:
     }
 
 
-def kept_variables(settings: ClusterSettings) -> list[Object]:
+def list_kept_variables(settings: ClusterSettings) -> list[Object]:
     """Returns `envFrom` of the work's container."""
     return [
         {
@@ -307,14 +307,14 @@ def kept_variables(settings: ClusterSettings) -> list[Object]:
     ]
 
 
-def kept_mounts(settings: ClusterSettings) -> list[Object]:
+def list_kept_mounts(settings: ClusterSettings) -> list[Object]:
     return [
         {"name": name, "mountPath": it.mount_path, "readOnly": True}
         for name, _, it in _file_volumes(settings)
     ]
 
 
-def kept_volumes(settings: ClusterSettings) -> list[Object]:
+def list_kept_volumes(settings: ClusterSettings) -> list[Object]:
     found = []
     for name, field, it in _file_volumes(settings):
         called = "name" if field == "configMap" else "secretName"
@@ -351,7 +351,7 @@ def _is_ours(label: str) -> bool:
     return label.startswith(PREFIX) or label in MANAGED
 
 
-def named_in(pod: Object) -> set[tuple[str, str]]:
+def list_named(pod: Object) -> set[tuple[str, str]]:
     """Returns (plural, name) of all in its namespace that a pod's spec makes use of."""
     found = set(_inner_fields(pod))
     for it in pod.get("imagePullSecrets") or ():

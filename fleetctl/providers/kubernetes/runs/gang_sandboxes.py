@@ -14,7 +14,7 @@ from contextlib import aclosing
 from functools import cached_property
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.guest.nodes.gang import node_name, whole_name
+from fleetctl.guest.nodes.gang import node_name, strip_node
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.kubernetes.manifests import gang_manifests
 from fleetctl.providers.kubernetes.manifests.jobs import GRACE_SLACK_S, RAY_MARK
@@ -97,9 +97,9 @@ class GangSandboxes(JobSandboxes):
     ) -> AsyncGenerator[bytes, None]:
         one = parse_handle(handle)
         if one.nodes > 1:
-            frames = self._story_of_all(handle, run, work, at)
+            frames = self._stream_all(handle, run, work, at)
         else:  # in its pod a node goes by the name of the run
-            frames = super().stream(handle, whole_name(run), work, at)
+            frames = super().stream(handle, strip_node(run), work, at)
         async with aclosing(frames):
             async for data in frames:
                 yield data
@@ -164,7 +164,7 @@ class GangSandboxes(JobSandboxes):
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _story_of_all(
+    async def _stream_all(
         self,
         handle: str,
         run: str,
@@ -176,7 +176,7 @@ class GangSandboxes(JobSandboxes):
         if gang is None:
             raise Unavailable("its nodes are not looked after yet", retry_after_s=JOINED_AGAIN_S)
         frames = super().stream(handle, run, work, at)
-        async with aclosing(gang.story_of_all(frames, heard=at.journal > 0)) as story:
+        async with aclosing(gang.stream_all(frames, heard=at.journal > 0)) as story:
             async for data in story:
                 yield data
 

@@ -123,7 +123,7 @@ class JobCreator:
         making = self.makings.get(request.run) or self._begin(request)
         handle = await self.makings.handle(making, patience=self._patience(request.run))
         if handle is None:
-            raise self._waiting(request, making.since_s)
+            raise self._describe_wait(request, making.since_s)
         self._waits.pop(request.run, None)
         return handle
 
@@ -140,11 +140,11 @@ class JobCreator:
         """Makes exactly one Job, whatever became of earlier requests under the same name. A waiting
         Job is made again when its Provider object asks for another one by now.
         """
-        while not (handle := await self._made(request)):
+        while not (handle := await self._make_job(request)):
             continue
         return handle
 
-    async def _made(self, request: RunRequest) -> str:
+    async def _make_job(self, request: RunRequest) -> str:
         """Returns the handle; "" where the Job was given back to be made again."""
         cluster = await self._sandboxes.cluster_for(split_key(request.resource)[2])
         link = cluster.link
@@ -155,7 +155,7 @@ class JobCreator:
         await self._refuse_foreign(link, request, body, parts)
         if job is None or pod_statuses.is_leaving(job):
             await self._bucket.take()
-            job = await self._posted(cluster, request, body)
+            job = await self._post_job(cluster, request, body)
             cluster.note_job(job)
         with _perhaps_made():
             if pod_statuses.nodes_of(job) > 1:
@@ -193,7 +193,7 @@ class JobCreator:
         bare = request.template.model_copy(update={"kubernetes": None, "image": image})
         plain = self._body(link, replace(request, template=bare, secret_refs=()), parts)
         pods = [it["spec"]["template"]["spec"] for it in (body, plain)]
-        asked = pod_parts.named_in(pods[0]) - pod_parts.named_in(pods[1])
+        asked = pod_parts.list_named(pods[0]) - pod_parts.list_named(pods[1])
         await self._tenancy.check(link, split_key(request.resource)[2], asked)
 
     def _body(
@@ -213,7 +213,7 @@ class JobCreator:
         )
         return jobs.build_job(made, link.settings)
 
-    async def _posted(
+    async def _post_job(
         self,
         cluster: JobInformers,
         request: RunRequest,
@@ -262,7 +262,7 @@ class JobCreator:
                 return pods
             over = next((pod for pod in pods if pod_statuses.is_over(pod)), None)
             if over is not None:
-                await self._ended(cluster, request, name, over)
+                await self._handle_ended_pod(cluster, request, name, over)
                 return pods
             known = cluster.job(name)
             if time.monotonic() - heard_s >= LOOK_S:
@@ -288,7 +288,7 @@ class JobCreator:
             await self._hopeless(making)
             if gathering.takes_too_long(pods):
                 await self._sandboxes.end(making.handle)
-                raise gathering.given_back(request, self._waits[request.run][0])
+                raise gathering.describe_given_back(request, self._waits[request.run][0])
             if time.monotonic() - since_s > cluster.link.settings.pending_seconds:
                 await self._sandboxes.end(making.handle)
                 raise _pod_failed(request, "its pod waited for longer than `pendingSeconds`")
@@ -332,7 +332,7 @@ class JobCreator:
             return replace(wait, hint=NO_RIGHT)
         return wait
 
-    async def _ended(
+    async def _handle_ended_pod(
         self,
         cluster: JobInformers,
         request: RunRequest,
@@ -414,7 +414,7 @@ class JobCreator:
                 return
             await asyncio.sleep(min(0.5, max(0.01, until_s - loop.time())))
 
-    def _waiting(self, request: RunRequest, since_s: float) -> Unavailable:
+    def _describe_wait(self, request: RunRequest, since_s: float) -> Unavailable:
         since = time.strftime("%H:%M:%S", time.gmtime(since_s))
         wait, _ = self._waits.get(request.run, (None, 0.0))
         message = "it is being made" if wait is None else wait.message

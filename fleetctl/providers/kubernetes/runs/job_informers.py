@@ -81,14 +81,14 @@ class JobInformers:
             while not informer.synced.is_set():
                 why = informer.trouble
                 if why is not None or loop.time() >= until_s:
-                    raise self._deaf(why)
+                    raise self._refuse_unlisted(why)
                 try:
                     async with asyncio.timeout(SYNC_LOOK_S):
                         await informer.synced.wait()
                 except TimeoutError:
                     continue
 
-    def _deaf(self, why: FleetctlError | None) -> Unavailable:
+    def _refuse_unlisted(self, why: FleetctlError | None) -> Unavailable:
         what = f"the Jobs of namespace `{self.link.namespace}` cannot be listed"
         if isinstance(why, ApiError | Unavailable):
             told = classify_error(why, what)
@@ -102,7 +102,7 @@ class JobInformers:
         why = next((one.trouble for one in self._informers if one.trouble is not None), None)
         if why is None:
             return None
-        return self._deaf(why)
+        return self._refuse_unlisted(why)
 
     def jobs(self) -> list[Object]:
         return list(self._jobs.values())
@@ -241,7 +241,7 @@ class JobEnds:
     def by_us(self, handle: str) -> bool:
         return handle in self._by_us
 
-    def lately(self, handle: str) -> bool:
+    def is_recent(self, handle: str) -> bool:
         """Returns whether its end was confirmed so lately that a watch may show it still; later a
         listed Job is not one of our ended ones.
         """
@@ -276,7 +276,7 @@ class JobEnds:
                 late = loop.time() >= soon_s
                 if late:
                     for name in _pod_names(cluster, job, pod):
-                        await self._hurry(cluster.link, name)
+                        await self._hurry_pod(cluster.link, name)
                 unseen_s = UNSEEN_S if cluster.is_clear(job) else SOON_S
                 await cluster.change(job, within_s=LOOK_S if late else unseen_s)
 
@@ -327,7 +327,7 @@ class JobEnds:
                 ) from error
             raise
 
-    async def _hurry(self, link: ClusterLink, pod: str) -> None:
+    async def _hurry_pod(self, link: ClusterLink, pod: str) -> None:
         """A pod that takes its whole grace: the run has had its own."""
         with ToleratedAnswer(is_not_found, is_conflict):
             await link.delete("pods", pod, {"gracePeriodSeconds": NOW_S})

@@ -195,7 +195,7 @@ class JobSandboxes:
         """Finds the Job in any namespace: only the run's name is known."""
         for namespace in await self._namespaces():
             cluster = await self.cluster(namespace)
-            job = await self._marked(cluster, run)
+            job = await self._find_marked(cluster, run)
             if job is not None:
                 name = pod_statuses.name_of(job)
                 pod = cluster.pod_of(name) or await self._listed_pod(cluster.link, name)
@@ -210,7 +210,7 @@ class JobSandboxes:
             raise SandboxOver(handle)
         argv = pod_streams.relay_command(guest_of(pod), run)
         async with self._opening:
-            channel = await self._begun(
+            channel = await self._open_command(
                 run_in(
                     cluster.link,
                     pod_statuses.name_of(pod),
@@ -227,7 +227,7 @@ class JobSandboxes:
         """Returns the informers of a namespace, with both lists there. Raises Refused and
         Unavailable.
         """
-        return await self._watched(await self._connection.link(namespace))
+        return await self._watch_cluster(await self._connection.link(namespace))
 
     async def cluster_for(self, namespace: str) -> JobInformers:
         """Returns the informers of the namespace that runs the work of a namespace's objects, and
@@ -236,7 +236,7 @@ class JobSandboxes:
         link = await self._connection.link_for(namespace)
         if link.namespace not in self._clusters:
             note_namespace(self._place, link.namespace)
-        return await self._watched(link)
+        return await self._watch_cluster(link)
 
     async def cluster_of(self, handle: str) -> JobInformers:
         return await self.cluster(parse_handle(handle).namespace)
@@ -273,7 +273,7 @@ class JobSandboxes:
             return None
         return await self.named(cluster, run, pod_statuses.name_of(known))
 
-    async def _marked(self, cluster: JobInformers, run: str) -> Object | None:
+    async def _find_marked(self, cluster: JobInformers, run: str) -> Object | None:
         """Returns the Job of a run whose Job's name is not known here."""
         what = f"the job of run `{run}` cannot be looked up"
         async with cluster_call(what, deadline_s=self._settings.call_s):
@@ -325,7 +325,7 @@ class JobSandboxes:
                 trouble = cluster.troubled
                 continue
             heard = True
-            found += self._owned_in(cluster)
+            found += self._list_owned(cluster)
         if trouble is not None and not heard:
             raise trouble
         return found
@@ -338,7 +338,7 @@ class JobSandboxes:
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _watched(self, link: ClusterLink) -> JobInformers:
+    async def _watch_cluster(self, link: ClusterLink) -> JobInformers:
         async with self._lock:
             known = self._clusters.get(link.namespace)
             if known is not None and known.link is not link:
@@ -371,14 +371,14 @@ class JobSandboxes:
             return False
         return True
 
-    def _owned_in(self, cluster: JobInformers) -> list[Owned]:
+    def _list_owned(self, cluster: JobInformers) -> list[Owned]:
         found = []
         for job in cluster.jobs():
             carried, handle = (
                 tags_of(job),
                 handle_of(job, cluster.pod_of(pod_statuses.name_of(job))),
             )
-            if not pod_statuses.is_leaving(job) and not self.ends.lately(handle):
+            if not pod_statuses.is_leaving(job) and not self.ends.is_recent(handle):
                 found.append(
                     Owned(sandbox_names.run_of(carried), handle, sandbox_names.made_at_s(carried))
                 )
@@ -396,7 +396,7 @@ class JobSandboxes:
         name = pod_statuses.name_of(pod)
         guest = guest_of(pod)
         if work is None:
-            return await self._begun(
+            return await self._open_command(
                 pod_streams.follow_run(
                     link,
                     name,
@@ -409,7 +409,7 @@ class JobSandboxes:
         if waiting is not None:
             await pod_streams.hand_run(waiting, run, work)
             return waiting
-        return await self._begun(
+        return await self._open_command(
             pod_streams.begin_run(
                 link,
                 name,
@@ -420,7 +420,7 @@ class JobSandboxes:
             )
         )
 
-    async def _begun(self, command: Coroutine[Any, Any, Opened]) -> Opened:
+    async def _open_command(self, command: Coroutine[Any, Any, Opened]) -> Opened:
         """Returns the opened stream. Raises ConnectionError when the pod or its kubelet refuses;
         the caller then checks whether the pod has ended.
         """
@@ -501,7 +501,7 @@ class JobSandboxes:
 
     def _refuse_stranded(self, pod: Object) -> None:
         """Raises Unavailable for a pod on a lost node: it may still be working."""
-        node = pod_statuses.stranded_on(pod)
+        node = pod_statuses.find_stranded_node(pod)
         if node:
             name = pod_statuses.name_of(pod)
             raise Unavailable(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.event_loop import cancel_tasks
-from fleetctl.guest.nodes.gang import node_of, whole_name
+from fleetctl.guest.nodes.gang import node_of, strip_node
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.sandbox_access import ENDED_HINT, Entering, ExecStreams, ExecTarget
@@ -111,7 +111,7 @@ class KubernetesEntering:
 
 
 def _command_words(place: ExecTarget, argv: tuple[str, ...]) -> list[str]:
-    place = replace(place, run=whole_name(place.run))  # each node is in a pod of its own
+    place = replace(place, run=strip_node(place.run))  # each node is in a pod of its own
     given = [f"{name}={value}" for name, value in exec_channel.exec_variables(place).items()]
     words = exec_channel.exec_command(place, argv, work=f"{STATE_DIR}/work")
     return wrap_command(["env", *given, *words])

@@ -199,7 +199,7 @@ def _has_begun(pod: Object) -> bool:
     )
 
 
-def stranded_on(pod: Object) -> str:
+def find_stranded_node(pod: Object) -> str:
     """Returns the node that a pod was given up with, while its fate is unknown; or ""."""
     if is_over(pod) or not is_leaving(pod):
         return ""
@@ -222,7 +222,7 @@ def fate_of(pod: Object, *, ours: bool) -> Fate:
     ended: Any = (_container_status(pod, MAIN).get("state") or {}).get("terminated") or {}
     disrupted = _find_condition(pod, "DisruptionTarget")
     if ended.get("reason") == "OOMKilled":
-        return _out_of_memory(pod)
+        return _judge_memory(pod)
     if disrupted is not None:
         told = (disrupted.get("reason"), disrupted.get("message"))
         return Fate(Cause.PREEMPTED, ": ".join(str(text) for text in told if text))
@@ -231,7 +231,7 @@ def fate_of(pod: Object, *, ours: bool) -> Fate:
     if reason == "DeadlineExceeded":
         return Fate(Cause.TIMEOUT)
     if name := install_failed(pod):
-        return Fate(Cause.FAILED, _why_unprepared(name))
+        return Fate(Cause.FAILED, _explain_unprepared(name))
     if status.get("phase") == "Failed":
         how = f"exit code {ended['exitCode']}" if "exitCode" in ended else reason
         words = message or str(ended.get("message") or "")
@@ -239,13 +239,13 @@ def fate_of(pod: Object, *, ours: bool) -> Fate:
     return Fate(Cause.LOST)
 
 
-def _why_unprepared(container: str) -> str:
+def _explain_unprepared(container: str) -> str:
     if container == PREPARE:
         return "its packages could not be installed"
     return f"its init container `{container}` failed"
 
 
-def _out_of_memory(pod: Object) -> Fate:
+def _judge_memory(pod: Object) -> Fate:
     """Returns the fate of a pod without memory: at its own limit it fails on any node; without a
     limit its node had too little.
     """

@@ -126,7 +126,7 @@ class GangGathering:
     def left_s(self) -> float:
         return max(0.0, self._until_s - time.monotonic())
 
-    def given_back(self, request: RunRequest, wait: pod_statuses.PodWait) -> Unavailable:
+    def describe_given_back(self, request: RunRequest, wait: pod_statuses.PodWait) -> Unavailable:
         """Returns why the pods were given back. wait: their last reason to wait."""
         return Unavailable(
             f"not all nodes ran within `gatherSeconds`, which is {self._limit_s:g}, so all were"

@@ -119,7 +119,7 @@ def is_sort(name: str, wanted: Gpu) -> bool:
     return wanted.name == "any" or wanted.name.lower() in name.lower()
 
 
-def perhaps_there() -> bool:
+def may_have_gpu() -> bool:
     """Returns False when this machine has no GPU for sure; only `devices` counts them."""
     value = os.environ.get("FLEETCTL_LOCAL_GPUS")
     if value is not None:

@@ -104,7 +104,7 @@ class SupervisorLink(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    async def greeted(self) -> None:
+    async def await_greeting(self) -> None:
         """Waits until the supervisor has greeted. Raises SupervisorGone, or StartFailed of a new
         one.
         """
@@ -144,7 +144,9 @@ class SupervisorLink(asyncio.Protocol):
             for run in message["changed"]:
                 self._changed(run)
         elif "listed" in message:
-            self._listings.pop(0).set_result([self._living(*one) for one in message["listed"]])
+            self._listings.pop(0).set_result(
+                [self._make_living_run(*one) for one in message["listed"]]
+            )
         elif "hello" in message:
             self.token, self.note, self.owner = message["hello"], message["note"], message["owner"]
             self.resource = str(message.get("resource", ""))
@@ -162,7 +164,7 @@ class SupervisorLink(asyncio.Protocol):
         else:
             self._greeted.set_exception(problem)
 
-    def _living(
+    def _make_living_run(
         self,
         name: str,
         at_s: float,
@@ -217,7 +219,7 @@ async def connect_supervisor(
         lambda: SupervisorLink(directory.name, changed, lost), sock=connection
     )
     try:
-        await link.greeted()
+        await link.await_greeting()
     except SupervisorGone:
         return None
     return link

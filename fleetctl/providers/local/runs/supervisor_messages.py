@@ -268,8 +268,7 @@ async def prepare_run(
 ) -> tuple[str, dict[str, Any]]:
     """Returns (interpreter of the supervisor, its config). Raises Refused or Unavailable."""
     if (hidden := covering_mount(request.template, layout.home)) is not None:
-        field, message = hidden
-        raise Refused(f"{'.'.join(field)}: {message}", hint=COVERING_HINT)
+        raise Refused(hidden[1], hint=COVERING_HINT)
     for mount in request.template.volumes:
         make_private(layout.volume(mount.name))
     _spread_directory(make_private(layout.jobs))

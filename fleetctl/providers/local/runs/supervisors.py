@@ -74,7 +74,7 @@ class Supervisors:
         self._births = Births()
         self._closing = False
 
-    def perhaps_living(self) -> list[str]:
+    def list_perhaps_living(self) -> list[str]:
         """Names of supervisors that serve, or were killed: one that left took its socket away."""
         top = self._layout.supervisors
         names = sorted(os.listdir(top)) if top.exists() else []
@@ -164,12 +164,12 @@ class Supervisors:
         directory = self._layout.supervisor(name)
         if not directory.exists():
             return None
-        link = await connect_supervisor(directory, self._notify, self._lost)
+        link = await connect_supervisor(directory, self._notify, self._drop_link)
         if link is not None:
             self._links[name] = link
         return link
 
-    def _lost(self, link: SupervisorLink) -> None:
+    def _drop_link(self, link: SupervisorLink) -> None:
         if self._links.get(link.name) is link:
             del self._links[link.name]
             self._idle.pop(link.name, None)
@@ -222,12 +222,12 @@ class Supervisors:
         directory = self._layout.supervisor(name)
         link = await greet_fork(
             self._zygotes.fork(python, in_namespaces=in_namespaces),
-            (name, self._notify, self._lost),
+            (name, self._notify, self._drop_link),
             {"directory": str(directory), "config": config},
         )
         try:
             async with asyncio.timeout(READY_S):
-                await link.greeted()
+                await link.await_greeting()
         except asyncio.CancelledError:
             link.close()
             raise

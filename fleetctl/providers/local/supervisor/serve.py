@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from fleetctl.guest.supervision.processes import is_removed
-from fleetctl.guest.task.text import compact, quote
+from fleetctl.guest.task.text import encode_compact, quote
 
 from .clients import Poller, SocketClient, SocketClients
 from .run.sandbox import BeginLog
@@ -98,7 +98,7 @@ class LocalSupervisor:
         elif message["op"] == "exec":
             self._visit(client, message)
         elif message["op"] == "list":
-            self._clients.tell(client, compact({"listed": self._runs.listing()}))
+            self._clients.tell(client, encode_compact({"listed": self._runs.listing()}))
         elif message["op"] == "own":
             self._runs.own(message["sandbox"], message["owner"])
         elif message["op"] == "leave":
@@ -108,12 +108,12 @@ class LocalSupervisor:
         """Begins a user's command beside a run; its streams came with the message."""
 
         def told(code: int) -> None:
-            self._clients.tell(client, compact({"exited": code}))
+            self._clients.tell(client, encode_compact({"exited": code}))
 
         streams = client.descriptors
         client.descriptors = []
         problem = self._runs.visits.begin(client, message, streams, told)
-        self._clients.tell(client, compact({"visit": problem}))
+        self._clients.tell(client, encode_compact({"visit": problem}))
 
     def _begin_ordered(self) -> None:
         """Begins all starts of this turn: their names reach the disk together."""
@@ -128,7 +128,7 @@ class LocalSupervisor:
                 client,
                 _OK % quote(message["run"])
                 if reply is OK
-                else compact({"answer": message["run"], **reply}),
+                else encode_compact({"answer": message["run"], **reply}),
             )
 
     def _wake_on_signals(self) -> None:

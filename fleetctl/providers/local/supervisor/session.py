@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any, NoReturn, Optional
 
-from fleetctl.guest.supervision.processes import carry_mark, ended, send
+from fleetctl.guest.supervision.processes import carry_mark, reap_children, send_signal
 
 from .isolation import sharedlinks, spaces, syscalls
 from .run import procs
@@ -106,13 +106,13 @@ class SessionGuard:
         """Kills until no process is left: a process that is being killed may just have forked."""
         while True:
             if self._config["namespaces"]:
-                left = send(-1, signal.SIGKILL)
+                left = send_signal(-1, signal.SIGKILL)
             else:
                 found = procs.find_marked(self._config["mark"], self._config["mark"] + 1)
                 procs.kill_all(found)
                 left = bool(found)
                 if sys.platform != "linux" and self._status is None:
-                    left = send(-self._driver, signal.SIGKILL)
+                    left = send_signal(-self._driver, signal.SIGKILL)
             self._reap()
             if not left:
                 return
@@ -121,7 +121,7 @@ class SessionGuard:
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it may be the clock that woke us
             os.read(self._woken, 4096)
-        for pid, status in ended():
+        for pid, status in reap_children():
             if pid == self._driver:
                 self._status = status
 

@@ -14,7 +14,7 @@ import signal
 import time
 
 from fleetctl.providers.machines.shipped import allocation, environments, machine_files, warden
-from fleetctl.providers.machines.shipped.boxes import LEFT, BoxError, Boxes
+from fleetctl.providers.machines.shipped.boxes import KILL, LEFT, BoxError, Boxes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -263,10 +263,21 @@ class Agent:
         return {"boxes": found}
 
     def list_all(self, _: Request) -> Request:
-        """Returns all boxes, whoever decides which of them live."""
+        """Returns all boxes, whoever decides which of them live, and those that ended lately.
+        `ending`: whether the end was asked for.
+        """
         found = [(name, self.boxes.read(name)) for name in self.boxes.names()]
-        boxes = [{"box": f"{name}@{it['id']}", "tags": it["tags"]} for name, it in found if it]
-        return {"boxes": boxes}
+        boxes = [
+            {
+                "box": f"{name}@{it['id']}",
+                "tags": it["tags"],
+                "ending": os.path.exists(os.path.join(self.boxes.path(name), KILL)),
+            }
+            for name, it in found
+            if it
+        ]
+        ended = [{"box": name, "tags": it["tags"]} for name, it in self.boxes.ended()]
+        return {"boxes": boxes, "ended": ended}
 
     def change(self, request: Request) -> Request:
         return {"ok": self.boxes.change(request["box"], request["fields"])}

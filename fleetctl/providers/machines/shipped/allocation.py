@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict
 
 from fleetctl.providers.machines.shipped.boxes import (
     BEGIN_S,
+    KILL,
     LEFT,
     READY,
     Boxes,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 INBOX = "inbox"
-KILL = "kill"  # its owner wants it gone at once
 TAKEN_S = 30.0  # for an order to be taken
 SETTLE_S = 5.0  # between an order and its supervisor
 
@@ -141,8 +141,14 @@ class Allocation:
 
 
 def post(agent: Any, request: Any, _: bytes) -> int:
-    """Hands a request to the program of a box, on the login."""
+    """Hands a request to the program of a box, on the login. An order whose run has begun needs no
+    program any more.
+    """
     path = os.path.join(agent.boxes.path(request["box"]), INBOX)
+    latch = os.path.join(os.path.dirname(path), "state", "runs", f"{request.get('awaits')}.begun")
+    if agent.boxes.read(request["box"]) is not None and os.path.exists(latch):
+        os.write(1, b'{"ok": true}')
+        return 0
     if agent.boxes.read(request["box"]) is None or not os.path.isdir(path):
         os.write(1, b'{"ok": false}')
         return 0
@@ -150,7 +156,6 @@ def post(agent: Any, request: Any, _: bytes) -> int:
     with open(os.path.join(path, f".{name}"), "w", encoding="utf-8") as file:
         json.dump(request["request"], file)
     os.rename(os.path.join(path, f".{name}"), os.path.join(path, f"{name}.json"))
-    latch = os.path.join(os.path.dirname(path), "state", "runs", f"{request.get('awaits')}.begun")
     until_s = time.monotonic() + TAKEN_S
     while request.get("awaits") and os.path.isdir(path) and time.monotonic() < until_s:
         if os.path.exists(latch):

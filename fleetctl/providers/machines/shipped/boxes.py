@@ -23,7 +23,7 @@ BEGIN_S = 900.0  # that a box may wait for its first order
 LOCK_S = 60.0  # that a supervisor may take to lock its file; on a full disk it never does
 KEEP_S = 30.0  # the files of a box that has ended
 KILL_S = 10.0  # for killed processes to be gone
-LOOK_S = 0.02
+KILL = "kill"  # the file of a box that its owner wants gone at once
 LEFT = "left"  # the file of a box whose allocation has ended its work
 READY = "ready"  # the file of a box whose allocation takes orders
 LIVING = ("new", "live")
@@ -247,6 +247,17 @@ class Boxes:
         """
         return os.path.join(self._directory, f".{name}.gone")
 
+    def ended(self) -> Iterator[Tuple[str, Box]]:
+        """Yields the boxes that were put away and not swept, by their names with their ids."""
+        for entry in os.scandir(self._directory):
+            try:
+                with open(os.path.join(entry.path, "box.json"), encoding="utf-8") as file:
+                    found = json.load(file)
+            except (OSError, ValueError):
+                continue  # it is swept meanwhile
+            if entry.name.endswith(".gone"):
+                yield entry.name[1 : -len(".gone")], found
+
     def sweep(self) -> None:
         """Removes boxes that ended a while ago, and what a killed process left half-made."""
         for entry in os.scandir(self._directory):
@@ -292,13 +303,12 @@ class Boxes:
         except FileNotFoundError:
             return True  # no work has begun
         held, _ = supervisor_of(self.path(name))
-        tree = Tree(int(text) if held and text else -1, runs)
-        until_s = time.monotonic() + KILL_S
-        while tree.living():
-            tree.send(9)
-            if time.monotonic() > until_s:
-                return False
-            time.sleep(LOOK_S)
+        box = self.read(name)
+        # Another machine, such as a cluster's login, has made the box by its own count.
+        since_s = box["at"] if box is not None and box["boot"] == boot_id() else 0.0
+        tree = Tree(int(text) if held and text else -1, runs, since_s=since_s)
+        if not tree.kill(within_s=KILL_S):
+            return False
         return not supervisor_of(self.path(name))[0]
 
     def remove_links(self, name: str, box: Box) -> None:

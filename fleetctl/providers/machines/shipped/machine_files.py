@@ -50,22 +50,25 @@ def list_entries(_: Any, request: Dict[str, Any], __: bytes) -> int:
     top = os.path.realpath(request["top"])
     if not os.path.lexists(path):
         return _write_json({"entries": None, "top": os.path.isdir(top)})
-    found = [path] if not os.path.isdir(path) else list(_walk_entries(path, request["recursive"]))
+
+    paths = [path]
+    if os.path.isdir(path):
+        paths = sorted(_walk_entries(path, request["recursive"]))
     if not request.get("contents"):
-        return _write_json({"entries": [_describe_entry(it, top) for it in sorted(found)]})
+        return _write_json({"entries": [_describe_entry(it, top) for it in paths]})
+
     # A link is no file with a content: it may lead anywhere.
-    described = [_describe_entry(it, top) for it in sorted(found) if not os.path.islink(it)]
-    files = [(it[0], it[2]) for it in described if not it[1]]
-    names, limits = request["contents"], request["limits"]
+    entries = [_describe_entry(it, top) for it in paths if not os.path.islink(it)]
+    files = [(name, size) for name, is_directory, size, *_ in entries if not is_directory]
     try:
-        digests = digests_of(top, files, names=names, limits=limits)
+        digests = digests_of(top, files, names=request["contents"], limits=request["limits"])
     except TooMuchContent:
         return _write_json({"entries": [], "fault": "much"})
     except TooSlowContent:
         return _write_json({"entries": [], "fault": "slow"})
     except OSError:
         return _write_json({"entries": [], "fault": "unread"})
-    return _write_json({"entries": [[*it, digests.get(it[0], "")] for it in described]})
+    return _write_json({"entries": [[*it, digests.get(it[0], "")] for it in entries]})
 
 
 def _walk_entries(path: str, recursive: bool) -> Iterator[str]:

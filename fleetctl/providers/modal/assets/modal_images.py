@@ -173,7 +173,7 @@ class ModalImages:
             template,
             job,
         )
-        return await await_build(self._once(client, key, make))
+        return await await_build(self._make_once(client, key, make))
 
     def forget(self, job: Path) -> None:
         """The resource's scratch space is gone: a next run takes its source as it is then."""
@@ -181,7 +181,7 @@ class ModalImages:
             for key in [key for key in known if key.startswith(f"{job}\n")]:
                 del known[key]
 
-    def doubt(self, client: modal.Client) -> None:
+    def forget_images(self, client: modal.Client) -> None:
         """Modal does not know something that was there: all that is built is asked for again, which
         takes a call for each layer that is still there, and a build for one that is gone.
         """
@@ -205,18 +205,18 @@ class ModalImages:
         log = self._home / "builds" / f"{recipe.key}.log"
         link_log(job, log)
         places = await asyncio.to_thread(self._places, template.source, job)
-        base = self._once(client, recipe.key, partial(_build_image, app, recipe, log))
+        base = self._make_once(client, recipe.key, partial(_build_image, app, recipe, log))
         try:
             return await _add_directories(client, app, await asyncio.shield(base), places)
         except not_found_error() as error:
-            self.doubt(client)
+            self.forget_images(client)
             raise Unavailable(
                 f"the image is gone at Modal and is made again: {error_words(error)}",
                 reason="Building",
                 retry_after_s=RETRY_AFTER_S,
             ) from error
 
-    def _once(
+    def _make_once(
         self,
         client: modal.Client,
         key: str,

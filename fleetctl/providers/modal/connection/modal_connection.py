@@ -86,7 +86,7 @@ class ModalConnection:
         """
         async with self._lock:
             self._leave_old_account()
-            return await self._connected()
+            return await self._take_client()
 
     async def client_to_make(self) -> modal.Client:
         """Returns a client as `client` does, for callers that make an object that is to be found
@@ -94,7 +94,7 @@ class ModalConnection:
         """
         async with self._lock:
             self._leave_old_account()
-            client = await self._connected()
+            client = await self._take_client()
             self._note()
             return client
 
@@ -103,7 +103,7 @@ class ModalConnection:
         async with self._lock:
             self._leave_old_account()
             if self._app is None:
-                self._app = await self._found_app(create=True)
+                self._app = await self._find_app(create=True)
             assert self._app is not None
             return self._app
 
@@ -112,7 +112,7 @@ class ModalConnection:
         async with self._lock:
             self._leave_old_account()
             if self._app is None:
-                self._app = await self._found_app(create=False)
+                self._app = await self._find_app(create=False)
             return self._app
 
     @property
@@ -123,7 +123,7 @@ class ModalConnection:
         """Looks it up again at the next need."""
         self._app = None
 
-    def doubt(self, client: modal.Client) -> None:
+    def mark_refused(self, client: modal.Client) -> None:
         """Marks the client's token as refused. Where the account has another token by now, the next
         caller connects with that; present users of this client keep it.
         """
@@ -152,7 +152,7 @@ class ModalConnection:
             self._client = None
             self._app = None
 
-    async def _connected(self) -> modal.Client:
+    async def _take_client(self) -> modal.Client:
         if self._client is None:
             self._failure.raise_again()
             try:
@@ -213,8 +213,8 @@ class ModalConnection:
         if self._memory is not None:
             self._memory.note(self._where)
 
-    async def _found_app(self, *, create: bool) -> modal.App | None:
-        client = await self._connected()
+    async def _find_app(self, *, create: bool) -> modal.App | None:
+        client = await self._take_client()
         self._failure.raise_again()
         import modal
 
@@ -228,7 +228,7 @@ class ModalConnection:
         except FleetctlError as error:
             self._remember(error)
             if isinstance(error, Unavailable) and error.account:
-                self.doubt(client)
+                self.mark_refused(client)
             raise
         except not_found_error():
             return None

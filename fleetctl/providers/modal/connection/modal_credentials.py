@@ -67,14 +67,14 @@ async def client_of(account: Account) -> modal.Client:
             token_id, secret = _read_token(account)
         except Refused as error:
             raise account_trouble(str(error), KEY_MISSING, hint=error.hint) from error
-        async with _speaking_to(_own_server(account)):
+        async with _set_server(_own_server(account)):
             return await modal.Client.from_credentials.aio(token_id, secret)
     token_id, secret = config["token_id"], config["token_secret"]
     if token_id and secret:
-        async with _speaking_to(""):
+        async with _set_server(""):
             return await modal.Client.from_credentials.aio(token_id, secret)
     if config.get("oauth_refresh_token"):
-        async with _speaking_to(""):
+        async with _set_server(""):
             return await modal.Client.from_env.aio()
     raise account_trouble("there is no token for Modal", KEY_MISSING)
 
@@ -146,7 +146,7 @@ def _config_path() -> Path:
 
 
 @asynccontextmanager
-async def _speaking_to(address: str) -> AsyncIterator[None]:
+async def _set_server(address: str) -> AsyncIterator[None]:
     """Sets the server of the client that is made inside; one caller at a time, since the SDK has
     one setting for the whole process. "" leaves the setting, unless another caller has changed it.
     """

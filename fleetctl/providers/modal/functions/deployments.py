@@ -126,7 +126,7 @@ class Deployments:
             self._marker(app, wanted.user).touch(mode=0o600)
             function = self._found.get(app) or await self._look_up(app)
             if function is None:
-                function = await self._made(app, wanted)
+                function = await self._await_deployed(app, wanted)
             self._found[app] = function
             return app, function
 
@@ -212,7 +212,7 @@ class Deployments:
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _made(self, app: str, wanted: FunctionDeployment) -> Deployed:
+    async def _await_deployed(self, app: str, wanted: FunctionDeployment) -> Deployed:
         why = Unavailable("a function was deployed and is not seen yet", retry_after_s=1.0)
         try:
             await self._deploy(app, wanted)

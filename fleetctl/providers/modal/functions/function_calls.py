@@ -88,7 +88,7 @@ class FunctionCalls:
             return
         journal_at = at.journal
         while True:
-            while (output := await self._waited(call)) is None:
+            while (output := await self._wait_for_output(call)) is None:
                 whole = await self._latches.said(one.uid, run)
                 await self._nodes.follow_nodes(one, whole)
                 journal, journal_at = _unknown_frames(whole, journal_at)
@@ -178,7 +178,7 @@ class FunctionCalls:
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _waited(self, call: str) -> CallOutput | None:
+    async def _wait_for_output(self, call: str) -> CallOutput | None:
         """Waits at Modal if there is room, or else looks and lets others look."""
         if self._waiting.locked():
             output = await self._poll(call, 0.0)

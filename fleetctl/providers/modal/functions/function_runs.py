@@ -149,7 +149,7 @@ class FunctionRuns:
         handle = self._known(request.uid, request.run, request.handle)
         if handle is None and not request.handle:
             make_private(self._job(request.uid))  # from now on Modal may hold something of ours
-            app, _ = await self._deployments.ready(await self._wanted(request))
+            app, _ = await self._deployments.ready(await self._choose_deployment(request))
             await self._latches.ensure(request.uid)
             return str(
                 CallHandle(
@@ -165,7 +165,7 @@ class FunctionRuns:
         await self._runs.follow(request.uid, request.run, str(handle))
         gpu = request.template.resources.gpu
         if gpu is not None and not self._runs.is_over(request.run):
-            app, function = await self._deployments.ready(await self._wanted(request))
+            app, function = await self._deployments.ready(await self._choose_deployment(request))
             await self._line.pass_or_wait(app, function, request.run, gpu)
         return str(handle)
 
@@ -285,7 +285,7 @@ class FunctionRuns:
             return ref
         return replace(ref, handle=str(known))
 
-    async def _wanted(self, request: RunRequest) -> FunctionDeployment:
+    async def _choose_deployment(self, request: RunRequest) -> FunctionDeployment:
         assert request.function is not None
         template = request.template
         name = request.function.name
@@ -316,7 +316,7 @@ class FunctionRuns:
             done.exception()  # a waiting caller gets it
 
     async def _spawn(self, request: RunRequest) -> CallHandle:
-        wanted = await self._wanted(request)
+        wanted = await self._choose_deployment(request)
         text = await self._text(request, wanted)
         app, function = await self._deployments.ready(wanted)
         await self._bucket.take()

@@ -117,9 +117,9 @@ class ModalCreator:
         await self._bucket.take()
         blocks = request.template.resources.gpu is not None
         async with self._gpus.place(request.run) if blocks else nullcontext():
-            return await self._requested(request, parts, deadline_s=deadline_s)
+            return await self._request_sandbox(request, parts, deadline_s=deadline_s)
 
-    async def _requested(
+    async def _request_sandbox(
         self,
         request: RunRequest,
         parts: ModalParts,
@@ -141,10 +141,10 @@ class ModalCreator:
         except sdk_errors() as error:
             if isinstance(error, sdk.NotFoundError):
                 self._stale(request)
-            return await self._resolved(request, parts.client, error, what)
+            return await self._resolve_create(request, parts.client, error, what)
         return self._sandboxes.made(sandbox, carried, parts.client)
 
-    async def _resolved(
+    async def _resolve_create(
         self,
         request: RunRequest,
         client: modal.Client,

@@ -41,7 +41,7 @@ class ModalEntering:
         argv: tuple[str, ...],
         streams: ExecStreams,
     ) -> int:
-        process = await self._begun(place, argv, streams)
+        process = await self._begin_process(place, argv, streams)
         async with retryable_call(
             f"the command beside run `{place.run}` was lost", deadline_s=LIFE_S
         ):
@@ -64,7 +64,7 @@ class ModalEntering:
     async def close(self) -> None:
         await self._connection.close()
 
-    async def _begun(
+    async def _begin_process(
         self,
         place: ExecTarget,
         argv: tuple[str, ...],

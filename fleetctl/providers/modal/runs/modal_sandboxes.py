@@ -88,7 +88,7 @@ class ModalSandboxes:
     ) -> AsyncGenerator[bytes, None]:
         # Only the opening stands in line: a quiet run sends no bytes for a long time after it.
         async with self._opening:
-            line = await self._handed(handle, run, work) if work is not None else None
+            line = await self._take_line(handle, run, work) if work is not None else None
             line = line or await self._attached(handle, run, work, at)
         try:
             async for data in line.frames:
@@ -186,7 +186,7 @@ class ModalSandboxes:
         handle = sandbox.object_id
         self._turn_to(client)
         self._live.setdefault(handle, sandbox)
-        carried = await self._asked_tags(handle, sandbox)
+        carried = await self._read_tags(handle, sandbox)
         if carried is None:
             return None
         if not sandbox_names.is_of(carried, self._store_id, run):
@@ -203,7 +203,7 @@ class ModalSandboxes:
             async with self._running(handle, f"the relay of run `{run}` cannot be joined"):
                 argv = modal_streams.relay_command(guest, run)
                 live_s = self._settings.lifetime_s
-                process = await modal_streams.talk_to(sandbox, argv, live_s=live_s)
+                process = await modal_streams.start_guest(sandbox, argv, live_s=live_s)
         return ModalExecChannel(process, deadline_s=self._settings.call_s)
 
     # -- what the provider asks --------------------------------------------------------------------
@@ -223,7 +223,7 @@ class ModalSandboxes:
     def heed(self, error: FleetctlError, client: modal.Client) -> None:
         """Handles a refused token: the account may have another by now, so it is read again."""
         if isinstance(error, Unavailable) and error.account:
-            self._connection.doubt(client)
+            self._connection.mark_refused(client)
 
     async def scheduled(self, handle: str) -> None:
         """Waits until a sandbox that was made before has its machine, or is over."""
@@ -265,7 +265,7 @@ class ModalSandboxes:
         """The sandbox's tags, asked once for each; {} when the sandbox no longer exists."""
         if handle not in self._tags:
             sandbox = await self._get(handle)
-            if sandbox is None or await self._asked_tags(handle, sandbox) is None:
+            if sandbox is None or await self._read_tags(handle, sandbox) is None:
                 return {}
         return self._tags[handle]
 
@@ -297,7 +297,7 @@ class ModalSandboxes:
         found = []
         for sandbox in listed:
             handle = sandbox.object_id
-            carried = self._tags.get(handle) or await self._asked_tags(handle, sandbox)
+            carried = self._tags.get(handle) or await self._read_tags(handle, sandbox)
             if carried is not None and sandbox_names.is_ours(carried, self._store_id):
                 found.append(
                     Owned(sandbox_names.run_of(carried), handle, sandbox_names.made_at_s(carried))
@@ -306,7 +306,7 @@ class ModalSandboxes:
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _handed(
+    async def _take_line(
         self,
         handle: str,
         run: str,
@@ -386,7 +386,7 @@ class ModalSandboxes:
             self._live.clear()
             self._client = client
 
-    async def _asked_tags(self, handle: str, sandbox: modal.Sandbox) -> dict[str, str] | None:
+    async def _read_tags(self, handle: str, sandbox: modal.Sandbox) -> dict[str, str] | None:
         what = f"the tags of sandbox `{handle}` cannot be read"
         with ToleratedAnswer(is_not_found):
             async with retryable_call(what, deadline_s=self._settings.call_s):

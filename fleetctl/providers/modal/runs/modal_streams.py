@@ -107,7 +107,7 @@ async def hand_run(
     return True
 
 
-async def talk_to(
+async def start_guest(
     sandbox: modal.Sandbox,
     argv: list[str],
     *,

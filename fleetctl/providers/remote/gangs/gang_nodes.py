@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Observation
-from fleetctl.guest.nodes.gang import node_name, variables
+from fleetctl.guest.nodes.gang import build_node_variables, node_name
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.paths import journal_path
 from fleetctl.providers.remote.gangs.node_gang import NodeGang
@@ -102,7 +102,7 @@ class GangNodes:
         async def begun_below(name: str, handle: str) -> None:
             """Does nothing: the caller that begins a node follows it."""
 
-        journal = self._told_by(request.uid, request.run)
+        journal = self._journal_reader(request.uid, request.run)
         await self._sandboxes.join(request.run, request.handle, journal=journal, follow=begun_below)
         gang = self._sandboxes.gang(request.handle)
         if gang is None:
@@ -136,7 +136,7 @@ class GangNodes:
         async def follow(name: str, handle: str) -> None:
             await self._runs.follow(ref.uid, name, handle)
 
-        journal = self._told_by(ref.uid, ref.run)
+        journal = self._journal_reader(ref.uid, ref.run)
         try:
             await self._sandboxes.join(ref.run, ref.handle, journal=journal, follow=follow)
         except Unavailable as error:  # the run's follower reports it, and the next look tries again
@@ -151,7 +151,7 @@ class GangNodes:
                 return replace(seen, held=why.prefixed(f"node {rank}: "))
         return seen
 
-    def _told_by(self, uid: str, run: str) -> Callable[[int], bytes]:
+    def _journal_reader(self, uid: str, run: str) -> Callable[[int], bytes]:
         """Returns a function that reads a node's journal, as far as it is here."""
         runs = self._runs.journals.directory(uid)
 
@@ -188,7 +188,7 @@ def node_order(
     Ray cluster join.
     """
     head, port = meeting.head, meeting.port
-    met = variables(rank, gang.addresses, port, procs, meeting.interface)
+    met = build_node_variables(rank, gang.addresses, port, procs, meeting.interface)
     met.update(
         MASTER_ADDR=head,
         PET_MASTER_ADDR=head,

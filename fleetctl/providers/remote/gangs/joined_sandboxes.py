@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.guest.nodes.gang import is_node_name, node_name, node_of, whole_name
+from fleetctl.guest.nodes.gang import is_node_name, node_name, node_of, strip_node
 from fleetctl.providers.contract.base import Owned, RunRequest
 from fleetctl.providers.remote.gangs.node_gang import NodeGang
 from fleetctl.providers.remote.sandboxes import exec_channel
@@ -159,7 +159,7 @@ class JoinedSandboxes:
         at: StreamOffsets,
     ) -> AsyncGenerator[bytes, None]:
         # In its sandbox a node goes by the name of the run.
-        frames = self._nodes.stream(first_of(handle), whole_name(run), work, at)
+        frames = self._nodes.stream(first_of(handle), strip_node(run), work, at)
         if self.nodes_in(handle) > 1:
             gang = self._gangs.get(handle)
             if gang is None:
@@ -167,7 +167,7 @@ class JoinedSandboxes:
                 raise Unavailable(
                     "its nodes are not looked after yet", retry_after_s=JOINED_AGAIN_S
                 )
-            frames = gang.story_of_all(frames, heard=at.journal > 0)
+            frames = gang.stream_all(frames, heard=at.journal > 0)
         async with aclosing(frames):
             async for data in frames:
                 yield data
@@ -200,7 +200,7 @@ class JoinedSandboxes:
     async def ask_stop(self, handle: str, run: str, grace_s: float) -> None:
         if (gang := self._gangs.get(handle)) is not None:
             gang.stop_asked(time.time())
-        name = whole_name(run)
+        name = strip_node(run)
         await asyncio.gather(
             *(self._nodes.ask_stop(node, name, grace_s) for node in nodes_of(handle))
         )
@@ -224,7 +224,7 @@ class JoinedSandboxes:
         """Returns the sandboxes of each run of our store as one."""
         found: defaultdict[str, list[Owned]] = defaultdict(list)
         for one in await self._nodes.owned():
-            found[whole_name(one.sandbox)].append(one)
+            found[strip_node(one.sandbox)].append(one)
         return [_join_owned(run, them) for run, them in found.items()]
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.event_loop import cancel_tasks
-from fleetctl.guest.nodes.gang import CONSEQUENCE_S, NODE_LOST, state_of, whole_end
+from fleetctl.guest.nodes.gang import CONSEQUENCE_S, NODE_LOST, combine_ends, state_of
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate
 
 End = dict[str, Any]
@@ -49,7 +49,7 @@ def end_in(journal: bytes) -> End | None:
     return None
 
 
-def lost_end(fate: Fate, at_s: float) -> End:
+def make_lost_end(fate: Fate, at_s: float) -> End:
     """Returns the end of a node whose pod is over and has reported no end. A node that used up its
     memory failed by itself.
     """
@@ -96,7 +96,7 @@ def judge_ends(
             _is_preempted(end)
             or end["reason"] == STOPPED
             or (leads and after and rank)
-            or _went_after(end, ends)
+            or _was_taken_after(end, ends)
         ):
             found.append({**end, "stopped": True, "lost": False, "reason": CONSEQUENCE})
         else:
@@ -104,7 +104,7 @@ def judge_ends(
     return found
 
 
-def _went_after(end: End, ends: Sequence[End]) -> bool:
+def _was_taken_after(end: End, ends: Sequence[End]) -> bool:
     """Returns whether the node's pod is gone without a reason after another node had failed: the
     Job took it.
     """
@@ -132,7 +132,7 @@ def end_frames(
     """The last lines of the run's journal, and the end of its story. ends: as judged; result: the
     line that node 0 handed in, or b"".
     """
-    whole = whole_end(list(ends))
+    whole = combine_ends(list(ends))
     if whole["reason"] == CONSEQUENCE:  # all were asked to end, and no node has a reason
         whole = {**whole, "infra": True, "reason": NODE_LOST, "message": "all nodes were ended"}
     last = {**ends[0], **{name: whole[name] for name in _OF_ALL}}
@@ -223,7 +223,7 @@ class NodeGang:
         """Notes that all output of a node is here. fate: of its pod, where that is known."""
         if self.ends[rank] is None:
             end = end_in(self._journal(rank)) if rank else None
-            await self._ended(rank, end or lost_end(fate or Fate(Cause.LOST), time.time()))
+            await self._take_end(rank, end or make_lost_end(fate or Fate(Cause.LOST), time.time()))
 
     async def first_ended(self, line: bytes, result: bytes) -> None:
         """Notes how node 0 ended."""
@@ -232,7 +232,7 @@ class NodeGang:
         if self.ends[0] is None and end is not None:
             if end["reason"] in FROM_OUTSIDE and self._stopped_at_s is None:
                 self.stop_asked(end["at"] - self._grace_s - LEAVE_S)
-            await self._ended(0, end)
+            await self._take_end(0, end)
 
     def stop_asked(self, at_s: float) -> None:
         """Notes that all are being ended from outside."""
@@ -246,7 +246,7 @@ class NodeGang:
             yield ALIVE
             await self._change(min(ALIVE_S, until_s - time.monotonic()))
         now_s = time.time()
-        ends = [it or lost_end(Fate(Cause.STOPPED), now_s) for it in self.ends]
+        ends = [it or make_lost_end(Fate(Cause.STOPPED), now_s) for it in self.ends]
         ends = judge_ends(
             ends,
             stopped_at_s=self._stopped_at_s,
@@ -257,7 +257,7 @@ class NodeGang:
             yield begin_line(self._handle, now_s)
         yield end_frames(ends, self.addresses, self._result)
 
-    async def story_of_all(
+    async def stream_all(
         self, frames: AsyncGenerator[bytes, None], *, heard: bool
     ) -> AsyncGenerator[bytes, None]:
         """Yields the story of node 0 except its end, which follows with the ends of all. frames:
@@ -283,7 +283,7 @@ class NodeGang:
     async def close(self) -> None:
         await cancel_tasks([self._task])
 
-    async def _ended(self, rank: int, end: End) -> None:
+    async def _take_end(self, rank: int, end: End) -> None:
         self.ends[rank] = end
         async with self._news:
             self._news.notify_all()

@@ -227,7 +227,7 @@ class RemoteRuns:
                 unknown[ref.run] = answer
             elif answer is not None:
                 raise answer
-        parts = [await self._seen(ref) for ref in refs if ref.run not in unknown]
+        parts = [await self._observe_run(ref) for ref in refs if ref.run not in unknown]
         if unknown and len(unknown) == len(refs):
             raise next(iter(unknown.values()))
         return [one for one in parts if one is not None]
@@ -272,7 +272,7 @@ class RemoteRuns:
         elif fate is not None:
             self.closings.note(tracked.handle, fate)
 
-    async def _seen(self, ref: RunRef) -> Observation | None:
+    async def _observe_run(self, ref: RunRef) -> Observation | None:
         tracked = self._tracked.get(ref.run)
         if tracked is None:
             # Without a resource it has no mirror here, so a run with a sandbox is unknown.
@@ -301,9 +301,9 @@ class RemoteRuns:
             known = replace(ref, handle=tracked.handle)
             why = tracked.fate or fate or Fate(Cause.LOST)
             return without_record(known, seen, why, time.time())
-        return _observe_alive(ref, tracked, seen, held=self._why_held(tracked))
+        return _observe_alive(ref, tracked, seen, held=self._explain_hold(tracked))
 
-    def _why_held(self, tracked: TrackedRun) -> HintedText:
+    def _explain_hold(self, tracked: TrackedRun) -> HintedText:
         """Returns why there is no more news of the run now, for messages; empty when all is
         well.
         """
@@ -338,7 +338,7 @@ class RemoteRuns:
             under_way.cancel()
         task = asyncio.ensure_future(self._stop(ref, handle, grace_s))
         self._stops[handle] = task
-        task.add_done_callback(lambda done: self._stopped(handle, done))
+        task.add_done_callback(lambda done: self._drop_stop(handle, done))
 
     async def _stop(
         self,
@@ -366,7 +366,7 @@ class RemoteRuns:
             await self._tracked[run].sandbox_ended()
             self._notify(run)
 
-    def _stopped(self, handle: str, done: asyncio.Task[None]) -> None:
+    def _drop_stop(self, handle: str, done: asyncio.Task[None]) -> None:
         if self._stops.get(handle) is done:
             del self._stops[handle]
         if not done.cancelled() and done.exception() is not None:

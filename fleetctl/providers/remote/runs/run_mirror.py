@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleetctl.guest.journal.masking import Masking, merged
+from fleetctl.guest.journal.masking import Masking, merge_spans
 from fleetctl.guest.outputs.pack import PackWriter, pack_name
 from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.guest.supervision.services.process import LOG_BYTES_MAX as SERVICE_LOG_BYTES_MAX
@@ -112,7 +112,7 @@ class RunMirror:
         self._fresh = fresh
         self._bytes_max = log_bytes_max
         self._rest = b""
-        self.journal_at = 0 if fresh else _whole_lines(self._path)
+        self.journal_at = 0 if fresh else _count_whole_lines(self._path)
         self._there = fresh or self.journal_at > 0  # the journal, when `_named` was noted
         self._heard: bytes | None = None if self.journal_at else b""
 
@@ -286,7 +286,7 @@ def _parse_frame(line: bytes) -> dict[str, Any]:
     return frame
 
 
-def _whole_lines(path: Path) -> int:
+def _count_whole_lines(path: Path) -> int:
     """Returns how many bytes of whole lines the journal has. A last line that a crash tore is cut
     off: it comes again.
     """
@@ -419,7 +419,7 @@ class StarredOutput:
         self._put(self._held, len(self._held))
 
     def _put(self, data: bytes, cut: int) -> None:
-        spans = merged([(0, self._covered), *self._masking.find_spans(data)])
+        spans = merge_spans([(0, self._covered), *self._masking.find_spans(data)])
         stars = _star_spans(data, spans)[:cut]
         if stars:
             self._write(self._at, stars)

@@ -112,14 +112,14 @@ class TrackedRun:
             self.mirror,
             self._opener(sandboxes),
             over=partial(self._is_over, sandboxes, pace.begin_s),
-            changed=partial(self._grew, changed, pace),
-            silent=self._fell_silent,
+            changed=partial(self._take_growth, changed, pace),
+            silent=self._note_silence,
             ordered=lambda: self.work is not None and not self.began,
             pace=pace,
         )
         closing = partial(self._close, closings, changed, pace.close_s)
         self._task = asyncio.ensure_future(self._live(follower, closings, closing, left_open))
-        self._task.add_done_callback(lambda done: self._settled(done, changed, pace))
+        self._task.add_done_callback(lambda done: self._finish_work(done, changed, pace))
         # A wait for the beginning of a run that is over would be in vain.
         self._task.add_done_callback(lambda _: follower.began.set())
 
@@ -204,7 +204,7 @@ class TrackedRun:
             self._changed(self.run)
         return self.missing
 
-    def _fell_silent(self, why: HintedText) -> None:
+    def _note_silence(self, why: HintedText) -> None:
         before = self.silence
         self.silence = why.prefixed("it does not report: ") if why else why
         if self.silence != before:
@@ -258,7 +258,7 @@ class TrackedRun:
         await close()
         self.phase = TrackedPhase.OVER
 
-    def _grew(self, changed: Callable[[str], None], pace: FollowPace) -> None:
+    def _take_growth(self, changed: Callable[[str], None], pace: FollowPace) -> None:
         self.missing = False
         if self._first_news is not None:
             self._first_news.cancel()
@@ -268,7 +268,7 @@ class TrackedRun:
             return
         changed(self.run)
 
-    def _settled(
+    def _finish_work(
         self,
         done: asyncio.Task[None],
         changed: Callable[[str], None],

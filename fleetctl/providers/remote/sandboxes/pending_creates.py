@@ -58,7 +58,7 @@ class PendingCreates:
     def begin(self, run: str, work: Coroutine[None, None, str]) -> PendingCreate:
         """work: returns the sandbox's handle."""
         making = self._making[run] = PendingCreate(run, asyncio.ensure_future(work), time.time())
-        making.task.add_done_callback(lambda done: self._ended(making, done))
+        making.task.add_done_callback(lambda done: self._drop_create(making, done))
         return making
 
     async def handle(
@@ -94,7 +94,7 @@ class PendingCreates:
         """Gives up pending creates; the next controller finds it under the same names."""
         await asyncio.gather(*(self.give_up(run) for run in list(self._making)))
 
-    def _ended(self, making: PendingCreate, done: asyncio.Task[str]) -> None:
+    def _drop_create(self, making: PendingCreate, done: asyncio.Task[str]) -> None:
         if not done.cancelled():
             done.exception()  # the next caller gets it
         if not making.awaited and self._making.get(making.run) is making:
@@ -165,7 +165,7 @@ class Terminations:
                 await self._sandboxes.end(handle)
             except (Refused, Unavailable, OSError, TimeoutError) as error:
                 log.warning("sandbox not ended", extra={"sandbox": handle, "error": str(error)})
-                self._hindered(handle, error)
+                self._note_problem(handle, error)
                 wait_s = max(delay_s, getattr(error, "retry_after_s", 0.0))
                 await asyncio.sleep(wait_s)
                 delay_s = min(delay_s * 2, RETRY_MAX_S)
@@ -174,7 +174,7 @@ class Terminations:
                 self.note(handle, Fate(Cause.STOPPED))
                 return
 
-    def _hindered(self, handle: str, error: Exception) -> None:
+    def _note_problem(self, handle: str, error: Exception) -> None:
         message = hinted_error(error)
         if self._problems.get(handle) != message:
             self._problems[handle] = message

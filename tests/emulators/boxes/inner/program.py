@@ -40,7 +40,7 @@ class Program:
         return not set(self.options) & set("IE")
 
     def says(self, option: str, variable: str = "") -> bool:
-        """Whether an option was given, or the variable that stands for it."""
+        """Returns whether an option was given, or the variable that stands for it."""
         given = self.heeds_environment and bool(self.env.get(variable))
         return given or option in self.options
 

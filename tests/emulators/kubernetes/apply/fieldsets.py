@@ -40,7 +40,7 @@ def fieldset(value: Any, node: Node) -> Trie:
 
 
 def _whole(value: Any, node: Node) -> bool:
-    """Whether it is owned and replaced as one; of what no schema tells, only lists are."""
+    """Returns whether it is owned and replaced as one; of what no schema tells, only lists are."""
     if isinstance(value, list):
         return type_of(node) != "array" or is_atomic(node) or not (list_keys(node) or is_set(node))
     return bool(node.get("x-kubernetes-map-type") == "atomic")

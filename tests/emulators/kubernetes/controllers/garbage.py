@@ -125,7 +125,7 @@ class Garbage:
         self._writer.change(resource, *entry.place, change)
 
     def _used(self, claim: Entry) -> bool:
-        """Whether a pod that has not ended mounts the claim."""
+        """Returns whether a pod that has not ended mounts the claim."""
         namespace, name = claim.place
         for pod in self._writer.store.shelf(("", "pods")).ordered():
             if pod.place[0] != namespace:

@@ -62,7 +62,7 @@ class Names:
 
 
 def _answers(service: Object, pod: Object) -> bool:
-    """Whether the Service selects it, and it is ready or need not be."""
+    """Returns whether the Service selects it, and it is ready or need not be."""
     labels, wanted = pod["metadata"].get("labels") or {}, service.get("selector") or {}
     conditions = (pod.get("status") or {}).get("conditions") or ()
     ready = any(it["type"] == "Ready" and it["status"] == "True" for it in conditions)

@@ -229,7 +229,7 @@ class Scheduler:
     def _lacking(
         self, node: Object, pod: Object, wanted: dict[str, float], freed: Counter[str]
     ) -> bool:
-        """Whether more has to be freed on a node than that."""
+        """Returns whether more has to be freed on a node than that."""
         rest = {k: v - freed[k] for k, v in wanted.items()}
         found = self._misfit(node, pod, rest)
         return found is not None

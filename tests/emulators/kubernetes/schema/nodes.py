@@ -86,7 +86,7 @@ def item(node: Node) -> Node:
 
 
 def keeps_unknown(node: Node, *, custom: bool) -> bool:
-    """Whether fields that the schema does not name are kept. custom: of a CRD."""
+    """Returns whether fields that the schema does not name are kept. custom: of a CRD."""
     if node.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in node:
         return True
     return not custom and "properties" not in node
@@ -104,7 +104,7 @@ def is_set(node: Node) -> bool:
 
 
 def is_atomic(node: Node) -> bool:
-    """Whether it is replaced as a whole when it is merged by managers of fields."""
+    """Returns whether it is replaced as a whole when it is merged by managers of fields."""
     kind = type_of(node)
     if kind == "array":
         return node.get("x-kubernetes-list-type", "atomic") == "atomic"

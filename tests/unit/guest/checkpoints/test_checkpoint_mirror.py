@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.checkpoints import mirror as mirrors
-from fleetctl.guest.checkpoints.begin import begin
+from fleetctl.guest.checkpoints.begin import begin_training
 from fleetctl.guest.checkpoints.disk import Disk
-from fleetctl.guest.checkpoints.mirror import PROGRAM, Mirror, brought_back, clean, mirror_of
-from fleetctl.guest.checkpoints.prepare import remove
+from fleetctl.guest.checkpoints.mirror import PROGRAM, Mirror, clean_text, mirror_of, restore_copy
+from fleetctl.guest.checkpoints.prepare import remove_entry
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.journal.record import Journal
-from fleetctl.guest.ship.library import library
+from fleetctl.guest.ship.library import read_library
 from fleetctl.providers.rundir.run_journal import parse_journal
 from tests.unit.guest.checkpoints.directories import own, write
 
-TEXT = library(mirror=True)[PROGRAM]
+TEXT = read_library(mirror=True)[PROGRAM]
 LISTING = ".mirrored.json"
 
 
@@ -119,7 +119,7 @@ def beginning(world: World, **asked: Any) -> tuple[dict[str, str], list[dict[str
     told: list[dict[str, Any]] = []
     library_at = str(world.runs / "python")
     variables = {**os.environ, "KEY": "s3cr3t"}
-    added, _ = begin(order, str(world.top), library_at, variables, told.append)
+    added, _ = begin_training(order, str(world.top), library_at, variables, told.append)
     return added, told
 
 
@@ -149,7 +149,7 @@ def test_a_copy_that_comes_back_is_written_over_nothing(tmp_path: Path) -> None:
         own(world.top, step)
         world.watch.take(world.journal)
         world.end()
-    remove(Disk(str(world.top)), "step-00000010")
+    remove_entry(Disk(str(world.top)), "step-00000010")
     (world.top / "step-00000020" / "_COMPLETE.json").unlink()
     (world.top / "step-00000020" / "model.bin").write_text("another program's")
     assert beginning(world)[0]["FLEETCTL_RESUME_STEP"] == "10"
@@ -173,10 +173,10 @@ def test_a_copy_that_was_cut_short_is_not_brought_back(tmp_path: Path) -> None:
     world = World(tmp_path)
     own(world.there, 30)
     variables = dict(os.environ)
-    assert brought_back(world.url, str(world.top), TEXT, variables, None) == (None, "")
+    assert restore_copy(world.url, str(world.top), TEXT, variables, None) == (None, "")
     outside = {"step": 1, "name": "x", "files": {"../x": 1}, "tracker": None}
     (world.there / f"x{LISTING}").write_text(json.dumps(outside))
-    name, problem = brought_back(world.url, str(world.top), TEXT, variables, None)
+    name, problem = restore_copy(world.url, str(world.top), TEXT, variables, None)
     assert name is None and "outside of the directory" in problem
 
 
@@ -184,7 +184,7 @@ def test_one_node_alone_copies() -> None:
     order = {"checkpoint": {"mirror": "s3://b/c"}, "library": {PROGRAM: TEXT}, "secrets": {}}
     assert mirror_of(order, "/c", {"FLEETCTL_RUN": "r"}) is not None
     assert mirror_of({**order, "rank": 1}, "/c", {}) is None
-    assert len(clean("x " * 900, [])) == 300
+    assert len(clean_text("x " * 900, [])) == 300
 
 
 def test_a_copy_of_what_was_set_aside_meanwhile_is_no_second_warning(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.guest.checkpoints.disk import Disk
-from fleetctl.guest.checkpoints.formats import FORMAT_NAMES, damaged, format_of, unknown
+from fleetctl.guest.checkpoints.formats import FORMAT_NAMES, find_damaged, format_of, list_unknown
 from fleetctl.specs.blocks.checkpoint import Checkpoint
 from tests.unit.guest.checkpoints.directories import own, torch_file, write
 
@@ -143,7 +143,7 @@ def test_a_format_is_believed_where_a_complete_checkpoint_of_it_is(
     inside = name if name.endswith(".ckpt") else f"{name}/model.safetensors"
     write(tmp_path, {inside: "weights"})
     disk = Disk(str(tmp_path))
-    assert (format_of(disk), unknown(disk)) == (None, [name])
+    assert (format_of(disk), list_unknown(disk)) == (None, [name])
     assert format_of(disk, "none") is None
 
 
@@ -151,5 +151,5 @@ def test_a_hash_that_is_another_one_is_damage(tmp_path: Path) -> None:
     own(tmp_path, 5)
     own(tmp_path, 10, said="weighty")
     disk = Disk(str(tmp_path))
-    assert damaged(disk, "step-00000005", whole=False) == ""
-    assert "SHA-256" in damaged(disk, "step-00000010", whole=False)
+    assert find_damaged(disk, "step-00000005", whole=False) == ""
+    assert "SHA-256" in find_damaged(disk, "step-00000010", whole=False)

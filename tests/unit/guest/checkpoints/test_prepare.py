@@ -12,7 +12,7 @@ import pytest
 
 from fleetctl.guest.checkpoints.disk import NAME, Disk, Notebook
 from fleetctl.guest.checkpoints.formats import HASHED_BYTES_MAX
-from fleetctl.guest.checkpoints.prepare import Beginning, Missing, prepare
+from fleetctl.guest.checkpoints.prepare import Beginning, Missing, prepare_checkpoint
 from tests.unit.guest.checkpoints.directories import MARKER, own, torch_file, write
 
 USUAL = {"format": "auto", "verify": "Fast", "resume": "Latest", "below": None, "anew": False}
@@ -20,7 +20,7 @@ OWNER = "uid-1"
 
 
 def begun(top: Path, **asked: Any) -> Beginning:
-    return prepare({**USUAL, "owner": OWNER, **asked}, Disk(str(top)))
+    return prepare_checkpoint({**USUAL, "owner": OWNER, **asked}, Disk(str(top)))
 
 
 def seen_writing(top: Path, *names: str, owner: str = OWNER) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.checkpoints.disk import NAME, Disk, notebook_of
-from fleetctl.guest.checkpoints.keeping import superfluous
-from fleetctl.guest.checkpoints.prepare import remove
+from fleetctl.guest.checkpoints.keeping import choose_removable
+from fleetctl.guest.checkpoints.prepare import remove_entry
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.journal.record import Journal
 from fleetctl.providers.rundir.run_journal import parse_journal
@@ -193,7 +193,7 @@ def test_what_was_there_at_the_beginning_is_nobodys_until_it_changes(tmp_path: P
 def test_a_first_checkpoint_proves_the_format_of_what_is_begun_after_it(tmp_path: Path) -> None:
     """And not of what lay there before it."""
     world = World(tmp_path, commits=False)
-    remove(Disk(str(world.top)), "step-00000005")
+    remove_entry(Disk(str(world.top)), "step-00000005")
     world.begin()
     own(world.top, 2, marked=False)
     world.look()
@@ -231,7 +231,7 @@ def test_keep_removes_what_this_run_had_set_aside_and_nothing_of_others(tmp_path
 def test_what_keep_no_longer_wants(
     last: int, every: int | None, resumed: int | None, gone: list[int]
 ) -> None:
-    assert superfluous([20, 5, 15, 10], last, every, resumed) == gone
+    assert choose_removable([20, 5, 15, 10], last, every, resumed) == gone
 
 
 def test_what_a_look_saw_written_just_before_the_end_is_left_unfinished(world: World) -> None:

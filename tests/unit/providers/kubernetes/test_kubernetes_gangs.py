@@ -71,7 +71,7 @@ Ends = list[dict[str, Any]]
             id="node 0 was done",
         ),
         pytest.param(
-            [failed(10), node_gang.lost_end(EVICTED, 12)],
+            [failed(10), node_gang.make_lost_end(EVICTED, 12)],
             11,
             False,
             ("NodeLost", True, None),
@@ -95,7 +95,7 @@ Ends = list[dict[str, Any]]
             id="one failed while nobody was there",
         ),
         pytest.param(
-            [node_gang.lost_end(Fate(Cause.LOST), 300), failed(10)],
+            [node_gang.make_lost_end(Fate(Cause.LOST), 300), failed(10)],
             None,
             False,
             ("ExitCode:3", False, 1),
@@ -111,7 +111,10 @@ Ends = list[dict[str, Any]]
             id="somebody stopped all",
         ),
         pytest.param(
-            [failed(10, "Stopped"), node_gang.lost_end(Fate(Cause.OUT_OF_MEMORY, own=True), 9)],
+            [
+                failed(10, "Stopped"),
+                node_gang.make_lost_end(Fate(Cause.OUT_OF_MEMORY, own=True), 9),
+            ],
             9.5,
             False,
             ("OOMKilled", False, 1),

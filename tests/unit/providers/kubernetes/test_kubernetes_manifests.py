@@ -293,7 +293,7 @@ def test_an_object_shapes_its_pods_over_what_the_provider_object_says() -> None:
     assert volumes[mounts["/etc/conf"]]["configMap"] == {"name": "files"}
     assert volumes[mounts["/tls"]]["secret"] == {"secretName": "tls"}
     assert pod["initContainers"] == SHAPE["initContainers"]
-    assert pod_parts.named_in(pod) >= {
+    assert pod_parts.list_named(pod) >= {
         ("secrets", "keys"),
         ("secrets", "tls"),
         ("configmaps", "plain"),
@@ -337,12 +337,12 @@ SECRETS_OF_VOLUMES = [
 @pytest.mark.parametrize(("source", "field", "named"), SECRETS_OF_VOLUMES)
 def test_a_secret_that_a_volume_names_is_found(source: str, field: str, named: object) -> None:
     pod = {"volumes": [{"name": "v", source: {field: named}}]}
-    assert pod_parts.named_in(pod) == {("secrets", "theirs")}
+    assert pod_parts.list_named(pod) == {("secrets", "theirs")}
 
 
 def test_an_account_is_found_by_the_former_name_of_its_field_too() -> None:
     for field in ("serviceAccountName", "serviceAccount"):
-        assert pod_parts.named_in({field: "theirs"}) == {("serviceaccounts", "theirs")}
+        assert pod_parts.list_named({field: "theirs"}) == {("serviceaccounts", "theirs")}
 
 
 def test_a_patch_of_the_pod_is_laid_over_it_and_its_marks_stay_ours() -> None:

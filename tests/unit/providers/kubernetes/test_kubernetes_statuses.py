@@ -92,9 +92,11 @@ def test_a_pods_life_counts_from_when_its_node_took_it() -> None:
 def test_a_pod_whose_node_is_not_heard_of_is_neither_alive_nor_over() -> None:
     gone = condition("DisruptionTarget", reason="DeletionByTaintManager")
     leaving = {**pod("Running", conditions=gone), "metadata": {"deletionTimestamp": "now"}}
-    assert pod_statuses.stranded_on({**leaving, "spec": {"nodeName": "n1"}}) == "n1"
-    assert pod_statuses.stranded_on(pod("Running", conditions=gone)) == ""
-    assert pod_statuses.stranded_on({**leaving, "status": pod(conditions=gone)["status"]}) == ""
+    assert pod_statuses.find_stranded_node({**leaving, "spec": {"nodeName": "n1"}}) == "n1"
+    assert pod_statuses.find_stranded_node(pod("Running", conditions=gone)) == ""
+    assert (
+        pod_statuses.find_stranded_node({**leaving, "status": pod(conditions=gone)["status"]}) == ""
+    )
 
 
 LOG = (

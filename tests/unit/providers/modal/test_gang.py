@@ -76,7 +76,7 @@ def test_a_stop_is_the_end_of_all_also_where_another_node_ends_first(
         latch[f"run-0.cu-1.n{gang.rank}"] = json.dumps({"beat": 1, "end": over(gang.rank, reason)})
     nodes[0].look(stops.append)
     assert stops == ([] if from_outside else [5.0])  # whoever stopped it has told this node too
-    frames = nodes[0].concluded(
+    frames = nodes[0].conclude_gang(
         b'{"e":"ended"}\n', over(0, "Stopped") | {"open": False}, lambda: None
     )
     ended = json.loads(frames.splitlines()[-1])

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from fleetctl.common.errors import Refused
-from fleetctl.manifest.files.requirements import told_by_content
+from fleetctl.manifest.files.requirements import add_content_digest
 from fleetctl.providers.modal.runs.modal_machines import GPUS, ModalMachine, choose_machine
 from fleetctl.providers.remote.recipes import Recipe, build_recipe
 from fleetctl.specs.blocks.resources import Resources
@@ -103,7 +103,7 @@ def test_the_content_of_a_local_package_is_part_of_the_key(tmp_path: Path) -> No
 def test_a_package_is_installed_as_it_was_applied_or_not_at_all(tmp_path: Path) -> None:
     wheel = tmp_path / "mine-1.0-py3-none-any.whl"
     wheel.write_bytes(b"one")
-    (entry,) = [told_by_content(f"{wheel}[extra]", [])]
+    (entry,) = [add_content_digest(f"{wheel}[extra]", [])]
     (package,) = made({"pip": [entry]}).packages
     assert package.wanted == package.place + "[extra]"
     wheel.write_bytes(b"two")

@@ -85,7 +85,7 @@ class MountTree:
                 self.top + target, self.top + path, None, syscalls.MS_BIND | syscalls.MS_REC
             )
             return
-        self._own(os.path.dirname(path))
+        self._make_directory(os.path.dirname(path))
         if os.path.lexists(self.top + path):
             os.unlink(self.top + path)  # an entry of our shadow; the host's own is untouched
         os.symlink(target, self.top + path)
@@ -95,20 +95,20 @@ class MountTree:
         if os.path.isdir(self.top + path):
             return
         parent = os.path.dirname(path)
-        self._own(parent)
+        self._make_directory(parent)
         if os.path.islink(self.top + path):
             os.unlink(self.top + path)  # it leads nowhere; the host's own stays as it is
         if not os.path.isdir(self.top + path):
             os.mkdir(self.top + path)
             self._made.add(path.rstrip("/"))
 
-    def _own(self, path: str) -> None:
+    def _make_directory(self, path: str) -> None:
         """Makes `path` a directory in which we can make entries."""
         path = path.rstrip("/")
         if path in self._made:
             return
         if not os.path.isdir(self.top + path):
-            self._own(os.path.dirname(path))
+            self._make_directory(os.path.dirname(path))
             os.mkdir(self.top + path)
             self._made.add(path)
             return

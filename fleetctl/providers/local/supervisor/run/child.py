@@ -15,22 +15,22 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 
-from fleetctl.guest.checkpoints.begin import begin
-from fleetctl.guest.nodes.ray import launch
+from fleetctl.guest.checkpoints.begin import begin_training
+from fleetctl.guest.nodes.ray import launch_node
 from fleetctl.guest.nodes.rayjob import lead_job
 from fleetctl.guest.outputs.walk import file_clock_ns
 from fleetctl.guest.supervision.processes import carry_mark
-from fleetctl.guest.supervision.services.crew import lead
+from fleetctl.guest.supervision.services.crew import lead_services
 from fleetctl.guest.task.parameters import (
+    bypass_proxies,
     name_inputs,
     parameter_texts,
     parameter_variables,
-    past_proxies,
     write_inputs,
 )
-from fleetctl.guest.task.program import become as become_program
-from fleetctl.guest.task.program import enter, guarded
-from fleetctl.guest.task.serving import CHANNEL, Surroundings, serve
+from fleetctl.guest.task.program import enter_directory, run_guarded
+from fleetctl.guest.task.program import replace_process as become_program
+from fleetctl.guest.task.serving import CHANNEL, Surroundings, serve_tasks
 
 from ..isolation import mounts, spaces, syscalls
 from . import cleaning
@@ -87,7 +87,7 @@ def become_task(
         if birth.config["per_run_mounts"] and birth.config["namespaces"]:
             _confine_run(birth)
         os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
-        enter(_start_directory(birth), birth.config["workdir"])
+        enter_directory(_start_directory(birth), birth.config["workdir"])
         waits = birth.order.get("waits")
         rank = birth.order.get("rank")
         if waits and rank:
@@ -99,11 +99,11 @@ def become_task(
             _lead_services(birth, environment)
         _do_work(birth, environment)
 
-    guarded(whole, _tell_supervisor)
+    run_guarded(whole, _tell_supervisor)
 
 
 def _lead_services(birth: Birth, environment: dict[str, str]) -> NoReturn:
-    lead(
+    lead_services(
         birth.order["services"],
         {**os.environ, **environment},
         os.getcwd(),
@@ -118,7 +118,9 @@ def _do_work(birth: Birth, environment: dict[str, str]) -> NoReturn:
     if birth.order.get("ray_job"):
         lead_job(birth.order["ray_job"], birth.order["argv"], known, _tell_supervisor)
     if birth.order.get("ray"):
-        launch(birth.order["ray"], known, lambda: _run_task(birth, environment), _tell_supervisor)
+        launch_node(
+            birth.order["ray"], known, lambda: _run_task(birth, environment), _tell_supervisor
+        )
     _run_task(birth, environment)
 
 
@@ -167,11 +169,11 @@ def become_visit(
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if birth.config["per_run_mounts"] and birth.config["namespaces"]:
             _confine_run(birth)
-        enter(_start_directory(birth), birth.config["workdir"])
+        enter_directory(_start_directory(birth), birth.config["workdir"])
         _execute_program(birth, _run_environment(birth))
         raise AssertionError  # it has become the program
 
-    guarded(whole)
+    run_guarded(whole)
 
 
 def _detach_process(
@@ -305,7 +307,7 @@ def _run_environment(birth: Birth) -> dict[str, str]:
     if birth.wandb is not None:
         birth.wandb.prepare()
         environment.update(birth.wandb.variables)
-    environment.update(past_proxies({**os.environ, **environment}))
+    environment.update(bypass_proxies({**os.environ, **environment}))
     return environment
 
 
@@ -324,7 +326,7 @@ def _begin_environment(birth: Birth) -> dict[str, str]:
         root = checkpoints_at(birth.config, asked["path"]) if asked else ""
         library = f"{birth.work}/{PRIVATE}/python"
         known = {**os.environ, **environment}
-        added, birth.arguments = begin(
+        added, birth.arguments = begin_training(
             birth.order,
             root,
             library,
@@ -391,7 +393,7 @@ def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
             _set_variables(_begin_environment(birth))
             return int(sandbox.run(code, birth.order["params"], _tell_supervisor))
 
-        exit_code = serve(exit_code, run, _tell_supervisor, surroundings)
+        exit_code = serve_tasks(exit_code, run, _tell_supervisor, surroundings)
     config["guest_module"].leave(exit_code)
     raise AssertionError  # leave() does not return
 

@@ -14,7 +14,7 @@ import os
 import time
 from typing import Any
 
-from fleetctl.guest.journal.ending import outcome
+from fleetctl.guest.journal.ending import decide_outcome
 from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.journal.results import remove_result
 from fleetctl.guest.outputs.keeping import (
@@ -60,7 +60,7 @@ def conclude_run(
     `timeout_s` and its `memory`, 0 = none.
     """
     limits = {**limits, "used": run.memory_used}
-    ended = outcome(
+    ended = decide_outcome(
         run.ending,
         run.error,
         run.exit_code,

@@ -13,9 +13,15 @@ import time
 from contextlib import suppress
 from typing import Any, Generic, Optional, Protocol, TypeVar
 
-from fleetctl.guest.nodes.gang import Stragglers, node_name, state_of, variables, whole_end
-from fleetctl.guest.nodes.ray import own_variables
-from fleetctl.guest.task.text import compact
+from fleetctl.guest.nodes.gang import (
+    Stragglers,
+    build_node_variables,
+    combine_ends,
+    node_name,
+    state_of,
+)
+from fleetctl.guest.nodes.ray import build_ray_variables
+from fleetctl.guest.task.text import encode_compact
 
 READY_S = 600.0  # for all nodes to be made, copies of the source included
 FIRST_ADDRESS = 2  # 127.0.0.1 is replaced by Ray with the address of the machine
@@ -51,12 +57,12 @@ class LocalGang(Generic[M]):
         self.addresses = _node_addresses(self.count)
         self._held = [_free_port()]
         self._ray = self._ray_of() if order.get("ray") else None
-        self._told_of_ray = own_variables(self._ray) if self._ray is not None else {}
+        self._told_of_ray = build_ray_variables(self._ray) if self._ray is not None else {}
 
     def order_of(self, rank: int) -> dict[str, Any]:
         """Returns the order of a node. Raises OSError."""
         order, each = self.order, len(self.order["gpus"]) // self.count
-        rendezvous = variables(
+        rendezvous = build_node_variables(
             rank,
             self.addresses,
             self.port,
@@ -120,7 +126,7 @@ class LocalGang(Generic[M]):
         """
         self.begun = True
         self.close()
-        word = (compact(resumed) + "\n").encode()
+        word = (encode_compact(resumed) + "\n").encode()
         for member in self.members:
             if member.channel is not None:
                 with suppress(BrokenPipeError):  # it has ended since, which is reported next
@@ -157,7 +163,7 @@ class LocalGang(Generic[M]):
 
     def end(self) -> tuple[str, dict[str, Any]]:
         """Returns (the result's line, the fields of the end record), once all nodes are over."""
-        ended = whole_end([it for it in self.ends if it is not None])
+        ended = combine_ends([it for it in self.ends if it is not None])
         ended["at"] = time.time()
         return self.result if ended["ok"] else "", ended
 

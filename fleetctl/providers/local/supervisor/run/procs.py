@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Callable, Optional
 
-from fleetctl.guest.supervision.processes import list_processes, mark_of, read_stat, send
+from fleetctl.guest.supervision.processes import list_processes, mark_of, read_stat, send_signal
 
 # A mark is supervisor * RUNS_PER_SUPERVISOR + run; 2**62 stays below what the kernel takes for
 # "unlimited".
@@ -47,7 +47,7 @@ def find_marked(low: int, high: int) -> list[int]:
 
 def kill_all(pids: list[int]) -> None:
     for pid in pids:
-        send(pid, signal.SIGKILL)
+        send_signal(pid, signal.SIGKILL)
 
 
 def is_zombie(pid: int) -> bool:

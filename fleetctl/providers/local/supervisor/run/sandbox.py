@@ -16,7 +16,7 @@ from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.reports import ReportFiles, RunReports
 from fleetctl.guest.supervision.services.process import ServiceRecords
-from fleetctl.guest.task.text import compact
+from fleetctl.guest.task.text import encode_compact
 
 from .gang import CONSEQUENCE
 
@@ -170,7 +170,7 @@ class BeginLog:
             return file.read().decode("utf-8", "replace").splitlines()
 
 
-def both_ways() -> tuple[int, int]:
+def open_channel() -> tuple[int, int]:
     """Two ends of a channel on which orders, with a descriptor each, can go to a worker."""
     ours, theirs = socket.socketpair()
     return ours.detach(), theirs.detach()
@@ -182,7 +182,7 @@ def hand_over(
     output: int,
 ) -> None:
     """Another task for a worker that waits for one."""
-    data = (compact(order) + "\n").encode()
+    data = (encode_compact(order) + "\n").encode()
     with socket.socket(fileno=os.dup(channel)) as to_worker:
         to_worker.settimeout(HAND_OVER_S)
         sent = socket.send_fds(to_worker, [data], [output])

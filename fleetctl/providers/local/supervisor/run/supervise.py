@@ -12,11 +12,11 @@ import time
 from typing import Any, Callable
 
 from fleetctl.guest.journal.logfile import LogFile
-from fleetctl.guest.journal.record import Journal, append, masking_of, write_unbegun
+from fleetctl.guest.journal.record import Journal, append_event, masking_of, write_unbegun
 from fleetctl.guest.reports import ReportFiles
-from fleetctl.guest.supervision.processes import ended, mark_of, send
-from fleetctl.guest.task.parameters import remark_on_long, variable
-from fleetctl.guest.task.text import compact
+from fleetctl.guest.supervision.processes import mark_of, reap_children, send_signal
+from fleetctl.guest.task.parameters import name_variable, remark_on_long
+from fleetctl.guest.task.text import encode_compact
 
 from ..clients import Poller, Timers
 from . import concluding, procs
@@ -30,7 +30,7 @@ from .concluding import (
 from .gang import OF_ONE_NODE, LocalGang
 from .hearing import WorkerEvents, follow_reports
 from .looking import RunMonitor
-from .sandbox import BeginLog, RunSandbox, SupervisedRun, both_ways, hand_over
+from .sandbox import BeginLog, RunSandbox, SupervisedRun, hand_over, open_channel
 from .together import GangRunner
 from .visits import ExecSessions
 
@@ -73,7 +73,7 @@ class RunSupervisor:
         )
         self.visits = ExecSessions(config, self.sandboxes)
         self._marks = itertools.count(config["mark_base"])
-        self._identity = compact({**config["identity"], "note": config["note"]})[1:-1]
+        self._identity = encode_compact({**config["identity"], "note": config["note"]})[1:-1]
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         prefix = config["identity"]["keeper"].rpartition("/")[2][:8]
         self._janitor = Janitor(config["work_dir"], prefix, config["source"])
@@ -191,7 +191,7 @@ class RunSupervisor:
         if sandbox.kill_at_s and sandbox.kill_at_s <= kill_at_s:
             return
         if not sandbox.kill_at_s and sandbox.status is None:
-            send(-sandbox.pid, signal.SIGTERM)
+            send_signal(-sandbox.pid, signal.SIGTERM)
         sandbox.kill_at_s = kill_at_s
         self.timers.after(grace_s, lambda: self._kill(sandbox))
 
@@ -203,7 +203,7 @@ class RunSupervisor:
         """Collects ended children: leaders of sandboxes, orphans that became ours, janitors."""
         # Among processes that ended at once, those ended by a signal come first: where a node was
         # killed, the exit codes of its peers, whose connections broke, are the consequence.
-        for pid, status in sorted(ended(), key=lambda it: not os.WIFSIGNALED(it[1])):
+        for pid, status in sorted(reap_children(), key=lambda it: not os.WIFSIGNALED(it[1])):
             sandbox = self._pids.pop(pid, None)
             if sandbox is None:
                 self._note_helper(pid, status)
@@ -232,7 +232,9 @@ class RunSupervisor:
     def _identity_with(self, order: dict[str, Any]) -> str:
         """Returns the writer of the journal, and the work's mark."""
         fields = {"mark": order.get("mark"), "gpus": order.get("gpu_names")}
-        more = "".join(f',"{key}":{compact(value)}' for key, value in fields.items() if value)
+        more = "".join(
+            f',"{key}":{encode_compact(value)}' for key, value in fields.items() if value
+        )
         return self._identity + more
 
     def _begin(
@@ -288,9 +290,9 @@ class RunSupervisor:
         reusable = bool(order["reusable"]) and not order.get("services")
         serves = self._config["mode"] == "python" and reusable
         both = serves or bool(order.get("waits"))
-        ours, theirs = both_ways() if both else os.pipe()
+        ours, theirs = open_channel() if both else os.pipe()
         for name in order["params"]:
-            variable(name)
+            name_variable(name)
         birth = Birth(self._config, order, sandbox.work, sandbox.mark)
         birth.fresh = sandbox.fresh
         birth.wandb = run.wandb
@@ -328,27 +330,27 @@ class RunSupervisor:
 
     def _kill(self, sandbox: RunSandbox) -> None:
         if sandbox.pid is not None and sandbox.status is None and sandbox.closing:
-            send(-sandbox.pid, signal.SIGKILL)
-            send(sandbox.pid, signal.SIGKILL)
+            send_signal(-sandbox.pid, signal.SIGKILL)
+            send_signal(sandbox.pid, signal.SIGKILL)
 
     def _settle(self, sandbox: RunSandbox) -> None:
         """The leader has ended: wait until what it left has ended too, then finish."""
-        if self._left_behind(sandbox):
+        if self._has_leftovers(sandbox):
             self.timers.after(SETTLE_S, lambda: self._settle(sandbox))
         else:
             self._finish(sandbox)
 
-    def _left_behind(self, sandbox: RunSandbox) -> bool:
+    def _has_leftovers(self, sandbox: RunSandbox) -> bool:
         """Returns whether processes of the sandbox live on; ends them unless they still have
         grace.
         """
-        group = sandbox.pid is not None and send(-sandbox.pid, 0)
+        group = sandbox.pid is not None and send_signal(-sandbox.pid, 0)
         orphans = self._orphans(sandbox)
         if not group and not orphans:
             return False
         if time.monotonic() >= sandbox.kill_at_s:
             if group and sandbox.pid is not None:
-                send(-sandbox.pid, signal.SIGKILL)
+                send_signal(-sandbox.pid, signal.SIGKILL)
             procs.kill_all(orphans)
             procs.kill_all(procs.find_marked(sandbox.mark, sandbox.mark + 1))
         return True
@@ -436,7 +438,7 @@ class RunSupervisor:
         del self.sandboxes[sandbox.name]
         self._hearing.hang_up(sandbox)
         if sandbox.told_open:
-            append(self._runs, sandbox.last, {"e": "closed", "at": time.time()})
+            append_event(self._runs, sandbox.last, {"e": "closed", "at": time.time()})
             self._changed(sandbox.last)
         if sandbox.clean:
             self._janitor.take_back(sandbox.work)

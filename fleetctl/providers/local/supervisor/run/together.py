@@ -64,7 +64,7 @@ class GangRunner:
             return {"reason": "NoCapacity", "message": message}
         journal.nodes(gang.table())
         self._changed(gang.order["run"])
-        self._timers.after(READY_S, lambda: self._hurry(gang))
+        self._timers.after(READY_S, lambda: self._hurry_nodes(gang))
         return OK
 
     def over(
@@ -141,7 +141,7 @@ class GangRunner:
         journal.close()
         os.unlink(f"{gang.order['run']}.jsonl", dir_fd=self._runs)
 
-    def _hurry(self, gang: LocalGang[RunSandbox]) -> None:
+    def _hurry_nodes(self, gang: LocalGang[RunSandbox]) -> None:
         if gang.begun:
             return
         for member in gang.living:

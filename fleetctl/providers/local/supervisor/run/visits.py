@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Any, Callable, Sequence
 
-from fleetctl.guest.supervision.processes import send
+from fleetctl.guest.supervision.processes import send_signal
 
 from .child import Birth, become_visit
 from .sandbox import RunSandbox
@@ -59,7 +59,7 @@ class ExecSessions:
         """Hangs up on the commands of a caller that has gone, as a closed terminal does."""
         for pid, asked in list(self._guests.items()):
             if asked is guest:
-                send(-pid, signal.SIGHUP)
+                send_signal(-pid, signal.SIGHUP)
 
     def _begin(
         self,

@@ -77,7 +77,9 @@ class ContainerAttempt:
         global _prepared
         if _prepared:
             self._order["setup"] = []
-        frames = self._commit_volumes(self._in_worker() or self._in_directory(_fresh_directory()))
+        frames = self._commit_volumes(
+            self._run_in_worker() or self._run_in_directory(_fresh_directory())
+        )
         last = _end_of(frames)
         if last and last.get("reason") != "SourceFailed":
             _prepared = True
@@ -101,7 +103,7 @@ class ContainerAttempt:
         try:
             self._volumes.keep()
         except self._unfit as error:
-            return _uncommitted_end(output, error)
+            return _replace_end(output, error)
         return output
 
     def _of_all(self, frames: bytes, last: dict[str, Any] | None) -> bytes:
@@ -109,27 +111,27 @@ class ContainerAttempt:
         before.
         """
         if self._gang.rank == 0:
-            whole: bytes = self._gang.concluded(frames, last, self._look_for_stop)
+            whole: bytes = self._gang.conclude_gang(frames, last, self._look_for_stop)
             return whole
         self._ask(self._latch.put, self._said_key, zlib.compress(frames, 1))
         self._said = 0  # the follower of the run takes it away
         self._gang.follow_to_the_end(last)
         return b""
 
-    def _in_worker(self) -> bytes:
+    def _run_in_worker(self) -> bytes:
         """Runs it in the worker that an earlier task of the same job left open; b"" without a
         worker.
         """
         for uid, directory in list(_opened.items()):
             if uid == self._order["uid"] and self._order["reusable"]:
-                frames = self._in_directory(directory)
+                frames = self._run_in_directory(directory)
                 if (_end_of(frames) or {}).get("reason") != "SandboxClosed":
                     return frames
             _run_guest(directory, "leave")
             shutil.rmtree(directory, ignore_errors=True)
         return b""
 
-    def _in_directory(self, directory: str) -> bytes:
+    def _run_in_directory(self, directory: str) -> bytes:
         self._directory = directory
         if self._gang is not None:
             self._gang.journal = f"{directory}/runs/{self._order['run']}.jsonl"
@@ -298,7 +300,7 @@ def _end_of(output: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _uncommitted_end(output: bytes, error: Exception) -> bytes:
+def _replace_end(output: bytes, error: Exception) -> bytes:
     """A success whose volumes could not be committed is none, and another attempt may be."""
     lines: list[bytes] = []
     for line in output.splitlines(keepends=True):

@@ -91,7 +91,7 @@ def _as_node(
         if not gang.arrive(insist):
             return _json_line({"e": "preempted"})
         if leads:
-            missing = gang.gathered()
+            missing = gang.await_nodes()
             if missing:
                 raise _Unfit("NodesNotReady", missing)
             held = insist("LatchFailed", lambda: _latch_holder(latch, order["run"], mine))

@@ -94,7 +94,7 @@ class ContainerGang:
 
         return bool(insist("LatchFailed", said))
 
-    def gathered(self) -> str:
+    def await_nodes(self) -> str:
         """Waits until all nodes are ready; returns the reason when they never will be, or ""."""
         until_s = time.monotonic() + READY_S
         missing = set(range(1, len(self.addresses)))
@@ -138,10 +138,10 @@ class ContainerGang:
 
     def order(self) -> dict[str, Any]:
         """Returns the order for this node's guest."""
-        from fleetctl.guest.nodes.gang import variables
+        from fleetctl.guest.nodes.gang import build_node_variables
 
         order = self._order
-        rendezvous = variables(self.rank, self.addresses, PORT, order["procs"])
+        rendezvous = build_node_variables(self.rank, self.addresses, PORT, order["procs"])
         made = {**order, "env": {**order["env"], **rendezvous}, "reusable": False}
         if order["ray"]:
             ray = {"rank": self.rank, "addresses": self.addresses, "token": self._token}
@@ -164,7 +164,7 @@ class ContainerGang:
     def look(self, stop: Callable[[float], None]) -> None:
         """Reports that we live; ends the processes here where that follows from another node."""
         if time.monotonic() - self._told_at_s >= BEAT_S:
-            self._report(steps=self._stepped(), steps_at=time.time())
+            self._report(steps=self._read_steps(), steps_at=time.time())
         if self.rank:
             self._obey(stop)
             return
@@ -188,7 +188,7 @@ class ContainerGang:
 
     def leave_machine(self) -> None:
         """Modal takes this one away."""
-        self._report(end=_lost_end(time.time()))
+        self._report(end=_make_lost_end(time.time()))
 
     def _obey(self, stop: Callable[[float], None]) -> None:
         state = self._state(0)
@@ -207,7 +207,7 @@ class ContainerGang:
             state = self._state(rank) or {}
             self._steps[rank], end = state, state.get("end")
             if end is None and self._is_silent(rank):
-                end = _lost_end(time.time())
+                end = _make_lost_end(time.time())
             self._ends[rank] = end
 
     def _state(self, rank: int) -> State | None:
@@ -234,7 +234,7 @@ class ContainerGang:
         """Reports the end of a node other than 0, and waits until node 0 has ended: a container
         that is gone sooner could be taken for a lost one.
         """
-        end = {**end, "at": end["left_at"]} if end else _lost_end(time.time())
+        end = {**end, "at": end["left_at"]} if end else _make_lost_end(time.time())
         if end["reason"] == "Stopped":
             end.update(stopped=True, reason=CONSEQUENCE)
         self._report(end=end)
@@ -245,26 +245,26 @@ class ContainerGang:
                 self._report()
             time.sleep(self._order["gang_look_s"])
 
-    def concluded(
+    def conclude_gang(
         self,
         frames: bytes,
         end: State | None,
         look: Callable[[], None],
     ) -> bytes:
         """The story of all, of node 0's own, once all are over. look: whether it is to stop."""
-        from fleetctl.guest.nodes.gang import whole_end
+        from fleetctl.guest.nodes.gang import combine_ends
 
         if end is None:
             self.stop_others(0.0)
             self.dismiss()
             return frames
-        mine = self._ends[0] = self._judged(end)
+        mine = self._ends[0] = self._judge_end(end)
         self._await_others(mine, look)
-        whole = whole_end([self._of(rank, mine) for rank in range(len(self._ends))])
+        whole = combine_ends([self._of(rank, mine) for rank in range(len(self._ends))])
         self.dismiss()
         return self._rewritten(frames, end, whole)
 
-    def _judged(self, end: State) -> State:
+    def _judge_end(self, end: State) -> State:
         """Node 0's own end."""
         end = {**end, "at": end["left_at"]}
         if self._consequence and end["reason"] == "Stopped":
@@ -294,7 +294,7 @@ class ContainerGang:
 
     def _of(self, rank: int, mine: State) -> State:
         """Returns how a node ended, seen from the end of all."""
-        end = self._ends[rank] or {**_lost_end(time.time()), "reason": CONSEQUENCE}
+        end = self._ends[rank] or {**_make_lost_end(time.time()), "reason": CONSEQUENCE}
         if rank == 0 or end["ok"]:
             return end
         # An event after node 0 was done, or while all are being ended, is a consequence; so is the
@@ -324,7 +324,7 @@ class ContainerGang:
                 lines.append(line)
         return b"".join(lines)
 
-    def _stepped(self) -> list[list[float]]:
+    def _read_steps(self) -> list[list[float]]:
         """Returns when this node first reported each of its newest steps, by its journal."""
         if not os.path.exists(self.journal):
             return []
@@ -392,7 +392,7 @@ class ContainerGang:
 _OF_ALL = ("ok", "infra", "reason", "message", "exit")
 
 
-def _lost_end(at_s: float) -> State:
+def _make_lost_end(at_s: float) -> State:
     return {
         "at": at_s,
         "ok": False,

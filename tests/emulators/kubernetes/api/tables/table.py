@@ -23,7 +23,7 @@ _ESCAPED = re.compile(rf"\.({_NAME}*\\.{_NAME}*)|\['({_NAME}+)'\]|\.(\w+)")
 
 
 def wanted(call: Call) -> bool:
-    """Whether a table comes first in what is accepted."""
+    """Returns whether a table comes first in what is accepted."""
     return "as=Table" in call.accept.partition(",")[0]
 
 
