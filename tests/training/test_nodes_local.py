@@ -17,6 +17,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, CheckpointOrder, Ended, ProgressOrder
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal
+from fleetctl.guest.reports import ReportFiles
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.local.supervisor.run.gang import CONSEQUENCE, LocalGang
 from fleetctl.providers.local.supervisor.run.sandbox import RunSandbox, SupervisedRun
@@ -311,7 +312,10 @@ def test_what_has_ended_by_itself_is_not_ended_for_another(
     runs = os.open(tmp_path, os.O_RDONLY)
     sandbox = RunSandbox("run-0", 1)
     sandbox.run = SupervisedRun(
-        {"run": "run-0"}, Journal(runs, "run-0"), LogFile(runs, "run-0", 100)
+        {"run": "run-0"},
+        Journal(runs, "run-0"),
+        LogFile(runs, "run-0", 100),
+        ReportFiles(".fleetctl", below=str(tmp_path)),
     )
     sandbox.status = status
     sandbox.end_for(CONSEQUENCE)

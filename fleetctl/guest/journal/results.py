@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 
-RESULT_INVALID = "ResultInvalid"  # the reason of a run whose result cannot be kept whole
 RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
 METRICS_READ_BYTES_MAX = 1024 * 1024  # a poll

@@ -4,7 +4,6 @@ Used by fleetctl_llm.py. A query's code runs in a process of its own beside the 
 its code ask the task's endpoints, whose limits and budgets cover all queries.
 """
 
-import asyncio
 import json
 import math
 import threading
@@ -18,21 +17,20 @@ from fleetctl_llm_costs import (
     worst_tokens,
 )
 from fleetctl_llm_line import TOKENS, USD, shorten_error
+from fleetctl_llm_queries import (
+    RECURSIVE,
+    Prompt,
+    counted_model,
+    messages_of,
+    parse_query,
+    run_loop,
+)
 
 MAX_DEPTH = 2
 AT_ONCE_MAX = 4  # queries in a batch; each is a process that computes
 LATE_S = 0.5
-ITERATIONS_MAX = 20  # of a query's loop; as dspy's own RLM
-RECURSIVE = """
-Recursive queries, each by a sub-agent with a REPL of its own; for parts whose context is itself \
-too large or needs steps of its own:
-- `rlm_query(prompt, context="")` - its answer as a text
-- `rlm_query_batched(prompts, concurrency=None, context="")` - several at once; prompts are texts \
-or {"query": ..., "context": ...}; the answers in their order
-"""
 
 Messages = List[Dict[str, str]]
-Prompt = Union[str, Mapping[str, str]]
 
 
 def root(
@@ -111,7 +109,7 @@ def answer_prompts(
     their deadline.
     """
     asked = [
-        _split_prompt(prompt, context, "prompt[%d]" % place) for place, prompt in enumerate(prompts)
+        parse_query(prompt, context, "prompt[%d]" % place) for place, prompt in enumerate(prompts)
     ]
     if concurrency is not None and concurrency < 1:
         raise ValueError("concurrency is `%s`; it must be at least 1" % concurrency)
@@ -119,7 +117,7 @@ def answer_prompts(
         return []
 
     if budget.deepest:
-        plain = [[{"role": "user", "content": _join_context(*one)}] for one in asked]
+        plain = [[{"role": "user", "content": one.plain}] for one in asked]
         holds = budget.hold([model.worst(messages) for messages in plain])
         works = [_bind_arguments(model.ask, *pair) for pair in zip(plain, holds)]
         ends = [hold.end for hold in holds]
@@ -127,7 +125,7 @@ def answer_prompts(
     else:
         shares = budget.shares(len(asked), sandbox_each=False)
         pairs = zip(asked, shares)
-        works = [_bind_arguments(_run_query, model, *one, share) for one, share in pairs]
+        works = [_bind_arguments(_run_query, model, one, share) for one, share in pairs]
         ends = [share.close for share in shares]
         left_s = shares[0].left_s
 
@@ -179,25 +177,17 @@ def _run_all(
         pool.shutdown(wait=False)
 
 
-def _run_query(
-    model: Any,
-    query: str,
-    context: str,
-    budget: Any,
-) -> str:
+def _run_query(model: Any, query: Any, budget: Any) -> str:
     dspy = _import_dspy()
-    inputs = {"context": context, "query": query} if context else {"query": query}
-    counted = _make_counted_model(dspy, model, budget)
-    loop = dspy.RLM(
-        "%s -> answer" % ", ".join(inputs),
-        # With the last call it must submit its result.
-        max_iters=max(1, min(ITERATIONS_MAX, budget.calls_left - 1)),
-        max_llm_calls=budget.calls_left,
-        sub_lm=counted,
-        interpreter_factory=_interpreter_factory(dspy, model, budget),
-    )
-    with dspy.context(lm=counted):
-        return str(loop(**inputs).answer)
+
+    def ask(prompt: Optional[str] = None, **named: Any) -> List[str]:
+        messages = messages_of(prompt, named)
+        return [model.ask(messages, budget.hold([model.worst(messages)])[0])]
+
+    counted = counted_model(dspy, "fleetctl", ask)
+    interpreters = _interpreter_factory(dspy, model, budget)
+    answer: str = run_loop(dspy, query, counted, budget.calls_left, interpreters)
+    return answer
 
 
 def _interpreter_factory(
@@ -245,50 +235,6 @@ def _interpreter_factory(
         dspy.LocalInterpreter.execution_instructions + told
     )
     return make
-
-
-def _make_counted_model(
-    dspy: Any,
-    model: Any,
-    budget: Any,
-) -> Any:
-    """Returns the task's endpoint as a model of dspy's; each call is counted."""
-
-    class Counted(dspy.BaseLM):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(model="fleetctl")
-            self.kwargs: Dict[str, Any] = {}
-
-        def __call__(self, prompt: Optional[str] = None, **named: Any) -> List[str]:
-            messages = named.get("messages") or [{"role": "user", "content": prompt}]
-            return [model.ask(messages, budget.hold([model.worst(messages)])[0])]
-
-        async def acall(self, prompt: Optional[str] = None, **named: Any) -> List[str]:
-            return await asyncio.to_thread(self, prompt, **named)
-
-    return Counted()
-
-
-def _split_prompt(
-    prompt: Prompt,
-    context: str,
-    where: str,
-) -> Tuple[str, str]:
-    """Returns (query, context) of a prompt. Raises ValueError."""
-    if isinstance(prompt, Mapping):
-        query = prompt.get("query", "")
-        context = prompt.get("context", context)
-    else:
-        query = prompt
-    if not isinstance(query, str) or not query.strip():
-        raise ValueError("%s is `%r`; it must be a text that is not empty" % (where, query))
-    return query, context
-
-
-def _join_context(query: str, context: str) -> str:
-    if context:
-        return "%s\n\n%s" % (query, context)
-    return query
 
 
 _importing = threading.Lock()

@@ -14,6 +14,7 @@ from collections import deque
 
 from fleetctl.guest.journal.results import LINE_BYTES_MAX, parse_step, read_file, shorten_line
 from fleetctl.guest.metrics.numbers import flatten_value, select_numbers
+from fleetctl.guest.outputs.selection import matcher_of, pieces_of
 from fleetctl.guest.task.text import parse_as_python
 
 TYPE_CHECKING = False
@@ -356,8 +357,6 @@ def compile_name(part: str) -> Optional[Matcher]:
     """Returns the matcher of a part of a pattern; None for a part that is one name."""
     if not _is_wild(part):
         return None
-    from fleetctl.guest.outputs.selection import matcher_of, pieces_of
-
     return matcher_of(pieces_of(part))
 
 

@@ -26,7 +26,7 @@ prepare() {
     latch prepared || return 0
     make_links || return 1
     for step in $steps; do
-        (give_secrets && $step) </dev/null >>"$log" 2>&1 &
+        (carry_mark && give_secrets && $step) </dev/null >>"$log" 2>&1 &
         echo $! >"runs/$run.pid"
         wait $!
         failed=$?
@@ -74,6 +74,7 @@ start() {
     else
         [ -z "$remark" ] || echo "fleetctl: $remark" >>"$log"
         (
+            carry_mark
             give_secrets
             give_variables
             umask 022

@@ -1,5 +1,18 @@
-# Finds the processes of a run: by session, by parent and by the run's name in their environment.
+# Finds the processes of a run: by session, by parent, by the run's name in their environment, and by
+# a mark that they cannot lose, their hard limit on file locks (see supervision/processes.py).
 # Searched only when a run does not end by itself, or when its sandbox lives on.
+
+# mark: of this directory; empty without `cksum`.
+name_mark() {
+    set -- $(printf %s "$PWD" | cksum 2>/dev/null)
+    mark=${1:+$((4611686018427387904 + $1))}
+}
+
+# Mark this process and all that it begins, where the kernel allows it. Shells differ in the letter.
+carry_mark() {
+    name_mark
+    [ -z "$mark" ] || { ulimit -w "$mark" || ulimit -x "$mark"; } 2>/dev/null || :
+}
 
 # tree: the living pids of group or session $1, those that carry the name of run $2, those that were
 # in `tree` before, and all that descend from one of them.
@@ -36,8 +49,8 @@ look_at() {
     fi
 }
 
-# Pids of processes with a run's name in their environment: not a longer name with it, nor that of
-# a run in another directory, where processes of several sandboxes are seen.
+# Pids of processes with the mark, or with a run's name in their environment: not a longer name with
+# it, nor that of a run in another directory, where processes of several sandboxes are seen.
 carrying() {
     for file in $(grep -lsF "FLEETCTL_RUN=$1" /proc/[0-9]*/environ 2>/dev/null); do
         variables=$newline$(tr '\0' '\n' 2>/dev/null <"$file")$newline
@@ -45,6 +58,12 @@ carrying() {
         case $variables in *"${newline}FLEETCTL_PARAMS=$PWD/"*) ;; *) continue ;; esac
         file=${file#/proc/}
         printf '%s ' "${file%/environ}"
+    done
+    name_mark
+    [ -n "$mark" ] || return 0
+    for file in $(grep -lsE "^Max file locks +$mark " /proc/[0-9]*/limits 2>/dev/null); do
+        file=${file#/proc/} file=${file%/limits}
+        ! lives "$file" || printf '%s ' "$file"
     done
 }
 

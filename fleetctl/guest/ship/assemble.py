@@ -32,7 +32,7 @@ REMOTE_PARTS = (
     *(f"journal/{name}.py" for name in ("digest", "logfile", "masking", "record")),
     "journal/results.py",
     *("journal/ending.py", *PARTS, "task/program.py", "metrics/thinning.py", "metrics/numbers.py"),
-    *("supervision/processes.py", "supervision/pace.py"),
+    *("supervision/processes.py", "supervision/pace.py", "reports.py"),
     *("task/serving.py", "task/parameters.py"),
     *(f"nodes/{name}.py" for name in ("gang", "ray", "rayjob")),
     *(f"metrics/{name}.py" for name in ("protobuf", "events", "files")),

@@ -17,7 +17,9 @@ _HERE = Path(__file__).parents[1] / "library"
 _CHECKPOINTS = "fleetctl_checkpoint.py"
 _STACKS = "sitecustomize.py"
 _MIRROR = "fleetctl_mirror.py"
-_MODELS = tuple(f"fleetctl_llm{part}.py" for part in ("", "_line", "_rlm", "_budget", "_costs"))
+_MODELS = tuple(
+    f"fleetctl_llm{part}.py" for part in ("", "_line", "_rlm", "_queries", "_budget", "_costs")
+)
 
 
 def read_library(

@@ -1,4 +1,9 @@
-"""Asks the kernel for a run's processes and their supervisor. Shared by all supervisors."""
+"""Asks the kernel for a run's processes and their supervisor. Shared by all supervisors.
+
+Every run's processes carry a mark that survives exec, setsid, double forks and a cleared
+environment: their hard limit on file locks, which Linux has ignored since 2.4.25 and only a
+privileged process could raise again.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,12 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator, Tuple
+    from typing import Iterator, List, Optional, Tuple
 
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
+_RLIMIT_LOCKS = 10
+_LIMIT_LINE = b"Max file locks"
 
 
 def send_signal(pid: int, number: int) -> bool:
@@ -23,6 +30,74 @@ def send_signal(pid: int, number: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def carry_mark(mark: int) -> None:
+    """Marks this process and all that it begins. Raises OSError or ValueError where the kernel
+    refuses, as it does for a mark above that of the process around.
+    """
+    import resource  # processes of runs alone need it
+
+    resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
+
+
+def directory_mark() -> int:
+    """Returns the mark of the working directory, for a supervisor that has one of its own: above
+    2**62 and so above all marks of local supervisors, which a run may start in turn.
+    """
+    import zlib
+
+    data = os.fsencode(working_directory())
+    return 1 << 62 | zlib.crc32(data) << 29 | zlib.crc32(data[::-1]) >> 3
+
+
+def working_directory() -> str:
+    """Returns the working directory, also where it has been removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.readlink("/proc/self/cwd").replace(" (deleted)", "")
+
+
+def mark_of(pid: int) -> int:
+    """Returns the mark of a process; 0 for one without, or gone."""
+    try:
+        with open(f"/proc/{pid}/limits", "rb") as file:
+            text = file.read()
+    except OSError:
+        return 0
+    start = text.find(_LIMIT_LINE)
+    hard = text[start : text.find(b"\n", start)].split()[4:5]
+    if hard and hard[0].isdigit():
+        return int(hard[0])
+    return 0
+
+
+def list_processes() -> List[int]:
+    """Returns every process that this one can see."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def read_stat(pid: int) -> Optional[List[bytes]]:
+    """Returns the fields of /proc/<pid>/stat from the state on: [state, parent, ...]; None for a
+    process that has ended.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+
+def resident_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def reap_children() -> Iterator[Tuple[int, int]]:

@@ -1,4 +1,5 @@
-"""Imports modules at their first use, since few tasks need them: `json`, and tracebacks' lines.
+"""Imports modules at their first use, since few tasks need them: `json`, tracebacks' lines, and
+parts of the guest.
 
 Part of the guest. With the modules that they import (`re`, `enum`, `tokenize`) they take twice as
 long to import as an interpreter does to start, which every sandbox of a short task would pay.
@@ -19,12 +20,17 @@ FILE_NAME = "<task>"
 
 
 class LazyModule(ModuleType):
-    """A standard library module that is imported when an attribute is first read."""
+    """A module that is imported when an attribute is first read."""
 
     def __getattr__(self, name: str) -> Any:
-        whole = import_module(self.__name__)
-        self.__dict__.update(whole.__dict__)
-        return getattr(whole, name)
+        return getattr(load_module(self), name)
+
+
+def load_module(lazy: ModuleType) -> ModuleType:
+    """Imports a lazy module now; returns the module itself."""
+    whole = import_module(lazy.__name__)
+    lazy.__dict__.update(whole.__dict__)
+    return whole
 
 
 def import_module(name: str) -> ModuleType:

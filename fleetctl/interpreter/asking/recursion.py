@@ -11,11 +11,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.guest.library.fleetctl_llm_budget import TIMEOUT, RecursionBudget
+from fleetctl.guest.library.fleetctl_llm_queries import Prompt, RecursiveQuery, parse_query
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.asking import rlm
 from fleetctl.interpreter.asking.questions import (
@@ -24,11 +24,11 @@ from fleetctl.interpreter.asking.questions import (
     Questions,
     ask_all,
     check_on_error,
-    check_prompt,
     check_prompts,
     checked_width,
 )
 from fleetctl.interpreter.options import AtDepth, ChildPlacement, InterpreterOptions
+from fleetctl.interpreter.result import InvalidArgument
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -42,19 +42,6 @@ class ChildInterpreter(rlm.CodeRunner, Protocol):
 
 # (the requested kind of sandbox, the child's role) -> the child, not started
 Bear = Callable[[ChildPlacement, "Recursion"], ChildInterpreter]
-
-
-@dataclass(frozen=True, slots=True)
-class RecursiveQuery:
-    prompt: str
-    context: str
-
-    @property
-    def plain(self) -> str:
-        """Returns the query as one question."""
-        if self.context:
-            return f"{self.prompt}\n\n{self.context}"
-        return self.prompt
 
 
 class Recursion:
@@ -84,7 +71,7 @@ class Recursion:
 
     def query(
         self,
-        prompt: str | Mapping[str, str],
+        prompt: Prompt,
         context: str = "",
         on_error: str = RAISE,
     ) -> str:
@@ -98,7 +85,7 @@ class Recursion:
 
     def query_batched(
         self,
-        prompts: Sequence[str | Mapping[str, str]],
+        prompts: Sequence[Prompt],
         concurrency: int | None = None,
         context: str = "",
         on_error: str = RAISE,
@@ -117,13 +104,11 @@ class Recursion:
             on_error,
         )
 
-    def sub_rlm(self, prompt: str | Mapping[str, str], context: str = "") -> str:
+    def sub_rlm(self, prompt: Prompt, context: str = "") -> str:
         """Runs `rlm_query` in a context of the same sandbox."""
         return self._one(_parse_query(prompt, context, "prompt"), ChildPlacement.CONTEXT, RAISE)
 
-    def sub_rlm_batched(
-        self, prompts: Sequence[str | Mapping[str, str]], context: str = ""
-    ) -> list[str]:
+    def sub_rlm_batched(self, prompts: Sequence[Prompt], context: str = "") -> list[str]:
         """Runs `rlm_query_batched` in contexts of the same sandbox."""
         return self._ask_many(
             prompts,
@@ -173,7 +158,7 @@ class Recursion:
 
     def _ask_many(
         self,
-        prompts: Sequence[str | Mapping[str, str]],
+        prompts: Sequence[Prompt],
         place: ChildPlacement,
         concurrency: int | None,
         context: str,
@@ -271,20 +256,8 @@ async def _retire_child(child: ChildInterpreter) -> None:
         log.warning("the sandbox of a recursive query did not end", extra={"error": str(error)})
 
 
-def _parse_query(
-    prompt: str | Mapping[str, str],
-    context: str,
-    where: str,
-) -> RecursiveQuery:
-    """Raises ValueError."""
-    if isinstance(prompt, Mapping):
-        if unknown := sorted(set(prompt) - {"query", "context"}):
-            raise ValueError(f"{where} has `{unknown[0]}`; it may have `query` and `context`")
-        text = prompt.get("query", "")
-        context = prompt.get("context", context)
-    else:
-        text = prompt
-    check_prompt(text, where)
-    if not isinstance(context, str):
-        raise ValueError(f"context of {where} is a {type(context).__name__}; it must be a text")
-    return RecursiveQuery(text, context)
+def _parse_query(prompt: Prompt, context: str, where: str) -> RecursiveQuery:
+    try:
+        return parse_query(prompt, context, where)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None

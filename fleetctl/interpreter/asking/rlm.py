@@ -5,13 +5,19 @@ Used by recursion.py and by fleetctl/dspy.py. dspy is imported when it is needed
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fleetctl.common.install import install_hint
+from fleetctl.guest.library.fleetctl_llm_queries import (
+    RECURSIVE,
+    RecursiveQuery,
+    counted_model,
+    messages_of,
+    run_loop,
+)
 from fleetctl.interpreter.asking.model_server import ModelServer
 from fleetctl.interpreter.asking.questions import Questions
 from fleetctl.interpreter.result import FinalOutput, InterpreterError, read_submitted
@@ -19,16 +25,7 @@ from fleetctl.interpreter.result import FinalOutput, InterpreterError, read_subm
 if TYPE_CHECKING:
     from fleetctl.interpreter.session.execute_call import ExecuteResult
 
-ITERATIONS_MAX = 20  # for the loop of a query; as dspy's own RLM
 ANSWERED_HERE = ("llm_query", "llm_query_batched")
-
-RECURSIVE = """
-Recursive queries, each by a sub-agent with a REPL of its own; for parts whose context is itself \
-too large or needs steps of its own:
-- `rlm_query(prompt, context="")` - its answer as a text
-- `rlm_query_batched(prompts, concurrency=None, context="")` - several at once; prompts are texts \
-or {"query": ..., "context": ...}; the answers in their order
-"""
 
 
 class CodeRunner(Protocol):
@@ -68,18 +65,9 @@ def answer_query(
     import dspy
 
     model = _count_calls(questions)
-    inputs = {"context": context, "query": query} if context else {"query": query}
-    loop = dspy.RLM(
-        f"{', '.join(inputs)} -> answer",
-        # With the last call the model must return its final answer.
-        max_iters=max(1, min(ITERATIONS_MAX, calls - 1)),
-        max_llm_calls=calls,
-        sub_lm=model,
-        interpreter_factory=_SingleUse(runner, build_instructions(recursive=recursive)),
-    )
+    interpreters = _SingleUse(runner, build_instructions(recursive=recursive))
     try:
-        with dspy.context(lm=model):
-            return str(loop(**inputs).answer)
+        return run_loop(dspy, RecursiveQuery(query, context), model, calls, interpreters)
     except Exception as error:  # of dspy and of any model library
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
@@ -178,23 +166,15 @@ def _count_calls(questions: Questions) -> Any:
 
     model = questions.model
 
-    class Counted(dspy.BaseLM):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(model=str(getattr(model, "model", "fleetctl")))
-            self.kwargs: dict[str, Any] = {}
+    def ask(prompt: str | None = None, **named: Any) -> Any:
+        if isinstance(model, dspy.BaseLM):
+            return questions.raw(prompt, **named)
+        messages = messages_of(prompt, named)
+        if isinstance(model, ModelServer):
+            return [questions.raw(messages=messages)]
+        return [questions.query(_join_messages(messages))]
 
-        def __call__(self, prompt: str | None = None, **named: Any) -> Any:
-            if isinstance(model, dspy.BaseLM):
-                return questions.raw(prompt, **named)
-            messages = named.get("messages") or [{"role": "user", "content": prompt}]
-            if isinstance(model, ModelServer):
-                return [questions.raw(messages=messages)]
-            return [questions.query(_join_messages(messages))]
-
-        async def acall(self, prompt: str | None = None, **named: Any) -> Any:
-            return await asyncio.to_thread(self, prompt, **named)
-
-    return Counted()
+    return counted_model(dspy, str(getattr(model, "model", "fleetctl")), ask)
 
 
 def _join_messages(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.checkpoints.begin import begin_training
+from fleetctl.guest.library.fleetctl_llm_queries import parse_query
 from fleetctl.guest.ship.library import read_library
 from fleetctl.guest.task.task import Sandbox
 from tests.emulators.llm.running import running
@@ -245,9 +246,24 @@ def test_a_sandbox_that_is_kept_finds_the_helpers_at_one_place(tmp_path: Path) -
 
 def test_what_is_shipped_is_read_by_old_pythons() -> None:
     files = read_library(models=True)
-    assert "fleetctl_llm.py" in files and len(files) == 5
+    assert "fleetctl_llm.py" in files and len(files) == 6
     for text in files.values():
         ast.parse(text, feature_version=(3, 8))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "context", "words"),
+    [
+        ({"query": "x", "contxt": "y"}, "", "prompt has `contxt`"),
+        ({"query": " "}, "", "must be a text that is not empty"),
+        ("x", 3, "context of prompt is a int"),
+    ],
+)
+def test_invalid_arguments_of_a_recursive_query_are_refused(
+    prompt: Any, context: Any, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_query(prompt, context, "prompt")
 
 
 def test_a_recursive_query_without_dspy_says_how_the_image_gets_it(

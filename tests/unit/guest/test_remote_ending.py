@@ -101,7 +101,8 @@ def test_what_a_run_leaves_behind_ends_with_it(box: Box, leaves: str) -> None:
     [
         pytest.param("setsid sleep 600 & echo $!", id="another-session"),
         pytest.param("setsid sh -c 'sleep 600 & echo $!; exit' ", id="an-orphan"),
-        pytest.param("setsid env -i sleep 600 & echo $!", id="no-mark"),
+        pytest.param("setsid env -i sleep 600 & echo $!", id="no-variables"),
+        pytest.param("(setsid env -i sleep 600 & echo $!)", id="an-orphan-without-variables"),
     ],
 )
 @pytest.mark.parametrize("grace_s", [0.0, 0.1])

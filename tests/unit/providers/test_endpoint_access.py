@@ -87,6 +87,7 @@ def test_the_helpers_come_with_endpoints_however_they_are_reached() -> None:
             "fleetctl_llm_budget.py",
             "fleetctl_llm_costs.py",
             "fleetctl_llm_line.py",
+            "fleetctl_llm_queries.py",
             "fleetctl_llm_rlm.py",
         ]
     assert "library" not in order()

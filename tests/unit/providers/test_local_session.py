@@ -16,6 +16,7 @@ import pytest
 from fleetctl import Interpreter, InterpreterError
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.ship.assemble import driver_source
+from fleetctl.guest.supervision.processes import list_processes
 from fleetctl.providers.contract.sandbox_access import SessionRequest
 from fleetctl.providers.local import supervisor_locks
 from fleetctl.providers.local.local_session import open_session
@@ -59,7 +60,7 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def clinging() -> list[int]:
     """The processes of CLING that there are on this machine."""
     found = []
-    for pid in procs.list_processes():
+    for pid in list_processes():
         if _words(pid)[:2] == [b"sleep", LENGTH.encode()]:
             found.append(pid)
     return found
@@ -168,7 +169,7 @@ def test_a_fork_of_the_host_does_not_keep_a_session_alive(tier: str) -> None:
         process.wait(WAIT_S)
         wait_until(0)
     finally:
-        for pid in procs.list_processes():
+        for pid in list_processes():
             if _words(pid)[-1:] == [CLING.encode()] and not procs.is_zombie(pid):
                 os.kill(pid, signal.SIGKILL)
         process.communicate(timeout=WAIT_S)
@@ -317,7 +318,7 @@ def test_the_driver_runs_under_the_pythons_that_are_here(version: str) -> None:
 
 def guard_of(home: Path) -> int:
     """The process that holds a room's lock and is not this one."""
-    for pid in procs.list_processes():
+    for pid in list_processes():
         try:
             held = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
         except OSError:

@@ -8,6 +8,8 @@ import os
 import resource
 import secrets
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -364,6 +366,44 @@ class _files_of_at_most:  # noqa: N801 - reads as a sentence
 
     def __exit__(self, *_: object) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
+
+
+_WITHOUT_OURS = """
+import importlib, os, sys
+sys.path.insert(0, sys.argv[1])
+starting = importlib.import_module("supervisor.starting")
+reports = importlib.import_module("fleetctl.guest.reports")
+record = importlib.import_module("fleetctl.guest.journal.record")
+del sys.path[0]
+starting.forget_own_modules()
+os.makedirs(".fleetctl")
+for name, text in (("metrics.jsonl", '{"loss": 1}'), ("result.json", '{"a": 1}'), ("a.jsonl", "")):
+    with open(f".fleetctl/{name}", "w") as file:
+        file.write(text)
+runs = os.open(".", os.O_RDONLY)
+files = reports.ReportFiles(".fleetctl", below=os.getcwd())
+run = reports.RunReports(record.Journal(runs, "run"), print, files)
+checkpoint = {"path": os.getcwd(), "mirror": "file:///x", "format": "auto"}
+order = {"checkpoint": checkpoint, "library": {"fleetctl_mirror.py": ""}, "rank": 1}
+metrics = {"from": "file", "path": f"{os.getcwd()}/.fleetctl/[a-c]*.jsonl", "metric": "x"}
+run.follow_metrics(metrics, ".")
+run.watch_checkpoints(order, os.getcwd(), dict)
+run.sample_gpus([])
+run.limit_stalls({"timeout_s": 60.0, "start_s": 60.0})
+run.read(whole=True)
+assert run.ends_in_s(list) is None
+ended = {"ok": True, "reason": ""}
+print(run.judge_result(ended), run.journal.step, "fleetctl" in sys.modules)
+"""
+
+
+def test_a_supervisor_reads_all_reports_without_importing_our_modules(tmp_path: Path) -> None:
+    providers = Path(supervisors.__file__).parents[1]
+    words = [sys.executable, "-I", "-S", "-c", _WITHOUT_OURS, str(providers)]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert '"bytes":7' in ran.stdout
+    assert ran.stdout.split()[-2:] == ["0", "False"]
 
 
 def _zygotes() -> list[int]:

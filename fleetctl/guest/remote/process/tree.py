@@ -1,8 +1,8 @@
 """Finds the processes of a run, however they hide: by session, by parent and by a mark.
 
-Called by attempt.py when a run does not end by itself, or leaves processes behind. The mark is the
-run's name in the environment; a process that cleared it and left its session and its parents is
-not found, and ends with the sandbox.
+Called by attempt.py when a run does not end by itself, or leaves processes behind. There are two
+marks: that of the sandbox's directory (see processes.py), which some kernels do not let a process
+carry, and the run's name in the environment.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from __future__ import annotations
 import os
 import time
 
-from fleetctl.guest.supervision.processes import send_signal
+from fleetctl.guest.supervision.processes import (
+    directory_mark,
+    list_processes,
+    mark_of,
+    resident_bytes,
+    send_signal,
+    working_directory,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +45,8 @@ class Tree:
         self._leader = leader
         self._names = [b"\0FLEETCTL_RUN=%s\0" % run.encode() for run in runs]
         # Where processes of several sandboxes are seen, each has a directory of its own.
-        self._place = f"\0FLEETCTL_PARAMS={_find_directory()}/".encode()
+        self._place = f"\0FLEETCTL_PARAMS={working_directory()}/".encode()
+        self._mark = directory_mark()
         self._seen: dict[int, int] = {}  # pid -> when it started
         self._group: set[int] = set()  # pids that are in the leader's group
 
@@ -67,7 +75,12 @@ class Tree:
                     self._group.add(pid)
                 seen = self._seen.get(pid) == starts[pid]
                 environment = _read_environment(pid)
-                if seen or self._leader in (pid, group, session) or self._marks(environment):
+                if (
+                    seen
+                    or self._leader in (pid, group, session)
+                    or self._marks(environment)
+                    or mark_of(pid) == self._mark
+                ):
                     found.add(pid)
                 elif environment == b"":
                     known.remove(pid)
@@ -105,7 +118,7 @@ class Tree:
         return stat is not None and stat[3] == self._seen.get(pid)
 
     def memory_bytes(self) -> int:
-        return sum(_resident_bytes(pid) for pid in self.living())
+        return sum(resident_bytes(pid) for pid in self.living())
 
     def _marks(self, environment: bytes) -> bool:
         text = b"\0" + environment
@@ -125,20 +138,9 @@ def _oldest_start(since_s: float) -> float:
     return (since_s - SLACK_S) * ticks if known else 0.0
 
 
-def _find_directory() -> str:
-    """Returns the working directory, also where it has been removed."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return os.readlink("/proc/self/cwd").replace(" (deleted)", "")
-
-
 def _list_processes() -> list[int]:
-    try:
-        me = os.getpid()
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != me]
-    except OSError:
-        return []
+    me = os.getpid()
+    return [pid for pid in list_processes() if pid != me]
 
 
 def _read_environment(pid: int) -> bytes:
@@ -189,11 +191,3 @@ def _is_descendant(
         if pid in found:
             return True
     return False
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0

@@ -21,10 +21,10 @@ from fleetctl.guest.remote.process.child import (
     execute_program,
     send_line,
 )
-from fleetctl.guest.remote.run.files import explain_odd_result
 from fleetctl.guest.remote.run.keeping import Keeping
-from fleetctl.guest.remote.run.output import Looking, Output
-from fleetctl.guest.supervision.processes import send_signal
+from fleetctl.guest.remote.run.output import Output
+from fleetctl.guest.reports import ReportFiles, RunReports
+from fleetctl.guest.supervision.processes import carry_mark, directory_mark, send_signal
 from fleetctl.guest.task.parameters import remark_on_long, write_inputs
 from fleetctl.guest.task.program import start_failure
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.loop import Loop
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
-    from fleetctl.guest.supervision.services.process import ServiceRecords
 
     class Box(Protocol):
         """The sandbox, as its run sees it; see supervise.py."""
@@ -71,8 +70,8 @@ TICK_S = 1.0  # between two looks at metrics files and memory
 RETRY_S = 1.0  # until an end record that the disk refused is written again
 COPIES_S = 0.2  # between two looks at copies of checkpoints that the end waits for
 SETUP_S = 900.0  # for all preparations of a sandbox, such as a clone of the source
-REMARKS_MAX = 3  # a task could go on for ever
 TAKEN = "SandboxEnded"  # why a run ends when its sandbox was asked to end
+REPORTING = ("metrics", "checkpoint", "samples", "progress")  # what of an order needs readers
 TIMERS = ("timeout", "tick", "sync", "stall", "kill", "settle")
 
 
@@ -88,27 +87,22 @@ class Attempt:
         self.order = order
         self.journal = journal
         self.started_at_s = time.time()
-        self.remarks: list[str] = []  # remarks for the user, although the run may succeed
-        self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
         self._box = box
         self._loop = box.loop
         self._secrets = secrets
         log = LogFile(box.runs, self.name, order["log_bytes_max"], journal.masking)
         self._output = Output(log, box.loop, tell=box.visitors.tell_soon)
-        self._services: Optional[ServiceRecords] = None
+        self._reports = RunReports(journal, self._output.say, ReportFiles(place.FILES))
         if order.get("services"):
             from fleetctl.guest.remote.run.files import services_of
 
-            self._services = services_of(order, box.runs, journal.masking)
-        self._looking = Looking(journal, self._output.say)
+            self._reports.services = services_of(order, box.runs, journal.masking)
         self._keeping = Keeping(box.loop, order, box.runs, self._output.say)
-        self._output.hears = self._looking.hear
+        self._output.hears = self._reports.hear
         self._steps: list[list[str]] = []
         self._leader: Optional[Leader] = None
         self._began = False  # the task itself, after all preparations
         self._ending = self._message = ""  # why we end it, if we do
-        self._error: Optional[dict[str, str]] = None
-        self._exit_code: Optional[int] = None  # reported by a worker that lives on
         self._trees: Optional[Tree] = None
         self._memory_used = 0  # when the run was ended for it
         self._left_at_s = 0.0  # when its process ended; processes that it left may end later
@@ -134,14 +128,14 @@ class Attempt:
 
     def _advance(self) -> None:
         """Begins the next preparation, or the task itself."""
-        if self._ending or self._error:
+        if self._ending or self._reports.error:
             self._drain_output()
         elif self._steps:
             argv = self._steps.pop(0)
             self._attempt(lambda: self._start_preparation(argv))
         else:
             self._start_task()
-        if self._error and self._leader is None:
+        if self._reports.error and self._leader is None:
             self._drain_output()
 
     def _attempt(self, act: Callable[[], None]) -> None:
@@ -149,7 +143,7 @@ class Attempt:
         try:
             act()
         except (OSError, ValueError) as error:
-            self._error = start_failure(error)
+            self._reports.error = start_failure(error)
 
     def _start_preparation(self, argv: list[str]) -> None:
         variables = self._variables()
@@ -178,16 +172,19 @@ class Attempt:
         self._loop.cancel("timeout")
         if order["timeout_s"] is not None:
             self._loop.after("timeout", order["timeout_s"], self._expire)
-        self._looking.begin(order, self._commit, self._variables)
+        if any(map(order.get, REPORTING)):
+            from fleetctl.guest.remote.run.files import start_readers
+
+            start_readers(self._reports, order, self._commit, self._variables)
         self._attempt(lambda: write_inputs(order, place.FILES))
-        if self._error is not None:
+        if self._reports.error is not None:
             return
         self._attempt(self._keeping.begin)
         if order["mode"] == "python":
             self._attempt(self._start_python)
         else:
             self._attempt(self._start_program)
-        if self._error is not None:
+        if self._reports.error is not None:
             return
         self._began = True
         self._output.close_writable()
@@ -203,7 +200,9 @@ class Attempt:
             self._output.say(remark)
         directory = start_directory(order)
         if order.get("wandb"):
-            variables.update(self._looking.trial(order, variables, directory))
+            from fleetctl.guest.remote.run.files import start_trial
+
+            variables.update(start_trial(self._reports, order, variables, directory))
         writable = self._output.writable
         leader = start_program(
             self._loop,
@@ -241,34 +240,23 @@ class Attempt:
     # Events
 
     def _handle_event(self, event: dict[str, Any]) -> None:
-        kind = event.get("e")
-        if kind == "metric":
-            if self.journal.metric(event.get("step"), event.get("values"), event.get("at")):
-                self._box.visitors.tell()
-        elif kind == "result" and self.result is None:
-            self.result = (event.get("value"),)
-        elif kind == "error" and isinstance(event.get("reason"), str):
-            self._error = {
-                "reason": event["reason"][:64],
-                "message": str(event.get("message"))[:4096],
-            }
-        elif self._looking.saved(event):
-            self._box.visitors.tell()
-        elif self._services is not None and kind in ("service", "service_log"):
-            self._services.hear(event, self.journal)
+        reports = self._reports
+        done = event.get("e") == "done" and isinstance(event.get("exit"), int)
+        if event.get("e") == "service_log":
+            reports.take_event(event)
             self._box.visitors.tell_soon()
-        elif kind == "remark" and len(self.remarks) < REMARKS_MAX:
-            self.remarks.append(str(event.get("message"))[:1024])
-        elif kind == "done" and isinstance(event.get("exit"), int) and self._exit_code is None:
-            self._exit_code = event["exit"] & 0xFF
+        elif reports.take_event(event):
+            self._box.visitors.tell()
+        elif done and reports.exit_code is None:
+            reports.exit_code = event["exit"] & 0xFF
             self._done()
 
     def _tick(self) -> None:
         self._loop.after("tick", TICK_S, self._tick)
-        if self._looking.take():
+        if self._reports.read():
             self._box.visitors.tell()
         may_hang = not self._ending and self._leader is not None
-        wait_s = self._looking.ends_in_s(lambda: self._tree.living()) if may_hang else None
+        wait_s = self._reports.ends_in_s(lambda: self._tree.living()) if may_hang else None
         if wait_s is not None:
             self._loop.after("stall", wait_s, lambda: self.end("Stalled", self.order["grace_s"]))
         most = self.order["memory"]
@@ -304,7 +292,7 @@ class Attempt:
             self._signal(_signal.SIGTERM)
 
     def _expire(self) -> None:
-        if self._exit_code is None:
+        if self._reports.exit_code is None:
             self.end("Timeout", self.order["grace_s"])
 
     def _kill(self) -> None:
@@ -313,7 +301,7 @@ class Attempt:
     def _signal(self, number: int) -> None:
         if self._leader is None or not self._leader.lives:
             return
-        if self._services is not None and number == _signal.SIGTERM:
+        if self._reports.services is not None and number == _signal.SIGTERM:
             self._leader.signal(number)  # services stay until the work has ended
         else:
             self._tree.send(number)
@@ -375,7 +363,7 @@ class Attempt:
         """Receives the last output after all processes, and makes volumes durable."""
         for name in TIMERS:
             self._loop.cancel(name)
-        if self._began and not self._ending and self._looking.copies():
+        if self._began and not self._ending and self._reports.copies():
             self._loop.after("settle", COPIES_S, self._drain_output)
             return
         if self._leader is not None:
@@ -386,7 +374,7 @@ class Attempt:
         self._output.close_writable()
         self._output.drain()
         self._output.stop()
-        self._looking.take(whole=True)
+        self._reports.read(whole=True)
         if self._began:
             self._keeping.keep(self._ending, self._continue_after_outputs)
         else:
@@ -394,10 +382,8 @@ class Attempt:
 
     def _continue_after_outputs(self) -> None:
         """Continues once its outputs are kept."""
-        odd = explain_odd_result() if self._began and self.result is None else ""
-        if odd:
-            self._output.say(odd)
-            self.remarks.append(odd)
+        if self._began:
+            self._reports.note_odd_result()
         if self._began and self.order["sync"]:
             from fleetctl.guest.remote.run.sync import sync_mounts
 
@@ -407,23 +393,20 @@ class Attempt:
 
     def _conclude(self, unsynced: str) -> None:
         """Writes the end record. unsynced: the problem with the volumes, or ""."""
-        from fleetctl.guest.remote.run.files import judge_result
-
         status = self._leader.status if self._leader is not None else None
         limits = {**self.order, "used": self._memory_used}
         ended = decide_outcome(
             self._ending,
-            self._error,
-            self._exit_code,
+            self._reports.error,
+            self._reports.exit_code,
             status,
             limits,
         )
         if self._message:
             ended["message"] = self._message
-        handed_in = ended["ok"] or (ended["reason"] == "ResultInvalid" and self.result is not None)
-        line = judge_result(self.result, ended, self.remarks) if handed_in else ""
-        if unsynced:
-            self._looking.lost()
+        line = self._reports.judge_result(ended)
+        if unsynced and self._reports.checkpoints is not None:
+            self._reports.checkpoints.lost()  # those that are unreported
         if unsynced and ended["ok"]:
             line = ""
             ended.update(
@@ -435,12 +418,11 @@ class Attempt:
         if self._keeping.judge(ended):
             line = ""
         if ended["ok"]:
-            remarks = [*self.remarks, *self._keeping.remarks, self._looking.remark]
-            ended["message"] = "; ".join(filter(None, remarks))
+            ended["message"] = self._reports.join_remarks(self._keeping.remarks)
         self._output.close()
-        if self._services is not None:
-            self._services.close()
-        self._write_end(self._looking.conclude(line, ended), ended)
+        if self._reports.services is not None:
+            self._reports.services.close()
+        self._write_end(self._reports.conclude(line, ended), ended)
 
     def abandon(self) -> None:
         """Ends the run after a failure of ours, through no fault of its own."""
@@ -476,9 +458,12 @@ def start_preparation(
 ) -> Leader:
     """Starts a preparation. output: the descriptor of its output, as in all functions here."""
     directory = os.getcwd()
-    return Leader(
-        loop, lambda: execute_program(argv, variables, directory, order["workdir"]), output
-    )
+
+    def work() -> NoReturn:
+        _mark_process()
+        execute_program(argv, variables, directory, order["workdir"])
+
+    return Leader(loop, work, output)
 
 
 def start_program(
@@ -533,6 +518,7 @@ def _work_with_services(
     work: Callable[[dict[str, str]], NoReturn],
 ) -> NoReturn:
     """Does the work once its services are ready, where it has any. work: takes the variables."""
+    _mark_process()
     services = order.get("services")
     if services:
         from fleetctl.guest.supervision.services.crew import lead_services
@@ -547,6 +533,14 @@ def _work_with_services(
         )
     work(variables)
     raise AssertionError  # it has become the program
+
+
+def _mark_process() -> None:
+    """Marks this process, which is to lead work; without the mark, the work's variables tell."""
+    try:
+        carry_mark(directory_mark())
+    except (OSError, ValueError):
+        return
 
 
 def _with_ray(

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any, NoReturn, Optional
 
-from fleetctl.guest.supervision.processes import reap_children, send_signal
+from fleetctl.guest.supervision.processes import carry_mark, reap_children, send_signal
 
 from .isolation import sharedlinks, spaces, syscalls
 from .run import procs
@@ -135,7 +135,7 @@ class SessionGuard:
             resource.setrlimit(which, (value, value))
         if sys.platform == "linux":
             mark = self._config["mark"]
-            resource.setrlimit(procs.RLIMIT_LOCKS, (mark, mark))
+            carry_mark(mark)
             if not self._config["namespaces"]:
                 syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.chdir(self._config["work_dir"])

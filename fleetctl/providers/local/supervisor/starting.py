@@ -21,6 +21,8 @@ import time
 from types import ModuleType
 from typing import Any, Callable, NoReturn
 
+from fleetctl.guest.reports import load_parts
+
 from .isolation import mounts, spaces
 from .run import procs
 from .run.child import DESCRIPTORS_MAX, clamp_limit, compute_rlimits
@@ -79,7 +81,10 @@ def silence_output() -> None:
 
 
 def forget_own_modules() -> None:
-    """Forgets our own modules, so that a task's module named like one of ours is found."""
+    """Forgets our own modules, so that a task's module named like one of ours is found. None of
+    them can be imported from now on.
+    """
+    load_parts()
     ours = (__name__.partition(".")[0], "fleetctl")
     for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
         del sys.modules[name]

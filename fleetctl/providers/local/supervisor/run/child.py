@@ -19,6 +19,7 @@ from fleetctl.guest.checkpoints.begin import begin_training
 from fleetctl.guest.nodes.ray import launch_node
 from fleetctl.guest.nodes.rayjob import lead_job
 from fleetctl.guest.outputs.walk import file_clock_ns
+from fleetctl.guest.supervision.processes import carry_mark
 from fleetctl.guest.supervision.services.crew import lead_services
 from fleetctl.guest.task.parameters import (
     bypass_proxies,
@@ -32,7 +33,7 @@ from fleetctl.guest.task.program import replace_process as become_program
 from fleetctl.guest.task.serving import CHANNEL, Surroundings, serve_tasks
 
 from ..isolation import mounts, spaces, syscalls
-from . import cleaning, procs
+from . import cleaning
 from .cleaning import lay_source
 from .concluding import PRIVATE, TEMPORARY
 from .hearing import checkpoints_at
@@ -201,7 +202,7 @@ def _leave_supervisor(birth: Birth) -> None:
     for which, value in birth.config["rlimits"]:
         resource.setrlimit(which, (value, value))
     if sys.platform == "linux":
-        resource.setrlimit(procs.RLIMIT_LOCKS, (birth.mark, birth.mark))
+        carry_mark(birth.mark)
 
 
 def _limit_cpu(order: dict[str, Any]) -> None:

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from typing import Any, Callable, Optional
 
 from fleetctl.guest.checkpoints.begin import place_of
-from fleetctl.guest.checkpoints.disk import Disk
 from fleetctl.guest.checkpoints.formats import NONE
-from fleetctl.guest.checkpoints.mirror import mirror_of
-from fleetctl.guest.checkpoints.watch import Watch
-from fleetctl.guest.metrics.followed import Followed
-from fleetctl.guest.supervision.pace import Gpus, Pace
 from fleetctl.guest.wandb.trial import Trial
 
 from ..clients import Poller
@@ -25,7 +19,6 @@ from .concluding import PRIVATE, start_of
 from .sandbox import CHANNEL_LINE_BYTES_MAX, RunSandbox, SupervisedRun
 
 READ_BYTES_MAX = 1024 * 1024
-REMARKS_MAX = 3  # a task could go on for ever
 DRAIN_READS_MAX = (
     256  # the last words of a run that a process of an open sandbox keeps talking over
 )
@@ -89,9 +82,7 @@ class WorkerEvents:
             return False
         if data:
             run.log.write(data)
-            run.heard += len(data)
-            if run.hear is not None:
-                run.hear(data)
+            run.hear(data)
         else:
             self._forget_output(run)
         return bool(data)
@@ -130,25 +121,12 @@ class WorkerEvents:
             return
         if run is None:
             return
-        if kind == "metric":
-            if run.journal.metric(event.get("step"), event.get("values"), event.get("at")):
-                self._changed(run.name)
-        elif kind == "result" and not run.has_result:
-            run.result = event.get("value")
-            run.has_result = True
-        elif kind == "error" and isinstance(event.get("reason"), str):
-            run.error = {
-                "reason": event["reason"][:64],
-                "message": str(event.get("message"))[:4096],
-            }
+        if run.take_event(event):
+            self._changed(run.name)
         elif kind == "began" and isinstance(event.get("ns"), int):
             run.began_ns = run.began_ns or event["ns"]
         elif kind == "ready":
             self._ready(sandbox)
-        elif any(part.hear(event, run.journal) for part in (run.services, run.checkpoints) if part):
-            self._changed(run.name)
-        elif kind == "remark" and len(run.remarks) < REMARKS_MAX:
-            run.remarks.append(str(event.get("message"))[:1024])
         elif kind == "done" and sandbox.serves and isinstance(event.get("exit"), int):
             run.exit_code = event["exit"] & 0xFF
             self._done(sandbox, run)
@@ -177,30 +155,21 @@ def follow_reports(
         run.wandb = _start_trial(config, sandbox, run.order)
         run.followers.append(run.wandb)
     if run.order["metrics"]:
-        run.followers.append(_follow_metrics(config, sandbox, run))
+        run.follow_metrics(_located_metrics(config, sandbox, run), _start_dir(config, sandbox))
     if run.order["gpus"]:
-        run.followers.append(Gpus(run.order["gpus"]))
+        run.sample_gpus(run.order["gpus"])
     if run.order.get("rank"):
         return  # node 0 looks for all nodes; others may well be silent
-    if run.order.get("checkpoint") and run.order["checkpoint"]["format"] != NONE:
-        asked = run.order["checkpoint"]
-        disk = Disk(checkpoints_at(config, asked["path"]))
-        mirror = mirror_of(run.order, disk.path, {**os.environ, **_own_variables(run.order)})
-        run.checkpoints = Watch(
-            asked,
-            disk,
-            path=asked["path"],
-            commit=None,
-            say=run.say,
-            mirror=mirror,
-        )
-        run.followers.append(run.checkpoints)
+    asked = run.order.get("checkpoint")
+    if asked and asked["format"] != NONE:
+        place = checkpoints_at(config, asked["path"])
+        run.watch_checkpoints(run.order, place, lambda: _own_variables(run.order))
     if run.order.get("progress"):
-        run.pace = Pace(run.order["progress"], time.monotonic())
+        run.limit_stalls(run.order["progress"])
 
 
 def _own_variables(order: dict[str, Any]) -> dict[str, str]:
-    return {**order["secrets"], **order.get("variables", {})}
+    return {**os.environ, **order["secrets"], **order.get("variables", {})}
 
 
 def checkpoints_at(config: dict[str, Any], path: str) -> str:
@@ -225,22 +194,18 @@ def _start_trial(
     return trial
 
 
-def _follow_metrics(
-    config: dict[str, Any],
-    sandbox: RunSandbox,
-    run: SupervisedRun,
-) -> Followed:
-    asked = run.order["metrics"]
+def _located_metrics(
+    config: dict[str, Any], sandbox: RunSandbox, run: SupervisedRun
+) -> dict[str, Any]:
+    """Returns the run's metrics with their path as the supervisor sees it."""
+    asked: dict[str, Any] = run.order["metrics"]
     source = config["source"]
     mounted = source["mount_path"] if source else None
     if mounted and asked["path"] and f"{asked['path']}/".startswith(f"{mounted}/"):
         # Only the run itself sees its source where that is mounted.
         own = os.path.join(sandbox.work, source["name"])
-        asked = {**asked, "path": own + asked["path"][len(mounted) :]}
-    followed = Followed(asked, _start_dir(config, sandbox), run.say)
-    followed.begin()
-    run.hear = followed.hear
-    return followed
+        return {**asked, "path": own + asked["path"][len(mounted) :]}
+    return asked
 
 
 def _start_dir(config: dict[str, Any], sandbox: RunSandbox) -> str:

@@ -8,11 +8,11 @@ import os
 import time
 from typing import Any, Callable, Iterable, Mapping
 
-from fleetctl.guest.supervision.pace import STALLED, ends_in_s
+from fleetctl.guest.supervision.pace import STALLED
+from fleetctl.guest.supervision.processes import mark_of, resident_bytes
 
 from ..clients import Timers
 from . import procs
-from .concluding import read_metrics
 from .sandbox import RunSandbox, SupervisedRun
 
 TICK_S = 1.0  # between two looks at memory, processes and metrics files
@@ -43,7 +43,7 @@ class RunMonitor:
         self._timers.after(TICK_S, self._look)
         live = [it for it in self._sandboxes.values() if it.run is not None and not _is_over(it)]
         for sandbox in live:
-            if sandbox.run is not None and _read_reports(sandbox, sandbox.run):
+            if sandbox.run is not None and sandbox.run.read():
                 self._changed(sandbox.run.name)
             if sandbox.run is not None:
                 self._look_for_a_stall(sandbox, sandbox.run)
@@ -55,17 +55,10 @@ class RunMonitor:
 
     def _look_for_a_stall(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
         """Looks for a stall: a hanging run prints its stacks, then is asked to end."""
-        if run.pace is None or run.ending:
+        if run.ending:
             return
-        count = run.checkpoints.count if run.checkpoints is not None else 0
-        wait_s = ends_in_s(
-            run.pace,
-            (run.journal.step, count, run.heard),
-            say=run.say,
-            pids=lambda: _watched_pids(sandbox),
-        )
+        wait_s = run.ends_in_s(lambda: _watched_pids(sandbox))
         if wait_s is not None:
-            run.pace = None
             self._timers.after(wait_s, lambda: self._end_stalled(sandbox, run))
 
     def _look_for_stragglers(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
@@ -100,12 +93,6 @@ def _is_over(sandbox: RunSandbox) -> bool:
     return sandbox.gang is not None and sandbox.gang.ends[sandbox.rank] is not None
 
 
-def _read_reports(sandbox: RunSandbox, run: SupervisedRun) -> bool:
-    """Takes in the run's reports in files; returns whether there were any."""
-    news = [read_metrics(sandbox, run), *(one.take(run.journal) for one in run.followers)]
-    return any(news)
-
-
 def find_overuse(
     sandboxes: Iterable[RunSandbox], limits: dict[str, Any]
 ) -> list[tuple[RunSandbox, str]]:
@@ -116,7 +103,7 @@ def find_overuse(
         if len(pids) > limits["processes"]:
             found.append((sandbox, "TooManyProcesses"))
         elif limits["memory"]:
-            used = sum(map(procs.resident_bytes, pids))
+            used = sum(map(resident_bytes, pids))
             if used > limits["memory"] and sandbox.run is not None:
                 sandbox.run.memory_used = sandbox.run.memory_used or used
                 found.append((sandbox, "OOMKilled"))
@@ -143,7 +130,7 @@ def _process_trees(sandboxes: list[RunSandbox]) -> list[tuple[RunSandbox, list[i
             at = parents[at]
         owner = owners.get(at, -1)
         if owner == -1 and parents.get(at) == me:
-            owner = marks.get(procs.mark_of(at), -1)
+            owner = marks.get(mark_of(at), -1)
         for seen in [*path, at]:
             owners.setdefault(seen, owner)
         if owner >= 0:

@@ -10,33 +10,20 @@ import errno
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal
-from fleetctl.guest.journal.results import MetricLines
+from fleetctl.guest.reports import ReportFiles, RunReports
 from fleetctl.guest.supervision.services.process import ServiceRecords
 from fleetctl.guest.task.text import encode_compact
 
 from .gang import CONSEQUENCE
 
 if TYPE_CHECKING:
-    from fleetctl.guest.checkpoints.watch import Watch
-    from fleetctl.guest.supervision.pace import Pace
     from fleetctl.guest.wandb.trial import Trial
 
     from .gang import LocalGang
-
-    class Follower(Protocol):
-        """Reads a run's reports of its metrics; see hearing.py."""
-
-        def take(self, journal: Journal, *, whole: bool = False) -> bool: ...
-        def conclude(
-            self,
-            line: str,
-            ended: dict[str, Any],
-            journal: Journal,
-        ) -> str: ...
 
 
 CHANNEL_LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room to spare
@@ -58,7 +45,7 @@ class GivenWork(NamedTuple):
     given_ns: int = 0
 
 
-class SupervisedRun:
+class SupervisedRun(RunReports):
     """An attempt that has begun and not ended."""
 
     def __init__(
@@ -66,29 +53,18 @@ class SupervisedRun:
         order: dict[str, Any],
         journal: Journal,
         log: LogFile,
+        files: ReportFiles,
     ) -> None:
+        super().__init__(journal, self.say, files)
         self.order = order
         self.name: str = order["run"]
-        self.journal = journal
         self.log = log
         self.output: Optional[int] = None  # where its stdout and stderr arrive
         self.started_at_s = time.time()
-        self.has_result = False
-        self.result: Any = None  # as the task handed it in; judged at its end
-        self.error: Optional[dict[str, str]] = None
         self.ending = ""  # why we end it, when we do
-        self.exit_code: Optional[int] = None  # sent by a worker that lives on
-        self.metrics = MetricLines()
         self.wandb: Optional[Trial] = None  # reads the reports of its program to wandb
-        self.checkpoints: Optional[Watch] = None  # looks for its checkpoints
-        self.pace: Optional[Pace] = None  # whether it gets on
-        self.heard = 0  # bytes of its output
-        self.followers: list[Follower] = []  # that one, and the readers of its other metrics
-        self.hear: Optional[Callable[[bytes], None]] = None  # its output, as it comes
-        self.services: Optional[ServiceRecords] = None  # their output and states
         self.began_ns = 0  # by its file system's clock; 0: its work has not begun
         self.outputs: Optional[dict[str, Any]] = None  # a summary, once they are kept
-        self.remarks: list[str] = []  # notes for its user although it may succeed
         self.memory_used = 0  # when it was ended for it
 
     def keep_services(self, runs: int, log_bytes_max: int) -> None:

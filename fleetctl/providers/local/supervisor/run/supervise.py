@@ -13,7 +13,8 @@ from typing import Any, Callable
 
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal, append_event, masking_of, write_unbegun
-from fleetctl.guest.supervision.processes import reap_children, send_signal
+from fleetctl.guest.reports import ReportFiles
+from fleetctl.guest.supervision.processes import mark_of, reap_children, send_signal
 from fleetctl.guest.task.parameters import name_variable, remark_on_long
 from fleetctl.guest.task.text import encode_compact
 
@@ -24,10 +25,7 @@ from .cleaning import TIDY_S, Janitor
 from .concluding import (
     LocalOutputs,
     conclude_run,
-    files_left,
     left_at,
-    note_odd_result,
-    read_metrics,
 )
 from .gang import OF_ONE_NODE, LocalGang
 from .hearing import WorkerEvents, follow_reports
@@ -247,7 +245,8 @@ class RunSupervisor:
     ) -> None:
         """Begins a run. Raises OSError when it has not begun."""
         log = LogFile(self._runs, order["run"], self._config["log_bytes_max"], journal.masking)
-        run = SupervisedRun(order, journal, log)
+        files = ReportFiles(concluding.PRIVATE, below=sandbox.work)
+        run = SupervisedRun(order, journal, log, files)
         journal.begin(run.started_at_s, self._identity_with(order))
         for remark in self._config["remarks"]:
             run.say(remark)
@@ -367,7 +366,7 @@ class RunSupervisor:
         if not unknown:
             return []
         others = {other.mark for other in self.sandboxes.values() if other is not sandbox}
-        return [pid for pid in unknown if procs.mark_of(pid) not in others]
+        return [pid for pid in unknown if mark_of(pid) not in others]
 
     def _copying(self) -> set[int]:
         """Processes of our own that copy checkpoints."""
@@ -380,20 +379,16 @@ class RunSupervisor:
         if run is None:
             self._remove(sandbox)
             return
-        if not run.ending and run.checkpoints is not None and run.checkpoints.copies(run.journal):
+        if not run.ending and run.copies():
             self.timers.after(COPIES_S, lambda: self._finish_after_copies(sandbox, run))
             return
-        left = files_left(sandbox.work)
-        if "metrics.jsonl" in left:
-            read_metrics(sandbox, run, whole=True)
         self._hearing.finish(sandbox, run)
-        for follower in run.followers:
-            follower.take(run.journal, whole=True)
+        run.read(whole=True)
         if not self._outputs.settle(sandbox, run):
             return
-        note_odd_result(sandbox, run, left)
+        run.note_odd_result()
         limits = {**self._config["limits"], "timeout_s": run.order["timeout_s"]}
-        result, ended = conclude_run(sandbox, run, left, limits)
+        result, ended = conclude_run(sandbox, run, limits)
         run.close_logs()
         crashed = sandbox.serves and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
