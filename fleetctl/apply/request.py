@@ -329,7 +329,8 @@ def author_in(request: Request) -> str:
     """Returns the name that a request's changes are signed with; empty where the user of the state
     directory typed it."""
     actor = actor_in(request)
-    agent = parse_agent(_read_text(request, "agent"))
+    given = _read_text(request, "agent")
+    agent = parse_agent(given) if given else ""
     if actor is not None:
         return author_name(actor.user, agent)
     return author_name(getpass.getuser(), agent) if agent else ""

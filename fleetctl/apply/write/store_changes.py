@@ -14,7 +14,7 @@ from fleetctl.apply.change import CREATED, PRUNED, UNCHANGED, Change, list_repla
 from fleetctl.apply.policies.report import raise_if_denied
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.stores.base import EventRow, Store
-from fleetctl.tracking.kept_by import name_left_owner, read_owner
+from fleetctl.tracking.kept_by import KEPT_BY, name_left_owner
 
 
 def store_changes(
@@ -63,14 +63,14 @@ def write_changes(
 def _hand_on_results(store: Store, changes: Sequence[Change]) -> None:
     """Passes the results of pruned objects on to the objects that replace them."""
     for change in changes:
-        if change.outcome == CREATED and read_owner(change.after.annotations) is not None:
+        if change.outcome == CREATED and change.after.annotations.get(KEPT_BY):
             store.cache.hand_on(name_left_owner(change.key), change.after.uid)
             store.cache.forget(name_left_owner(change.key))
         for row in list_replaced(change, changes):
             store.cache.hand_on(row.uid, change.after.uid)
     for change in changes:
         if change.outcome == PRUNED:
-            if change.before is not None and read_owner(change.before.annotations) is not None:
+            if change.before is not None and change.before.annotations.get(KEPT_BY):
                 store.cache.hand_on(change.after.uid, name_left_owner(change.key))
             store.cache.forget(change.after.uid)
 
