@@ -394,8 +394,8 @@ def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
             return int(sandbox.run(code, birth.order["params"], _tell_supervisor))
 
         exit_code = serve_tasks(exit_code, run, _tell_supervisor, surroundings)
-    config["guest_module"].leave(exit_code)
-    raise AssertionError  # leave() does not return
+    config["guest_module"].exit_process(exit_code)
+    raise AssertionError  # exit_process() does not return
 
 
 def _set_variables(environment: dict[str, str]) -> None:
