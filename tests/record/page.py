@@ -36,8 +36,8 @@ The trials of the campaign by the commit of the product that they tried, oldest 
 began before 2026-11-29 took their seeds from 0 in each checkout, so that trials at two commits may
 share a seed; since then no seed is used twice.
 
-| what | count | findings | commit | from | to | machine | seconds | CPU seconds |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| what | count | findings | commit | from | to | seconds | CPU seconds |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 FINDINGS = """
 ## Findings of the campaign
@@ -138,8 +138,8 @@ def _share_rows(row: Row) -> Iterator[str]:
     for share in row.progress.shares:
         found = sum(it.commit == share.commit for it in row.progress.findings)
         yield (
-            f"| {row.part.what} | {share.done:,} {row.part.unit} | {found} | {share.commit} | "
-            f"{share.first} | {share.last} | {share.machine} | {share.seconds:,.0f} | "
+            f"| {row.part.name} | {share.done:,} {row.part.unit} | {found} | {share.commit} | "
+            f"{share.first} | {share.last} | {share.seconds:,.0f} | "
             f"{share.cpu_s:,.0f} |"
         )
 
