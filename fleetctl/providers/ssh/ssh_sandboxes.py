@@ -142,7 +142,7 @@ class SshSandboxes:
         reply = await line.call("look", {"box": box})
         return facts_in(reply["tags"], str(line.facts["address"]))
 
-    # -- what the provider asks --------------------------------------------------------------------
+    # -- for the provider alone --------------------------------------------------------------------
 
     def name_of(self, run: str) -> str:
         """A machine may have the work of several stores."""

@@ -86,7 +86,7 @@ class GangSandboxes(JobSandboxes):
         namespace = (await self.cluster_of(handle)).link.namespace
         return Meeting(gang_manifests.host_name(job, namespace, 0), gang_manifests.PORT)
 
-    # -- what the shared part asks -----------------------------------------------------------------
+    # -- the Sandboxes protocol --------------------------------------------------------------------
 
     async def stream(
         self,

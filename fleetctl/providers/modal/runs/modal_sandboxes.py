@@ -77,7 +77,7 @@ class ModalSandboxes:
         self._ended_by_us: set[str] = set()
         self._opening = asyncio.Semaphore(STREAMS_OPENED_AT_ONCE)
 
-    # -- what the shared part asks -----------------------------------------------------------------
+    # -- the Sandboxes protocol --------------------------------------------------------------------
 
     async def stream(
         self,
@@ -206,7 +206,7 @@ class ModalSandboxes:
                 process = await modal_streams.start_guest(sandbox, argv, live_s=live_s)
         return ModalExecChannel(process, deadline_s=self._settings.call_s)
 
-    # -- what the provider asks --------------------------------------------------------------------
+    # -- for the provider alone --------------------------------------------------------------------
 
     def made(
         self,
@@ -228,7 +228,7 @@ class ModalSandboxes:
     async def scheduled(self, handle: str) -> None:
         """Waits until a sandbox that was made before has its machine, or is over."""
         sandbox = await self._get(handle)
-        with ToleratedAnswer(_says_over):
+        with ToleratedAnswer(_means_ended):
             if sandbox is not None:
                 await sandbox.exec.aio("true", timeout=int(self._settings.call_s))
 
@@ -320,7 +320,7 @@ class ModalSandboxes:
             async with asyncio.timeout(self._settings.call_s):
                 return line if await modal_streams.hand_run(line, run, work) else None
         except sdk_errors() as error:
-            if _says_over(error):
+            if _means_ended(error):
                 return None  # not taken: a line that was cut off begins no work
             raise ConnectionError(f"run `{run}` may have been handed to {handle}") from error
 
@@ -358,7 +358,7 @@ class ModalSandboxes:
             async with asyncio.timeout(self._settings.call_s):
                 yield
         except sdk_errors() as error:
-            if _says_over(error):
+            if _means_ended(error):
                 raise SandboxOver(handle) from error
             raise ConnectionError(what) from error
 
@@ -410,7 +410,7 @@ class ModalSandboxes:
                     await sandbox.detach.aio()
 
 
-def _says_over(error: Exception) -> bool:
+def _means_ended(error: Exception) -> bool:
     """A command cannot be run there for good."""
     from modal import exception as sdk
 
