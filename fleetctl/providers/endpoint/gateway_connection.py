@@ -155,7 +155,9 @@ class _OpenSocket:
         return self._base_url == base_url and not self._socket.closed and not self._reading.done()
 
     async def ask(self, head: Mapping[str, object], body: bytes) -> GatewayReply:
-        """Raises ConnectionError when it broke before the reply."""
+        """Sends a request to the gateway and waits for its reply. Raises ConnectionError when the
+        connection breaks before that.
+        """
         me = next(self._ids)
         reply: asyncio.Future[GatewayReply] = asyncio.get_running_loop().create_future()
         self._waiting[me] = reply

@@ -192,7 +192,9 @@ def _parse_outcome(
     answer: ModelAnswer,
     usage: TokenUsage,
 ) -> RowOutcome:
-    """Raises SchemaMismatch."""
+    """Builds the result of a row from the answer. Raises SchemaMismatch where the answer is not of
+    the schema.
+    """
     value = answer.text if prompt.answer is None else parse_matching(answer.text, prompt.answer)
     finish = {} if answer.finish in ("", "stop") else {"finish": answer.finish}
     result = canonical_json({"answer": value, "usage": usage.to_json(), **finish})

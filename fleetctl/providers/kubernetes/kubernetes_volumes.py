@@ -208,7 +208,9 @@ class HelperPod:
         self._name = f"fleetctl-files-{token_hex(6)}"
 
     async def start(self) -> None:
-        """Raises Unavailable with what its pod waits for."""
+        """Makes the pod through which files are copied, and waits until it is ready. Raises
+        Unavailable with the reason why it waits.
+        """
         what = f"no pod for the files of volume/{self._volume}"
         loop = asyncio.get_running_loop()
         until_s = loop.time() + START_S

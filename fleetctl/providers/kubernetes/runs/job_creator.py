@@ -384,7 +384,7 @@ class JobCreator:
         return " ".join(text.split())[-LOG_TAIL_CHARACTERS:]
 
     async def _hopeless(self, making: WaitingJob) -> None:
-        """Raises Refused for a wait that would never end."""
+        """Ends a Job that would wait for ever; then raises Refused."""
         request = making.request
         wait, since_s = self._waits[request.run]
         pull = wait.reason in pod_statuses.PULL and time.monotonic() - since_s > PULL_S

@@ -145,7 +145,9 @@ class FunctionRuns:
         return parse_handle(ref.handle) is not None or bool(self._records.call(ref.uid, ref.run))
 
     async def start(self, request: RunRequest) -> str:
-        """Raises Refused and Unavailable, and TimeoutError when the call may have been made."""
+        """Calls the function for a run, once; returns the handle of the call. Raises Refused and
+        Unavailable, and TimeoutError when the call may have been made.
+        """
         handle = self._known(request.uid, request.run, request.handle)
         if handle is None and not request.handle:
             make_private(self._job(request.uid))  # from now on Modal may hold something of ours

@@ -170,7 +170,9 @@ class ModalSandboxes:
             )
 
     async def find(self, run: str) -> str | None:
-        """Raises Refused when what has the name is not ours."""
+        """Returns the handle of the sandbox of a run, or None. Raises Refused when another program
+        has a sandbox of that name.
+        """
         client = await self._connection.client()
         import modal
 
@@ -331,7 +333,9 @@ class ModalSandboxes:
         work: RunWork | None,
         at: StreamOffsets,
     ) -> ModalStream:
-        """Raises SandboxOver when no command can be run there any more."""
+        """Opens a stream to the guest. Raises SandboxOver when no command can be run in the sandbox
+        any more.
+        """
         sandbox, guest = await self._guest(handle)
         argv = modal_streams.attach_command(guest, run, at)
         posix = guest == "posix"
