@@ -108,7 +108,7 @@ async def plan_upload(
     source: str,
     target: VolumePath,
 ) -> CopyPlan:
-    """Plans which files to copy into a volume, and to which paths. Raises NotFound and UsageError."""
+    """Plans which files to copy into a volume, and where to. Raises NotFound and UsageError."""
     origin = Path(source)
     if not origin.exists():
         raise NotFound(f"there is no file or directory `{source}`")

@@ -102,7 +102,7 @@ async def _try_ask(
     request: RelayRequest,
     outbox: Outbox,
 ) -> None:
-    """Sends the request to the gateway once, and passes the reply on. Raises _GatewayUnreachable."""
+    """Sends the request once, and passes the reply on. Raises _GatewayUnreachable."""
     import aiohttp
     from yarl import URL
 
