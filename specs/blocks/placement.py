@@ -59,7 +59,7 @@ Priority = (
 
 
 class PlacementCandidate(Spec):
-    """One place where work may run."""
+    """A provider where work may run."""
 
     provider: Name = Field(description="Name of a provider, such as `local`.")
     max_price_per_hour: UsdPerHour | None = Field(

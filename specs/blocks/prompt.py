@@ -29,7 +29,7 @@ class PromptMessage(Spec):
 
 
 class PromptParameters(Spec):
-    """How the model answers; what is not said is the server's default."""
+    """How the model answers; the server decides what is left out."""
 
     temperature: Annotated[Float, Field(ge=0, le=2)] | None = Field(
         default=None, description="Randomness from 0 to 2; default: the server's."

@@ -49,7 +49,7 @@ CALL_REFUSED = "CallRefused"
 MAX_TOKENS_WAY_OUT = (
     "; give `parameters: {extra: {max_completion_tokens: N}}` in place of `maxTokens`"
 )
-BROKEN = 502  # of the gateway, or of a proxy before the server: the server went away
+BROKEN = 502  # of the gateway, or of a proxy before the server: the server is unreachable
 PRICE_UNKNOWN = "give the model in `prices` of the endpoint; `{}` is a price of 0"
 WITHOUT_BATCHES = "leave `mode: batch` out, or name an endpoint whose server has a batch API"
 

@@ -1,5 +1,5 @@
 """Asks one row: sends it, checks whether the answer is the JSON that its schema asks for, and where
-it is not asks once more.
+it is not, sends it once more.
 
 Everything that it does hangs on the request and on the replies, so that who asks again under the
 same numbers comes to the same end.

@@ -68,7 +68,7 @@ READ_BYTES = 512 * 1024
 
 
 class KubernetesVolumes:
-    """Volumes as claims. place: the directory of the provider's account."""
+    """Volumes as claims. place: path of the directory of the provider's account."""
 
     def __init__(self, place: Path) -> None:
         self._place = place

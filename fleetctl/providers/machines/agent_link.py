@@ -425,7 +425,7 @@ class AgentLine:
 
 
 class SupervisorLost(SandboxOver):
-    """Raised by a stream that has shown all of a run whose supervisor died without a last word."""
+    """Raised by a stream that has shown all of a run whose supervisor died without a last frame."""
 
 
 async def follow_run(

@@ -1,9 +1,9 @@
 """Makes Jobs: named and marked in the request, one for each run even after repeated requests, and
 waited for until their pod runs, or all pods where there are several nodes.
 
-Called by kubernetes_provider.py. Waiting costs no calls: the watch brings the news. A slow create,
-such as one that needs a new node, goes on in the background, and `make` reports the scheduler's
-reason.
+Called by kubernetes_provider.py. Waiting costs no calls: the watch reports each change. A slow
+create, such as one that needs a new node, goes on in the background, and `make` reports the
+scheduler's reason.
 """
 
 from __future__ import annotations

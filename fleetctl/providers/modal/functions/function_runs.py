@@ -277,7 +277,7 @@ class FunctionRuns:
         await self._runs.follow(node.uid, node.files, str(node))
 
     def _notify_run(self, run: str) -> None:
-        """Notifies about a run; news of a node is sent with its run."""
+        """Notifies about a run; events of a node are sent with its run."""
         if not is_node_name(run):
             self._notify(run)
 
