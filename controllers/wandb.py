@@ -83,7 +83,7 @@ class SweepReport:
 
     handed: run id -> parameters, of runs that may have no row yet. stopped: runs that a user
     stopped there. gone: why the sweep does not exist, or "". exits: how often in a row it has sent
-    an agent away without a run. trouble: why it cannot be queried now, (reason, sentence with a
+    an agent no further run. trouble: why it cannot be queried now, (reason, sentence with a
     hint). sure: no request is open by which it may have assigned a run.
     """
 
@@ -166,8 +166,8 @@ class AssignedRuns:
                 yield index
 
     def asks(self, history: History) -> bool:
-        """Returns true if W&B should be asked for another run. After W&B sent an agent away, it is
-        asked again once no trial runs any more: by then it knows if that was the last.
+        """Returns true if another run should be requested from W&B. After W&B sent an agent away,
+        it is queried again once no trial runs any more: by then it knows if that was the last.
         """
         report = self.report
         if self._trials is not None and len(history.taken) >= self._trials:

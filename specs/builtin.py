@@ -161,7 +161,7 @@ def _find_entry_points() -> tuple[EntryPoint, ...]:
 
 
 def _load_plugin(found: EntryPoint) -> OutsidePlugin:
-    """Raises UnusableType."""
+    """Loads the provider type of an entry point. Raises UnusableType."""
     package = _package_of(found)
     if not _TYPE.fullmatch(found.name) or found.name in TAKEN:
         raise UnusableType(

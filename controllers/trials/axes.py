@@ -39,7 +39,9 @@ class SearchAxis:
     high: float = math.inf
 
     def has(self, value: Any) -> bool:
-        """Raises KeyError for a category that there is not, TypeError for what is no number."""
+        """Returns true for a value within the axis. Raises KeyError for an unknown category,
+        TypeError for a value that is not a number.
+        """
         self.features(value)
         number = not isinstance(value, bool)
         return self.width > 1 or (number and self.low <= value <= self.high)
@@ -82,7 +84,9 @@ def axes_of(parameters: Mapping[str, Any]) -> tuple[list[SearchAxis], list[tuple
 
 
 def value_at(point: Mapping[str, Any], names: Names) -> Any:
-    """Raises KeyError for a point of another space."""
+    """Returns the value at the path `names` of a point. Raises KeyError for a point of another
+    space.
+    """
     value: Any = point
     for name in names:
         if not isinstance(value, Mapping):

@@ -117,8 +117,9 @@ def highest_cost(plan: Mapping[str, Any]) -> float | None:
 
 
 def manifest_again(document: Mapping[str, Any]) -> str:
-    """Returns a manifest for the plan of a stored object as if it began anew: an upper bound of the
-    cost of its retry or resumption. Raises Refused for a kind without work."""
+    """Returns a manifest for the plan of a stored object as if it started from the beginning: an
+    upper bound of the cost of its retry or resumption. Raises Refused for a kind without work.
+    """
     kind = KINDS[str(document["kind"])]
     if not kind.runs:
         raise Refused(

@@ -220,7 +220,7 @@ class BoundCallers(CallerCheck):
         address: str,
         now_s: float,
     ) -> Caller:
-        """Returns the caller, whatever the request says."""
+        """Returns the caller; a request cannot name another."""
         del headers, cookies, peer, address, now_s
         return self._caller
 

@@ -115,7 +115,7 @@ def predictions_of(
         try:
             spec = parse_spec(PROVIDER, resource.spec)
         except ValueError:
-            continue  # the controller cannot read it either, and says so in its status
+            continue  # the controller cannot read it either; its status reports that
         assert isinstance(spec, ProviderSpec)
         fields[resource.name] = spec
     world = world_of(

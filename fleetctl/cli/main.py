@@ -33,8 +33,8 @@ from fleetctl.common.remote import REMOTE
 GARBAGE_OBJECTS = 100_000
 
 
-# A shell may write the output of these verbs into a file beside a program; that file is no part of
-# it.
+# The shell may write the output of these verbs into a file of a source directory. The file is
+# recorded, so that the next apply does not take it for a change of the program.
 REPORTS = frozenset(
     ("results", "plot", "query", "cost", "graph", "plan", "get", "describe", "events", "top")
 )
@@ -83,7 +83,7 @@ def _run_reporting_errors(words: list[str], screen: Screen) -> int:
     except BrokenPipeError:
         silence_stdout()
         return EXIT_OK
-    except Exception as error:  # noqa: BLE001 - ours to fix; a person gets a line, the log the rest
+    except Exception as error:  # noqa: BLE001 - a bug: one line for users, its traceback in a log
         from fleetctl.cli.command.crash import report_crash
 
         report_crash(error, words, screen)

@@ -37,8 +37,9 @@ class _Submitted(NamedTuple):
 
 @dataclass(slots=True)
 class _Batch:
-    """The calls of a job that is not made yet. path: found at the first call, since a program that
-    ends forgets its file. ready: no further calls come.
+    """The calls of a job that is not made yet. path: where a task imports the function from. It is
+    found at the first call: `__main__` has no file while the interpreter exits. ready: no call
+    follows.
     """
 
     function: Callable[..., Any]
@@ -51,7 +52,7 @@ class _Batch:
 class Executor(FuturesExecutor):
     """Runs calls as tasks of a fleet, with the semantics of `concurrent.futures`.
 
-    fleet: None for that of this directory's state. options: fields of CallOptions, such as
+    fleet: None for the fleet of `Fleet()`. options: fields of CallOptions, such as
     `on="modal"`, `gpu="A100"`, `image=`, `parallelism=`. A call can be cancelled until its job is
     made. `shutdown` waits for all calls; with `cancel_futures` calls without a job are cancelled.
     """
@@ -71,7 +72,7 @@ class Executor(FuturesExecutor):
         *args: Any,
         **kwargs: Any,
     ) -> Future[Any]:
-        """Returns the future of a call; an argument that a task cannot be given is its exception.
+        """Returns the future of a call. It raises UsageError for an argument that has no JSON form.
         Raises UsageError for a function without an import path, and RuntimeError after `shutdown`.
         """
         path = find_import_path(fn, self._chosen.source)
@@ -106,7 +107,7 @@ class Executor(FuturesExecutor):
         return Future()
 
     def change_options(self, **options: Any) -> None:
-        """Gives later calls these options. Raises TypeError for an unknown one."""
+        """Sets the options of later calls. Raises TypeError for an unknown option."""
         chosen = CallOptions(**options)
         with self._lock:
             self._chosen = chosen

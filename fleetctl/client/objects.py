@@ -51,7 +51,7 @@ class QueryRows(list[tuple[Any, ...]]):
         return render_table(self.columns, self[:SHOWN_ROWS_MAX], total=len(self))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Raises Refused where pandas is not installed."""
+        """Returns the rows as a DataFrame. Raises Refused where pandas is not installed."""
         return import_pandas().DataFrame(list(self), columns=list(self.columns))
 
 

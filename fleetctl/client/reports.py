@@ -291,7 +291,7 @@ class FleetReports(FleetBase):
         return written
 
     def _find_runner(self, key: str, reading: StoreReading) -> View:
-        """Raises NotFound, and UsageError for an object without units."""
+        """Returns the object of a key. Raises NotFound and UsageError for one without units."""
         target = self._target(key)
         if not target.kind.runs:
             raise UsageError(f"a {target.kind.name} runs nothing")

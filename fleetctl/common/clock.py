@@ -49,7 +49,7 @@ class Deadline:
 
 
 class RepeatTimer:
-    """Says when the next turn of something is due. The first one is due `first_s` from now."""
+    """A timer of periodic work. The first turn is due `first_s` from now."""
 
     def __init__(
         self,

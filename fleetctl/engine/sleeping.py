@@ -1,8 +1,8 @@
-"""Finished objects live in the store alone and take no memory until one is requested; waiting
-starts are tried at once when their obstacle may be gone.
+"""Moves finished objects out of memory until they are needed again, and retries waiting starts at
+once when their obstacle may be gone.
 
-A spec wakes an object through the store's watch, a due time and the slow full scan through the
-queries here, so that no state is in memory alone.
+A finished object lives in the store alone. Three events load it again: a new spec, which the
+store's watch reports, its due time, and the slow full scan; the last two are queries here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WAITS_FOR_ROOM = frozenset({"Quota", "NoCapacity"})
 
 
 class Sleepers:
-    """look_at_s: when to query the store for objects to wake; None = no object wakes by itself."""
+    """The finished objects in the store. look_at_s: when to query for due ones; None = never."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -31,12 +31,12 @@ class Sleepers:
         return self.look_at_s is not None and now_s >= self.look_at_s
 
     def wake(self, now_s: float) -> None:
-        """Looks at everything that does not sleep by now, in memory or not."""
+        """Queues every object that is due, whether it is in memory or not."""
         for uid in self.awake(now_s):
             self._state.queue.add(uid)
 
     def awake(self, now_s: float) -> list[str]:
-        """Returns the uids of all objects that must be looked at."""
+        """Returns the uids of all objects that are unfinished or due."""
         sleep = self._state.store.sleep
         uids = list(sleep.awake(now_s))
         self.look_at_s = sleep.next_at_s(now_s)
@@ -95,8 +95,8 @@ def nudge_start(state: EngineState, run: str) -> None:
 
 
 def nudge_freed(state: EngineState, provider: str) -> None:
-    """Retries one start at once after a sandbox of ours ended there: the longest waiting start that
-    needs such capacity.
+    """Retries one start at once after a sandbox of ours ended at the provider: of the starts that
+    wait there for capacity, the one that waits longest.
     """
     found: tuple[float, str] | None = None
     for track in state.tracks.values():

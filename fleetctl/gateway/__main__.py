@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _take_descriptors() -> None:
-    """Raises the limit of descriptors as far as the machine allows, up to the useful number: each
+    """Increases the limit of open files up to the useful number, as far as the machine allows: each
     call takes two.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

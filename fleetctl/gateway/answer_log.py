@@ -273,7 +273,9 @@ class AnswerCache:
             database.execute(query, (2 * PUTS_PER_CLEAN,))
 
     def _open(self) -> sqlite3.Connection:
-        """Raises OSError, or sqlite3.Error; a later call opens the file then."""
+        """Returns the open database, which the first call creates. Raises OSError or sqlite3.Error;
+        the next call tries again.
+        """
         if self._db is None:
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
             database = sqlite3.connect(self._path, isolation_level=None)

@@ -239,7 +239,9 @@ class BaseInterpreter:
         variables: Mapping[str, Any] | None,
         profile: Profile | None,
     ) -> ExecuteRequest:
-        """Raises UsageError for names that cannot be."""
+        """Builds the request of an execution. Raises UsageError for names that Python does not
+        allow.
+        """
         _check_names(self._tools)
         given = dict(variables or {})
         for name in given:

@@ -123,7 +123,7 @@ def parse_choice(
     name: str,
     value: str,
 ) -> E:
-    """Raises UsageError."""
+    """Returns the member of an enum. Raises UsageError, which lists its values."""
     try:
         return kind(value)
     except ValueError:
@@ -145,7 +145,9 @@ def split_secrets(
 
 
 def session_order(options: InterpreterOptions) -> SessionRequest:
-    """Raises UsageError for what no provider could carry out."""
+    """Builds the request of a session. Raises UsageError for options that no provider could carry
+    out.
+    """
     from fleetctl.guest.ship.assemble import driver_source
     from fleetctl.providers.contract.sandbox_access import SessionRequest, VolumePlace
 

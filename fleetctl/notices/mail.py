@@ -1,6 +1,6 @@
 """A notice as a mail. Blocking; send.py gives it a thread.
 
-Over TLS or not at all, but to this machine: `smtps://` from the first byte, `smtp://` by STARTTLS.
+Over TLS, except to this machine: `smtps://` from the first byte, `smtp://` by STARTTLS.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class NoticeMail:
             if self._smtp is not None:
                 self._smtp.close()
         if refused:
-            # The others have it; once more would be once more to them too.
+            # The other recipients have the mail; a retry would send it to them twice.
             return SinkOutcome(
                 remark=f"its server refused {len(refused)} of {len(self._to)} recipients"
             )
@@ -67,16 +67,16 @@ class NoticeMail:
 
     def cut(self) -> None:
         """Ends the connection, wherever it hangs."""
-        held = getattr(self._smtp, "sock", None)
-        if held is not None:
+        connection = getattr(self._smtp, "sock", None)
+        if connection is not None:
             try:
-                held.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 return  # it has ended by itself
 
 
 def _connect_smtp(parts: SplitResult, port: int) -> smtplib.SMTP | None:
-    """Returns None where the server offers no encryption."""
+    """Connects to the mail server; returns None where it offers no encryption."""
     host = parts.hostname or ""
     name = socket.gethostname()
     if parts.scheme == "smtps":

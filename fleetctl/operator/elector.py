@@ -1,5 +1,5 @@
 """Acquires a Kubernetes Lease, renews it, and detects its loss by this machine's clock alone; a
-pure decision says whether the candidate leads.
+pure decision returns whether the candidate leads.
 
 A decision is made after each reply. Code that acts for the leader checks `leads` first; `lost` is
 set when the lease has expired or was released, and this process never leads again.

@@ -70,7 +70,9 @@ def survey_items(
     limits: Mapping[RetentionSort, RetentionLimits],
     now_s: float,
 ) -> dict[RetentionSort, SortSurvey]:
-    """Raises StoreError where the store cannot be read; then no item is selected."""
+    """Returns the stored items of each sort with the decision to keep or delete them. Raises
+    StoreError where the store cannot be read; then no item is selected.
+    """
     with Reader(home) as reader:
         items = _list_items(home, reader, now_s)
     decisions = {sort: decide_retention(items[sort], limits[sort], now_s) for sort in RetentionSort}

@@ -94,7 +94,7 @@ def serve_api(
 
 
 class _AnnouncedServer(uvicorn.Server):
-    """A server that tells when it can be reached."""
+    """A server that reports when it can be reached."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)

@@ -50,7 +50,7 @@ class Caller:
     token: str = ""  # its id; empty for the user of this machine
     address: str = ""
     by_cookie: bool = False
-    agent: str = ""  # that acts for the user, as it says of itself
+    agent: str = ""  # that acts for the user, by its own claim
 
     @property
     def author(self) -> str:
@@ -105,8 +105,9 @@ class PeerUser:
         self._known = False
 
     def is_us(self) -> bool:
-        """Returns whether our own user or root is there; also where no kernel tells (macOS), and
-        the loopback address decides alone."""
+        """Returns whether our own user or root is there; also where the kernel does not report it
+        (macOS), and the loopback address decides alone.
+        """
         if not Path(_TCP_TABLES[0]).exists():
             return True
         if not self._known:

@@ -119,7 +119,7 @@ class RequestGuard:
         return str(client[0]) if client else ""
 
     def _check(self, scope: Scope, headers: Mapping[str, str], address: str) -> None:
-        """Raises HttpError."""
+        """Checks rates, size, host, origin and version of a request; raises HttpError."""
         now_s = asyncio.get_running_loop().time()
         if self._failures.left(address, now_s) < 1.0:
             raise HttpError(429, "too many wrong tokens from this address; wait a minute", code=1)

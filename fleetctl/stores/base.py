@@ -64,9 +64,9 @@ class CachedSuccess:
 
 @dataclass(frozen=True, slots=True)
 class ReuseScope:
-    """Says which successes an object may take. owners: uids of the objects that they are of, the
-    first to be preferred; shared: those of all others too. after_s: only what ended later, in
-    seconds since the epoch.
+    """Selects the successes that an object may take over. owners: uids of objects that had them,
+    the preferred first; shared: also those of all other objects. after_s: only successes that ended
+    later, in seconds since the epoch.
     """
 
     owners: tuple[str, ...]

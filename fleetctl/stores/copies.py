@@ -331,7 +331,7 @@ class RemoteDirectory:
         self._must_be(whole, file)
 
     def fetch(self, name: str, to: Path) -> None:
-        """Raises NotFound where there is no such file."""
+        """Copies a file of the directory to `to`. Raises NotFound where there is no such file."""
         with self._translated("read"):
             self._fs.invalidate_cache()
             self._fs.get_file(f"{self._path}/{name}", str(to))

@@ -1,5 +1,5 @@
-"""The contract of every provider, as tests: a test module subclasses ProviderContract, and says how
-a world is built.
+"""The contract of every provider, as tests: a test module subclasses ProviderContract, and defines
+how a world is built.
 
 Each test looks at what the world shows through the provider's own verbs; none looks inside.
 """
@@ -107,7 +107,7 @@ class ProviderContract:
             *(world.begin(order, one) for one in both), return_exceptions=True
         )
         # One may come to the other's sandbox when its work is over and it is gone: it cannot know,
-        # and waits or is told to ask again.
+        # and waits, or gets Unavailable.
         assert RunRef in {type(one) for one in begun} <= {RunRef, TimeoutError, Unavailable}, begun
         ref = RunRef(order.run, order.run, "", 0, order.uid)
         await world.ended(ref)
@@ -199,7 +199,7 @@ class ProviderContract:
 
     @contract_test
     async def test_a_stop_is_confirmed_by_observation(self, world: ProviderWorld) -> None:
-        """Also of a program that hears no signal."""
+        """Also for a program that ignores signals."""
         ref = await world.start(python_task(DEAF))
         await world.log_holds(ref, b"begun")
         await world.provider.stop(ref, grace_s=0.1)

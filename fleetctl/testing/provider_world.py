@@ -97,7 +97,7 @@ class ProviderWorld:
         return RunRef(order.run, order.sandbox, handle, 0, order.uid)
 
     async def see(self, ref: RunRef) -> Observation | None:
-        """With all that was reported since `ref`, which a provider may tell in pieces."""
+        """With all that was reported since `ref`, which a provider may report in pieces."""
         pieces: list[Alive | Ended] = []
         while True:
             seen = next(iter(await self.provider.observe([ref])), None)
@@ -140,7 +140,7 @@ class ProviderWorld:
         return seen
 
     async def lost(self, ref: RunRef) -> Gone | Ended:
-        """Until it is gone, or its provider says what became of its machine."""
+        """Until it is gone, or its provider reports the fate of its machine."""
         seen = await self.until(ref, _is_lost, "was lost")
         assert isinstance(seen, Gone | Ended)
         return seen

@@ -1,5 +1,5 @@
-"""The columns of each table: a header and one row a thing. Pure; `get` prints them, and the
-operator writes them into statuses for kubectl. Those of a kind are in its row (specs/kinds).
+"""The columns of each table: a header, and a cell for each object. Pure; `get` prints them, and the
+operator writes them into statuses for kubectl. The registry (specs/kinds) names those of a kind.
 
 Columns are for users and may grow; scripts read `-o json`.
 """
@@ -36,8 +36,8 @@ class TableColumn(NamedTuple):
 
 
 def _format_where(seen: View, _now_s: float) -> str:
-    """Returns the providers where it runs now; for ended work, where it ran."""
-    where = seen.map("where") or _ran_at(seen)
+    """Returns the providers where the object runs now; for ended work, where it ran."""
+    where = seen.map("where") or _count_by_provider(seen)
     if not where:
         return NONE
     if len(where) == 1:
@@ -45,9 +45,9 @@ def _format_where(seen: View, _now_s: float) -> str:
     return escape_line(" ".join(f"{provider}:{count}" for provider, count in where.items()))
 
 
-def _ran_at(seen: View) -> Mapping[str, object]:
-    places = seen.status.get("placement")
-    found = [as_mapping(place) for place in places] if isinstance(places, list) else []
+def _count_by_provider(seen: View) -> Mapping[str, object]:
+    placement = seen.status.get("placement")
+    found = [as_mapping(it) for it in placement] if isinstance(placement, list) else []
     return {str(it.get("provider")): it["total"] for it in found if it.get("total")}
 
 
@@ -56,7 +56,7 @@ def _format_age(seen: View, now_s: float) -> str:
 
 
 def _format_worked(seen: View, now_s: float) -> str:
-    """Returns the time at work: an object that waits grows no older by it."""
+    """Returns how long the object has worked; time spent waiting does not count."""
     worked_s = seen.worked_s(now_s)
     if worked_s is None:
         return NONE
@@ -80,7 +80,7 @@ def _format_best(seen: View, _now_s: float) -> str:
     return escape_line(f"{metric.get('name')}={format_scalar(metric.get('value'))}{goal}")
 
 
-def _best_trial(seen: View, _now_s: float) -> str:
+def _format_best_trial(seen: View, _now_s: float) -> str:
     return format_scalar(seen.map("best").get("index", NONE))
 
 
@@ -97,8 +97,8 @@ def _format_cost(seen: View, _now_s: float) -> str:
 
 
 def _format_estimate(seen: View, _now_s: float) -> str:
-    """Returns the estimate of the whole, as its apply reported it; `<=$16.00` where only the limits
-    bound it."""
+    """Returns the estimated cost of the whole object from its last apply; `<=$16.00` where only the
+    limits bound it."""
     cost = seen.map("cost")
     expected = cost.get("estimated")
     high = cost.get("estimatedHigh")
@@ -142,7 +142,7 @@ FAILED = TableColumn("FAILED", lambda seen, _: str(seen.count("failed")))
 RETRIES = TableColumn("RETRIES", lambda seen, _: str(seen.count("retries")))
 WHERE = TableColumn("WHERE", _format_where)
 METHOD = TableColumn("METHOD", _format_method)
-BEST = (TableColumn("BEST", _format_best), TableColumn("BEST TRIAL", _best_trial))
+BEST = (TableColumn("BEST", _format_best), TableColumn("BEST TRIAL", _format_best_trial))
 AGE = TableColumn("AGE", _format_age)
 # For kinds that run work: how long, and since when.
 TIMES = (
@@ -182,7 +182,7 @@ _FORMATS: Mapping[str, Callable[[object], str]] = {"": format_value, "money": fo
 
 @cache
 def list_declared(kind: Kind) -> tuple[TableColumn, ...]:
-    """Returns the columns in the row of a kind."""
+    """Returns the columns that the registry names for a kind, wide ones too."""
     declared = kind.columns or default_columns(kind.unit)
     return tuple(_SHARED[it] if isinstance(it, str) else _make_column(it) for it in declared)
 
@@ -199,14 +199,14 @@ def _make_column(declared: ListColumn) -> TableColumn:
 
 def _make_value_cell(declared: ListColumn) -> Callable[[View, float], str]:
     """Returns a cell for a value of the status or the spec, or for a property of the view."""
-    of, _, key = declared.cell.partition(".")
+    owner, _, key = declared.cell.partition(".")
     show = _FORMATS[declared.format]
 
     def cell(seen: View, _now_s: float) -> str:
-        if of == "view":
+        if owner == "view":
             value = getattr(seen, key)
         else:
-            value = (seen.status if of == "status" else seen.spec()).get(key)
+            value = (seen.status if owner == "status" else seen.spec()).get(key)
         return NONE if value in (None, "") else show(value)
 
     return cell
@@ -235,10 +235,10 @@ def choose_columns(kind: Kind | None, *, wide: bool) -> tuple[TableColumn, ...]:
 
 def build_label_columns(keys: Sequence[str], *, everything: bool) -> tuple[TableColumn, ...]:
     """Returns a column for each label, as kubectl titles it, and one for all labels together."""
-    asked = tuple(map(_make_label_column, keys))
+    columns = tuple(map(_make_label_column, keys))
     if everything:
-        return (*asked, TableColumn("LABELS", _format_labels))
-    return asked
+        return (*columns, TableColumn("LABELS", _format_labels))
+    return columns
 
 
 def _make_label_column(key: str) -> TableColumn:

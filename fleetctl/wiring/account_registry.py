@@ -232,7 +232,7 @@ def _load_part(
 
 
 class UnusableBackend:
-    """A backend that cannot do anything, and says so. what, fix: as in a Finding."""
+    """A backend that refuses every call. what, fix: as in a Finding."""
 
     contract = CONTRACT
 

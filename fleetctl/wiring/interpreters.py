@@ -50,7 +50,9 @@ async def sweep_interpreters(home: Path) -> list[InterpreterRun]:
 
 
 def _find_ender(run: InterpreterRun) -> EndSession:
-    """Raises ModuleNotFoundError where the provider's SDK is not there any more."""
+    """Returns the function that ends sessions at the provider of a run. Raises ModuleNotFoundError
+    where its SDK is not installed any more.
+    """
     if run.provider not in SORTS or not plugin_of(run.provider).session_end:
         raise ModuleNotFoundError(name=run.provider)
     return cast(EndSession, import_part(plugin_of(run.provider).session_end))

@@ -42,7 +42,7 @@ Resume = Annotated[
 
 
 def name_it(arguments: tuple[str, ...]) -> None:
-    """Raises ValueError for `resumeArgs` without the path in them."""
+    """Checks that `resumeArgs` has the path of the checkpoint in it; raises ValueError."""
     if arguments and not any(PLACEHOLDER in one for one in arguments):
         raise ValueError(f"`resumeArgs` must have `{PLACEHOLDER}` in one of its arguments")
 

@@ -89,7 +89,7 @@ class FileTasks(Spec):
     )
 
     @model_validator(mode="after")
-    def _says_where_they_are(self) -> FileTasks:
+    def _require_one_origin(self) -> FileTasks:
         if (self.volume is None) != (self.glob is None):
             raise ValueError("`volume` and `glob` go together")
         if self.volume is None and not self.found:

@@ -59,7 +59,7 @@ Priority = (
 
 
 class PlacementCandidate(Spec):
-    """One place where work may run."""
+    """A provider where work may run."""
 
     provider: Name = Field(description="Name of a provider, such as `local`.")
     max_price_per_hour: UsdPerHour | None = Field(
@@ -118,7 +118,7 @@ class PlacementSpec(Spec):
         return self.ordered or self.any_of or _single_candidate(self.provider or DEFAULT_PROVIDER)
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> PlacementSpec:
+    def _require_one_form(self) -> PlacementSpec:
         if sum(it is not None for it in (self.provider, self.ordered, self.any_of)) > 1:
             raise ValueError("a placement needs exactly one of `provider`, `ordered` and `anyOf`")
         names = [candidate.provider for candidate in self.candidates]

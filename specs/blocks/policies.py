@@ -79,7 +79,7 @@ class SuccessRule(Spec):
     )
 
     @model_validator(mode="after")
-    def _says_something(self) -> SuccessRule:
+    def _require_a_limit(self) -> SuccessRule:
         if self.succeeded_count is None and self.succeeded_indexes is None:
             raise ValueError("a rule needs `succeededCount` or `succeededIndexes`")
         return self

@@ -29,7 +29,7 @@ class PromptMessage(Spec):
 
 
 class PromptParameters(Spec):
-    """How the model answers; what is not said is the server's default."""
+    """How the model answers; the server decides what is left out."""
 
     temperature: Annotated[Float, Field(ge=0, le=2)] | None = Field(
         default=None, description="Randomness from 0 to 2; default: the server's."
@@ -59,7 +59,7 @@ class PromptParameters(Spec):
     )
 
     @model_validator(mode="after")
-    def _says_each_once(self) -> PromptParameters:
+    def _require_each_once(self) -> PromptParameters:
         for name in self.extra:
             if name in _OWN:
                 raise ValueError(f"`extra` holds `{name}`, which has a field of its own")
@@ -115,7 +115,7 @@ class Prompt(Spec):
     )
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Prompt:
+    def _require_one_form(self) -> Prompt:
         if (self.text is None) == (self.messages is None):
             raise ValueError("a prompt needs exactly one of `text` and `messages`")
         if self.system is not None and self.messages and self.messages[0].role == "system":

@@ -91,7 +91,7 @@ class ReadinessCheck(Spec):
         return value
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> ReadinessCheck:
+    def _require_one_check(self) -> ReadinessCheck:
         given = [it for it in ("http", "tcp", "command") if getattr(self, it) is not None]
         if len(given) != 1:
             raise ValueError("`ready` needs exactly one of `http`, `tcp` and `command`")

@@ -264,7 +264,7 @@ class Source(Spec):
 
 
 class VolumeMount(Spec):
-    """A Volume's place inside the sandbox."""
+    """A Volume's path inside the sandbox."""
 
     name: Name = Field(description="Name of a Volume object; one that does not exist is made.")
     mount_path: SandboxPath = Field(description="Absolute path inside the sandbox.")

@@ -29,7 +29,7 @@ ONE_OF_TASKS = (
 COUNTED_TWICE = "`tasks` already gives their number; leave `completions` out"
 
 
-def _mostly_mappings(value: Any) -> Any:
+def _check_mappings(value: Any) -> Any:
     """Reports a long list of a wrong form once; a model would report every entry."""
     if isinstance(value, list) and len(value) > WRONG_ITEMS_MAX:
         wrong = sum(1 for it in value if not isinstance(it, dict) or not all(it))
@@ -57,8 +57,8 @@ class FromFile(Spec):
 
 
 class Tasks(Spec):
-    """The parameters of each task: exactly one of the fields. A stored one never has `fromFile`,
-    and has `files` in place of `fromFiles`.
+    """The parameters of each task: exactly one of the fields. A stored object never has `fromFile`,
+    and has `files` instead of `fromFiles`.
     """
 
     model_config = ConfigDict(
@@ -68,7 +68,7 @@ class Tasks(Spec):
     )
 
     items: Annotated[
-        tuple[dict[ParameterName, JsonValue], ...] | None, BeforeValidator(_mostly_mappings)
+        tuple[dict[ParameterName, JsonValue], ...] | None, BeforeValidator(_check_mappings)
     ] = Field(
         default=None,
         min_length=1,
@@ -100,7 +100,7 @@ class Tasks(Spec):
     )
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Tasks:
+    def _require_one_form(self) -> Tasks:
         rows = (self.items, self.matrix, self.completions, self.from_file, self.from_results)
         given = (*rows, self.from_files, self.files)
         if sum(it is not None for it in given) != 1:
@@ -112,7 +112,7 @@ class Tasks(Spec):
         return self
 
     def count(self) -> int | None:
-        """Returns the number of rows; None while it is not known: of results, and of a volume."""
+        """Returns the number of rows; None until the results or the volume have been read."""
         if self.from_results is not None:
             return None
         if self.items is not None:
@@ -185,7 +185,7 @@ class BatchJobSpec(WorkSpec):
 
 
 def files_of(spec: object) -> FileTasks | None:
-    """Returns the files of a spec's tasks, or of those that it makes; None without any."""
+    """Returns the files of the tasks that a spec has or, as a Schedule, makes; None without."""
     work = work_in(spec)
     tasks = work.tasks if isinstance(work, BatchJobSpec) else None
     if tasks is not None:

@@ -59,7 +59,7 @@ class PolicyRule(Spec):
     )
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> PolicyRule:
+    def _require_one_form(self) -> PolicyRule:
         if self.message is not None and self.message_expression is not None:
             raise ValueError("`message` and `messageExpression` do not go together")
         return self

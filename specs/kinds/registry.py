@@ -512,7 +512,9 @@ def dump_spec(spec: Spec) -> str:
 
 
 def parse_spec(kind: str, text: str) -> Spec:
-    """Raises pydantic's ValidationError when a newer or foreign program wrote the text."""
+    """Returns the spec of a stored text. Raises pydantic's ValidationError when a newer or foreign
+    program wrote the text.
+    """
     model = KINDS[kind].spec
     if kind == "Provider":  # the only kind whose blocks differ by a value
         import json

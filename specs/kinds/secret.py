@@ -26,7 +26,7 @@ class SecretSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _says_something(self) -> SecretSpec:
+    def _require_a_source(self) -> SecretSpec:
         if not self.from_env and not self.from_file and self.from_provider is None:
             raise ValueError("a secret needs `fromEnv`, `fromFile` or `fromProvider`")
         for name, times in Counter(self.from_env).items():

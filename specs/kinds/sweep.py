@@ -148,7 +148,7 @@ class SweepSpec(WorkSpec):
         return self
 
     @model_validator(mode="after")
-    def _says_who_draws(self) -> SweepSpec:
+    def _check_backend(self) -> SweepSpec:
         if self.backend == "builtin":
             if self.wandb is not None:
                 raise ValueError("`wandb` goes with `backend: wandb` alone")

@@ -214,7 +214,9 @@ class TrainingRunSpec(WorkSpec):
         return self
 
     def _is_fit_for_ray(self, template: Template, where: str) -> None:
-        """Raises ValueError for a field that a job at an existing cluster cannot have."""
+        """Checks the template of a job at an existing Ray cluster. Raises ValueError for a field
+        that it cannot have.
+        """
         if why := unfit_for_address(template):
             raise ValueError(f"`ray.address` makes {where} a job of a cluster that is there: {why}")
         if ray_of(template).address is not None and self.checkpoint is not None:
@@ -224,7 +226,7 @@ class TrainingRunSpec(WorkSpec):
             )
 
     def _is_fit(self, stage: Stage) -> None:
-        """Raises ValueError for a stage whose fields and the template's are no valid
+        """Checks a stage together with the template. Raises ValueError for fields that are no valid
         work together.
         """
         function = self.template.function

@@ -47,7 +47,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Keys and tokens have small letters in them: one that stands where its name should is found out.
 _CREDENTIAL_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
-# Mounting over these would take the sandbox's own machinery away.
+# A mount over these would hide the sandbox's own system files.
 _RESERVED_PATHS = ("/", "/proc", "/sys", "/dev")
 
 KEY = "x-kubernetes-validations"

@@ -353,7 +353,9 @@ class SyntaxNode:
 
 
 def parse_expression(text: str) -> SyntaxNode:
-    """Raises UnreadExpression, also for a tree that is too high to be walked."""
+    """Returns the syntax tree of an expression. Raises UnreadExpression, also for one that is
+    nested too deep.
+    """
     found = _Parser(text).whole()
     level = [found]
     for _ in range(TREE_HEIGHT_MAX):

@@ -108,7 +108,7 @@ async def plan_upload(
     source: str,
     target: VolumePath,
 ) -> CopyPlan:
-    """Raises NotFound and UsageError."""
+    """Plans which files to copy into a volume, and where to. Raises NotFound and UsageError."""
     origin = Path(source)
     if not origin.exists():
         raise NotFound(f"there is no file or directory `{source}`")
@@ -137,7 +137,9 @@ async def plan_download(
     source: VolumePath,
     target: str,
 ) -> CopyPlan:
-    """Raises NotFound and UsageError."""
+    """Plans which files to copy out of a volume, and to which paths. Raises NotFound and
+    UsageError.
+    """
     wanted = clean_path(source.path)
     place = Path(target)
     sort, found = await _inspect_path(files, source.name, wanted, recursive=True)

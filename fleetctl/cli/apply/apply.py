@@ -277,8 +277,9 @@ def _check_cost(
     order: Mapping[str, object],
     screen: Screen,
 ) -> None:
-    """Raises Refused. Plans in this process, which takes some tenths of a second, or on the
-    server."""
+    """Plans the apply and raises Refused where it may cost more than most_usd. Runs in this
+    process, which takes some tenths of a second, or on the server.
+    """
     from fleetctl.apply.local_proposal import estimate_proposal, refuse_above
     from fleetctl.stores.read.read_only import open_readonly
 
@@ -297,7 +298,9 @@ def _check_policies(
     documents: Sequence[Document],
     order: Mapping[str, object],
 ) -> None:
-    """Raises Denied. The controller checks the stored policies itself."""
+    """Judges the changes by the policies of `--policy`; raises Denied. The controller checks the
+    stored policies itself.
+    """
     from fleetctl.apply.local_proposal import judge_changes, propose_locally
     from fleetctl.apply.policies.report import raise_if_denied
     from fleetctl.stores.read.read_only import open_readonly

@@ -349,5 +349,5 @@ def _show_until_ended(
 
 
 def _brings_files(seen: View) -> bool:
-    """Returns whether its files come back: its template says so in our own words."""
+    """Returns whether its files come back, by the fields of its template."""
     return as_mapping(seen.spec().get("template")).get("outputs") == list(WRITTEN)

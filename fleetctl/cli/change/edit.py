@@ -145,8 +145,8 @@ def _let_edit(path: Path) -> None:
 
 
 def _read_edited(path: Path, seen: View) -> dict[str, Any]:
-    """Raises ManifestErrors, and UsageError for another object. The content is checked where it is
-    stored.
+    """Reads the edited file as one document. Raises ManifestErrors, and UsageError for another
+    object. The content is checked where it is stored.
     """
     from fleetctl.manifest.files.documents import read_documents
     from fleetctl.manifest.problems import ManifestErrors, ManifestProblem

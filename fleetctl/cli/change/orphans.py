@@ -169,7 +169,9 @@ async def _handle_orphans(
 
 
 def _filter_orphans(found: Sequence[FoundOrphan], args: Namespace) -> list[FoundOrphan]:
-    """Raises NotFound for an id that is not an orphan."""
+    """Returns the orphans that the ids and the age select. Raises NotFound for an id that is not an
+    orphan.
+    """
     missing = sorted(set(args.ids) - {one.id for one in found})
     if missing:
         raise NotFound(

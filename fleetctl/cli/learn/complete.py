@@ -1,7 +1,7 @@
 """`fleetctl __complete WORD...`: completes the last word. Called by the scripts beside completions/
 at every press of the tab key, so it loads one verb's parser at most, and no model.
 
-The arguments of a verb are read off its own parser: the metavar of an argument tells its values.
+The arguments of a verb are read from its parser: the metavar of an argument names its values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only module that prints. stdout is data, stderr is talk.
+"""The only module that prints. stdout has data, stderr messages.
 
 Every verb gets a Screen and hands it text; the Screen knows whether a user or a program reads. It
 escapes no text by itself: text from users goes through text.safe on its way here.

@@ -115,8 +115,8 @@ def sort_things(
 
 
 def _parse_known_path(name: str) -> Path:
-    """Raises UsageError where no document begins so: an empty list would hide the slip. Below that
-    a field may come and go.
+    """Returns the path to select by. Raises UsageError where no document has its first field: an
+    empty list would hide the slip. Fields below that may come and go.
     """
     path = _parse_field_path(name)
     if path and isinstance(path[0], FieldStep) and path[0].name not in _FIRST:

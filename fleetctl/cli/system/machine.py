@@ -183,7 +183,7 @@ def _newest_s(state_dir: Path) -> float:
         with open_reading(state_dir) as reading:
             return max((seen.resource.created_at_s for seen in reading.views()), default=0.0)
     except FleetctlError:
-        return 0.0  # the line about the state directory says why
+        return 0.0  # the line about the state directory has the reason
 
 
 def _compare_clock(server: str) -> Iterator[CheckResult]:

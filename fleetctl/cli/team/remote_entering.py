@@ -62,7 +62,9 @@ class RemoteEntering:
         argv: tuple[str, ...],
         streams: ExecStreams,
     ) -> int:
-        """Raises Unavailable where the line is cut, and the server's errors."""
+        """Runs a command in a sandbox through the server; returns its exit code. Raises Unavailable
+        where the connection breaks, and the errors of the server.
+        """
         line = await ExecLine.open(self._client.url, self._client.headers, self._named)
         command = {
             "argv": list(argv),
@@ -101,7 +103,7 @@ class ExecLine:
 
     @classmethod
     async def open(cls, url: str, headers: dict[str, str], named: dict[str, object]) -> ExecLine:
-        """Raises Unavailable, and the server's refusal."""
+        """Opens a websocket to the server. Raises Unavailable, and the refusal of the server."""
         from wsproto import ConnectionType, WSConnection
         from wsproto.events import Request
 

@@ -32,7 +32,7 @@ class ServerSql:
         self._client.close()
 
     def ask(self, sql: str, parameters: Sequence[object] = ()) -> QueryAnswer:
-        """Raises UsageError for what is not a query."""
+        """Runs a query on the server. Raises UsageError for what is not a query."""
         wait = {} if self._timeout_s is None else {"timeoutSeconds": self._timeout_s}
         message = {"sql": sql, "parameters": list(parameters), **wait}
         lines = self._client.lines("query", message)

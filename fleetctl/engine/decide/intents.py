@@ -81,7 +81,7 @@ class Intents:
         self._parts = parts
 
     def record_asset(self, track: Track, plan: Plan) -> None:
-        """Records the calls for a volume or a function; only its end is stored as a row."""
+        """Sets the calls to make for a volume or a function; stores only that it was removed."""
         if any(isinstance(action, Drop) for action in plan.actions):
             self.drop(track)
         track.asset_actions = [a for a in plan.actions if not isinstance(a, _DURABLE)]
@@ -98,7 +98,7 @@ class Intents:
         for action in plan.actions:
             match action:
                 case Start():
-                    starts.append(self._intent(work, action, now_s))
+                    starts.append(self._make_run(work, action, now_s))
                 case Reuse():
                     self._reuse(work, action, now_s)
                 case Stop():
@@ -120,11 +120,11 @@ class Intents:
                 self._state.owner_of[run.name] = track.resource.uid
                 # An attempt that is new in the store has no earlier call.
                 track.calls[run.name] = RunCalls(nothing_made=True)
-            self._begin_with(work, starts)
+            self._note_contents(work, starts)
             self._admission.started(track, starts, now_s)
         track.asset_actions = [a for a in plan.actions if not isinstance(a, _DURABLE)]
 
-    def _intent(
+    def _make_run(
         self,
         work: ResourceWork,
         start: Start,
@@ -156,9 +156,10 @@ class Intents:
             wandb="" if handed is None else handed.run_ids.get(start.index, ""),
         )
 
-    def _begin_with(self, work: ResourceWork, starts: list[Run]) -> None:
-        """Records the present content, as a volume or a Function may change until its end. It is in
-        memory alone: the result of a run that outlives this controller is not reused.
+    def _note_contents(self, work: ResourceWork, starts: list[Run]) -> None:
+        """Notes the content that each new run starts with, as a volume or a Function may change
+        before the run ends. In memory alone: the result of a run that outlives this controller is
+        not reused.
         """
         controller = work.controller
         contents = contents_of(self._state.store, work)
@@ -175,8 +176,8 @@ class Intents:
         action: Reuse,
         now_s: float,
     ) -> None:
-        """Records the unit as done. A unit whose result is dropped by now starts in the next
-        pass.
+        """Records the unit as done. If the cached result has been deleted since the plan, the unit
+        starts in the next pass.
         """
         store = self._state.store
         uid = work.resource.uid
@@ -186,7 +187,7 @@ class Intents:
         assert unit is not None, f"unit {action.index} is done and not wanted"
         contents = contents_of(store, work)
         assert contents is not None, f"{work.resource.key} runs nothing"
-        taken = take_over(
+        copied = take_over(
             contents,
             name,
             uid,
@@ -194,13 +195,13 @@ class Intents:
             unit.content,
             now_s,
         )
-        if taken is None:
+        if copied is None:
             return
-        values = last_values(taken.metrics)
-        store.runs.begin([replace(taken.run, state=RunState.STARTING, ended_at_s=None)])
-        store.runs.advance(taken.run, result=taken.result, metrics=taken.metrics)
-        score = score_of(work.controller, taken.run, taken.result, lambda: values)
-        work.history.reused(taken.run, score=score)
+        values = last_values(copied.metrics)
+        store.runs.begin([replace(copied.run, state=RunState.STARTING, ended_at_s=None)])
+        store.runs.advance(copied.run, result=copied.result, metrics=copied.metrics)
+        score = score_of(work.controller, copied.run, copied.result, lambda: values)
+        work.history.reused(copied.run, score=score)
 
     def _stop(
         self,
@@ -211,7 +212,7 @@ class Intents:
         track = work.track
         run = work.history.live[stop.run]
         call = track.calls.get(run.name)
-        if call is not None and _is_nowhere(run, call):
+        if call is not None and _has_no_sandbox(run, call):
             self._records.stopped(
                 work,
                 run,
@@ -247,11 +248,12 @@ class Intents:
         for run in list(history.live.values()):
             call = work.track.calls.get(run.name)
             self._drop_call(run.name)
-            if call is None or not _is_nowhere(run, replace(call, busy="")):
+            if call is None or not _has_no_sandbox(run, replace(call, busy="")):
                 self._leftovers.end(make_leftover(run))
             self._records.stopped(work, run, "Abandoned", now_s=now_s)
 
     def drop(self, track: Track) -> None:
+        """Deletes the object and all its records, and forgets it in memory."""
         uid = track.resource.uid
         for part in self._parts.that("dropped"):
             part.dropped(track)
@@ -273,7 +275,7 @@ class Intents:
                 self._state.queue.add(track.resource.uid)
 
 
-def _is_nowhere(run: Run, call: RunCalls) -> bool:
+def _has_no_sandbox(run: Run, call: RunCalls) -> bool:
     """Returns true if every start has a reply, and no reply shows a sandbox anywhere."""
     return call.nothing_made and not call.busy and not run.handle and run.sandbox == run.name
 
@@ -327,8 +329,8 @@ def _list_asset_users(
     market: PriceBook,
     used: Resource,
 ) -> list[str]:
-    """Objects that are not over and name this volume or function; of a provider, what it still
-    holds.
+    """Returns the keys of unfinished objects that name this volume or function; for a provider, of
+    all objects that still use it.
     """
     if used.uid in market.closing_uids:
         return sorted(list_users(state.tracks, used.name))
@@ -343,7 +345,7 @@ def _list_asset_users(
 
 
 def _find_twins(state: EngineState, resource: Resource) -> list[Track]:
-    """Returns assets of the same name at the same provider: at most one of them is not deleted."""
+    """Returns the other assets of this name at this provider; at most one is not deleted."""
     return [
         track
         for track in state.tracks.of_kind(resource.kind)
@@ -358,7 +360,7 @@ def _find_twins(state: EngineState, resource: Resource) -> list[Track]:
 def _list_named(resource: Resource) -> set[tuple[str, str]]:
     """Returns (kind, name) of the assets that a stored spec names, read without its model."""
     spec = json.loads(resource.spec)
-    template = spec.get("template") or spec  # a Function's program is not one level down
+    template = spec.get("template") or spec  # a Function has its program at the top level
     named = {("Volume", mount["name"]) for mount in template.get("volumes", ())}
     named |= {("Endpoint", name) for name in list_called_endpoints(spec)}
     named |= {("Function", it["function"]) for it in spec.get("servers", ()) if "function" in it}

@@ -1,1 +1,1 @@
-"""Calls providers: for the actions that the store requests, and for orphans to end."""
+"""Calls providers: carries out the actions in the store, and ends orphans."""

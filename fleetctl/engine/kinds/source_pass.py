@@ -392,7 +392,9 @@ def _has_consent(track: Track, desk: SourceWork) -> bool:
 
 
 async def _await_answer(work: Awaitable[Answer]) -> Answer:
-    """Raises FleetctlError alone."""
+    """Returns the result of the work. Raises FleetctlError alone: a bug is logged, and becomes
+    Unavailable.
+    """
     found = await run_reported(work, what="source")
     if found is None:
         raise Unavailable("the controller failed at this; its log shows how")

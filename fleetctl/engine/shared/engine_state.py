@@ -64,7 +64,7 @@ class EngineState:
         self.dependents = Dependents()
         self.queue = DueQueue()  # filled by every part
         self.inbox = Inbox(gather_s=settings.news_wait_s)  # by every part; emptied by tick.py
-        self.events: list[EventRow] = []  # by `say`; written and emptied by tick.py
+        self.events: list[EventRow] = []  # added by `say`; written and emptied by tick.py
         # Sandboxes without a record yet, whose adoption is under way. By daemon/adoption.
         self.adopting: set[str] = set()
         # Uids of deleted objects that are no longer awaited. By daemon/verbs.py.

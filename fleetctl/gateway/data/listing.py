@@ -52,7 +52,9 @@ async def find_model(
     name: str,
     endpoints: Sequence[GatewayEndpoint],
 ) -> dict[str, Any]:
-    """Raises Refusal where it is not among them."""
+    """Returns the row of a model in `/v1/models`. Raises Refusal where no endpoint of the task has
+    it.
+    """
     rows = (await list_models(state, MODELS, endpoints))["data"]
     found = next((row for row in rows if row.get("id") == name), None)
     if found is None:

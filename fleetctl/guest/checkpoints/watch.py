@@ -243,7 +243,7 @@ class Watch:
             notebook.save(disk)
 
     def _version(self, one: Found) -> Version:
-        """Tells versions of a checkpoint apart by its marker's time, so that a rewritten one is
+        """Distinguishes versions of a checkpoint by its marker's time, so that a rewritten one is
         new.
         """
         disk = self._disk

@@ -315,7 +315,7 @@ class _Context:
             return  # all have ended
 
     def ended(self) -> str:
-        """Clears away its remaining processes, and returns how it ended."""
+        """Kills its remaining processes, and returns how it ended."""
         self.lines.put(None)
         self.kill()
         code = self._process.wait()

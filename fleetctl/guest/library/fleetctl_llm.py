@@ -336,7 +336,7 @@ def _of_all(
     asked: int,
     what: str,
 ) -> Exception:
-    """Returns one error for a batch; of the most telling kind."""
+    """Returns one error for a batch, of the most specific kind."""
     too_many: List[Exception] = [
         error for _, error in failed if isinstance(error, TooManyFallbacks)
     ]

@@ -78,7 +78,7 @@ class OutputKeeper:
         *,
         blobs: bool,
     ) -> dict[str, Any]:
-        """Writes the pack into the open directory of journals; returns what it says of itself.
+        """Writes the pack into the open directory of journals; returns its facts.
 
         Raises TooMuchNow, and OSError where the disk refuses; then there is no pack.
         """

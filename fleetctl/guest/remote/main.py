@@ -11,7 +11,7 @@
   turns  --dir D                                     the same from the first on, all over stdin
   stop   --dir D --run NAME --grace S                end the run; returns at once
   leave  --dir D [--why SandboxEnded]                the sandbox may end now; why a run that is in
-                                                     it ends: its sandbox is taken away
+                                                     it ends: its sandbox is preempted
   relay  --dir D --run NAME                          carry its model calls over stdin and stdout
 
 Standard library only, Python 3.9 and later, `python3 -I -S`. No verb imports more than it needs:

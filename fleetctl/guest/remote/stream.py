@@ -306,7 +306,7 @@ def _write_all(data: bytes) -> None:
 
 
 def _wait_for_news(line: Optional[socket], alive_s: float) -> Optional[socket]:
-    """Waits until there may be news; returns the line to the supervisor after that."""
+    """Waits until there may be events; returns the line to the supervisor after that."""
     poll = select.poll()
     poll.register(1, 0)  # reports that the reader has closed the pipe
     if line is None:

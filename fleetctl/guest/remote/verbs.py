@@ -43,9 +43,9 @@ def attach_run(
     *,
     stay: bool = False,
 ) -> int:
-    """Returns the exit code. offsets: as Story takes them; order: its JSON, or None to follow;
-    for_s: how long to follow; stay: this process lives until its sandbox ends, so that it may be
-    the supervisor itself, which saves a process at each run.
+    """Returns the exit code. offsets: where each stream goes on; order: its JSON, or None to
+    follow; for_s: how long to follow; stay: this process lives until its sandbox ends, so that it
+    may be the supervisor itself, which saves a process at each run.
     """
     line = None
     if order is not None and place.create_latch(place.begun_path(run)):

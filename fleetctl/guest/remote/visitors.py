@@ -47,7 +47,7 @@ class Visitors:
             self._loop.after("tell", SOON_S, self.tell)
 
     def tell(self) -> None:
-        """Notifies visitors of news in a journal."""
+        """Notifies visitors of new events in a journal."""
         self._loop.cancel("tell")
         for line in list(self._lines.values()):
             self._poke(line)
@@ -71,7 +71,7 @@ class Visitors:
                 return  # it has closed already
             line = _socket.socket(fileno=handle)
             self.adopt(line)
-            # While it waited here it may have missed news.
+            # While it waited here it may have missed events.
             self._poke(line)
 
     def _poke(self, line: _socket.socket) -> None:

@@ -29,7 +29,7 @@ NAMED_MAX = 3
 
 NAMES = ("NaN", "Infinity", "-Infinity")
 
-LEVELS_MAX = 8  # of a value whose numbers are taken
+LEVELS_MAX = 8  # of nested metrics
 
 
 class Unkeepable(TypeError):
@@ -194,7 +194,7 @@ def _plain_array(value: Any) -> Any:
 
 
 def _small_list(value: Any, make: Any) -> Any:
-    """Makes the list only of a small value: that of a large one would take more memory than it."""
+    """Makes the list of a small value; a large list takes more memory than its array."""
     count = 1
     for length in getattr(value, "shape", ()):
         count *= int(length)
@@ -239,7 +239,7 @@ _RULES = (
 
 
 class ResultCopy:
-    """One copy of a value. remarks: sentences about replaced parts."""
+    """A copier of one value. remarks: sentences about replaced parts."""
 
     def __init__(self) -> None:
         self._null: list[str] = []
@@ -320,8 +320,8 @@ def escape_surrogates(text: str) -> str:
 
 
 def encode_number(value: float) -> Union[float, str]:
-    """Returns a metric's value as a journal has it: for one that is not finite its name, which
-    `float` reads.
+    """Returns a metric's value as a journal has it: a value that is not finite is written by its
+    name, which `float` reads.
     """
     if value - value == 0:
         return value

@@ -221,7 +221,7 @@ class Trial:
             return False
         if "WANDB_DIR" in self.variables:
             return True
-        # wandb writes where its user says, so only the times of its files show a read.
+        # wandb writes where its settings point, so only the times of its files show a read.
         return _keeps_times(self._parameters)
 
     def _files(self) -> Iterator[tuple[int, str, WandbFile]]:

@@ -80,7 +80,7 @@ class ModelServer:
         model: str | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None,
     ) -> ModelReply:
-        """Raises RuntimeError."""
+        """Sends a prompt or messages to a model, and returns its reply. Raises RuntimeError."""
         name = model or self.model
         if not name:
             raise RuntimeError(f"no model is named: set ${MODEL}, or llm_query(..., model=...)")

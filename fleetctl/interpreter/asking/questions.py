@@ -62,7 +62,7 @@ async def ask_all(
 
 
 def check_on_error(on_error: str) -> None:
-    """Raises InvalidArgument."""
+    """Checks that on_error is one of its two values; raises InvalidArgument."""
     if on_error not in (RAISE, TEXT):
         raise InvalidArgument(f"on_error is `{on_error}`; it must be `{RAISE}` or `{TEXT}`")
 
@@ -74,7 +74,9 @@ def check_prompts(prompts: object) -> None:
 
 
 def check_prompt(prompt: object, where: str) -> None:
-    """Raises InvalidArgument."""
+    """Checks that a prompt is a text with content; raises InvalidArgument. where: its name, for the
+    message.
+    """
     if not isinstance(prompt, str) or not prompt.strip():
         raise InvalidArgument(f"{where} is `{prompt!r}`; it must be a text that is not empty")
 

@@ -188,7 +188,9 @@ class Recursion:
                 share.close()  # also of queries that never began
 
     def _shares(self, count: int, place: ChildPlacement) -> list[RecursionBudget]:
-        """Raises RuntimeError without dspy, and BudgetSpent."""
+        """Splits the budget that is left among `count` children. Raises RuntimeError without dspy,
+        and BudgetSpent.
+        """
         rlm.check_installed()
         return self._budget.shares(count, sandbox_each=place is ChildPlacement.SANDBOX)
 

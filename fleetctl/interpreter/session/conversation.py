@@ -232,7 +232,7 @@ class SandboxContexts:
         self._last = 0
 
     async def begin(self) -> ContextSession:
-        """Raises InterpreterError when the sandbox has ended."""
+        """Begins a new context. Raises InterpreterError when the sandbox has ended."""
         self._last += 1
         context = ContextSession(self._last, self._session, self._send)
         self._open[self._last] = context

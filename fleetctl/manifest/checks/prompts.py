@@ -23,7 +23,7 @@ def find_problems(spec: WorkSpec) -> Iterator[Finding]:
     template = spec_parts.template_of(spec)
     prompt = template.prompt if template is not None else None
     if prompt is None:
-        yield from _without_one(spec)
+        yield from _check_without_prompt(spec)
         return
     if isinstance(spec, TrainingRunSpec):
         yield Finding(AT, ": a training has no prompts", "use `kind: BatchJob`", at_key=True)
@@ -38,7 +38,7 @@ def find_problems(spec: WorkSpec) -> Iterator[Finding]:
     yield from _check_schema(prompt)
 
 
-def _without_one(spec: WorkSpec) -> Iterator[Finding]:
+def _check_without_prompt(spec: WorkSpec) -> Iterator[Finding]:
     for part in spec.parts():
         if any(it.provider == PROMPT_PROVIDER for it in part.placement.candidates):
             at = part.placement_at
@@ -48,9 +48,9 @@ def _without_one(spec: WorkSpec) -> Iterator[Finding]:
 
 def _check_placement(spec: WorkSpec) -> Iterator[Finding]:
     if spec.providers() != (PROMPT_PROVIDER,):
-        place: Path = ("spec", "placement")
+        path: Path = ("spec", "placement")
         message = " names another provider than the prompt's endpoint"
-        yield Finding(place, message, "leave it out beside `template.prompt`")
+        yield Finding(path, message, "leave it out beside `template.prompt`")
     if spec.sandbox.reuse != 1:
         at: Path = ("spec", "sandbox")
         yield Finding(at, ": a prompt has no sandbox", "leave it out", at_key=True)
@@ -63,13 +63,13 @@ def _check_names(spec: WorkSpec, prompt: Prompt) -> Iterator[Finding]:
     if isinstance(spec, BatchJobSpec) and _is_known_later(spec):
         return  # names of rows that another object will provide are not known yet
     known = {name for _, name in spec_parts.list_parameters(spec)}
-    told: set[str] = set()
-    for place, text in prompt.texts():
+    reported: set[str] = set()
+    for path, text in prompt.texts():
         for name in names_in(text):
-            if name in told:
+            if name in reported:
                 continue
-            told.add(name)
-            at: Path = (*AT, *place)
+            reported.add(name)
+            at: Path = (*AT, *path)
             if name not in known:
                 message = f" names `${{{shorten_text(name)}}}`, and no parameter is called so"
                 hint = (
@@ -77,7 +77,7 @@ def _check_names(spec: WorkSpec, prompt: Prompt) -> Iterator[Finding]:
                 )
                 escape = "" if hint.endswith("?") else "; `$${...}` stays as it is"
                 yield Finding(at, message, hint + escape)
-            elif (row := _first_without(spec, name)) is not None:
+            elif (row := _find_row_without(spec, name)) is not None:
                 message = f" has no `{shorten_text(name)}`, which the prompt names"
                 yield Finding(row, message, "give every row the same parameters")
 
@@ -87,7 +87,7 @@ def _is_known_later(spec: BatchJobSpec) -> bool:
     return spec.params_from is not None or given is not None
 
 
-def _first_without(spec: WorkSpec, name: str) -> Path | None:
+def _find_row_without(spec: WorkSpec, name: str) -> Path | None:
     tasks = spec.tasks if isinstance(spec, BatchJobSpec) else None
     for number, item in enumerate((tasks.items if tasks is not None else None) or ()):
         if name not in item:
@@ -96,7 +96,7 @@ def _first_without(spec: WorkSpec, name: str) -> Path | None:
 
 
 def _check_schema(prompt: Prompt) -> Iterator[Finding]:
-    """Checks the schema. Without the library the apply reports that; see providers/endpoint."""
+    """Checks the schema. Without jsonschema here, apply checks it; see providers/endpoint."""
     if prompt.answer is None:
         return
     try:
@@ -125,7 +125,7 @@ def _check_schema(prompt: Prompt) -> Iterator[Finding]:
 
 
 def _list_references(part: object, at: Path) -> Iterator[tuple[Path, str]]:
-    """Each `$ref` of a schema, with its path."""
+    """Yields each `$ref` of a schema, with its path."""
     if isinstance(part, dict):
         for key, value in part.items():
             if key == "$ref" and isinstance(value, str):

@@ -1,8 +1,8 @@
 """Finds sandboxes that cannot serve their work: requirements that no installer could read, images
 without Python where a part needs it, paths that would hide the system.
 
-Only official images whose content everybody knows are refused here. Of all others the build says
-it, or the first sandbox; and what installs anything may bring a Python.
+Only bare official images are refused here, as their content is known. An image that installs
+anything may contain Python; of other images the build or the first sandbox reports the fault.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OTHERWISE = {
 }
 
 
-# As registries read it: [HOST[:PORT]/]PATH[:TAG][@DIGEST], the path in lower case.
+# A reference, as registries read it: [HOST[:PORT]/]PATH[:TAG][@DIGEST], the path in lower case.
 _PATH = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
 _HOST = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)(?::[0-9]+)?|[A-Za-z0-9.-]+:[0-9]+"
 _REFERENCE = re.compile(
@@ -76,6 +76,7 @@ _WHOLE = ("/bin/", "/boot/", "/lib/", "/lib64/", "/sbin/", "/usr/bin/", "/usr/sb
 
 
 def find_problems(spec: Spec) -> Iterator[Finding]:
+    """Yields references, requirements, packages and URLs that no program could read."""
     for at, image in spec_parts.list_images(spec):
         if image.registry is not None and not _REFERENCE.fullmatch(image.registry):
             yield _check_reference((*at, "registry"), image.registry)
@@ -112,6 +113,7 @@ def _check_repository_url(path: Path, url: str) -> Iterator[Finding]:
 
 
 def find_doubts(spec: Spec) -> Iterator[Finding]:
+    """Yields requirements that are import names, such as `sklearn`."""
     for at, image in spec_parts.list_images(spec):
         for number, text in enumerate(image.pip):
             name = re.split(r"[\s\[<>=!~;@]", text, maxsplit=1)[0]
@@ -167,6 +169,7 @@ def _check_package(path: Path, text: str) -> Iterator[Finding]:
 
 
 def find_bare_images(spec: Spec) -> Iterator[Finding]:
+    """Yields fields that need Python beside an image that has none."""
     for at, image in spec_parts.list_images(spec):
         if not has_no_python(image):
             continue
@@ -177,7 +180,7 @@ def find_bare_images(spec: Spec) -> Iterator[Finding]:
 
 
 def has_no_python(image: Image) -> bool:
-    """Returns true for an image of which it is known; false where it may have one."""
+    """Returns true for an image that has no Python for certain; false where it may have one."""
     added = image.python or image.apt or image.run or image.pip or image.requirements
     if image.registry is None or added:
         return False
@@ -185,8 +188,8 @@ def has_no_python(image: Image) -> bool:
 
 
 def _official_name(reference: str) -> str:
-    """Returns `alpine` of `docker.io/library/alpine:3.20@sha256:...`, and of others all but their
-    tag.
+    """Returns `alpine` for `docker.io/library/alpine:3.20@sha256:...`; other references without tag
+    and digest.
     """
     name = reference.partition("@")[0]
     for host in _HUB:
@@ -208,6 +211,7 @@ def _make_finding(
 
 
 def find_mount_problems(spec: Spec) -> Iterator[Finding]:
+    """Yields mount paths and links that would hide the system's own files."""
     for at, mount in spec_parts.list_volume_mounts(spec):
         yield from _check_hides_system((*at, "mountPath"), mount.mount_path)
         for number, link in enumerate(mount.links):

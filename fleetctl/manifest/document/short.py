@@ -241,8 +241,8 @@ def _restore_spec(
 
 
 def _must_have_template(kind: Kind) -> bool:
-    """Returns True where a file without any program is to hear of the program, and not of the level
-    `template`, which it never has.
+    """Returns True where a file without any program is to get an error about the program, and not
+    about the level `template`, which it never has.
     """
     info = kind.spec.model_fields.get("template") if kind.runs else None
     return info is not None and info.is_required()

@@ -25,7 +25,7 @@ from fleetctl.manifest.foreign.foreign_mapping import (
 from fleetctl.specs.kinds.schedule import NAME_CHARS_MAX
 
 RETRIES = 3  # dstack retries for a time; a manifest needs a number
-_PLACE = (
+_LOCATION = (
     "regions", "backends", "availability_zones", "instance_types", "fleets", "backend", "region",
 )  # fmt: skip
 _ELSEWHERE = "is left out: `placement` names the providers where it may run"
@@ -48,7 +48,7 @@ def _convert_source(source: ForeignMapping, wanted: ConversionOptions) -> Iterat
     called = make_name(source.text("name"), name)
     if sort == "volume":
         size = source.take("size")
-        source.leave(_ELSEWHERE, *_PLACE)
+        source.leave(_ELSEWHERE, *_LOCATION)
         yield build_manifest(
             "Volume",
             called,
@@ -91,7 +91,7 @@ def _convert_task(
             "terminationGracePeriodSeconds": _read_duration(source, "stop_duration"),
         }
     )
-    source.leave(_ELSEWHERE, *_PLACE)
+    source.leave(_ELSEWHERE, *_LOCATION)
     source.leave(_NO_WORD, "reservation", "spot_policy")
     source.leave("is left out: a sandbox ends with its work", "idle_duration", "creation_policy")
     source.leave(
@@ -190,14 +190,14 @@ def _without_references(
 
     for number, one in enumerate(commands):
         text = str(one).rstrip("\n")
-        place = f"commands[{number}]"
+        field = f"commands[{number}]"
         for match in _SECRET.finditer(text):
             found.append(variable_of(match[1]))
-            source.say(place, f"takes `secrets.{match[1]}` from the variable `{found[-1]}`")
+            source.say(field, f"takes `secrets.{match[1]}` from the variable `{found[-1]}`")
         text = _SECRET.sub(lambda it: f"${{{variable_of(it[1])}}}", text)
         text = _ENV.sub(r"${\1}", text)
         for match in _FILLED_IN.finditer(text):
-            source.say(place, f"loses `{match[0]}`, which nothing fills in here")
+            source.say(field, f"loses `{match[0]}`, which nothing fills in here")
         told.append(_FILLED_IN.sub("", text))
     return "\n".join(told), found
 

@@ -22,9 +22,9 @@ from fleetctl.manifest.foreign.foreign_mapping import (
 )
 
 _DOCKER = "docker:"
-_PLACE = ("cloud", "region", "zone", "infra", "instance_type")
-_NAMES_PLACES = "`placement` names the providers where it may run"
-_ELSEWHERE = f"is left out: {_NAMES_PLACES}"
+_LOCATION = ("cloud", "region", "zone", "infra", "instance_type")
+_NAMES_PROVIDERS = "`placement` names the providers where it may run"
+_ELSEWHERE = f"is left out: {_NAMES_PROVIDERS}"
 _NO_SPOT = "is left out: `placement` has no such field; work that is lost starts again elsewhere"
 _ENDS = "is left out: a sandbox ends with its work"
 _CHOICES = ("any_of", "ordered")
@@ -102,7 +102,7 @@ def _convert_task(
     )
     template = drop_empty(
         {
-            # bash, as there; a script of ours would be read by the POSIX shell.
+            # SkyPilot runs it with bash; `script` would be run by the POSIX shell.
             "command": ["bash", "-c", "\n".join([*before, *_build_lines(setup, run)])],
             "image": _read_image(resources),
             "source": _build_source(source),
@@ -130,7 +130,7 @@ def _convert_task(
 
 def _build_lines(setup: str | None, run: str) -> list[str]:
     """Builds the text of the task. A failed setup ends it, and variables that the setup sets are
-    gone with its shell, as there; behind `||` the shell would ignore the setup's `set -e`.
+    gone with its shell, as in SkyPilot; behind `||` the shell would ignore the setup's `set -e`.
     """
     if setup is None:
         return [run.rstrip("\n")]
@@ -144,7 +144,7 @@ def _build_lines(setup: str | None, run: str) -> list[str]:
 
 
 def _list_secrets(source: ForeignMapping) -> list[str]:
-    """Names of variables; whether the file gives a value or null, that is never carried over."""
+    """Returns the names of secret variables; a value in the file is never taken over."""
     found = source.part("secrets").drain(keep_null=True)
     for name, value in found.items():
         if value not in (None, ""):
@@ -183,17 +183,17 @@ def _split_env(source: ForeignMapping) -> tuple[dict[str, str], list[str]]:
 
 
 def _choose_placement(resources: ForeignMapping) -> dict[str, str] | None:
-    """The provider that the task itself names, or else the first of its choices."""
+    """Returns the provider that the task names itself, or else the first of its choices."""
     for key in ("infra", "cloud"):
         if _is_kubernetes(resources.peek(key)):
             resources.take(key)
             return {"provider": "kubernetes"}
-    own_place = any(resources.peek(key) is not None for key in _PLACE)
+    has_location = any(resources.peek(key) is not None for key in _LOCATION)
     chosen = next(
         (_choose_resources(key, resources.peek(key)) for key in _CHOICES if resources.peek(key)), 0
     )
     choices = next(filter(None, (resources.peek(key) for key in _CHOICES)), None)
-    if own_place or not isinstance(choices, list) or not isinstance(choices[chosen], dict):
+    if has_location or not isinstance(choices, list) or not isinstance(choices[chosen], dict):
         return None
     if _is_carried(choices[chosen]):
         return {"provider": "kubernetes"}
@@ -212,15 +212,15 @@ def _choose_resources(key: str, choices: object) -> int:
     return next(carried, 0)
 
 
-def _is_kubernetes(place: object) -> bool:
+def _is_kubernetes(location: object) -> bool:
     """Returns True for `kubernetes`, or `k8s/CONTEXT`."""
-    return isinstance(place, str) and place.partition("/")[0].lower() in _KUBERNETES
+    return isinstance(location, str) and location.partition("/")[0].lower() in _KUBERNETES
 
 
 def _is_carried(choice: dict[str, Any]) -> bool:
     """Returns True if `placement` can express the whole location of a choice."""
-    places = [choice[name] for name in _PLACE if choice.get(name) is not None]
-    return bool(places) and all(map(_is_kubernetes, places))
+    locations = [choice[name] for name in _LOCATION if choice.get(name) is not None]
+    return bool(locations) and all(map(_is_kubernetes, locations))
 
 
 def _build_resources(resources: ForeignMapping) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _build_resources(resources: ForeignMapping) -> dict[str, Any]:
     disk = resources.take("disk_size")
     made["disk"] = foreign_mapping.parse_size(disk) if disk is not None else None
     made["gpu"] = _read_gpu(resources)
-    resources.leave(_ELSEWHERE, *_PLACE)
+    resources.leave(_ELSEWHERE, *_LOCATION)
     resources.leave(_NO_SPOT, "use_spot")
     resources.leave(_ENDS, "autostop")
     resources.leave("is left out: no port is opened", "ports")
@@ -251,35 +251,35 @@ def _apply_first_choice(resources: ForeignMapping) -> None:
         choices = resources.take(key, list) or []
         at = _choose_resources(key, choices)
         chosen = choices[at] if choices and isinstance(choices[at], dict) else {}
-        taken = [name for name in chosen if name not in resources and name not in _PLACE]
+        taken = [name for name in chosen if name not in resources and name not in _LOCATION]
         resources.fill({name: chosen[name] for name in taken})
         if taken:
-            told = ", ".join(f"`{name}`" for name in taken)
+            names = ", ".join(f"`{name}`" for name in taken)
             why = "its provider is one here" if at else "the first choice is the one that is made"
-            resources.say(f"{key}[{at}]", f"gave {told}: {why}")
+            resources.say(f"{key}[{at}]", f"gave {names}: {why}")
         for number, choice in enumerate(choices):
             if number == at:
-                if isinstance(choice, dict) and _has_place(choice) and not _is_carried(choice):
-                    resources.say(f"{key}[{number}]", f"loses its cloud: {_NAMES_PLACES}")
+                if isinstance(choice, dict) and _has_location(choice) and not _is_carried(choice):
+                    resources.say(f"{key}[{number}]", f"loses its cloud: {_NAMES_PROVIDERS}")
             elif choice != chosen:
                 resources.say(
                     f"{key}[{number}]", f"is left out: {_describe_left_fields(choice, chosen)}"
                 )
 
 
-def _has_place(choice: dict[str, Any]) -> bool:
-    return any(choice.get(name) is not None for name in _PLACE)
+def _has_location(choice: dict[str, Any]) -> bool:
+    return any(choice.get(name) is not None for name in _LOCATION)
 
 
 def _describe_left_fields(choice: object, chosen: dict[str, Any]) -> str:
     """Describes the fields of another choice that cannot stand beside the one that is made."""
-    if isinstance(choice, dict) and not _has_place(choice):
+    if isinstance(choice, dict) and not _has_location(choice):
         names = sorted(name for name in {*choice, *chosen} if choice.get(name) != chosen.get(name))
         if names == ["accelerators"]:
             return "a sandbox has one sort of GPU, and a list of them goes with `runtime: function`"
         if names and "accelerators" not in names:
             return "all providers of `placement` get one machine"
-    return _NAMES_PLACES
+    return _NAMES_PROVIDERS
 
 
 def _read_gpu(resources: ForeignMapping) -> str | None:
@@ -322,13 +322,13 @@ def _build_mounts(source: ForeignMapping) -> list[dict[str, Any]]:
         else:
             source.say(f"volumes.{path}", "is left out: a volume has a name and an absolute path")
     for path, origin in source.part("file_mounts").drain().items():
-        place = f"file_mounts.{path}"
+        field = f"file_mounts.{path}"
         store = origin.get("name") if isinstance(origin, dict) else None
         if store and path.startswith("/"):
             mounts.append({"name": make_name(str(store), "volume"), "mountPath": path})
-            source.say(place, "became a volume; copy the files into it with `fleetctl cp`")
+            source.say(field, "became a volume; copy the files into it with `fleetctl cp`")
         else:
             source.say(
-                place, "is left out: copy it into a volume with `fleetctl cp`, and mount that"
+                field, "is left out: copy it into a volume with `fleetctl cp`, and mount that"
             )
     return mounts

@@ -493,7 +493,9 @@ class YamlAnchors:
         self._sizes.pop(name, None)
 
     def repeat(self, name: str, *, depth_max: int) -> Any:
-        """Raises ValueError with the rest of a sentence about the alias."""
+        """Returns the value of an alias. Raises ValueError with the rest of a sentence about the
+        alias.
+        """
         if name in self._open:
             raise ValueError("is an alias of a value that holds it")
         if name not in self._values:

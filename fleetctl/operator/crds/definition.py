@@ -26,7 +26,7 @@ from fleetctl.views.objects import NONE, TIME_KEYS, View
 Schema = dict[str, Any]
 
 OPEN: Schema = {"x-kubernetes-preserve-unknown-fields": True}
-# Kept as they are: they mean the same in both.
+# Keywords that mean the same in JSON Schema and in a structural schema.
 _SAME = (
     "description", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
     "maxProperties", "minimum", "maximum", "required", RULES,
@@ -56,7 +56,7 @@ CELLS = "columns"
 # kubectl cannot leave out a column that is empty in every row. Columns that our lists leave out
 # then are for `-o wide` there, except for those that users look for first.
 SHOWN = frozenset(("COST", "DURATION"))
-# kubectl has the first two of itself; the others would be wrong a second later.
+# kubectl shows the first two itself; the third is of a shared server, which has no cluster.
 _KUBECTLS = frozenset(("NAME", "LABELS", "USER"))
 _AT = {"STATUS": ".status.phase", "ACTIVE": ".status.active", "FAILED": ".status.failed"}
 _AGES = {"AGE": ".metadata.creationTimestamp", "STARTED": ".status.startTime"}
@@ -75,7 +75,7 @@ def _convert_schema(
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
         if name in within:
-            return _add_description(schema, OPEN)  # it holds itself: as deep as it likes
+            return _add_description(schema, OPEN)  # the type contains itself
         return _add_description(
             schema, _convert_schema(definitions[name], definitions, (*within, name))
         )
@@ -129,11 +129,11 @@ def _convert_union(
     definitions: Mapping[str, Any],
     within: tuple[str, ...],
 ) -> Schema:
-    told = [it for it in forms if it.get("type") != "null"]
-    nullable = {"nullable": True} if len(told) < len(forms) else {}
-    if len(told) == 1:
-        return {**_convert_schema(told[0], definitions, within), **nullable}
-    sorts = {str(it.get("type")) for it in told}
+    typed = [it for it in forms if it.get("type") != "null"]
+    nullable = {"nullable": True} if len(typed) < len(forms) else {}
+    if len(typed) == 1:
+        return {**_convert_schema(typed[0], definitions, within), **nullable}
+    sorts = {str(it.get("type")) for it in typed}
     if sorts == {"integer", "string"}:
         return {"x-kubernetes-int-or-string": True, **nullable}
     if sorts == {"integer", "number"}:
@@ -151,6 +151,7 @@ def _add_description(by: Mapping[str, Any], made: Schema) -> Schema:
 
 
 def definition_of(kind: Kind) -> dict[str, Any]:
+    """Returns the CustomResourceDefinition of a kind, as `kubectl apply` takes it."""
     scope = "Namespaced" if kind.namespaced else "Cluster"
     short = [name for name in kind.short if name not in TAKEN]
     return {
@@ -214,11 +215,14 @@ def _list_subresources(kind: Kind) -> dict[str, Any]:
 
 @cache
 def status_schema() -> Schema:
-    """The keys of a status, of every kind, and the cells of its columns."""
+    """Returns the schema of a status, the same for every kind, with the cells of its columns."""
     hints = get_type_hints(Status)
-    told = describe_keys()
-    fields = {key: {**_status_field(key, hints[key]), "description": told[key]} for key in told}
-    fields["conditions"] = {"description": told["conditions"], **_CONDITIONS}
+    meaning = describe_keys()
+    fields = {
+        key: {**_status_field(key, hints[key]), "description": text}
+        for key, text in meaning.items()
+    }
+    fields["conditions"] = {"description": meaning["conditions"], **_CONDITIONS}
     fields[CELLS] = {
         "description": "cells of `kubectl get`, as `fleetctl get` shows them",
         "type": "object",
@@ -237,17 +241,17 @@ def _status_field(key: str, hint: Any) -> Schema:
         return {"type": "string", "nullable": True}
     forms = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     nullable = {"nullable": True} if type(None) in forms else {}
-    told = [it for it in forms if it is not type(None)]
-    if len(told) > 1:  # int | float
+    types = [it for it in forms if it is not type(None)]
+    if len(types) > 1:  # int | float
         return {"type": "number", **nullable}
-    origin = get_origin(told[0])
+    origin = get_origin(types[0])
     if origin is not None and issubclass(origin, Mapping):
         return {"type": "object", **OPEN, **nullable}
     if origin is not None and issubclass(origin, Sequence):
-        (inner,) = get_args(told[0])
+        (inner,) = get_args(types[0])
         items = {"type": "string"} if inner is str else {"type": "object", **OPEN}
         return {"type": "array", "items": items, **nullable}
-    return {"type": _SORTS[told[0]], **nullable}
+    return {"type": _SORTS[types[0]], **nullable}
 
 
 _CONDITIONS: Schema = {
@@ -270,9 +274,9 @@ _CONDITIONS: Schema = {
 
 
 def printer_columns(kind: Kind) -> list[dict[str, Any]]:
-    """Returns `additionalPrinterColumns` of its CRD."""
+    """Returns `additionalPrinterColumns` of a kind's CRD."""
     made = [_build_printer_column(column) for column in _list_columns(kind)]
-    # kubectl shows the columns of both sorts in their order; those always shown come first.
+    # kubectl keeps this order, also with -o wide: columns that are always shown come first.
     return sorted(made, key=lambda it: it.get("priority", 0))
 
 
@@ -280,7 +284,7 @@ def build_cells(seen: View, now_s: float) -> dict[str, str]:
     """Returns the cells below `columns` of an object's status. A duration is shown once it is
     final.
     """
-    told: dict[str, str] = {}
+    cells: dict[str, str] = {}
     for column in _list_columns(seen.kind):
         if column.title in _AT or column.title in _AGES:
             continue
@@ -288,8 +292,8 @@ def build_cells(seen: View, now_s: float) -> dict[str, str]:
             continue
         cell = column.cell(seen, now_s)
         if cell != NONE:
-            told[cell_name(column.title)] = cell
-    return told
+            cells[cell_name(column.title)] = cell
+    return cells
 
 
 def cell_name(title: str) -> str:

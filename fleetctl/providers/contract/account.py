@@ -109,8 +109,8 @@ def account_of(
 
 
 class CheckResult(NamedTuple):
-    """A line of `doctor`. `says` never holds a credential; `fix` is the exact command that would
-    help.
+    """A line of `doctor`. `says`, its text, never holds a credential; `fix` is the exact command
+    that would help.
     """
 
     topic: str  # a provider's name, or what it shares with others: `uv`, `git`

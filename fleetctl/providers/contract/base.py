@@ -462,7 +462,7 @@ class Foreseeing(Protocol):
 
 @runtime_checkable
 class Reachable(Protocol):
-    """A provider whose service can be away, or stop knowing us. Optional: a machine is there."""
+    """A provider whose service can be unreachable or reject our key. Optional, for services."""
 
     async def reach(self) -> None:
         """Requests a small answer from the service, which any key in use may see. Raises Refused or

@@ -97,7 +97,7 @@ def mark_of(unit: Unit) -> str:
 
 
 def work_mark(template_hash: str, params_hash: str) -> str:
-    """Tells whether two runs are the same work, in the letters that every tag may have."""
+    """Returns a mark that is equal for equal work, in characters that every tag may have."""
     return f"{template_hash[:_MARK_CHARS]}-{params_hash[:_MARK_CHARS]}"
 
 

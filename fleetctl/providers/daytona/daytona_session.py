@@ -62,7 +62,9 @@ log = logging.getLogger(__name__)
 
 
 async def open_session(home: Path, request: SessionRequest) -> Session:
-    """Raises Refused or Unavailable; then no sandbox is left."""
+    """Makes the sandbox of an interpreter and starts its driver. Raises Refused or Unavailable;
+    then no sandbox is left.
+    """
     refuse_what_is_not_ours(request)
     shared = shared_by(home)
     shared.join()

@@ -49,7 +49,7 @@ CALL_REFUSED = "CallRefused"
 MAX_TOKENS_WAY_OUT = (
     "; give `parameters: {extra: {max_completion_tokens: N}}` in place of `maxTokens`"
 )
-BROKEN = 502  # of the gateway, or of a proxy before the server: the server went away
+BROKEN = 502  # of the gateway, or of a proxy before the server: the server is unreachable
 PRICE_UNKNOWN = "give the model in `prices` of the endpoint; `{}` is a price of 0"
 WITHOUT_BATCHES = "leave `mode: batch` out, or name an endpoint whose server has a batch API"
 
@@ -155,7 +155,9 @@ class _OpenSocket:
         return self._base_url == base_url and not self._socket.closed and not self._reading.done()
 
     async def ask(self, head: Mapping[str, object], body: bytes) -> GatewayReply:
-        """Raises ConnectionError when it broke before the reply."""
+        """Sends a request to the gateway and waits for its reply. Raises ConnectionError when the
+        connection breaks before that.
+        """
         me = next(self._ids)
         reply: asyncio.Future[GatewayReply] = asyncio.get_running_loop().create_future()
         self._waiting[me] = reply

@@ -1,5 +1,5 @@
 """Asks one row: sends it, checks whether the answer is the JSON that its schema asks for, and where
-it is not asks once more.
+it is not, sends it once more.
 
 Everything that it does hangs on the request and on the replies, so that who asks again under the
 same numbers comes to the same end.
@@ -192,7 +192,9 @@ def _parse_outcome(
     answer: ModelAnswer,
     usage: TokenUsage,
 ) -> RowOutcome:
-    """Raises SchemaMismatch."""
+    """Builds the result of a row from the answer. Raises SchemaMismatch where the answer is not of
+    the schema.
+    """
     value = answer.text if prompt.answer is None else parse_matching(answer.text, prompt.answer)
     finish = {} if answer.finish in ("", "stop") else {"finish": answer.finish}
     result = canonical_json({"answer": value, "usage": usage.to_json(), **finish})

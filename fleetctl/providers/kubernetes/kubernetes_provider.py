@@ -58,7 +58,7 @@ LEAVE_PART = 0.2
 OF_NAMESPACE = frozenset((ACCESS_DENIED, "Quota", "NoNamespace"))
 
 CONTRACT = Contract(
-    visibility_bound_s=3.0,  # of the watches' news; a look by name is never stale
+    visibility_bound_s=3.0,  # of events of the watches; a look by name is never stale
     list_shows_finished=False,  # an ended Job is deleted once its end is on our disk
     strong_get=True,
     max_lifetime_s=None,

@@ -68,7 +68,7 @@ READ_BYTES = 512 * 1024
 
 
 class KubernetesVolumes:
-    """Volumes as claims. place: the directory of the provider's account."""
+    """Volumes as claims. place: path of the directory of the provider's account."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -208,7 +208,9 @@ class HelperPod:
         self._name = f"fleetctl-files-{token_hex(6)}"
 
     async def start(self) -> None:
-        """Raises Unavailable with what its pod waits for."""
+        """Makes the pod through which files are copied, and waits until it is ready. Raises
+        Unavailable with the reason why it waits.
+        """
         what = f"no pod for the files of volume/{self._volume}"
         loop = asyncio.get_running_loop()
         until_s = loop.time() + START_S

@@ -25,8 +25,8 @@ EXTRA = "images"
 
 async def check_local(home: Path, account: Account) -> list[CheckResult]:
     del home, account  # the task below has a state directory of its own
-    found = await asyncio.gather(_check_tier(), _check_gpus(), _check_uv(), _check_git())
-    return list(found)
+    results = await asyncio.gather(_check_tier(), _check_gpus(), _check_uv(), _check_git())
+    return list(results)
 
 
 async def _check_tier() -> CheckResult:
@@ -55,12 +55,13 @@ async def _check_tier() -> CheckResult:
 
 
 async def _run_noop(provider: LocalProvider, ended: asyncio.Event) -> str:
-    order = RunRequest(
+    """Runs `true` and returns the note in its journal, which names the tier."""
+    request = RunRequest(
         run="doctor", sandbox="doctor", owner="doctor", uid="doctor", resource="doctor", index=0,
         attempt=1, template=Template(command=("true",)), template_hash="doctor", params={},
         reusable=False,
     )  # fmt: skip
-    handle = await provider.start(order)
+    handle = await provider.start(request)
     while True:
         seen = await provider.observe(
             [
@@ -73,9 +74,9 @@ async def _run_noop(provider: LocalProvider, ended: asyncio.Event) -> str:
                 )
             ]
         )
-        for one in seen:
-            if isinstance(one, Ended):
-                return one.note
+        for observation in seen:
+            if isinstance(observation, Ended):
+                return observation.note
         await ended.wait()
         ended.clear()
 
@@ -97,7 +98,7 @@ async def _check_gpus() -> CheckResult:
 async def _check_uv() -> CheckResult:
     try:
         uv = find_uv()
-        answer = await run_program([uv, "--version"])
+        output = await run_program([uv, "--version"])
     except (FleetctlError, OSError) as error:
         return CheckResult(
             "uv",
@@ -106,7 +107,7 @@ async def _check_uv() -> CheckResult:
             str(error),
             install_hint(EXTRA),
         )
-    return _program_result("uv", answer, install_hint(EXTRA))
+    return _program_result("uv", output, install_hint(EXTRA))
 
 
 async def _check_git() -> CheckResult:
@@ -120,7 +121,7 @@ async def _check_git() -> CheckResult:
             INSTALL_GIT,
         )
     try:
-        answer = await run_program(["git", "--version"])
+        output = await run_program(["git", "--version"])
     except OSError as error:
         return CheckResult(
             "git",
@@ -129,19 +130,19 @@ async def _check_git() -> CheckResult:
             str(error),
             INSTALL_GIT,
         )
-    return _program_result("git", answer, INSTALL_GIT)
+    return _program_result("git", output, INSTALL_GIT)
 
 
 def _program_result(
     topic: str,
-    answer: ProgramOutput,
+    output: ProgramOutput,
     fix: str,
 ) -> CheckResult:
-    message = (answer.out or answer.errors).decode("utf-8", "replace").partition("\n")[0].strip()
+    message = (output.out or output.errors).decode("utf-8", "replace").partition("\n")[0].strip()
     return CheckResult(
         topic,
         "program",
-        answer.code == 0,
+        output.code == 0,
         message,
-        fix if answer.code else "",
+        fix if output.code else "",
     )

@@ -99,7 +99,7 @@ class LocalOrphans:
         try:
             config = json.loads((self._layout.supervisor(name) / "config.json").read_bytes())
         except (OSError, ValueError):
-            return ""  # it is being written, or going away
+            return ""  # it is being written or deleted
         return str(config.get("resource", ""))
 
 

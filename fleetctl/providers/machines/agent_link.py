@@ -98,7 +98,9 @@ class AgentLink:
     # -- opening -----------------------------------------------------------------------------------
 
     async def begin(self, hello: Mapping[str, object]) -> None:
-        """Raises LineBroken and AgentFault."""
+        """Sends the agent its program, where the machine does not have it, and the first message.
+        Raises LineBroken and AgentFault.
+        """
         version, texts = build_bundle()
         del version
         state = await self._first_line()
@@ -191,7 +193,7 @@ class AgentLink:
     def write(
         self, number: int, op: str, fields: Mapping[str, object], payload: bytes = b""
     ) -> None:
-        """Raises LineBroken."""
+        """Writes a request to the agent. Raises LineBroken when the connection has ended."""
         if self._reading is not None and self._reading.done():
             raise LineBroken(self._why, self.said)
         head = json.dumps({**fields, "id": number, "op": op, "size": len(payload)})
@@ -384,7 +386,9 @@ class AgentLine:
         *,
         deadline_s: float = CALL_S,
     ) -> dict[str, Any]:
-        """Raises Unavailable, and AgentFault for the user's faults."""
+        """Sends a request to the agent and returns its reply. Raises Unavailable, and AgentFault
+        for faults of the user.
+        """
         async with self.asked(deadline_s=deadline_s):
             return await (await self.link()).call(op, fields, payload)
         raise AssertionError
@@ -421,7 +425,7 @@ class AgentLine:
 
 
 class SupervisorLost(SandboxOver):
-    """Raised by a stream that has shown all of a run whose supervisor died without a last word."""
+    """Raised by a stream that has shown all of a run whose supervisor died without a last frame."""
 
 
 async def follow_run(

@@ -210,7 +210,7 @@ def order_variables(order: Mapping[str, Any], image: Image | None) -> dict[str, 
 
 async def ensure_python(line: AgentLine, image: Image | None) -> str:
     """Returns the interpreter of an image on the host; "" for the host's own. Raises AgentFault
-    with what the installer says.
+    with the output of the installer.
     """
     if image is None or not (image.pip or image.python):
         return ""

@@ -27,7 +27,7 @@ from fleetctl.providers.programs import run_program
 CONNECT_S = 15.0
 OPEN_S = 60.0  # to connect, to send the agent once, and for it to answer
 SCAN_S = 10.0
-ALIVE_S, ALIVE_MAX = 15, 3  # a machine that is silent for 45 s is away
+ALIVE_S, ALIVE_MAX = 15, 3  # a machine that is silent for 45 s is unreachable
 PERSIST_S = 60  # that the connection outlives its last user
 AWAY_S, REFUSED_S = 5.0, 30.0
 # The longest path of a socket, less what OpenSSH adds while it makes one.
@@ -53,7 +53,7 @@ class SshTarget:
 
     @property
     def options(self) -> list[str]:
-        """The options that say where it is."""
+        """Returns the options of `ssh` that lead to the machine."""
         words = ["-F", os.path.expanduser(self.config)] if self.config else []
         words += ["-p", str(self.port)] if self.port else []
         words += ["-l", self.user] if self.user else []
@@ -210,7 +210,7 @@ def _account_error(message: str, reason: str, hint: str) -> Unavailable:
 
 
 def _known_name(target: SshTarget) -> str:
-    """Returns the host's name in files of known hosts, as far as the options tell."""
+    """Returns the host's name in files of known hosts, as far as the options give it."""
     return f"[{target.host}]:{target.port}" if target.port not in (0, 22) else target.host
 
 

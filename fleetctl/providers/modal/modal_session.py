@@ -69,7 +69,9 @@ log = logging.getLogger(__name__)
 
 
 async def open_session(home: Path, request: SessionRequest) -> Session:
-    """Raises Refused or Unavailable; then no sandbox is left."""
+    """Makes the sandbox of an interpreter and starts its driver. Raises Refused or Unavailable;
+    then no sandbox is left.
+    """
     if request.native.get("sandbox_spec") is not None:
         raise Refused(
             "`sandbox_spec` is an object of another provider, and this interpreter runs on `modal`",
@@ -356,7 +358,9 @@ async def prepare_session(sandbox: modal.Sandbox, request: SessionRequest) -> st
 
 
 async def _run_command(sandbox: modal.Sandbox, argv: list[str]) -> None:
-    """Raises Refused with the command's last words when it fails."""
+    """Runs a command in the sandbox. Raises Refused with the end of its standard error when it
+    fails.
+    """
     async with sandbox_call(f"`{argv[0]}` cannot be run in the sandbox", deadline_s=CLONE_S):
         process = await sandbox.exec.aio(*argv, timeout=int(CLONE_S))
         reply = await process.stderr.read.aio()

@@ -191,7 +191,7 @@ def _read_content(path: Path | str) -> bytes:
 
 
 def start_build(make: Coroutine[None, None, T]) -> asyncio.Task[T]:
-    """An error belongs to who asks for the image next; asyncio would call it forgotten."""
+    """Starts a build, whose error is kept for the next request: asyncio would log it as lost."""
     task = asyncio.ensure_future(make)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

@@ -87,7 +87,7 @@ class Relays:
         self._begin(run)
 
     def end(self, run: str) -> None:
-        """The run is over, or never began."""
+        """Notes that the run has ended or never began."""
         if run in self._relays:
             self._relays[run].end()
 
@@ -163,7 +163,7 @@ class RunRelay:
         self._unknown_since_s: float | None = None
 
     def end(self) -> None:
-        """The run is over."""
+        """Notes that the run has ended."""
         self._over.set()
 
     async def carry(self) -> None:

@@ -102,7 +102,7 @@ async def _try_ask(
     request: RelayRequest,
     outbox: Outbox,
 ) -> None:
-    """Raises _GatewayUnreachable."""
+    """Sends the request once, and passes the reply on. Raises _GatewayUnreachable."""
     import aiohttp
     from yarl import URL
 
@@ -179,12 +179,12 @@ class RelayCancelled:
 
 @dataclass(frozen=True, slots=True)
 class RelayOver:
-    """The run has ended, and asks no more."""
+    """Notes that the run has ended and sends no more requests."""
 
 
 @dataclass(slots=True)
 class RelayAnswer:
-    """News of an answer. end: it is whole; broken: it never will be."""
+    """A change of an answer. end: it is complete; broken: it never will be."""
 
     status: int = 0  # 0: sent before
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -212,7 +212,7 @@ def read_message(line: str) -> RelayRequest | RelayCancelled | RelayOver | None:
 
 
 def write_answer(number: str, news: RelayAnswer) -> str:
-    """Returns the lines for news of an answer."""
+    """Returns the lines for a change of an answer."""
     pieces = [
         news.data[at : at + PIECE_BYTES_MAX] for at in range(0, len(news.data), PIECE_BYTES_MAX)
     ]

@@ -40,7 +40,7 @@ from fleetctl.providers.rundir.kept_outputs import contents_of, release_contents
 from fleetctl.providers.sources.pinning import revision_in
 from fleetctl.specs.blocks.template import Template
 
-BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
+BEGIN_S = 120.0  # from the order to the run's first frame; the engine tries again after that
 REACH_S = 4.0  # for a service to answer whether it is there
 
 KEPT = ("runs", "builds")  # journals and logs, and what leads to logs of builds
@@ -53,7 +53,7 @@ class MarkedSandboxes(Sandboxes, RelayLines, Protocol):
 
 
 class CreateVerbs(Protocol):
-    """Makes the sandbox of an order, once, whoever asks again."""
+    """Makes the sandbox of an order once, also when it is requested again."""
 
     @property
     def makings(self) -> PendingCreates: ...

@@ -230,7 +230,7 @@ class HostedSandboxes:
 
 
 class HostedCreator:
-    """Makes a sandbox for each run once, whoever asks again."""
+    """Makes a sandbox for each run once, also when it is requested again."""
 
     def __init__(self, sandboxes: HostedSandboxes, notify: Notify) -> None:
         self._sandboxes = sandboxes

@@ -82,9 +82,7 @@ class LastFailure:
         self._known = None
 
     def raise_again(self) -> None:
-        """Raises the last error again, without the first one's traceback; does no work without an
-        error.
-        """
+        """Raises the last error again while it holds, without the traceback of its first time."""
         if self._known is None:
             return
         until_s, error = self._known

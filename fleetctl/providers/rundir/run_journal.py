@@ -243,7 +243,7 @@ def _apply_event(read: _JournalState, event: Mapping[str, Any]) -> bool:
 
 
 def _parse_node(entry: Mapping[str, Any]) -> Node:
-    """Raises KeyError, TypeError or ValueError."""
+    """Returns the node of an entry. Raises KeyError, TypeError or ValueError."""
     code = entry.get("exit")
     address = str(entry.get("address", ""))
     reason = str(entry.get("reason", ""))
@@ -251,7 +251,9 @@ def _parse_node(entry: Mapping[str, Any]) -> Node:
 
 
 def _parse_usage(event: Mapping[str, Any]) -> GpuUsage:
-    """Raises IndexError, KeyError, TypeError, ValueError or ZeroDivisionError."""
+    """Returns the usage of GPUs in an event. Raises IndexError, KeyError, TypeError, ValueError or
+    ZeroDivisionError.
+    """
     devices = event["gpus"]
     speed = event.get("steps_per_s")
     return GpuUsage(
@@ -383,7 +385,7 @@ def raw_result(event: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _decode_bytes(event: Mapping[str, Any]) -> bytes:
-    """Raises KeyError or ValueError."""
+    """Returns the content of an event. Raises KeyError or ValueError."""
     if "b64" in event:
         return base64.b64decode(event["b64"], validate=True)
     return bytes.fromhex(event["hex"])

@@ -121,7 +121,7 @@ class RunLogReader:
     def last_words(self) -> str:
         """The last few lines, for a message; "" when there is no output."""
         first = _file_size(self._path(0))
-        # Looking for later parts lists the directory of all runs, so a small log is not asked.
+        # Looking for later parts lists the directory of all runs, so a small log is skipped.
         end = first if first < SMALL_LOG_BYTES else self.size()
         data, _ = self.read(max(0, end - LAST_WORDS_BYTES))
         lines = data.decode("utf-8", "replace").rstrip().splitlines()

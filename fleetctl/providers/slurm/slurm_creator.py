@@ -1,4 +1,4 @@
-"""Submits a batch job for a sandbox, once, whoever asks again, and waits until it runs.
+"""Submits a batch job for a sandbox once, also when it is requested again, and waits until it runs.
 
 Called by slurm_provider.py. The box is written down before the job is submitted, under whose id the
 scheduler finds it again when an answer was lost.

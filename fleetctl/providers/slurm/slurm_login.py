@@ -146,7 +146,7 @@ HALTED = {"SUSPENDED": "scontrol resume {job}", "STOPPED": "scancel --signal=CON
 
 
 def settings_of(account: Account) -> SlurmSettings:
-    """Raises Refused without a cluster."""
+    """Returns the settings of a cluster. Raises Refused for an account without one."""
     if not account.settings.get("sharedDir"):
         raise Refused(f"provider `{account.name}` has no cluster", hint=NO_CLUSTER_HINT)
     return SlurmSettings.model_validate(dict(account.settings))
@@ -163,7 +163,7 @@ class SlurmLogin:
 
     @cached_property
     def line(self) -> AgentLine:
-        """Raises Refused without a cluster."""
+        """Returns a connection to the agent on the login node. Raises Refused without a cluster."""
         login = self.settings.login
         return AgentLine(login.name if login is not None else HERE, self._open)
 

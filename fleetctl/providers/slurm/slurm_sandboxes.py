@@ -115,7 +115,7 @@ class EndedJobs:
                 if self.busy:
                     looked_at_s = time.monotonic()
                     await self._cancel_returned(await self._login.queue.jobs(), looked_at_s)
-            except (Refused, Unavailable) as error:  # while it is away, no job is confirmed
+            except (Refused, Unavailable) as error:  # while it is unreachable, no job is confirmed
                 log.info("ended jobs not looked at", extra={"error": str(error)})
             await asyncio.sleep(WATCH_S)
 

@@ -69,7 +69,9 @@ class CommitFactsCache:
         self._place = place
 
     async def of(self, source: GitSource, commit: str) -> CommitFacts:
-        """Raises Refused for a path that the commit does not have, and Unavailable."""
+        """Returns the facts of a commit, which are stored for the next time. Raises Refused for a
+        path that the commit does not have, and Unavailable.
+        """
         key = sha256(f"{source.url}\n{commit}\n{source.path}".encode()).hexdigest()[:32]
         kept = self._place / f"{key}.json"
         with contextlib.suppress(OSError, ValueError, KeyError):

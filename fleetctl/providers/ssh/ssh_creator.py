@@ -54,7 +54,7 @@ class SshCreator:
         self.makings = PendingCreates(notify, give_up_s=GIVE_UP_S)
 
     def free(self, host: str) -> None:
-        """A box on that host is over."""
+        """Notes that a box on that host has ended."""
         self._busy[host] -= 1
         self._freed.set()
 

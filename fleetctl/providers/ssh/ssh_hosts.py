@@ -35,7 +35,7 @@ FREE_BYTES_MIN = 1 << 30
 
 
 def settings_of(account: Account) -> SshSettings:
-    """Raises Refused without hosts."""
+    """Returns the settings of the hosts. Raises Refused for an account without hosts."""
     if not account.settings.get("hosts"):
         raise Refused(f"provider `{account.name}` has no hosts", hint=NO_HOSTS_HINT)
     return SshSettings.model_validate(dict(account.settings))

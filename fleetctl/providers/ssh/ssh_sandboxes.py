@@ -111,7 +111,9 @@ class SshSandboxes:
         await line.call("stop", {"box": box, "run": run, "grace_s": grace_s})
 
     async def find(self, run: str) -> str | None:
-        """Raises Unavailable when a host that may have it cannot be asked."""
+        """Returns the handle of the box of a run, or None where no host has it. Raises Unavailable
+        when a host that may have it cannot be reached.
+        """
         box = self.name_of(run)
         away: list[Unavailable] = []
 
@@ -142,7 +144,7 @@ class SshSandboxes:
         reply = await line.call("look", {"box": box})
         return facts_in(reply["tags"], str(line.facts["address"]))
 
-    # -- what the provider asks --------------------------------------------------------------------
+    # -- for the provider alone --------------------------------------------------------------------
 
     def name_of(self, run: str) -> str:
         """A machine may have the work of several stores."""

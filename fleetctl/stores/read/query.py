@@ -156,7 +156,9 @@ class SqlQuery:
         self._owners.close()
 
     def ask(self, sql: str, parameters: Sequence[object] = ()) -> QueryAnswer:
-        """Raises UsageError for what is not a query, at once or while its rows are read."""
+        """Runs a query. Raises UsageError for text that is not a query, at once or while its rows
+        are read.
+        """
         with self._explained(sql):
             cursor = self._db.execute(sql, tuple(parameters))
         if cursor.description is None:
@@ -268,7 +270,9 @@ class _TaskOwners:
 
 
 def _is_founded(path: Path) -> bool:
-    """Raises StoreError for a file that is foreign, newer or older than this program."""
+    """Returns whether the store exists. Raises StoreError for a file that is foreign, newer or
+    older than this program.
+    """
     connection = connect_readonly(path)
     if connection is None:
         return False

@@ -82,7 +82,9 @@ class _SnapshotRows:
 
 @contextmanager
 def open_readonly(home: Path) -> Iterator[StoreSnapshot]:
-    """Raises StoreError when the files are damaged, foreign, or of another version."""
+    """Opens the store for reading, as of one moment; an empty one where no store exists. Raises
+    StoreError when the files are damaged, foreign, or of another version.
+    """
     path = home / places.STATE_DB
     connection = connect_readonly(path)
     if connection is None:

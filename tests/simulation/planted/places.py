@@ -24,7 +24,7 @@ Context = AbstractContextManager[object]
 
 def moved_before_it_is_confirmed_gone() -> Context:
     """A start of unknown outcome moves as if it had been answered."""
-    return swapped(intents, "_is_nowhere", lambda run, call: run.sandbox == run.name)
+    return swapped(intents, "_has_no_sandbox", lambda run, call: run.sandbox == run.name)
 
 
 def spill_costs_an_attempt() -> Context:

@@ -48,7 +48,7 @@ _FLAGS = {
     "metadata.name": "--name",
 }
 _FIELD = re.compile("|".join(rf"{re.escape(it)}(?:\[\d+\]|\.\w+)*(?!\w)" for it in _FLAGS))
-_PLACE = re.compile(rf"\b{COMMAND_LINE}(?::\d+:\d+)?: ")
+_PREFIX = re.compile(rf"\b{COMMAND_LINE}(?::\d+:\d+)?: ")
 _VARIABLE = re.compile(r"(?=.*[A-Z_])[A-Za-z_][A-Za-z0-9_]*")  # not the name of an object
 _PLACEMENT = re.compile(r"`placement: \{provider: (?P<name>[\w-]+)\}`")
 _SCRIPT = re.compile(r"write `script: (?P<text>.*)`$")
@@ -181,7 +181,7 @@ def _name_flags(problem: ManifestProblem) -> ManifestProblem:
 def write_as_flags(text: str) -> str:
     """Returns `--gpu: needs ...` for `command line:9:12: spec.template.resources.gpu: needs
     ...`."""
-    text = _PLACEMENT.sub(r"`--on \g<name>`", _PLACE.sub("", text))
+    text = _PLACEMENT.sub(r"`--on \g<name>`", _PREFIX.sub("", text))
     text = _SCRIPT.sub(lambda found: f"write `{_call_shell(found['text'])}`", text)
     return _FIELD.sub(lambda found: _flag_of(found[0]), text)
 

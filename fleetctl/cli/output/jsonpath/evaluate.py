@@ -42,7 +42,7 @@ class VisitLimit:
         self._left = visits
 
     def count(self, visits: int) -> None:
-        """Raises UsageError above the limit."""
+        """Counts visited values. Raises UsageError above the limit."""
         self._left -= visits
         if self._left < 0:
             raise UsageError(

@@ -38,7 +38,7 @@ def _redraw_objects(
     reading: StoreReading,
     screen: Screen,
 ) -> int:
-    """Draws the whole list each time: ages go on, and rows move when `--sort-by` says so."""
+    """Draws the whole list each time: ages go on, and rows move with `--sort-by`."""
     from fleetctl.cli.output.live import RedrawnLines
 
     with RedrawnLines(screen) as shown:

@@ -270,7 +270,9 @@ class Endpoints(EnginePart):
         }
 
     def _key(self, spec: EndpointSpec, namespace: str) -> str:
-        """Raises Unavailable where the key is not there."""
+        """Returns the API key of an endpoint; empty where its spec names none. Raises Unavailable
+        where the Secret does not have it.
+        """
         if spec.api_key is None:
             return ""
         secret, name = spec.api_key.secret, spec.api_key.name
@@ -389,7 +391,7 @@ class Endpoints(EnginePart):
             self._woken.set()
 
     async def _hear(self, link: GatewayLink, wait_s: float) -> None:
-        """Raises Unavailable."""
+        """Waits for new usage rows of the gateway and charges them. Raises Unavailable."""
         version = link.grants.version
         try:
             self._seq, rows = await link.gateway.usage(self._seq, wait_s=wait_s)

@@ -196,7 +196,9 @@ class WandbAgent:
         )
 
     def _miss(self, text: str, *, hint: str) -> None:
-        """Raises Unavailable until the reply was repeated often enough to be believed."""
+        """Counts a reply that the sweep is gone, and stores it once it was repeated often enough to
+        be believed; before that raises Unavailable.
+        """
         self._odd += 1
         if self._odd < BELIEVED:
             raise Unavailable(text, reason=SWEEP_GONE, hint=hint)

@@ -192,7 +192,9 @@ class WandbAgents(EnginePart):
         wake.clear()
 
     def _ask(self, spec: SweepSpec, namespace: str) -> GraphqlCall:
-        """Raises Unavailable where the key is not there."""
+        """Connects to W&B with the key from the Secrets of a sweep. Raises Unavailable where no
+        Secret has the key.
+        """
         names = spec.template.secrets if spec.template is not None else ()
         found = self._secrets(names, namespace) if names else ResolvedSecrets()
         key = found.values.get(KEY)

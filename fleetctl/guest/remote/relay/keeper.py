@@ -46,7 +46,7 @@ NOBODY = 5  # the exit code when there is no relay
 
 class Relay:
     def __init__(self, loop: Loop) -> None:
-        """Raises OSError where no address can be bound."""
+        """Listens on a free port of loopback. Raises OSError where no address can be bound."""
         self._loop = loop
         self._listener = _open_listener(_socket.AF_INET, ("127.0.0.1", 0))
         self._joining = _open_listener(_socket.AF_UNIX, SOCKET)

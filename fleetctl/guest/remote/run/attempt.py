@@ -536,7 +536,7 @@ def _work_with_services(
 
 
 def _mark_process() -> None:
-    """Marks this process, which is to lead work; without the mark, the work's variables tell."""
+    """Marks this process, which is to lead work; without the mark, the work's variables show it."""
     try:
         carry_mark(directory_mark())
     except (OSError, ValueError):

@@ -48,7 +48,9 @@ class DaytonaConnection:
         return self._client is not None
 
     async def client(self) -> sdk.AsyncDaytona:
-        """Raises Refused without the package or a key, Unavailable when Daytona does not answer."""
+        """Returns the client of the account, which is connected again when the account changes.
+        Raises Refused without the package or a key, Unavailable when Daytona does not answer.
+        """
         if self._client is not None and self._account() == self._connected_as:
             return self._client
         async with self._lock:
@@ -161,5 +163,7 @@ class DaytonaSettings:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> DaytonaSettings:
-    """Raises Refused for a value that is not a positive number."""
+    """Reads the settings from `FLEETCTL_DAYTONA_*`. Raises Refused for a value that is not a
+    positive number.
+    """
     return read_settings(DaytonaSettings, PREFIX, os.environ if environ is None else environ)

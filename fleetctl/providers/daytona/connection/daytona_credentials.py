@@ -68,7 +68,9 @@ def of_client(client: object) -> Credentials:
 
 
 def of_account(account: Account) -> Credentials:
-    """Raises Unavailable when there is no key: the account waits, and no order is wrong."""
+    """Returns the credentials of an account. Raises Unavailable when there is no key: the account
+    waits, and no request is wrong.
+    """
     server = server_url(account)
     if account.declared:
         try:

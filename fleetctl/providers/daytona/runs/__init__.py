@@ -1,1 +1,1 @@
-"""Sandboxes for runs at Daytona: made, looked up, entered, ended."""
+"""Creates, finds, enters and ends the sandboxes of runs at Daytona."""

@@ -100,7 +100,7 @@ class DaytonaEntering:
         await self._connection.close()
 
     async def _sandbox(self, place: ExecTarget) -> sdk.AsyncSandbox:
-        """Raises Refused when it is over."""
+        """Returns the sandbox of a run. Raises Refused when it has ended."""
         client = await self._connection.client()
         sandbox = None
         with ToleratedAnswer(is_not_found):

@@ -36,7 +36,9 @@ class DaytonaMachine:
 
 
 def choose_machine(resources: Resources) -> DaytonaMachine:
-    """Raises Refused for a GPU that Daytona does not have."""
+    """Returns the machine for the resources, rounded up to sizes of Daytona. Raises Refused for a
+    GPU that Daytona does not have.
+    """
     cpu = resources.cpu
     memory = resources.memory
     disk = resources.disk

@@ -77,7 +77,7 @@ class DaytonaSandboxes:
         self._ended_by_us: dict[str, float] = {}  # handle -> when that was confirmed, or 0.0
         self.throttles = Throttles()
 
-    # -- what the shared part asks -----------------------------------------------------------------
+    # -- the Sandboxes protocol --------------------------------------------------------------------
 
     async def stream(
         self,
@@ -247,7 +247,7 @@ class DaytonaSandboxes:
             raise
         return DaytonaExecChannel(sandbox, session, command, deadline_s=call_s)
 
-    # -- what the provider asks --------------------------------------------------------------------
+    # -- for the provider alone --------------------------------------------------------------------
 
     def name_of(self, run: str) -> str:
         """Names are unique in a whole organization, which may have several stores."""

@@ -200,7 +200,9 @@ class KubernetesSettings:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> KubernetesSettings:
-    """Raises Refused for a value that is not a positive number."""
+    """Reads the settings from `FLEETCTL_KUBERNETES_*`. Raises Refused for a value that is not a
+    positive number.
+    """
     return read_settings(KubernetesSettings, PREFIX, os.environ if environ is None else environ)
 
 

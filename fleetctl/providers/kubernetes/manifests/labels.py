@@ -20,8 +20,8 @@ MANAGED = {"app.kubernetes.io/managed-by": "fleetctl"}
 _LABELS = ("fleet", "run", "uid", "kind", "name", "namespace", "index")
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KEY = re.compile(r"([a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-# Labels that tell a tool how to treat an object. On its Jobs they would have Argo CD or Flux prune
-# them as theirs, and Kueue or the Job controller take them over.
+# Labels by which a tool decides how to treat an object. On our Jobs they would make Argo CD or Flux
+# prune them, and Kueue or the Job controller take them over.
 _NOT_PASSED = ("app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "job-name")
 _NOT_PASSED_OF = (
     *("argocd.argoproj.io", "fluxcd.io", "applyset.kubernetes.io", "kueue.x-k8s.io"),

@@ -75,7 +75,9 @@ class PodImage:
 
 
 def image_of(template: Template, settings: ClusterSettings) -> PodImage:
-    """Raises Refused for what only a build could make."""
+    """Returns the image of a pod and the packages that it installs at its start. Raises Refused for
+    an image that only a build could make.
+    """
     made = build_recipe(template)
     version = made.python or DEFAULT_PYTHON
     slim = "" if template.source is not None and template.source.git is not None else "-slim"

@@ -86,7 +86,7 @@ class GangSandboxes(JobSandboxes):
         namespace = (await self.cluster_of(handle)).link.namespace
         return Meeting(gang_manifests.host_name(job, namespace, 0), gang_manifests.PORT)
 
-    # -- what the shared part asks -----------------------------------------------------------------
+    # -- the Sandboxes protocol --------------------------------------------------------------------
 
     async def stream(
         self,
@@ -171,7 +171,7 @@ class GangSandboxes(JobSandboxes):
         work: RunWork | None,
         at: StreamOffsets,
     ) -> AsyncGenerator[bytes, None]:
-        """Yields the story of node 0 except its end, which follows with the ends of all."""
+        """Yields the frames of node 0; its end follows with the ends of all."""
         gang = self.gangs.get(parse_handle(handle).job)
         if gang is None:
             raise Unavailable("its nodes are not looked after yet", retry_after_s=JOINED_AGAIN_S)

@@ -1,9 +1,9 @@
 """Makes Jobs: named and marked in the request, one for each run even after repeated requests, and
 waited for until their pod runs, or all pods where there are several nodes.
 
-Called by kubernetes_provider.py. Waiting costs no calls: the watch brings the news. A slow create,
-such as one that needs a new node, goes on in the background, and `make` reports the scheduler's
-reason.
+Called by kubernetes_provider.py. Waiting costs no calls: the watch reports each change. A slow
+create, such as one that needs a new node, goes on in the background, and `make` reports the
+scheduler's reason.
 """
 
 from __future__ import annotations
@@ -384,7 +384,7 @@ class JobCreator:
         return " ".join(text.split())[-LOG_TAIL_CHARACTERS:]
 
     async def _hopeless(self, making: WaitingJob) -> None:
-        """Raises Refused for a wait that would never end."""
+        """Ends a Job that would wait for ever; then raises Refused."""
         request = making.request
         wait, since_s = self._waits[request.run]
         pull = wait.reason in pod_statuses.PULL and time.monotonic() - since_s > PULL_S

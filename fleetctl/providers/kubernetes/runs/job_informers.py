@@ -1,9 +1,9 @@
 """Keeps our store's Jobs and pods in one namespace, by two informers that all callers share, and
 ends Jobs until the cluster reports that all are gone.
 
-No run costs a call: each is woken by the watches' news. An object that is missing here may exist;
-a look by its name decides. No finalizer of ours holds Jobs or pods, so a namespace can be deleted
-without a controller.
+No run costs a call: each is woken by events of the watches. An object that is missing here may
+exist; a look by its name decides. No finalizer of ours holds Jobs or pods, so a namespace can be
+deleted without a controller.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class JobInformers:
 
     @property
     def troubled(self) -> Unavailable | None:
-        """The reason why there is no news of the namespace now; None while there is."""
+        """Returns why the watches of the namespace have stopped; None while they run."""
         why = next((one.trouble for one in self._informers if one.trouble is not None), None)
         if why is None:
             return None
@@ -156,7 +156,7 @@ class JobInformers:
             self._keep_job(found)
 
     async def change(self, job: str, *, within_s: float) -> bool:
-        """Waits for news of a Job or its pods, within the time; returns whether there was any."""
+        """Waits for an event of a Job or its pods; returns whether one came within the time."""
         event = asyncio.Event()
         waiting = self._waiting.setdefault(job, set())
         waiting.add(event)

@@ -85,7 +85,7 @@ class JobSandboxes:
         self._lock = asyncio.Lock()
         self.ends = JobEnds()
 
-    # -- what the shared part asks -----------------------------------------------------------------
+    # -- the Sandboxes protocol --------------------------------------------------------------------
 
     async def stream(
         self,
@@ -221,7 +221,7 @@ class JobSandboxes:
             )
         return PodExecChannel(channel)
 
-    # -- what the provider asks --------------------------------------------------------------------
+    # -- for the provider alone --------------------------------------------------------------------
 
     async def cluster(self, namespace: str = "") -> JobInformers:
         """Returns the informers of a namespace, with both lists there. Raises Refused and

@@ -89,7 +89,7 @@ class KubernetesEntering:
         await self._connection.close()
 
     async def _pod(self, link: ClusterLink, place: ExecTarget) -> str:
-        """Raises Refused when it is over."""
+        """Returns the name of the pod of a run. Raises Refused when the run has ended."""
         job, name = split_handle(place.handle)
         node = node_of(place.run)
         found = None

@@ -78,7 +78,7 @@ class PodStream:
     error: str = ""  # the end of what it wrote on its standard error
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Raises ConnectionError where they end before the run does."""
+        """Yields the frames of the run. Raises ConnectionError if they end before the run."""
         tail = b""
         async for stream, data in self.channel.frames():
             if stream != STDOUT:

@@ -20,7 +20,7 @@ def listed_bytes(home: Path, volume: str) -> int | None:
 
 def total_bytes(directory: Path, files_max: int) -> int | None:
     """Returns the bytes of all files below, 0 without the directory; None when there are more than
-    `files_max`. A file that goes away meanwhile does not count.
+    `files_max`. A file that is deleted meanwhile does not count.
     """
     total = 0
     seen = 0

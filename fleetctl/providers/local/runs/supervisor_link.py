@@ -1,7 +1,7 @@
 """The provider's connection to one living supervisor: orders out in batches, answers and changes
 in.
 
-Used by supervisors.py alone. When the supervisor goes away, every caller that waits learns it at
+Used by supervisors.py alone. When the supervisor ends, every caller that waits learns it at
 once.
 """
 

@@ -75,7 +75,7 @@ class Supervisors:
         self._closing = False
 
     def list_perhaps_living(self) -> list[str]:
-        """Names of supervisors that serve, or were killed: one that left took its socket away."""
+        """Returns the supervisors that serve or were killed; one that exited removed its socket."""
         top = self._layout.supervisors
         names = sorted(os.listdir(top)) if top.exists() else []
         return [name for name in names if os.path.lexists(top / name / "sock")]
@@ -87,7 +87,7 @@ class Supervisors:
         return None
 
     def watch(self, name: str, run: str) -> None:
-        """Calls `notify` with this run when its supervisor goes away."""
+        """Calls `notify` with this run when its supervisor ends."""
         self._idle.pop(name, None)
         self._runs.setdefault(name, set()).add(run)
 

@@ -87,7 +87,7 @@ class SessionGuard:
         os.dup2(null, 1)
 
     def watch(self) -> str:
-        """Returns when it is over, with the reason."""
+        """Waits until the session has ended; returns the reason."""
         poller = select.poll()
         poller.register(self._life, select.POLLIN)
         poller.register(self._woken, select.POLLIN)

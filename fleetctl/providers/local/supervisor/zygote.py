@@ -23,8 +23,8 @@ from .isolation import spaces, syscalls
 
 WARM_RUNS = 20  # after this number the interpreter has stopped rewriting its own code
 STDIN = 0
-IN_NAMESPACES = b"n"  # how the next one is to be born; any other byte: as we are
-DESCRIPTORS_MAX = 1  # with each byte
+IN_NAMESPACES = b"n"  # requests a supervisor in new namespaces; any other byte, one in ours
+DESCRIPTORS_MAX = 1  # that come with a byte
 
 
 def main(guest_path: str) -> None:
@@ -39,20 +39,20 @@ def main(guest_path: str) -> None:
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects supervisors that have ended
     while True:
-        message, lent, _, _ = socket.recv_fds(line, 1, DESCRIPTORS_MAX)
+        message, descriptors, _, _ = socket.recv_fds(line, 1, DESCRIPTORS_MAX)
         if not message:
             os._exit(0)
-        for descriptor in lent:
+        for descriptor in descriptors:
             _fork_supervisor(line, descriptor, guest, message)
 
 
 def _open_streams() -> None:
-    """New ones, made over a pipe: a stream remembers whether it could seek, and one that could
-    before its descriptor leads to a pipe cannot be configured by a task.
+    """Replaces stdout and stderr by streams that are made over a pipe: a stream remembers whether
+    its file could seek, and one made over a seekable file cannot be reconfigured by a task later.
     """
     readable, writable = os.pipe()
     for number, name in ((1, "stdout"), (2, "stderr")):
-        held = os.dup(number)
+        saved = os.dup(number)
         os.dup2(writable, number)
         stream = open(
             number,
@@ -62,8 +62,8 @@ def _open_streams() -> None:
             errors="backslashreplace",
             closefd=False,
         )
-        os.dup2(held, number)
-        os.close(held)
+        os.dup2(saved, number)
+        os.close(saved)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     os.close(readable)
@@ -74,11 +74,11 @@ def _fork_supervisor(
     line: socket.socket,
     descriptor: int,
     guest: ModuleType,
-    how: bytes,
+    mode: bytes,
 ) -> None:
     user = os.getuid(), os.getgid()
     try:
-        pid, born = _fork_namespaced(how)
+        pid, born = _fork_namespaced(mode)
         if pid == 0:
             line.close()
             _become_supervisor(descriptor, guest, user if born else None)
@@ -88,13 +88,13 @@ def _fork_supervisor(
         os.close(descriptor)
 
 
-def _fork_namespaced(how: bytes) -> tuple[int, bool]:
-    """Returns (as of os.fork, whether it is born in namespaces of its own). Raises OSError."""
-    if how == IN_NAMESPACES:
+def _fork_namespaced(mode: bytes) -> tuple[int, bool]:
+    """Returns (pid as os.fork does, whether the child is in new namespaces). Raises OSError."""
+    if mode == IN_NAMESPACES:
         try:
             return syscalls.fork_into_namespaces(), True
         except OSError:
-            return os.fork(), False  # it finds out why not, and reports it
+            return os.fork(), False  # the supervisor reports why namespaces failed
     return os.fork(), False
 
 
@@ -103,7 +103,7 @@ def _become_supervisor(
     guest: ModuleType,
     user: Optional[tuple[int, int]],
 ) -> NoReturn:
-    """user: our ids, to be the same user again in the namespaces that it was born in."""
+    """Serves as a supervisor until it ends. user: (uid, gid) to keep in new namespaces, or None."""
     try:
         os.setsid()
         if user is not None:

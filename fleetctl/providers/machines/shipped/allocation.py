@@ -194,7 +194,7 @@ def run(_: Any, request: Any, __: bytes) -> int:
 
 
 def drop(agent: Any, request: Any, _: bytes) -> int:
-    """Puts the box of an ended job away; or with `kill` asks its program to end at once."""
+    """Removes the box of an ended job; or with `kill` asks its program to end at once."""
     path = agent.boxes.path(request["box"])
     box = agent.boxes.read(request["box"])
     if box is not None and request["kill"]:

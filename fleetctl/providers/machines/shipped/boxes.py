@@ -220,7 +220,7 @@ class Boxes:
     # -- ending ------------------------------------------------------------------------------------
 
     def end(self, name: str) -> bool:
-        """Kills all of a box and puts it away; False when processes live on. No error when it is
+        """Kills all processes of a box and removes it; False when some live on. No error when it is
         gone. Its files go a little later: another reader of a journal may be at its last lines.
         """
         gate = self.enter_gate(name, alone=True)
@@ -248,7 +248,7 @@ class Boxes:
         return os.path.join(self._directory, f".{name}.gone")
 
     def ended(self) -> Iterator[Tuple[str, Box]]:
-        """Yields the boxes that were put away and not swept, by their names with their ids."""
+        """Yields the boxes that were removed and not swept, by their names with their ids."""
         for entry in os.scandir(self._directory):
             try:
                 with open(os.path.join(entry.path, "box.json"), encoding="utf-8") as file:
@@ -296,7 +296,7 @@ class Boxes:
 
         state = os.path.join(self.path(name), "state")
         try:
-            os.chdir(state)  # by it, the processes of boxes are told apart
+            os.chdir(state)  # it identifies the processes of a box
             runs = [it[:-6] for it in os.listdir("runs") if it.endswith(".begun")]
             with open("supervisor", encoding="ascii") as file:
                 text = file.read()

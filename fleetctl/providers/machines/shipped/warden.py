@@ -1,4 +1,4 @@
-"""The warden: ends the boxes of controllers that have not been heard of for as long as their lease.
+"""The warden: ends the boxes of controllers that have sent no message for as long as their lease.
 
 One process a machine while there are boxes, forked by an agent and independent of it. An agent
 renews the lease of its store at each beat of its controller. Times are counted here, never

@@ -182,7 +182,7 @@ class ModalImages:
                 del known[key]
 
     def forget_images(self, client: modal.Client) -> None:
-        """Modal does not know something that was there: all that is built is asked for again, which
+        """Modal has forgotten a part that existed: every built part is requested again, which
         takes a call for each layer that is still there, and a build for one that is gone.
         """
         known = self._known.get(client, {})

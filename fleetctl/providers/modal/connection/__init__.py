@@ -1,1 +1,1 @@
-"""The SDK and its client: credentials, errors, rates and settings."""
+"""The client of Modal's SDK, with its credentials, errors, rates and settings."""

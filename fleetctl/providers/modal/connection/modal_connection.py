@@ -322,7 +322,9 @@ class ModalSettings:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> ModalSettings:
-    """Raises Refused for a value that is no positive number."""
+    """Reads the settings from `FLEETCTL_MODAL_*`. Raises Refused for a value that is not a positive
+    number.
+    """
     return read_settings(ModalSettings, PREFIX, os.environ if environ is None else environ)
 
 

@@ -59,7 +59,7 @@ def retryable_call(what: str, *, deadline_s: float) -> AbstractAsyncContextManag
 
 @asynccontextmanager
 async def sandbox_call(what: str, *, deadline_s: float) -> AsyncIterator[None]:
-    """Translates errors of a call; a sandbox that is not found is over."""
+    """Translates errors of a call; a sandbox that is not found has ended."""
     from modal import exception as sdk
 
     try:

@@ -84,7 +84,7 @@ class Rates:
 
 
 async def of_account(client: modal.Client) -> Mapping[str, Decimal]:
-    """Raises Refused and Unavailable."""
+    """Returns the billing rates of an account, by name. Raises Refused and Unavailable."""
     import modal
 
     async with retryable_call("the rates of the account cannot be read", deadline_s=CALL_S):

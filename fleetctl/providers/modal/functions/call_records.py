@@ -166,7 +166,7 @@ class CallNodes:
             )
 
     async def is_over(self, run: str, wait_s: float) -> bool:
-        """Returns whether the run of a node is over, at the latest after wait_s."""
+        """Returns whether the run of a node has ended, at the latest after wait_s."""
         gang = self._gangs.get(run)
         if gang is None:
             return True
@@ -183,7 +183,7 @@ class CallNodes:
             gang.left[node.files].set()
 
     async def all_over(self, run: str) -> None:
-        """The run is over: returns once the last words of its nodes are here, too."""
+        """Notes that the run has ended; returns once the last output of its nodes is here, too."""
         gang = self._gangs.get(run)
         if gang is None:
             return

@@ -48,7 +48,7 @@ from fleetctl.specs.blocks.template import Template
 if TYPE_CHECKING:
     import modal
 
-    # From a text, the order, to bytes, the story of its run.
+    # From a text, the order, to bytes, the frames of its run.
     Deployed = modal.Function[[str], bytes, bytes]
 
 
@@ -59,7 +59,7 @@ FUNCTION = "run"  # the name of the one function of each app
 DEPLOY_S = 300.0  # its image is built before
 CALL_S = 30.0
 LIFE_S = 86_400  # Modal lets no call run longer
-LIFE_SLACK_S = 300  # for a call to begin, to commit and to bring its story back
+LIFE_SLACK_S = 300  # for a call to begin, to commit and to return its frames
 GATHER_S = 600  # beyond that, for several nodes to be ready; as in fleetctl_gang.py
 
 SERVER = "fleetctl_server"

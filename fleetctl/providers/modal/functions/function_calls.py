@@ -1,8 +1,8 @@
-"""Calls of functions, with the verbs that the shared part (providers/remote) asks of sandboxes: the
-call of a run is its sandbox, and returns the story of the run.
+"""Implements the Sandboxes protocol of providers/remote for calls of functions: the call of a run
+is its sandbox, and returns the frames of the run.
 
-Made by function_runs.py. A call that goes on costs two requests in every wait: one for its end, and
-one for its output meanwhile.
+Made by function_runs.py. A running call costs two requests in every wait: one for its end, and one
+for its output so far.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ KILLED = 137  # 128 + SIGKILL: left by a container's memory limit
 
 
 class FunctionCalls:
+    """The calls of one account, as sandboxes. wait_s: how long Modal may hold a request open."""
+
     def __init__(
         self,
         connection: ModalConnection,
@@ -63,11 +65,11 @@ class FunctionCalls:
         self._node_look_s = min(wait_s, NODE_LOOK_S)
         self._latches = latches
         self._waiting = asyncio.Semaphore(WAITING_MAX)
-        # handles that have sent their whole story
+        # handles of calls whose last frame was sent
         self._over: OrderedDict[str, None] = OrderedDict()
         self._ended_by_us: set[str] = set()
 
-    # -- what the shared part asks -----------------------------------------------------------------
+    # -- the Sandboxes protocol --------------------------------------------------------------------
 
     async def stream(
         self,
@@ -79,7 +81,7 @@ class FunctionCalls:
         """Yields the call's frames up to now, and at last the frames that it returned."""
         one = _call_handle(handle)
         if one.sort == "node":
-            async for frames in self._of_node(one, at.journal):
+            async for frames in self._stream_node(one, at.journal):
                 yield frames
             return
         call = one.id if one.called else await self._latches.holder(one.uid, run)
@@ -93,27 +95,27 @@ class FunctionCalls:
                 await self._nodes.follow_nodes(one, whole)
                 journal, journal_at = _unknown_frames(whole, journal_at)
                 yield journal + ALIVE
-            story = _output_frames(output)
-            winner = _winning_call(story) if story is not None else ""
+            sent = _output_frames(output)
+            winner = _winning_call(sent) if sent is not None else ""
             if not winner:
                 break
             call = winner  # another call of the same run was first
-        instead = _not_begun_reason(story.partition(b"\n")[0]) if story is not None else None
-        if story is None or instead is not None:
+        instead = _not_begun_reason(sent.partition(b"\n")[0]) if sent is not None else None
+        if sent is None or instead is not None:
             # The frames that came stay, and the missing end follows them.
             reason, message = instead or _explain_end(output, ours=call in self._ended_by_us)
-            story = _ending_frames(str(replace(one, sort="fc", id=call)), output, reason, message)
-            story = story if journal_at == 0 else story.partition(b"\n")[2]
+            sent = _ending_frames(str(replace(one, sort="fc", id=call)), output, reason, message)
+            sent = sent if journal_at == 0 else sent.partition(b"\n")[2]
         else:
-            await self._nodes.follow_nodes(one, story)
-            story, _ = _unknown_frames(story, journal_at)
+            await self._nodes.follow_nodes(one, sent)
+            sent, _ = _unknown_frames(sent, journal_at)
         await self._nodes.all_over(one.run)
         self._note_over(handle)
-        yield story
+        yield sent
 
-    async def _of_node(self, one: CallHandle, journal_at: int) -> AsyncGenerator[bytes, None]:
-        """Yields the output of a node beside the first. Its last words are there before its run's
-        end is.
+    async def _stream_node(self, one: CallHandle, journal_at: int) -> AsyncGenerator[bytes, None]:
+        """Yields the output of a node other than the first. All of it is stored before the end of
+        its run is.
         """
         while True:
             over = await self._nodes.is_over(one.run, self._node_look_s)
@@ -125,8 +127,8 @@ class FunctionCalls:
             yield journal + ALIVE
 
     async def fate(self, handle: str) -> Fate | None:
-        """Returns Modal's answer whether it still knows the call; a call's own end comes in its
-        stream.
+        """Returns a fate for a call that was stopped before it began or that Modal has forgotten,
+        else None: the end of a call comes in its stream.
         """
         one = _call_handle(handle)
         if one.sort == "node":
@@ -150,7 +152,7 @@ class FunctionCalls:
             await self._latches.forget_said(one.uid, one.files)
             self._nodes.ended(one)
             return
-        # First: from now on no other call of the run begins, also not one that is under way.
+        # First, so that no other call of the run begins, not even one that was just sent.
         holder = await self._latches.void(one.uid, one.run)
         for call in {holder, one.id if one.called else ""} - {""}:
             await self._cancel(call)
@@ -162,7 +164,7 @@ class FunctionCalls:
         run: str,
         grace_s: float,
     ) -> None:
-        """A run that has begun ends in its own time; one that waits is taken out of the line."""
+        """Requests a begun run to end within its grace; cancels the call of one that waits."""
         one = _call_handle(handle)
         if await self._latches.void(one.uid, run):
             await self._latches.ask_stop(one.uid, run, grace_s)
@@ -179,7 +181,7 @@ class FunctionCalls:
     # -- helpers -----------------------------------------------------------------------------------
 
     async def _wait_for_output(self, call: str) -> CallOutput | None:
-        """Waits at Modal if there is room, or else looks and lets others look."""
+        """Waits at Modal for the output; beyond WAITING_MAX calls, polls now and then instead."""
         if self._waiting.locked():
             output = await self._poll(call, 0.0)
             if output is None:
@@ -189,7 +191,9 @@ class FunctionCalls:
             return await self._poll(call, self._wait_s)
 
     async def _poll(self, call: str, wait_s: float) -> CallOutput | None:
-        """Raises SandboxOver when Modal knows the call no more, and ConnectionError."""
+        """Returns the output, or None after wait_s. Raises SandboxOver for a call that Modal has
+        forgotten, and ConnectionError.
+        """
         client = await self._connection.client()
         from fleetctl.providers.modal.functions import plain_pickle
 
@@ -235,7 +239,7 @@ class FunctionCalls:
 _OF_THE_STREAM = tuple(
     b'{"e":"%s"' % word for word in (b"outputs", b"log", b"eof", b"lost", b"unbegun")
 )
-# The body's replacements for frames, because the run was not its to begin.
+# Lines that the body returns in place of frames when it did not run the work.
 _INSTEAD = {
     b'{"e":"void"}': (Cause.STOPPED.value, "it was stopped before it began"),
     b'{"e":"preempted"}': (
@@ -281,8 +285,8 @@ def _output_frames(output: CallOutput) -> bytes | None:
 
 
 def _unknown_frames(output: bytes, journal_at: int) -> tuple[bytes, int]:
-    """Returns a story without the lines of its journal that are known, and how many bytes are known
-    then. Output carries its own offset.
+    """Returns the frames without journal lines before `journal_at`, and the next `journal_at`, in
+    bytes. Output carries its own offset.
     """
     lines = []
     passed = 0
@@ -296,14 +300,14 @@ def _unknown_frames(output: bytes, journal_at: int) -> tuple[bytes, int]:
 
 
 def _winning_call(output: bytes) -> str:
-    """The call that began the run, when this one came second."""
+    """Returns the id of the call that began the run, if this call came second; else empty."""
     if not output.startswith(b'{"e":"duplicate"'):
         return ""
     return str(json.loads(output.splitlines()[0])["call"])
 
 
 def _explain_end(output: CallOutput, *, ours: bool) -> tuple[str, str]:
-    """Returns (reason, message) of a call that ended without a word of its own."""
+    """Returns (reason, message) of a call that ended without frames."""
     from fleetctl.providers.modal.functions import plain_pickle
 
     message = " ".join(output.exception.split())[:400].rstrip(".")
@@ -332,7 +336,7 @@ def _ending_frames(
     reason: str,
     message: str,
 ) -> bytes:
-    """Returns a journal for a run whose call left no journal, and the end of its story."""
+    """Returns the frames of a failed run for a call that left no journal."""
     now_s = time.time()
     started_s = output.started_at_s or now_s
     started = {"e": "started", "at": started_s, "keeper": supervisor, "note": ""}

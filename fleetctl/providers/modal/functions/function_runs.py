@@ -145,7 +145,9 @@ class FunctionRuns:
         return parse_handle(ref.handle) is not None or bool(self._records.call(ref.uid, ref.run))
 
     async def start(self, request: RunRequest) -> str:
-        """Raises Refused and Unavailable, and TimeoutError when the call may have been made."""
+        """Calls the function for a run, once; returns the handle of the call. Raises Refused and
+        Unavailable, and TimeoutError when the call may have been made.
+        """
         handle = self._known(request.uid, request.run, request.handle)
         if handle is None and not request.handle:
             make_private(self._job(request.uid))  # from now on Modal may hold something of ours
@@ -275,7 +277,7 @@ class FunctionRuns:
         await self._runs.follow(node.uid, node.files, str(node))
 
     def _notify_run(self, run: str) -> None:
-        """Notifies about a run; news of a node is sent with its run."""
+        """Notifies about a run; events of a node are sent with its run."""
         if not is_node_name(run):
             self._notify(run)
 

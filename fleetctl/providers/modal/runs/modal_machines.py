@@ -48,7 +48,7 @@ class ModalMachine:
 
 
 def choose_machine(resources: Resources) -> ModalMachine:
-    """Raises Refused for what Modal does not have."""
+    """Returns the machine for the resources. Raises Refused where Modal has none."""
     if resources.disk is not None and resources.disk > DISK_BYTES_MAX:
         raise Refused(
             f"resources.disk is {resources.disk / 1024**3:.0f} GiB; a sandbox on Modal has 512 GiB",

@@ -77,7 +77,7 @@ class ModalSandboxes:
         self._ended_by_us: set[str] = set()
         self._opening = asyncio.Semaphore(STREAMS_OPENED_AT_ONCE)
 
-    # -- what the shared part asks -----------------------------------------------------------------
+    # -- the Sandboxes protocol --------------------------------------------------------------------
 
     async def stream(
         self,
@@ -170,7 +170,9 @@ class ModalSandboxes:
             )
 
     async def find(self, run: str) -> str | None:
-        """Raises Refused when what has the name is not ours."""
+        """Returns the handle of the sandbox of a run, or None. Raises Refused when another program
+        has a sandbox of that name.
+        """
         client = await self._connection.client()
         import modal
 
@@ -206,7 +208,7 @@ class ModalSandboxes:
                 process = await modal_streams.start_guest(sandbox, argv, live_s=live_s)
         return ModalExecChannel(process, deadline_s=self._settings.call_s)
 
-    # -- what the provider asks --------------------------------------------------------------------
+    # -- for the provider alone --------------------------------------------------------------------
 
     def made(
         self,
@@ -228,7 +230,7 @@ class ModalSandboxes:
     async def scheduled(self, handle: str) -> None:
         """Waits until a sandbox that was made before has its machine, or is over."""
         sandbox = await self._get(handle)
-        with ToleratedAnswer(_says_over):
+        with ToleratedAnswer(_means_ended):
             if sandbox is not None:
                 await sandbox.exec.aio("true", timeout=int(self._settings.call_s))
 
@@ -320,7 +322,7 @@ class ModalSandboxes:
             async with asyncio.timeout(self._settings.call_s):
                 return line if await modal_streams.hand_run(line, run, work) else None
         except sdk_errors() as error:
-            if _says_over(error):
+            if _means_ended(error):
                 return None  # not taken: a line that was cut off begins no work
             raise ConnectionError(f"run `{run}` may have been handed to {handle}") from error
 
@@ -331,7 +333,9 @@ class ModalSandboxes:
         work: RunWork | None,
         at: StreamOffsets,
     ) -> ModalStream:
-        """Raises SandboxOver when no command can be run there any more."""
+        """Opens a stream to the guest. Raises SandboxOver when no command can be run in the sandbox
+        any more.
+        """
         sandbox, guest = await self._guest(handle)
         argv = modal_streams.attach_command(guest, run, at)
         posix = guest == "posix"
@@ -358,7 +362,7 @@ class ModalSandboxes:
             async with asyncio.timeout(self._settings.call_s):
                 yield
         except sdk_errors() as error:
-            if _says_over(error):
+            if _means_ended(error):
                 raise SandboxOver(handle) from error
             raise ConnectionError(what) from error
 
@@ -410,7 +414,7 @@ class ModalSandboxes:
                     await sandbox.detach.aio()
 
 
-def _says_over(error: Exception) -> bool:
+def _means_ended(error: Exception) -> bool:
     """A command cannot be run there for good."""
     from modal import exception as sdk
 

@@ -149,7 +149,7 @@ class JoinedSandboxes:
             self._whole[node] = handle
             await follow(node_name(run, rank), node)
 
-    # -- what the shared part asks -----------------------------------------------------------------
+    # -- the Sandboxes protocol --------------------------------------------------------------------
 
     async def stream(
         self,

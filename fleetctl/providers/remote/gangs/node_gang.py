@@ -129,7 +129,7 @@ def end_frames(
     addresses: Sequence[str],
     result: bytes,
 ) -> bytes:
-    """The last lines of the run's journal, and the end of its story. ends: as judged; result: the
+    """Returns the last lines of the run's journal, and the last frame. ends: as judged; result: the
     line that node 0 handed in, or b"".
     """
     whole = combine_ends(list(ends))
@@ -240,7 +240,9 @@ class NodeGang:
         self._stopped_at_s = min(at_s, self._stopped_at_s or at_s)
 
     async def story(self, *, from_start: bool) -> AsyncGenerator[bytes, None]:
-        """The end of the run's story, once all are over, or had their time. Node 0 is."""
+        """Returns the last frames of the run, once all nodes have ended or had their time. Node 0
+        has.
+        """
         until_s = time.monotonic() + self._grace_s + LEAVE_S
         while None in self.ends and time.monotonic() < until_s:
             yield ALIVE
@@ -260,7 +262,7 @@ class NodeGang:
     async def stream_all(
         self, frames: AsyncGenerator[bytes, None], *, heard: bool
     ) -> AsyncGenerator[bytes, None]:
-        """Yields the story of node 0 except its end, which follows with the ends of all. frames:
+        """Yields the frames of node 0; its end follows with the ends of all. frames:
         of node 0, opened when they are needed; heard: whether an earlier stream had some.
         """
         tail = b""

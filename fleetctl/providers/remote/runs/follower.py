@@ -93,7 +93,7 @@ class Follower:
         ordered: Callable[[], bool] = lambda: False,
         pace: FollowPace = FollowPace(),
     ) -> None:
-        """ordered: whether the streams bring an order without any news yet. A guest that reports
+        """ordered: whether the streams bring an order before any frame. A guest that reports
         that no one began it has not received it: it is sent again.
         """
         self._mirror = target

@@ -1,8 +1,8 @@
 """The runs of a provider with remote sandboxes: begun through the guest's latch, observed from
 their mirrors, stopped, and their logs read.
 
-Called by the provider's face. No call is made for a run whose stream is healthy: all its news is in
-its mirror.
+Called by the provider's face. No call is made for a run whose stream is healthy: all its events are
+in its mirror.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fleetctl.specs.values.hints import NO_TEXT, HintedText
 
 log = logging.getLogger("fleetctl.providers")
 
-STOP_SLACK_S = 5.0  # beyond its grace, for a stopped run's last words to come
+STOP_SLACK_S = 5.0  # beyond its grace, for a stopped run's last frames to come
 TRACKED_MAX = 20_000
 FATE_ASKED_EVERY_S = 10.0  # of an idle open sandbox, which has no stream that would break
 
@@ -146,7 +146,7 @@ class RemoteRuns:
         return NO_TEXT
 
     def is_over(self, run: str) -> bool:
-        """Returns whether the run is followed and no more news can come."""
+        """Returns whether the run is followed and no more frames can come."""
         tracked = self._tracked.get(run)
         return tracked is not None and tracked.phase is TrackedPhase.OVER
 
@@ -304,7 +304,7 @@ class RemoteRuns:
         return _observe_alive(ref, tracked, seen, held=self._explain_hold(tracked))
 
     def _explain_hold(self, tracked: TrackedRun) -> HintedText:
-        """Returns why there is no more news of the run now, for messages; empty when all is
+        """Returns why no frames of the run arrive now, for messages; empty when all is
         well.
         """
         problem = self.closings.problem(tracked.handle)
@@ -399,7 +399,7 @@ class RemoteRuns:
 
     @property
     def busy(self) -> bool:
-        """Returns whether the end of any sandbox is asked for and not confirmed."""
+        """Returns whether the end of any sandbox is requested and not confirmed."""
         return bool(self._stops) or self.closings.busy
 
     async def close(self) -> None:
@@ -438,7 +438,7 @@ def _observe_gone(
     tracked: TrackedRun,
     seen: RunJournal | None,
 ) -> Observation:
-    """Returns the observation of a run that is gone; its earlier news counts all the same, and
+    """Returns the observation of a run that is gone; its earlier events count all the same, and
     comes first.
     """
     if seen is None or not seen.tells:

@@ -159,7 +159,7 @@ class TrackedRun:
             await cancel_tasks([self._task])
 
     async def sandbox_ended(self) -> None:
-        """Notes that its sandbox is confirmed over, in spite of later frames of its stream."""
+        """Notes that its sandbox is confirmed ended, in spite of later frames of its stream."""
         self.phase = TrackedPhase.OVER
         await self.leave()
         await asyncio.to_thread(self.mirror.flush)
@@ -216,7 +216,7 @@ class TrackedRun:
         changed: Callable[[str], None],
         patience_s: float,
     ) -> None:
-        """Returns once the sandbox is confirmed over."""
+        """Returns once the sandbox is confirmed ended."""
 
         def tell() -> None:
             asked = time.strftime("%H:%M:%S", time.gmtime(time.time() - patience_s))

@@ -150,7 +150,9 @@ class RemoteSession(ABC):
 
     @abstractmethod
     async def _end_sandbox(self) -> None:
-        """Raises Unavailable when it cannot be ended now; it is asked again then."""
+        """Ends the sandbox. Raises Unavailable when that cannot be done now; the caller tries
+        again.
+        """
 
     async def _end_after(self, lifetime_s: float) -> None:
         await asyncio.sleep(lifetime_s)

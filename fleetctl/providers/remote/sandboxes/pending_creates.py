@@ -129,7 +129,7 @@ class Terminations:
 
     @property
     def busy(self) -> bool:
-        """Returns whether the end of any sandbox is asked for and not confirmed."""
+        """Returns whether the end of any sandbox is requested and not confirmed."""
         return bool(self._closing)
 
     def forget(self, handle: str) -> None:

@@ -1,1 +1,1 @@
-"""Isolation of a run: namespaces, mounts, volumes, privileges."""
+"""Isolates runs: builds namespaces and mounts, shows volumes, drops privileges."""

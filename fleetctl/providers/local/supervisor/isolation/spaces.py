@@ -1,9 +1,9 @@
 """The tier of isolation: builds the namespaces once, for the supervisor and all runs that it forks,
 and makes a process give up capabilities and new privileges for good.
 
-Either the whole tier stands, or the supervisor stays in tier `process` and reports why. Privileges
-are dropped once by the supervisor after its namespaces stand, so that every run inherits that; or
-by each run itself where runs still have to mount directories of their own.
+If any step fails, the supervisor stays in tier `process` and reports why. It drops its privileges
+once the namespaces are built, and every run inherits that; where runs still have to mount
+directories of their own, each run drops them itself.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ADD_RULE = 445
 _RESTRICT_SELF = 446
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
-# Before ABI 2 every rename across directories is denied, which breaks git and pip; then it is left
-# off.
+# Before ABI 2, Landlock denies every rename across directories, which breaks git and pip: it is not
+# used there.
 _ABI_MIN = 2
 _WRITE_FILE = 1 << 1
 _REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
@@ -35,7 +35,7 @@ _TRUNCATE = 1 << 14  # ABI 3
 
 
 class Unshared:
-    """The result of the attempt, in the process that goes on as the supervisor."""
+    """The tier that was reached, in the process that goes on as the supervisor."""
 
     def __init__(self, tier: str, problem: str = "") -> None:
         self.tier = tier
@@ -43,23 +43,23 @@ class Unshared:
 
 
 def enter_spaces(config: dict[str, Any], directory: str) -> Unshared:
-    """Goes on as pid 1 of new namespaces, or as before with the reason. The parents of pid 1 exit
-    here.
+    """Goes on as pid 1 of new namespaces, or where they cannot be made, in tier `process` with the
+    reason. The parents of pid 1 exit here.
     """
     if config["tier"] == PROCESS:
         return _process_tier("")
     if sys.platform != "linux":
         return _process_tier(f"{sys.platform} has no namespaces")
-    report, tell = os.pipe()
+    reader, writer = os.pipe()
     first = os.fork()
     if first == 0:
-        os.close(report)
-        _become_init(config, directory, tell)
-        os.close(tell)
+        os.close(reader)
+        _become_init(config, directory, writer)
+        os.close(writer)
         return Unshared(NAMESPACES)
-    os.close(tell)
-    problem = _read_all(report)
-    os.close(report)
+    os.close(writer)
+    problem = _read_all(reader)
+    os.close(reader)
     if problem == "ok":
         os._exit(0)
     os.waitpid(first, 0)
@@ -77,15 +77,16 @@ def settle_spaces(config: dict[str, Any], directory: str) -> Unshared:
 
 
 def tier_name() -> str:
+    """Returns the name of the full tier on this kernel."""
     return NAMESPACES + ("+landlock" if landlock_abi() else "")
 
 
-def drop_privileges(places: list[int]) -> None:
-    """Drops privileges for good, and with Landlock also writing elsewhere. places: open directories
-    that may be written to.
+def drop_privileges(directories: list[int]) -> None:
+    """Drops privileges for good, and with Landlock also writing elsewhere. directories: descriptors
+    of those that may be written to.
     """
     drop_all_privileges()
-    allow_writes_only_to(places)
+    allow_writes_only_to(directories)
 
 
 def open_places(config: dict[str, Any]) -> list[int]:
@@ -125,6 +126,7 @@ def without_mounts(config: dict[str, Any]) -> list[str]:
 
 
 def process_note(problem: str, remarks: list[str]) -> str:
+    """Returns the note of a run in tier `process`, with the reason and the remarks."""
     return (
         PROCESS
         + (f" ({problem})" if problem else "")
@@ -166,7 +168,7 @@ def _process_tier(problem: str) -> Unshared:
 def _become_init(
     config: dict[str, Any],
     directory: str,
-    tell: int,
+    writer: int,
 ) -> None:
     """Runs in the first child; returns in its child, which is pid 1 and sees the new tree."""
     try:
@@ -183,9 +185,9 @@ def _become_init(
             os._exit(0)
         _build_tree(config, directory)
     except OSError as error:
-        os.write(tell, str(error).encode() or b"unknown")
+        os.write(writer, str(error).encode() or b"unknown")
         os._exit(1)
-    os.write(tell, b"ok")
+    os.write(writer, b"ok")
 
 
 def be_the_same(uid: int, gid: int) -> None:
@@ -223,7 +225,7 @@ def _build_tree(config: dict[str, Any], directory: str) -> None:
 
 
 def _resolve_parents(path: str) -> str:
-    """`path` with the host's symlinks in its parents followed, as the mounts need it."""
+    """Returns the path with the symlinks in its parents resolved, as mounts need it."""
     if os.path.isdir(path):
         return os.path.realpath(path)
     parent, name = os.path.split(path.rstrip("/"))
@@ -260,7 +262,7 @@ def drop_all_privileges() -> None:
 
 
 def landlock_abi() -> int:
-    """0 when this kernel has no Landlock, or one that is too old to live with."""
+    """Returns the version of Landlock's ABI; 0 without Landlock, or below _ABI_MIN."""
     try:
         abi = syscalls.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
     except OSError:
@@ -270,9 +272,9 @@ def landlock_abi() -> int:
     return 0
 
 
-def allow_writes_only_to(places: Sequence[int]) -> bool:
-    """Applies Landlock to this process and all that it starts. places: open directories. False =
-    not here.
+def allow_writes_only_to(directories: Sequence[int]) -> bool:
+    """Denies this process and its children to write elsewhere, by Landlock; returns false where the
+    kernel has none. directories: open descriptors.
     """
     abi = landlock_abi()
     if not abi:
@@ -281,11 +283,11 @@ def allow_writes_only_to(places: Sequence[int]) -> bool:
     attr = _RulesetAttr(handled)
     ruleset = syscalls.syscall(_CREATE_RULESET, ctypes.byref(attr), ctypes.sizeof(attr), 0)
     try:
-        for place in places:
+        for descriptor in directories:
             allowed = handled
-            if not stat.S_ISDIR(os.fstat(place).st_mode):
+            if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
                 allowed &= _WRITE_FILE | _TRUNCATE
-            rule = _PathBeneath(allowed, place)
+            rule = _PathBeneath(allowed, descriptor)
             syscalls.syscall(
                 _ADD_RULE,
                 ruleset,

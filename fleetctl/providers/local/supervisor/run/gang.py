@@ -143,7 +143,7 @@ class LocalGang(Generic[M]):
         result: str,
         ended: dict[str, Any],
     ) -> None:
-        """A node is over. why: for what we ended it, or ""."""
+        """Notes that a node has ended. why: the reason for which we ended it, or ""."""
         end = self.ends[member.rank] = dict(ended)
         if why == CONSEQUENCE:
             end["stopped"] = True
@@ -162,7 +162,7 @@ class LocalGang(Generic[M]):
         return end is not None and not end["ok"]
 
     def end(self) -> tuple[str, dict[str, Any]]:
-        """Returns (the result's line, the fields of the end record), once all nodes are over."""
+        """Returns (the result's line, the fields of the end record), once all nodes have ended."""
         ended = combine_ends([it for it in self.ends if it is not None])
         ended["at"] = time.time()
         return self.result if ended["ok"] else "", ended

@@ -20,7 +20,7 @@ from .sandbox import CHANNEL_LINE_BYTES_MAX, RunSandbox, SupervisedRun
 
 READ_BYTES_MAX = 1024 * 1024
 DRAIN_READS_MAX = (
-    256  # the last words of a run that a process of an open sandbox keeps talking over
+    256  # reads of the last output of a run, while a process of an open sandbox goes on writing
 )
 
 
@@ -62,7 +62,7 @@ class WorkerEvents:
             sandbox.received = b""
 
     def finish(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
-        """Takes in the last words of a run that is over, then stops listening to its output."""
+        """Reads the last output of a finished run, then stops listening to it."""
         if sandbox.status is not None:
             for _ in range(DRAIN_READS_MAX):
                 if not self._listen(sandbox):

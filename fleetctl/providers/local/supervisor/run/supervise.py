@@ -314,7 +314,7 @@ class RunSupervisor:
         self._pids[pid] = sandbox
 
     def _done(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
-        """A worker's task is over: it takes the next one, or leaves."""
+        """Gives a worker whose task has ended the next one, or lets it exit."""
         if sandbox.status is not None:
             return  # its last words, read after it died
         if run.order["reusable"] and not sandbox.closing:

@@ -74,7 +74,7 @@ class GangRunner:
         result: str,
         ended: dict[str, Any],
     ) -> None:
-        """A node is over, with the fields of its end; the last one ends the attempt."""
+        """Notes the end of a node, with its fields; the last one ends the attempt."""
         why = sandbox.run.ending if sandbox.run is not None else ""
         ended["at"] = sandbox.ended_at_s or ended["at"]
         gang.ended(sandbox, why, result, ended)

@@ -46,7 +46,7 @@ class ExecSessions:
                 os.close(stream)
 
     def ended(self, pid: int, status: int) -> bool:
-        """Returns whether the process was a visit, which is over then."""
+        """Returns whether the process was a visit, which has ended then."""
         answer = self._told.pop(pid, None)
         self._guests.pop(pid, None)
         if answer is None:

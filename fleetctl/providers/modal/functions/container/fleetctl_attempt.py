@@ -97,7 +97,9 @@ class ContainerAttempt:
         return _shut_frames(frames)
 
     def _commit_volumes(self, output: bytes) -> bytes:
-        """The story, once what the task wrote is committed: its end promises that."""
+        """Returns the frames, once the files that the task wrote are committed: the end promises
+        that.
+        """
         if self._volumes is None or _end_of(output) is None:
             return output
         try:
@@ -215,7 +217,7 @@ class ContainerAttempt:
             return file.read()
 
     def _look_for_stop(self) -> None:
-        """A call that is cancelled loses its last words; this is the way that keeps them."""
+        """Ends the call so that its last output is kept; a cancelled call would lose it."""
         if self._stop_asked or (self._gang is not None and self._gang.rank):
             return  # the other nodes learn it from node 0
         grace_s = self._ask(self._latch.get, self._order["run"] + ".stop")

@@ -79,7 +79,7 @@ def _as_node(
     insist: Callable[..., Any],
 ) -> bytes:
     """Runs in a container that is one node of a run, together with the others. Node 0 returns the
-    story of all nodes.
+    frames of all nodes.
     """
     call = mine.partition(" ")[0]
     gang = _load_module("fleetctl_gang", GANG).ContainerGang(order, latch, _ask_quietly)

@@ -126,7 +126,7 @@ class ContainerGang:
         self._report(unfit=message)
 
     def may_begin(self) -> bool:
-        """Waits for node 0's word; False when no work is to begin."""
+        """Waits for the message of node 0; False when no work is to begin."""
         until_s = time.monotonic() + READY_S + SILENT_S
         while time.monotonic() < until_s:
             state = self._state(0)
@@ -187,7 +187,7 @@ class ContainerGang:
         self._report(stop=grace_s)
 
     def leave_machine(self) -> None:
-        """Modal takes this one away."""
+        """Notes that Modal preempts this container."""
         self._report(end=_make_lost_end(time.time()))
 
     def _obey(self, stop: Callable[[float], None]) -> None:
@@ -200,7 +200,7 @@ class ContainerGang:
             stop(float(asked))
 
     def _read_reports(self) -> None:
-        """Reads the reports of the other nodes that are not over."""
+        """Reads the reports of the other nodes that have not ended."""
         for rank in range(1, len(self._ends)):
             if self._ends[rank] is not None:
                 continue
@@ -251,7 +251,9 @@ class ContainerGang:
         end: State | None,
         look: Callable[[], None],
     ) -> bytes:
-        """The story of all, of node 0's own, once all are over. look: whether it is to stop."""
+        """Returns the frames of the run, from those of node 0, once all nodes have ended. look:
+        whether to stop.
+        """
         from fleetctl.guest.nodes.gang import combine_ends
 
         if end is None:
