@@ -62,7 +62,8 @@ def refusal(life: MachineLife, document: dict[str, Any]) -> str:
     return ended.stderr
 
 
-def try_verbs(life: MachineLife, document: dict[str, Any]) -> None:
+def try_verbs(life: MachineLife, document: dict[str, Any], machine: str) -> str:
+    """Returns the service's name of the machine. machine: a pattern for it in `describe`."""
     given = life.root / "given"
     given.write_text("given")
     volume = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": "Volume", "metadata": {"name": "data"}}
@@ -73,11 +74,18 @@ def try_verbs(life: MachineLife, document: dict[str, Any]) -> None:
     until_s = time.monotonic() + BEGIN_S
     while (seen := life.command("exec", "job/tried", "--", "cat", "note")).stdout != "7\n":
         assert time.monotonic() < until_s, seen.stderr
-    assert "1 active" in done(life, "describe", "job/tried")
+    described = done(life, "describe", "job/tried")
+    assert "1 active" in described
+    shown = re.search(rf"task 0 attempt 1: ({machine})\n", described)
+    assert shown is not None, described
     done(life, "exec", "job/tried", "--", "touch", "go")
     logged = done(life, "logs", "-f", "job/tried").splitlines()
     assert logged[:3] == ["[0/1] begun", "[0/1] 7", "[0/1] given"]
     assert "/given" in done(life, "ls", "volume/data:").split()
+    assert shown[1] in done(life, "describe", "job/tried")  # also after its end
+    attempts = json.loads(done(life, "get", "attempts", "job/tried", "-o", "json"))["items"]
+    assert [it["status"]["machine"] for it in attempts] == [shown[2]]
+    return shown[2]
 
 
 @pytest.mark.needs("sshd")
@@ -99,7 +107,7 @@ def test_the_page_about_machines_of_ones_own(tmp_path: Path) -> None:
                 assert "its machines are used as they are" in refusal(
                     life, job_of(life, "lab", image=image)
                 )
-            try_verbs(life, job)
+            try_verbs(life, job, r"host (127\.0\.0\.1:\d+)")
         finally:
             assert life.end() == []
 
@@ -124,8 +132,8 @@ def slurm(tmp_path: Path) -> Any:
 @SLURM_LONG
 def test_the_page_about_slurm(slurm: SlurmLife) -> None:
     asked = {"resources": {"cpu": 1, "memory": "100Mi", "gpu": "any:1"}, "timeoutSeconds": "1h"}
-    try_verbs(slurm, job_of(slurm, "cluster", **asked))
-    shown = slurm.cluster.run("scontrol", "show", "job", "-o")
+    number = try_verbs(slurm, job_of(slurm, "cluster", **asked), r"Slurm job (\d+)")
+    shown = slurm.cluster.run("scontrol", "show", "job", "-o", number)
     assert "Comment=batchjob/tried " in shown
     for field in ("CPUs/Task=1", "MinMemoryNode=100M", "TimeLimit=01:06:00", "gres:gpu:1"):
         assert field in shown
