@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +25,12 @@ PAGES = Path(__file__).parents[2] / "docs"
 SLURM_THERE = pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged")
 SLURM_LONG = pytest.mark.only_all(reason="a real Slurm of three nodes")
 # Waits for a command beside it, so that each verb finds it at work.
-WORK = "echo begun; echo 7 >note; while [ ! -e go ]; do sleep 0.1; done; cat note $DATA/given; echo"
+WORK = """
+python3 -u -m http.server 0 --bind 127.0.0.1 >served 2>&1 &
+echo begun; echo 7 >note
+while [ ! -e go ]; do sleep 0.1; done
+kill $!; cat note $DATA/given; echo
+"""
 
 
 def block_of(page: str, language: str) -> str:
@@ -74,6 +81,7 @@ def try_verbs(life: MachineLife, document: dict[str, Any], machine: str) -> str:
     until_s = time.monotonic() + BEGIN_S
     while (seen := life.command("exec", "job/tried", "--", "cat", "note")).stdout != "7\n":
         assert time.monotonic() < until_s, seen.stderr
+    assert fetch_through_port(life, "note") == b"7\n"
     described = done(life, "describe", "job/tried")
     assert "1 active" in described
     shown = re.search(rf"task 0 attempt 1: ({machine})\n", described)
@@ -86,6 +94,26 @@ def try_verbs(life: MachineLife, document: dict[str, Any], machine: str) -> str:
     attempts = json.loads(done(life, "get", "attempts", "job/tried", "-o", "json"))["items"]
     assert [it["status"]["machine"] for it in attempts] == [shown[2]]
     return shown[2]
+
+
+def fetch_through_port(life: MachineLife, name: str) -> bytes:
+    """Returns a file that the task serves, by `port-forward`."""
+    until_s = time.monotonic() + BEGIN_S
+    words = ("exec", "job/tried", "--", "cat", "served")
+    while (port := re.search(r"port (\d+)", life.command(*words).stdout)) is None:
+        assert time.monotonic() < until_s
+
+    command = [sys.executable, "-m", "fleetctl", "port-forward", "job/tried", f"0:{port[1]}"]
+    with subprocess.Popen(command, env=life.env, stdout=subprocess.PIPE, text=True) as forward:
+        assert forward.stdout is not None
+        address = forward.stdout.readline().strip()
+        assert address not in ("", f"127.0.0.1:{port[1]}")
+        try:
+            with urllib.request.urlopen(f"http://{address}/{name}", timeout=BEGIN_S) as reply:
+                return bytes(reply.read())
+        finally:
+            forward.send_signal(signal.SIGINT)
+            assert forward.wait(BEGIN_S) == 130
 
 
 @pytest.mark.needs("sshd")
