@@ -7,6 +7,7 @@ whose exit code ends it. The agent leaves with its line; runs belong to supervis
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -116,7 +117,9 @@ class Agent:
         except BoxError as error:
             self._reply(number, done=FAILED, error=error.sort, message=str(error))
         except OSError as error:
-            self._reply(number, done=FAILED, error="machine", message=explain(error))
+            self._reply(
+                number, done=FAILED, error="machine", message=explain(error, self.boxes.root)
+            )
 
     # -- forked requests ---------------------------------------------------------------------------
 
@@ -159,7 +162,7 @@ class Agent:
             except BoxError as error:
                 _write_reply({"error": error.sort, "message": str(error)})
             except OSError as error:
-                _write_reply({"error": "machine", "message": explain(error)})
+                _write_reply({"error": "machine", "message": explain(error, self.boxes.root)})
         finally:
             os._exit(code)
 
@@ -309,8 +312,10 @@ def _write_reply(reply: Request) -> None:
     os.write(1, json.dumps(reply).encode())
 
 
-def explain(error: OSError) -> str:
+def explain(error: OSError, root: str) -> str:
     where = f"`{error.filename}`: " if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{where}the disk that holds `{root}` is full"
     return f"{where}{error.strerror or error}"
 
 
