@@ -24,19 +24,30 @@ TAKEN = ("account", "breaker", "limits", "prices", "type")  # the fields of ever
 _TYPE = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
+class RunMachine(NamedTuple):
+    """The machine of a run. word: its sort, as in `Slurm job`; name: its provider's own name of it,
+    several with commas; both empty where the run is on this machine or has none yet.
+    """
+
+    word: str = ""
+    name: str = ""
+
+
 class BuiltInProvider(NamedTuple):
     """A sort of provider.
 
     accounts: each row is a complete way to select the account, in fields of ProviderAccount; empty
     for a provider with a single account. extras: fields that may stand beside any row. here: the
     provider is this machine, with its files and its network, and no bill comes. keys: names of
-    variables that hold the credentials of its usual account.
+    variables that hold the credentials of its usual account. machines: (word, pattern) rows that
+    find the machine in the handle of a run, as the pattern's group; the first match wins.
     """
 
     accounts: tuple[tuple[str, ...], ...] = ()
     extras: tuple[str, ...] = ()
     here: bool = False
     keys: tuple[str, ...] = ()
+    machines: tuple[tuple[str, str], ...] = (("sandbox", r"(.+)"),)
 
 
 # By name; a provider of each sort is there without being declared, under the same name.
@@ -46,18 +57,22 @@ SORTS = {
         extras=("apiUrl", "target"),
         keys=("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN"),
     ),
-    "endpoint": BuiltInProvider(here=True),
+    "endpoint": BuiltInProvider(here=True, machines=()),
     "kubernetes": BuiltInProvider(
-        accounts=(("context",), ("kubeconfig",), ("context", "kubeconfig"))
+        accounts=(("context",), ("kubeconfig",), ("context", "kubeconfig")),
+        # Before its pod is known, a run has its Job alone.
+        machines=(("pod", r"[^/]+/([^/]+).*"), ("Job", r"(?:[^:/]*:)?([^/]+)/?.*")),
     ),
-    "local": BuiltInProvider(here=True),
+    "local": BuiltInProvider(here=True, machines=()),
     "modal": BuiltInProvider(
         accounts=(("profile",), ("tokenIdEnv", "tokenSecretEnv")),
         keys=("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"),
+        # `fn:` is a call that is about to be made.
+        machines=(("call", r"fc:([^:]+).*"), ("sandbox", r"((?!fn:).+)")),
     ),
     # Machines are an account without a field: their block and OpenSSH's own files name them.
-    "slurm": BuiltInProvider(accounts=((),)),
-    "ssh": BuiltInProvider(accounts=((),)),
+    "slurm": BuiltInProvider(accounts=((),), machines=(("Slurm job", r"(\d+)/.+"),)),
+    "ssh": BuiltInProvider(accounts=((),), machines=(("host", r"(.+)/.+"),)),
 }
 BUILT_IN = tuple(SORTS)
 DEFAULT_PROVIDER = "local"  # the provider of work without a placement
@@ -152,6 +167,19 @@ def row_of(name: str) -> BuiltInProvider | None:
         return plugin_from(name).row
     except UnusableType:
         return None
+
+
+def name_machine(sort: str, handle: str) -> RunMachine:
+    """Returns the machine that a run's handle stands for. sort: of its provider, usable or not.
+    Nodes of one run are joined by `+` in its handle; those on the same machine are named once.
+    """
+    row = row_of(sort) or BuiltInProvider()
+    for word, pattern in row.machines:
+        found = [re.fullmatch(pattern, node) for node in handle.split("+")]
+        names = [match[1] for match in found if match is not None]
+        if names:
+            return RunMachine(word, ",".join(dict.fromkeys(names)))
+    return RunMachine()
 
 
 def _find_entry_points() -> tuple[EntryPoint, ...]:

@@ -29,6 +29,8 @@ def task_document(
         "exitCode": run.exit_code, "provider": run.provider, "sandbox": run.sandbox,
         "whyThere": run.placed,
     }  # fmt: skip
+    if one.machine.name:
+        status["machine"] = one.machine.name
     if not one.wanted:
         status["wanted"] = False
     if one.outdated:

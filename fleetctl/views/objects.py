@@ -133,6 +133,13 @@ class View(NamedTuple):
         return self.count("active") - self.starting
 
     @property
+    def providers(self) -> list[str]:
+        """Returns the names of providers where it runs, or may run by its placement."""
+        places = self.status.get("placement")
+        listed = [as_mapping(it) for it in places] if isinstance(places, list) else []
+        return [*self.map("where"), *(str(it.get("provider")) for it in listed)]
+
+    @property
     def waiting_on(self) -> list[str]:
         """Returns sentences on the obstacles that the object waits for, the most useful first."""
         waiting = self.status.get("waitingOn")

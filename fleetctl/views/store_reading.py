@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fleetctl.common.clock import Deadline
 from fleetctl.common.errors import NotFound
 from fleetctl.common.remote import REMOTE
+from fleetctl.specs.builtin import RunMachine, name_machine, runs_here
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.read.reader import Reader
@@ -56,6 +57,7 @@ class StoreReading:
         self._version = self._reader.data_version()
         self._counted: tuple[object, dict[ObjectQuery, dict[str, int]]] = (None, {})
         self._named: tuple[tuple[str, int], FileNames | None] = (("", 0), None)
+        self._sorts: dict[str, str] = {}  # of the providers that users declared
 
     def __enter__(self) -> StoreReading:
         return self
@@ -124,7 +126,8 @@ class StoreReading:
         """Yields the newest attempt of every index from `begin` on that has run, by index;
         streams."""
         rows = self._reader.tasks(seen.resource.uid, index=index, results=results, begin=begin)
-        return self.with_files((build_task(row, seen) for row in rows), seen)
+        tasks = (self._with_machine(build_task(row, seen)) for row in rows)
+        return self.with_files(tasks, seen)
 
     def task(self, seen: View, index: int) -> Task | None:
         return next(self.tasks(seen, index=index), None)
@@ -132,7 +135,28 @@ class StoreReading:
     def attempts(self, seen: View, *, index: int | None = None) -> Iterator[Task]:
         """Yields every run, by index and attempt; streams."""
         rows = self._reader.runs(seen.resource.uid, index=index)
-        return self.with_files((build_attempt(run) for run in rows), seen)
+        attempts = (self._with_machine(build_attempt(run)) for run in rows)
+        return self.with_files(attempts, seen)
+
+    def machine_of(self, run: RunRow) -> RunMachine:
+        """Returns the machine that a run has or had, as its provider names it."""
+        if not run.handle or runs_here(run.provider):
+            return RunMachine()
+        if run.provider not in self._sorts:
+            self._sorts[run.provider] = self._sort_of(run.provider)
+        return name_machine(self._sorts[run.provider], run.handle)
+
+    def _with_machine(self, one: Task) -> Task:
+        machine = self.machine_of(one.run)
+        if machine.name:
+            return one._replace(machine=machine)
+        return one
+
+    def _sort_of(self, provider: str) -> str:
+        """Returns the type of a provider; its name where no Provider object says more."""
+        row = self._reader.resource("Provider", provider, DEFAULT_NAMESPACE)
+        spec = self._view(row).spec() if row is not None else {}
+        return str(spec.get("type") or provider)
 
     def with_files(self, tasks: Iterator[Task], seen: View) -> Iterator[Task]:
         """Returns the tasks, with the names of their files where they have any."""

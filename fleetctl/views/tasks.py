@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.controllers.status_keys import EARLY_TERMINATED, INDEXES
+from fleetctl.specs.builtin import RunMachine
 from fleetctl.specs.values.quantities import INDEX_MAX
 from fleetctl.views.objects import FAILED, SUCCEEDED, View, as_mapping, parse_document
 
@@ -53,6 +54,7 @@ class Task(NamedTuple):
     older: tuple[RunRow, ...] = ()
     wanted: bool = True  # False: the present spec has no such task
     outdated: bool = False  # it succeeded with another content than the desired one
+    machine: RunMachine = RunMachine()
 
     @property
     def reason(self) -> str:

@@ -65,6 +65,7 @@ WORK_BEGIN = (
     DescribeField("Cache", "cache_lines"),
     DescribeField("Attempts", "attempts_lines"),
     DescribeField("Where", "where_lines"),
+    DescribeField("Machines", "machines_lines"),
     DescribeField("Cost", "cost_lines"),
     DescribeField("Timing", "timing_lines"),
 )

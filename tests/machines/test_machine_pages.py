@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +25,12 @@ PAGES = Path(__file__).parents[2] / "docs"
 SLURM_THERE = pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged")
 SLURM_LONG = pytest.mark.only_all(reason="a real Slurm of three nodes")
 # Waits for a command beside it, so that each verb finds it at work.
-WORK = "echo begun; echo 7 >note; while [ ! -e go ]; do sleep 0.1; done; cat note $DATA/given; echo"
+WORK = """
+python3 -u -m http.server 0 --bind 127.0.0.1 >served 2>&1 &
+echo begun; echo 7 >note
+while [ ! -e go ]; do sleep 0.1; done
+kill $!; cat note $DATA/given; echo
+"""
 
 
 def block_of(page: str, language: str) -> str:
@@ -62,7 +69,8 @@ def refusal(life: MachineLife, document: dict[str, Any]) -> str:
     return ended.stderr
 
 
-def try_verbs(life: MachineLife, document: dict[str, Any]) -> None:
+def try_verbs(life: MachineLife, document: dict[str, Any], machine: str) -> str:
+    """Returns the service's name of the machine. machine: a pattern for it in `describe`."""
     given = life.root / "given"
     given.write_text("given")
     volume = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": "Volume", "metadata": {"name": "data"}}
@@ -73,11 +81,39 @@ def try_verbs(life: MachineLife, document: dict[str, Any]) -> None:
     until_s = time.monotonic() + BEGIN_S
     while (seen := life.command("exec", "job/tried", "--", "cat", "note")).stdout != "7\n":
         assert time.monotonic() < until_s, seen.stderr
-    assert "1 active" in done(life, "describe", "job/tried")
+    assert fetch_through_port(life, "note") == b"7\n"
+    described = done(life, "describe", "job/tried")
+    assert "1 active" in described
+    shown = re.search(rf"task 0 attempt 1: ({machine})\n", described)
+    assert shown is not None, described
     done(life, "exec", "job/tried", "--", "touch", "go")
     logged = done(life, "logs", "-f", "job/tried").splitlines()
     assert logged[:3] == ["[0/1] begun", "[0/1] 7", "[0/1] given"]
     assert "/given" in done(life, "ls", "volume/data:").split()
+    assert shown[1] in done(life, "describe", "job/tried")  # also after its end
+    attempts = json.loads(done(life, "get", "attempts", "job/tried", "-o", "json"))["items"]
+    assert [it["status"]["machine"] for it in attempts] == [shown[2]]
+    return shown[2]
+
+
+def fetch_through_port(life: MachineLife, name: str) -> bytes:
+    """Returns a file that the task serves, by `port-forward`."""
+    until_s = time.monotonic() + BEGIN_S
+    words = ("exec", "job/tried", "--", "cat", "served")
+    while (port := re.search(r"port (\d+)", life.command(*words).stdout)) is None:
+        assert time.monotonic() < until_s
+
+    command = [sys.executable, "-m", "fleetctl", "port-forward", "job/tried", f"0:{port[1]}"]
+    with subprocess.Popen(command, env=life.env, stdout=subprocess.PIPE, text=True) as forward:
+        assert forward.stdout is not None
+        address = forward.stdout.readline().strip()
+        assert address not in ("", f"127.0.0.1:{port[1]}")
+        try:
+            with urllib.request.urlopen(f"http://{address}/{name}", timeout=BEGIN_S) as reply:
+                return bytes(reply.read())
+        finally:
+            forward.send_signal(signal.SIGINT)
+            assert forward.wait(BEGIN_S) == 130
 
 
 @pytest.mark.needs("sshd")
@@ -99,7 +135,7 @@ def test_the_page_about_machines_of_ones_own(tmp_path: Path) -> None:
                 assert "its machines are used as they are" in refusal(
                     life, job_of(life, "lab", image=image)
                 )
-            try_verbs(life, job)
+            try_verbs(life, job, r"host (127\.0\.0\.1:\d+)")
         finally:
             assert life.end() == []
 
@@ -124,8 +160,8 @@ def slurm(tmp_path: Path) -> Any:
 @SLURM_LONG
 def test_the_page_about_slurm(slurm: SlurmLife) -> None:
     asked = {"resources": {"cpu": 1, "memory": "100Mi", "gpu": "any:1"}, "timeoutSeconds": "1h"}
-    try_verbs(slurm, job_of(slurm, "cluster", **asked))
-    shown = slurm.cluster.run("scontrol", "show", "job", "-o")
+    number = try_verbs(slurm, job_of(slurm, "cluster", **asked), r"Slurm job (\d+)")
+    shown = slurm.cluster.run("scontrol", "show", "job", "-o", number)
     assert "Comment=batchjob/tried " in shown
     for field in ("CPUs/Task=1", "MinMemoryNode=100M", "TimeLimit=01:06:00", "gres:gpu:1"):
         assert field in shown

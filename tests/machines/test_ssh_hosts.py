@@ -8,6 +8,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -27,6 +28,7 @@ from fleetctl.providers.ssh.ssh_hosts import check_ssh
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.ssh_worlds import SshWorld
 from tests.machines.ssh_server import SshServer
+from tests.needs import EVERYTHING, RIGHTS, VARIABLE
 
 pytestmark = pytest.mark.needs("sshd")
 SMI = "#!/bin/sh\necho 'GPU 0: NVIDIA A100 (UUID: x)'\necho 'GPU 1: NVIDIA A100 (UUID: y)'\n"
@@ -504,3 +506,63 @@ def test_a_host_whose_clock_is_off_by_an_hour_loses_and_repeats_nothing(
     text = WRONG_CLOCK.format(python=shutil.which("python3"), off_s=off_s)
     with SshServer(tmp_path / "server", programs={"python3": text}) as server:
         play(tmp_path, server, tale)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """The directory of the host as a disk of its own, with some room beyond what logs leave."""
+    place = tmp_path / "machine"
+    place.mkdir()
+    options = f"size=40m,mode=700,uid={os.geteuid()}"
+    mount = [*RIGHTS, "mount", "-t", "tmpfs", "-o", options, "none", str(place)]
+    mounted = subprocess.run(mount, capture_output=True, text=True)
+    if mounted.returncode:
+        message = f"it needs the right to mount a disk: {mounted.stderr}"
+        (pytest.fail if os.environ.get(VARIABLE) == EVERYTHING else pytest.skip)(message)
+    yield place
+    subprocess.run([*RIGHTS, "umount", "--lazy", str(place)], check=True)
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space left"):
+        while True:
+            filler.write(bytes(4096))
+
+
+def test_a_full_disk_of_a_host_is_named_and_costs_no_run_and_no_result(
+    tmp_path: Path, server: SshServer, small_disk: Path
+) -> None:
+    go, over = tmp_path / "go", tmp_path / "over"
+    text = f"""
+import os, time
+print("begun", flush=True)
+while not os.path.exists({str(go)!r}):
+    time.sleep(0.05)
+open({str(over)!r}, "w").close()
+SUBMIT(x="y" * 200_000)
+"""
+
+    async def tale(world: SshWorld) -> None:
+        ref = await world.start(python(text), run="early")
+        await world.log_holds(ref, b"begun")
+        fill(small_disk / "filler")
+        late = world.order(script("echo late"), run="late")
+        with pytest.raises(Unavailable) as caught:
+            await world.provider.start(late)
+        assert f"the disk that holds `{small_disk}` is full" in str(caught.value)
+
+        go.touch()
+
+        async def is_over() -> bool:
+            return over.exists()
+
+        await eventually(is_over, "the work came to its end")
+        assert isinstance(await world.see(ref), Alive)  # its result has no room yet
+        (small_disk / "filler").unlink()
+        seen = await world.ended(ref)
+        assert seen.ok, seen
+        assert seen.result == f'{{"x":"{"y" * 200_000}"}}'
+        assert await world.log(ref) == b"begun\n"
+        assert (await world.ended(await world.begin(late))).ok
+
+    play(tmp_path, server, tale)

@@ -44,7 +44,8 @@ TASK_CSV = (
     "attempts:.status.attempts,state:.status.phase,reason:.status.reason,"
     "provider:.status.provider,exit_code:.status.exitCode,started_at:.status.startTime,"
     "ended_at:.status.completionTime,usd:.status.cost.actual,params:.spec.params,"
-    "run:.metadata.name,message:.status.message,duration_s:.status.durationSeconds"
+    "run:.metadata.name,message:.status.message,duration_s:.status.durationSeconds,"
+    "machine:.status.machine"
 )
 
 _ROW_END = "\r\n"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.output.artifacts import output_line
@@ -29,6 +29,7 @@ from fleetctl.common.text import (
     format_scalar,
 )
 from fleetctl.controllers.status_keys import EARLY_TERMINATED
+from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.specs.kinds.shown import default_fields
 from fleetctl.views.objects import SUCCEEDED, View, as_mapping
 from fleetctl.views.sections.queues import format_queue_position
@@ -56,6 +57,8 @@ QUEUED_S_MIN = 1.0  # a shorter wait is normal
 STOPPED_SHOWN_MAX = 5
 PARAMETERS_SHOWN_MAX = 5
 NAMES_SHOWN_MAX = 8
+MACHINES_SHOWN_MAX = 4
+MACHINES_READ_MAX = 100  # tasks, which may all be of this machine, so that the screen is quick
 # All results are read for it, 500 in some 50 ms of CPU; for more trials `plot` shows it.
 IMPORTANCE_TRIALS_MAX = 500
 
@@ -122,6 +125,25 @@ def attempts_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
 
 def where_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
     yield where_line(seen)
+
+
+def machines_lines(seen: View, reading: StoreReading, _now_s: float) -> Lines:
+    """Yields `task 3 attempt 2: Slurm job 42` for the first attempts that hold a machine; where
+    none does, for the newest attempts of the first tasks.
+    """
+    live = reading.live_attempts(seen)
+    newest = islice(reading.tasks(seen), MACHINES_READ_MAX) if not live else ()
+    shown = 0
+    for run in chain(live, (it.run for it in newest)):
+        machine = reading.machine_of(run)
+        if not machine.name:
+            continue
+        if shown == MACHINES_SHOWN_MAX:
+            yield f"others: fleetctl get attempts {escape_line(seen.key)} -o wide"
+            return
+        shown += 1
+        unit = unit_called(seen.kind.name, run.index, run.params)
+        yield escape_line(f"{unit} attempt {run.attempt}: {machine.word} {machine.name}")
 
 
 def cost_lines(seen: View, reading: StoreReading, now_s: float) -> Lines:

@@ -110,6 +110,8 @@ def _run(
     took_s: float | None = 41.0,
     metrics: tuple[Metric, ...] = (),
     saved: tuple[SavedCheckpoint, ...] = (),
+    provider: str = "local",
+    handle: str = "",
 ) -> None:
     name = f"{uid}-{index}-{attempt}"
     started = NOW_S - began_s
@@ -117,7 +119,7 @@ def _run(
         reason, exit_code, took_s = "", None, None
     run = Run(
         name=name, uid=uid, index=index, attempt=attempt, state=RunState.STARTING,
-        provider="local", sandbox=name, template_hash="t", params=json.dumps(params or {}),
+        provider=provider, sandbox=name, template_hash="t", params=json.dumps(params or {}),
         params_hash="p", created_at_s=started - 0.2,
     )  # fmt: skip
     store.runs.begin([run])
@@ -127,7 +129,7 @@ def _run(
             **{field: getattr(run, field) for field in Run.__slots__},
             "state": state, "reason": reason, "message": message, "exit_code": exit_code,
             "started_at_s": None if state is RunState.STARTING else started,
-            "ended_at_s": ended, "handle": f"h-{name}",
+            "ended_at_s": ended, "handle": handle or f"h-{name}",
         }
     )  # fmt: skip
     text = None if result is None else json.dumps(result)
@@ -139,7 +141,10 @@ def _nightly(store: SqliteStore) -> None:
         "phase": "Succeeded", "reason": "Completed", "total": 3, "succeeded": 3, "retries": 1,
         "infraFailures": 1, "completedIndexes": "0-2", "startTime": NOW_S - 9 * HOUR_S,
         "completionTime": NOW_S - 9 * HOUR_S + 182.4, "isolation": "namespaces+landlock",
-        "where": {}, "placement": [{"provider": "local", "live": 0, "total": 4}],
+        "where": {}, "placement": [
+            {"provider": "local", "live": 0, "total": 3},
+            {"provider": "slurm", "live": 0, "total": 1},
+        ],
         "conditions": [{"type": "Complete", "status": "True", "reason": "Completed",
                         "message": "3 of 3", "lastTransitionTime": NOW_S - 8 * HOUR_S}],
     })  # fmt: skip
@@ -150,7 +155,8 @@ def _nightly(store: SqliteStore) -> None:
          params={"chunk_id": 1, "data": [4]})  # fmt: skip
     _run(store, uid, 1, attempt=2, params={"chunk_id": 1, "data": [4]},
          result={"chunk_id": 1, "count": 1, "note": "a b"})  # fmt: skip
-    _run(store, uid, 2, params={"chunk_id": 2, "data": []}, result={"chunk_id": 2, "count": 0})
+    _run(store, uid, 2, params={"chunk_id": 2, "data": []}, result={"chunk_id": 2, "count": 0},
+         provider="slurm", handle="4711/box@a")  # fmt: skip
 
 
 def _resize(store: SqliteStore) -> None:

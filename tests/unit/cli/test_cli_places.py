@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from fleetctl.cli.show.lists.tasks import TaskColumns, task_row
+from fleetctl.cli.show.work_lines import machines_lines
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.specs.builtin import RunMachine
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.rows import ResourceRow, RunRow
 from fleetctl.views.columns import choose_columns, drop_empty_columns
-from fleetctl.views.objects import View, build_view
+from fleetctl.views.documents import task_document
+from fleetctl.views.kinds import parse_target
+from fleetctl.views.objects import View, as_mapping, build_view
+from fleetctl.views.store_reading import must_find, open_reading
 from fleetctl.views.tasks import build_attempt
+from fleetctl.wiring.account_registry import open_store
 
 NOW_S = 1_000.0
 
@@ -96,3 +108,45 @@ def test_a_task_tells_why_it_is_where_it_is() -> None:
     )  # fmt: skip
     row = task_row(build_attempt(run), NOW_S, TaskColumns(wide=True, cost=True))
     assert row[-1] == "first in order with room; `daytona`: it answered QuotaExceeded"
+
+
+@pytest.mark.parametrize(
+    ("provider", "handle", "word", "name"),
+    [
+        ("slurm", "4711/box-1@a", "Slurm job", "4711"),
+        ("slurm", "4711/box-1@a+4711/box-2@a", "Slurm job", "4711"),
+        ("ssh", "gpu1.lab/box@a+gpu2.lab/box@a", "host", "gpu1.lab,gpu2.lab"),
+        ("kubernetes", "lab:fl-job/fl-job-x7/nodes-2", "pod", "fl-job-x7"),
+        ("kubernetes", "lab:fl-job/", "Job", "fl-job"),
+        ("modal", "sb-01ABC", "sandbox", "sb-01ABC"),
+        ("modal", "fc:fc-01ABC:store:uid:run", "call", "fc-01ABC"),
+        ("modal", "fn:fl-app:store:uid:run", "", ""),
+        ("daytona", "0b9d-44", "sandbox", "0b9d-44"),
+        ("local", "uid.hash/8f3a", "", ""),
+        ("endpoint", "endpoint", "", ""),
+        ("cluster", "7/box@a", "Slurm job", "7"),
+        ("not-there-any-more", "7/box@a", "sandbox", "7/box@a"),
+    ],
+)
+def test_a_run_shows_its_machine_as_the_service_names_it(
+    tmp_path: Path, provider: str, handle: str, word: str, name: str
+) -> None:
+    store = open_store(tmp_path, SystemClock())
+    spec = json.dumps({"type": "slurm"})
+    cluster = Resource("p", "Provider", "cluster", 1, 0, spec, "", {}, {}, NOW_S)
+    job = Resource("u", "BatchJob", "x", 1, 0, "{}", "", {}, {}, NOW_S)
+    run = Run("r", "u", 0, 1, RunState.STARTING, provider, "r", "hash", "{}", "p", NOW_S)
+    with store.transaction():
+        for resource in (cluster, job):
+            store.resources.put(resource, expected_version=None)
+        store.runs.begin([run])
+        assert store.runs.advance(replace(run, state=RunState.RUNNING, handle=handle))
+    with open_reading(tmp_path) as reading:
+        found = must_find(parse_target("job/x", "default"), reading)
+        [task] = reading.tasks(found)
+        assert task.machine == RunMachine(word, name)
+        assert [it.machine for it in reading.attempts(found)] == [task.machine]
+        status = as_mapping(task_document(task, found, NOW_S)["status"])
+        assert status.get("machine", "") == name
+        shown = [f"task 0 attempt 1: {word} {name}"] if name else []
+        assert list(machines_lines(found, reading, NOW_S)) == shown

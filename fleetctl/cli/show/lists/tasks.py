@@ -21,6 +21,7 @@ from fleetctl.common.text import (
     format_money,
     shorten_text,
 )
+from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds.registry import API_VERSION
 from fleetctl.views.columns import last_line
 from fleetctl.views.documents import task_document
@@ -35,6 +36,7 @@ ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED",
 RUN_COST = ("COST",)
 UNWANTED = "NoLongerWanted"  # as an attempt is stopped for that
 RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
+RUN_MACHINE = ("MACHINE",)
 RUN_AT_WANDB = ("W&B RUN",)
 
 
@@ -291,8 +293,8 @@ def _change_printer(
 class TaskColumns(NamedTuple):
     """The columns of a list of tasks. attempts: a line for every run. cost: where the work has cost
     anything. named: the unit's word where each has a name, which is its parameter, or FILE where
-    each has files. at_wandb: where
-    each is a run at W&B.
+    each has files. at_wandb: where each is a run at W&B. elsewhere: where some may have a machine
+    of a service, which has a name of its own.
     """
 
     wide: bool = False
@@ -300,6 +302,7 @@ class TaskColumns(NamedTuple):
     cost: bool = False
     named: str = ""
     at_wandb: bool = False
+    elsewhere: bool = False
 
     @classmethod
     def of(
@@ -319,6 +322,7 @@ class TaskColumns(NamedTuple):
             cost or wide,
             named,
             wide and bool(seen.map("wandb")),
+            wide and not all(map(runs_here, seen.providers)),
         )
 
     @property
@@ -326,7 +330,8 @@ class TaskColumns(NamedTuple):
         index, *rest = ATTEMPT_HEADER if self.attempts else TASK_HEADER
         named = (index, *((self.named.upper(),) if self.named else ()), *rest)
         wide = (*RUN_WIDE, *(RUN_AT_WANDB if self.at_wandb else ())) if self.wide else ()
-        return (*named, *(RUN_COST if self.cost else ()), *wide)
+        machine = RUN_MACHINE if self.elsewhere else ()
+        return (*named, *(RUN_COST if self.cost else ()), *machine, *wide)
 
 
 def task_row(
@@ -335,7 +340,7 @@ def task_row(
     columns: TaskColumns,
 ) -> list[str]:
     """Returns one line of `get tasks`, or of `get attempts`."""
-    run, (wide, attempts, cost, named, at_wandb) = task.run, columns
+    run, (wide, attempts, cost, named, at_wandb, elsewhere) = task.run, columns
     middle = [
         escape_line(task.shown),
         (escape_line(task.reason) if task.wanted else UNWANTED) or NONE,
@@ -355,6 +360,8 @@ def task_row(
     elif cost:
         spent = task_usd(task, now_s)
         row.append(NONE if spent is None else format_money(spent))
+    if elsewhere:
+        row.append(escape_line(task.machine.name) or NONE)
     if wide:
         row.append(NONE if run.exit_code is None else str(run.exit_code))
         row.append(escape_line(run.name) or NONE)

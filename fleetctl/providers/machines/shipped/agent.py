@@ -8,6 +8,7 @@ forked.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -117,7 +118,9 @@ class Agent:
         except BoxError as error:
             self._reply(number, done=FAILED, error=error.sort, message=str(error))
         except OSError as error:
-            self._reply(number, done=FAILED, error="machine", message=explain(error))
+            self._reply(
+                number, done=FAILED, error="machine", message=explain(error, self.boxes.root)
+            )
 
     # -- forked requests ---------------------------------------------------------------------------
 
@@ -160,7 +163,7 @@ class Agent:
             except BoxError as error:
                 _write_reply({"error": error.sort, "message": str(error)})
             except OSError as error:
-                _write_reply({"error": "machine", "message": explain(error)})
+                _write_reply({"error": "machine", "message": explain(error, self.boxes.root)})
         finally:
             os._exit(code)
 
@@ -310,8 +313,10 @@ def _write_reply(reply: Request) -> None:
     os.write(1, json.dumps(reply).encode())
 
 
-def explain(error: OSError) -> str:
+def explain(error: OSError, root: str) -> str:
     where = f"`{error.filename}`: " if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{where}the disk that holds `{root}` is full"
     return f"{where}{error.strerror or error}"
 
 
