@@ -23,6 +23,7 @@ ORPHAN = (
     "import subprocess\n"
     "subprocess.Popen(['/bin/sleep', '600'], cwd='/data', env={}, start_new_session=True)"
 )
+WORKER = "kept = open('/data/kept', 'w')"
 LISTS = "\nimport os\nSUBMIT(seen=sorted(os.listdir('/data')))"
 
 
@@ -58,9 +59,7 @@ def test_a_task_in_a_warm_container_sees_what_others_committed(
     calls_on_modal(tale)
 
 
-@pytest.mark.parametrize(
-    "leaves", [ORPHAN, "kept = open('/data/kept', 'w')"], ids=["a process", "a worker"]
-)
+@pytest.mark.parametrize("leaves", [ORPHAN, WORKER], ids=["a process", "a worker"])
 def test_10_what_an_earlier_task_keeps_open_does_not_prevent_a_reload(
     calls_on_modal: Play, leaves: str
 ) -> None:
@@ -123,9 +122,25 @@ def test_what_a_task_with_open_files_wrote_is_committed_too(
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         await warm(fleet, version)
+        found = await done(fleet, "writes", WORKER + WRITES, sandbox={"reuse": "all"})
+        assert found == {0: {"ok": True}}
+        assert committed(fleet, "shared") == {"kept": "", "out.txt": "all of it"}
+        assert reloads(fleet)[-1] == "FAILED_PRECONDITION"  # the SDK's, after the commit
+
+    calls_on_modal(tale)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_process_that_a_task_leaves_ends_with_it_and_keeps_no_file_open(
+    calls_on_modal: Play, version: int
+) -> None:
+    """It has another session and no variable of the run, which is found by its mark."""
+
+    async def tale(fleet: Fleet) -> None:
+        await warm(fleet, version)
         assert await done(fleet, "writes", ORPHAN + WRITES) == {0: {"ok": True}}
         assert committed(fleet, "shared") == {"out.txt": "all of it"}
-        assert reloads(fleet)[-1] == "FAILED_PRECONDITION"  # the SDK's, after the commit
+        assert reloads(fleet)[-1] == "OK"
 
     calls_on_modal(tale)
 

@@ -79,7 +79,7 @@ def jitter_counts() -> AbstractContextManager[object]:
 
         return found
 
-    return around(gang, "behind", make)
+    return around(gang, "find_straggler", make)
 
 
 def what_is_not_reported_is_left_out() -> AbstractContextManager[object]:

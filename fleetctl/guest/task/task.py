@@ -262,7 +262,7 @@ def _without_large(texts: dict[str, str]) -> str:
 
 def _is_too_deep(text: str, levels: int) -> bool:
     # With fewer brackets than levels there is no need to look; most results have a few.
-    return text.count("[") + text.count("{") > levels and _is_too_deep(text, levels)
+    return text.count("[") + text.count("{") > levels and _is_nested_beyond(text, levels)
 
 
 def _is_nested_beyond(text: str, levels: int) -> bool:

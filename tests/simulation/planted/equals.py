@@ -77,7 +77,7 @@ def remembered_when_it_begins() -> Context:
 
         return patched
 
-    return around(Records, "entered", make)
+    return around(Records, "record_enter", make)
 
 
 def result_not_taken_along() -> Context:

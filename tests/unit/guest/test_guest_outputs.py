@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -268,4 +269,5 @@ def test_what_is_not_kept_is_counted_within_bounds(top: Path) -> None:
     assert said.startswith("6 files were not kept, 5.0 KiB: f0, f1, f2, ... (")
     for number in range(2100):
         (top / f"g{number}").touch()
-    assert count_left(str(top), 0).startswith("more than 1")
+    # A file system lists them in an order of its own, and what is hidden takes part in the bound.
+    assert re.match(r"more than (1[0-9]{3}|2000) files were not kept, ", count_left(str(top), 0))
