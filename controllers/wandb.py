@@ -258,7 +258,7 @@ def wandb_trial(
     search: Search,
     command: Sequence[str],
 ) -> WandbTrial:
-    """name: of the sweep's object."""
+    """Returns the settings of wandb for trials of a sweep. name: of the sweep's object."""
     handed_over = any(map(HANDS_OVER.search, command)) or not search.parameters
     return WandbTrial(
         name,

@@ -192,7 +192,9 @@ def _count_failure(
     *,
     saved: bool,
 ) -> None:
-    """step: the greatest that it reported; saved: it completed a new checkpoint."""
+    """Counts a failed attempt: whether it hardly began, and whether it got further. step: the
+    greatest that it reported; saved: it completed a new checkpoint.
+    """
     if rolls_over(run):
         unit.short_lives = unit.short_lives + 1 if has_hardly_begun(run) else 0
         further = saved or has_progressed(unit.reached, step)

@@ -202,8 +202,9 @@ def _with_money(
     where: CandidateJudgement,
     others: dict[str, str],
 ) -> tuple[CandidateJudgement, ...]:
-    """others: why it does not start on a better provider, by its name. Without amounts: thousands
-    of runs share the sentence, and the store keeps it once.
+    """Returns the judgements with the candidate that is paid for as the choice. others: why it
+    does not start on a better provider, by its name. Without amounts: thousands of runs share
+    the sentence, and the store keeps it once.
     """
     if not others:
         return judged
@@ -216,7 +217,9 @@ def _move_to_end(
     where: CandidateJudgement,
     left: str,
 ) -> tuple[CandidateJudgement, ...]:
-    """left: the provider that comes last for it; empty without one."""
+    """Returns the judgements with the provider that the unit left as the last choice. left: the
+    provider that comes last for it; empty without one.
+    """
     at = next((it for it in judged if it.provider == left), None)
     if at is None or not at.won or where.provider == left:
         return judged

@@ -244,7 +244,9 @@ def match_adoption(
     *,
     what: str,
 ) -> AdoptionMatch | AdoptionRefused:
-    """index: from its tag, None without a tag. what: `task`, `trial`, for users."""
+    """Returns the unit that may take over an orphan, or why there is none. index: from its tag,
+    None without a tag. what: `task`, `trial`, for users.
+    """
     if index is None:
         return AdoptionRefused(f"its tag does not say which {what} it is")
     unit = controller.unit(index)

@@ -311,8 +311,8 @@ def check_manifests(
     order: Mapping[str, object],
     policies: Sequence[LoadedPolicy] = (),
 ) -> tuple[list[Manifest], list[str]]:
-    """Returns the manifests, and warnings beyond their own. Raises ManifestErrors, and Denied by
-    stored policies and these.
+    """Returns the manifests, and warnings beyond their own. Raises ManifestErrors, and PolicyDenied
+    by stored policies and these.
     """
     try:
         manifests = load_manifests(documents, namespace_of(order))

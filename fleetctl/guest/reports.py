@@ -119,8 +119,8 @@ class RunReports:
         variables: Callable[[], Mapping[str, str]],
         commit: Optional[watch.Commit] = None,
     ) -> None:
-        """place: their directory as the supervisor sees it; variables: of the program; commit: None
-        where a file is durable once it is written.
+        """Follows the checkpoints of the run. place: their directory as the supervisor sees it;
+        variables: of the program; commit: None where a file is durable once it is written.
         """
         asked = order["checkpoint"]
         copier = mirror.mirror_of(order, place, variables()) if asked["mirror"] else None
@@ -135,7 +135,9 @@ class RunReports:
         self.followers.append(self.checkpoints)
 
     def sample_gpus(self, gpus: Optional[Sequence[int]]) -> None:
-        """gpus: their indices; None for all of the machine."""
+        """Samples the usage of GPUs while the run works. gpus: their indices; None for all of
+        the machine.
+        """
         self.followers.append(pace.Gpus(gpus))
 
     def limit_stalls(self, asked: Mapping[str, float]) -> None:

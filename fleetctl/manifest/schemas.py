@@ -55,8 +55,8 @@ DOCUMENTS = (*KINDS, *RENDERED)
 
 
 def schema_of(kind: str, *, rules: bool = False) -> dict[str, Any]:
-    """The schema of a whole manifest of this kind. rules: with those of specs/values/cluster_rules,
-    which are for API servers alone, and without the short form.
+    """Returns the schema of a whole manifest of this kind. rules: with the rules in CEL for API
+    servers (specs/values/scalars.py), and without the short form.
     """
     if kind in RENDERED:
         return _of_rendered(kind)

@@ -249,7 +249,9 @@ def statuses_of(
     values: Mapping[str, str],
     message: NoticeMessage,
 ) -> CommitStatuses | SinkOutcome:
-    """values: of the Secret that the sink names."""
+    """Returns the sender of commit statuses, or why there is none. values: of the Secret that
+    the sink names.
+    """
     github = values.get(GITHUB_TOKEN)
     gitlab = values.get(GITLAB_TOKEN)
     if bool(github) == bool(gitlab):

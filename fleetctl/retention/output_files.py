@@ -43,7 +43,9 @@ def outputs_in(home: Path) -> Iterator[RunFiles]:
 
 
 def _measure_packs(provider: str, packs: Iterable[tuple[str, Path]]) -> Iterator[RunFiles]:
-    """packs: with the objects that have them, the newest first."""
+    """Yields the size of each object's outputs; shared contents count once. packs: with the
+    objects that have them, the newest first.
+    """
     counted: set[int] = set()  # numbers of files: a content has one, by however many names
     for uid, pack in packs:
         try:

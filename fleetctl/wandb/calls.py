@@ -1,9 +1,9 @@
 """Defines the calls of a sweep at W&B: create, find, read, move; act as an agent, and request runs;
 each is a request to its service of GraphQL.
 
-A field missing in a reply raises UnknownAnswer: one odd reply of the service proves little. The
-engine receives a `WandbConnect`, and does not know how calls are made; http.py makes them, and is
-loaded with the first one.
+A field missing in a reply raises Unavailable, reason UnknownAnswer: one odd reply of the service
+proves little. The engine receives a `WandbConnect`, and does not know how calls are made; http.py
+makes them, and is loaded with the first one.
 """
 
 from __future__ import annotations

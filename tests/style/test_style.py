@@ -6,6 +6,7 @@ thousand. Those of names and files are what the tree has; `dense`, tokens a code
 
 from __future__ import annotations
 
+import builtins
 import re
 
 import pytest
@@ -36,6 +37,10 @@ SUPPRESSIONS = {"noqa": 90, "type: ignore": 45}
 # Docstrings of tests that still open with a pronoun: fewer each time a file is read again.
 TEST_OPENERS_MAX = 466
 CATCHES_ALL = re.compile(r" *except Exception\b.*:")
+# The errors after "Raises" in a docstring, and all that a name there can be.
+RAISES = re.compile(r"\bRaises ((?:[A-Z]\w+(?:, and |, | and | or )?)+)")
+DEFINES = re.compile(r"^ *(?:class )?([A-Z]\w+)\b.*[:=]", re.MULTILINE)
+MENTIONS = re.compile(r"(?:\.|\bimport |\braise )([A-Z]\w+)")
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +97,19 @@ def test_docstrings_of_the_product_open_with_a_verb_or_a_noun() -> None:
 
 def test_no_more_docstrings_of_tests_open_with_a_pronoun() -> None:
     assert len(list_openers(["tests"])) <= TEST_OPENERS_MAX
+
+
+def test_an_error_that_a_docstring_names_exists() -> None:
+    """Renaming a class leaves the sentences about it behind."""
+    texts = {path: path.read_text(encoding="utf-8") for path in list_modules()}
+    known = set(dir(builtins))
+    for text in texts.values():
+        known.update(DEFINES.findall(text), MENTIONS.findall(text))
+    gone = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in texts.items()
+        for names in RAISES.findall(" ".join(text.split()))
+        for name in re.findall(r"[A-Z]\w+", names)
+        if name not in known
+    ]
+    assert gone == []

@@ -82,7 +82,7 @@ def look_up(questions: Iterable[Question]) -> None:
 
 
 def value_of(expression: str, subject: Subject) -> Value:
-    """Returns the value. Raises Wrong where there is none, and Refused without the library."""
+    """Returns the value. Raises ExpressionError without one, and Refused without the library."""
     question = Question(expression, subject)
     questions = _put_off.get()
     found = _known.get(question.key)

@@ -78,7 +78,7 @@ ANY = ValueType()
 
 
 def check_types(text: str, kinds: Sequence[str]) -> None:
-    """kinds: that the policy matches. Raises Wrong."""
+    """Checks the types of an expression; raises ExpressionError. kinds: that the policy matches."""
     try:
         tree = parse_expression(text)
     except UnreadExpression:
@@ -133,7 +133,7 @@ def _list_forms(schema: Schema, definitions: Mapping[str, Any]) -> Iterator[Sche
 
 class _Checker:
     def type_of(self, node: SyntaxNode, names: Mapping[str, ValueType]) -> ValueType:
-        """Returns the type of a node. Raises Wrong for an error in it."""
+        """Returns the type of a node. Raises ExpressionError for an error in it."""
         match node.sort:
             case "literal":
                 return _of_literal(node.text)

@@ -32,7 +32,7 @@ def write_changes(
     changes: Sequence[Change],
     now_s: float,
 ) -> None:
-    """Stores the proposal inside a transaction that is begun. Raises Denied for a policy's
+    """Stores the proposal inside a transaction that is begun. Raises PolicyDenied for a policy's
     denial."""
     raise_if_denied(changes)
     for change in changes:

@@ -298,8 +298,8 @@ def _check_policies(
     documents: Sequence[Document],
     order: Mapping[str, object],
 ) -> None:
-    """Judges the changes by the policies of `--policy`; raises Denied. The controller checks the
-    stored policies itself.
+    """Judges the changes by the policies of `--policy`; raises PolicyDenied. The controller checks
+    the stored policies itself.
     """
     from fleetctl.apply.local_proposal import judge_changes, propose_locally
     from fleetctl.apply.policies.report import raise_if_denied

@@ -133,7 +133,7 @@ def send_with_consent(
     piped: bool = False,
 ) -> Mapping[str, object]:
     """Returns the reply to a request, sent again with `yes` where the user accepts the losses.
-    Raises Refusal.
+    Raises the error of a refusal.
 
     ask: sends it to the controller. piped: stdin is used up by a manifest, so the user cannot
     answer.

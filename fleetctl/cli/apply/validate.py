@@ -110,7 +110,7 @@ def _of_store(
     policies: Sequence[LoadedPolicy],
     screen: Screen,
 ) -> int:
-    """Checks the stored objects by the stored policies and these. Raises Denied."""
+    """Checks the stored objects by the stored policies and these. Raises PolicyDenied."""
     if not args.policies:
         raise UsageError("`-f` is missing", hint="or --policy, to check what is stored")
     from fleetctl.apply.policies.judge import stored_judged

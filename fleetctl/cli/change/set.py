@@ -100,7 +100,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def store_change(request: Mapping[str, object], screen: Screen) -> None:
     """Sends a change, asks the user where work would be lost, and prints the result. Raises
-    Refusal."""
+    the error of a refusal."""
     for result in results_of(
         send_with_consent(partial(spawn.request_or_start, find_state_dir()), request, screen)
     ):

@@ -450,8 +450,8 @@ class PlanExecutor:
         call: Coroutine[object, object, None],
         unknown: Message,
     ) -> None:
-        """unknown: the message to send when the call ends without its own, even before its first
-        step.
+        """Starts a call as a task of the loop. unknown: the message to send when the call ends
+        without its own, even before its first step.
         """
         task = asyncio.ensure_future(call)
         self._tasks[key] = task

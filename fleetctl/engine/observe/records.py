@@ -247,7 +247,9 @@ class Records:
         last: Run,
         until_s: float,
     ) -> None:
-        """last: the run that a sandbox executed last, which held it until then."""
+        """Forgets a closed sandbox and charges its idle time. last: the run that a sandbox
+        executed last, which held it until then.
+        """
         self._state.owner_of.pop(last.name, None)
         paid = self._charges.charge_idle(work, last, until_s)
         self._closed[last.name] = replace(paid, sandbox_open=False)

@@ -52,8 +52,8 @@ async def find_model(
     name: str,
     endpoints: Sequence[GatewayEndpoint],
 ) -> dict[str, Any]:
-    """Returns the row of a model in `/v1/models`. Raises Refusal where no endpoint of the task has
-    it.
+    """Returns the row of a model in `/v1/models`. Raises GatewayRefusal where no endpoint of the
+    task has it.
     """
     rows = (await list_models(state, MODELS, endpoints))["data"]
     found = next((row for row in rows if row.get("id") == name), None)

@@ -80,8 +80,8 @@ def launch_node(
 
     asked: `rank`, `addresses` of all nodes, `port`, `client_port`, `dashboard_port` (or None),
     `gpus` and `cpus` (or None) of this node, `memory` of its object store (or None), `temp`, a
-    directory of at most 45 bytes. variables: the whole environment of the work, with
-    `own_variables`, the same on all nodes. work: never returns; called in a process of its own.
+    directory of at most 45 bytes. variables: the whole environment of the work, with those of
+    build_ray_variables, the same on all nodes. work: never returns; called in a process of its own.
     tell: sends one event to the run's supervisor.
     """
     signal.signal(signal.SIGTERM, _raise_ended)

@@ -96,7 +96,9 @@ class ExecutionEvents:
         success: bool,
         **more: Any,
     ) -> dict[str, Any]:
-        """result_kind: `final_output`, `stdout`, `stderr` or `exception`."""
+        """Returns the event that ends the call. result_kind: `final_output`, `stdout`, `stderr`
+        or `exception`.
+        """
         now_s = time.time()
         return {
             "phase": "complete",

@@ -146,7 +146,9 @@ class InterpreterRuntime:
         return await self._talk.contexts.begin()
 
     async def shutdown(self, *, at_once: bool = False) -> None:
-        """at_once: without waiting for a start or an execution that goes on, which then fails."""
+        """Ends the session and its sandbox. at_once: without waiting for a start or an execution
+        that goes on, which then fails.
+        """
         if at_once:
             opening = self._opening
             if opening is not None:

@@ -102,7 +102,9 @@ def open_regular(path: str | Path, *, follow: bool = True) -> BufferedReader:
 
 
 def _check_opened(handle: int, path: str | Path, root: Path | None) -> None:
-    """Checks the opened file, as a link may have replaced the path. Raises Outside, NotRegular."""
+    """Checks the opened file, as a link may have replaced the path. Raises OutsideRepository,
+    NotRegularFile.
+    """
     if sys.platform == "darwin":
         opened = fcntl.fcntl(handle, _F_GETPATH, bytes(_PATH_BYTES_MAX)).rstrip(b"\0").decode()
     else:

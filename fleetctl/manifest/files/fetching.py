@@ -29,7 +29,7 @@ class FetchError(Exception):
 
 
 def fetch_manifest(address: str, *, bytes_max: int) -> bytes:
-    """The body, one byte longer than `bytes_max` where there is more. Raises Unfetched."""
+    """Returns the body, one byte longer than `bytes_max` where there is more. Raises FetchError."""
     _check_address(address)
     opener = urllib.request.build_opener(_SafeRedirects)
     headers = {"User-Agent": "fleetctl", "Accept": "application/yaml, text/plain, */*;q=0.1"}

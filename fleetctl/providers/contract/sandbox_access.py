@@ -1,9 +1,9 @@
 """The interfaces for entering a sandbox: commands beside a running task, for `exec`, `cp` and
 `port-forward`, and the session of an interpreter with its driver.
 
-Implemented by `providers/<name>/interpreter/<name>_session.py` as `open_session(home, request)`,
-named in wiring, called by fleetctl/interpreter alone. A session never looks into the data on the
-line.
+Implemented by `providers/<name>/<name>_session.py` as `open_session(home, request)`, named in the
+provider's plugin.py, called by fleetctl/interpreter alone. A session never looks into the data on
+the line.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ from fleetctl.specs.blocks.template import Image, Template
 
 
 async def find_obstacles(template: Template, home: Path) -> AsyncIterator[Finding]:
-    """home: the state directory, resolved."""
+    """Yields what provider `local` cannot do for a template. home: the state directory,
+    resolved.
+    """
     if (hidden := covering_mount(template, home)) is not None:
         yield Finding(*hidden, COVERING_HINT)
     if template.network is not None:

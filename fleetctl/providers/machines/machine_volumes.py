@@ -239,7 +239,9 @@ async def bring_source(line: AgentLine, source: Source, job: Path) -> None:
 
 
 async def send_file(line: AgentLine, path: Path, place: dict[str, str]) -> None:
-    """place: `top` and `path` on the host. Raises AgentFault and Unavailable."""
+    """Sends a file to a volume on the host. place: `top` and `path` on the host. Raises
+    AgentFault and Unavailable.
+    """
     fields = {**place, "bytes": path.stat().st_size, "mode": path.stat().st_mode & 0o777}
     async with line.asked(deadline_s=SEND_S):
         stream = (await line.link()).stream("receive", fields)

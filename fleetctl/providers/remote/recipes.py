@@ -147,7 +147,9 @@ def _make_package(
     extras: str,
     applied: str | None,
 ) -> LocalPackage:
-    """applied: the digest of the file when the manifest was applied, where that is known."""
+    """Returns a local package with its digest. applied: the digest of the file when the manifest
+    was applied, where that is known.
+    """
     if not path.exists():
         raise Refused(
             f"image.pip has `{entry}`, and `{path}` is not there",

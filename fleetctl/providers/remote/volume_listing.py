@@ -201,7 +201,7 @@ def _below_top(path: str) -> str:
 
 
 def note_used(provider: Path, volume: str) -> None:
-    """provider: the directory of its account."""
+    """Notes that an account has used a volume. provider: the directory of its account."""
     (make_private(provider / DIRECTORY) / checked_name(volume)).touch(mode=0o600)
 
 

@@ -161,7 +161,9 @@ def _list_parents(names: Iterable[str]) -> Iterable[str]:
 
 
 def _tree_digest(files: Mapping[str, str], empty: Collection[str]) -> str:
-    """empty: directories without a file; those with one are known by it."""
+    """Returns the digest of a directory's files. empty: directories without a file; those with
+    one are known by it.
+    """
     lines = [f"{relative!r} {held}" for relative, held in files.items()]
     lines += [f"{it!r} directory" for it in {*empty, *_list_parents((*files, *empty))}]
     return f"sha256:{sha256(chr(10).join(sorted(lines)).encode()).hexdigest()}"

@@ -77,7 +77,7 @@ def open_store(
     """Opens or founds the store below `home` and becomes its one writer. Raises StoreError before
     any write.
 
-    The hooks run around every commit; see sqlite_session.Session.
+    The hooks run around every commit; see store_session.StoreSession.
     """
     state_dir.prepare_directory(home)
     lock = state_dir.lock_store(home)

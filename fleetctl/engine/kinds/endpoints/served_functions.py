@@ -124,7 +124,9 @@ class ServedFunctions:
             self._state.poke(track.resource.uid)
 
     def record_failures(self, failed: Mapping[str, str]) -> None:
-        """failed: sentences by URL, for containers whose server did not become ready."""
+        """Records on each Function why its server did not become ready. failed: sentences by
+        URL, for containers whose server did not become ready.
+        """
         for track in self._state.tracks.assets.values():
             address = track.asset.address
             warning = failed.get(address.url, "") if address is not None else ""

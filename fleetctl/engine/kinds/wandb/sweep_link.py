@@ -200,7 +200,9 @@ def _build_location(
     made: bool = False,
     config: Mapping[str, Any] = NOTHING,
 ) -> SweepLocation:
-    """entity: the requested one, where the reply has none."""
+    """Builds the location of a sweep at W&B. entity: the requested one, where the reply has
+    none.
+    """
     entity = found.entity or entity
     url = f"{app_url(base_url)}/{entity}/{found.project}/sweeps/{found.name}"
     return SweepLocation(

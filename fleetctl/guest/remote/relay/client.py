@@ -118,7 +118,7 @@ class Client(asyncio.StreamReaderProtocol):
 
 
 def _check_origin(head: RequestHead) -> None:
-    """Refuses pages in a browser, also by a name that resolves to loopback. Raises Bad."""
+    """Refuses pages in a browser, also by a name that resolves to loopback. Raises ErrorReply."""
     host = head.headers.get("host", "").rsplit(":", 1)[0]
     if head.headers.get("origin") or host not in HOSTS:
         raise ErrorReply(403, "only tasks may ask here, by the loopback address")

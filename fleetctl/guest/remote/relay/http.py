@@ -89,7 +89,7 @@ class RequestHead:
 
 
 async def read_head(reader: asyncio.StreamReader) -> Optional[RequestHead]:
-    """Reads a head; None when the client has left. Raises Bad."""
+    """Reads a head; None when the client has left. Raises ErrorReply."""
     try:
         text = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except asyncio.IncompleteReadError:
@@ -112,7 +112,7 @@ async def read_body(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> bytes:
-    """Reads a body. Raises Bad, and IncompleteReadError when the client leaves."""
+    """Reads a body. Raises ErrorReply, and IncompleteReadError when the client leaves."""
     chunked = "chunked" in head.headers.get("transfer-encoding", "").lower()
     length = head.headers.get("content-length", "0")
     if not chunked and not length.isdecimal():

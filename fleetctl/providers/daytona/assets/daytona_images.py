@@ -364,7 +364,9 @@ def _hash_guests() -> str:
 
 
 def build_image(recipe: Recipe, scratch: Path) -> sdk.Image:
-    """scratch: where copies of local packages may lie until the image is built."""
+    """Builds the SDK's description of an image from a recipe. scratch: where copies of local
+    packages may lie until the image is built.
+    """
     built = _base_image(recipe)
     if recipe.env:
         built = built.env(dict(recipe.env))

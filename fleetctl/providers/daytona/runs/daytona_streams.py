@@ -259,7 +259,7 @@ class StreamProgress:
 
 
 def count_reached(data: bytes, at: StreamOffsets) -> StreamProgress:
-    """data: whole frames that begin at `at`."""
+    """Returns how far a stream has come after this data. data: whole frames that begin at `at`."""
     journal = at.journal
     log = at.log
     services = dict(at.services)

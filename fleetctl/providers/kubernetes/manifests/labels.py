@@ -123,7 +123,7 @@ def build_claim(
     volume: str,
     settings: ClusterVolumes,
 ) -> Object:
-    """name: of the claim for that Volume."""
+    """Builds the PersistentVolumeClaim of a Volume. name: of the claim for that Volume."""
     spec: Object = {
         "accessModes": [settings.access_mode],
         "resources": {"requests": {"storage": str(settings.size)}},

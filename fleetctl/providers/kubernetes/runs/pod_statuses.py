@@ -335,7 +335,9 @@ def split_handle(text: str) -> tuple[str, str]:
 
 
 def handle_of(job: Object, pod: Object | None) -> str:
-    """pod: the one that there is, or that of node 0."""
+    """Returns the handle of a run: the names of its Job and pod. pod: the one that there is, or
+    that of node 0.
+    """
     made = JobHandle(
         name_of(job),
         name_of(pod or {}),

@@ -281,7 +281,9 @@ class AdmissionEvents:
 
 
 def wait_for_message(message: str, namespace: str) -> PodWait:
-    """message: of a FailedCreate event."""
+    """Returns the wait of a pod that the cluster refuses to create, with a fix. message: of a
+    FailedCreate event.
+    """
     text = " ".join(_POD.sub("", message).split())[:MESSAGE_CHARS_MAX]
     fix = next((fix for words, fix in _FIXES if words in text), "")
     if "violates PodSecurity" in text:

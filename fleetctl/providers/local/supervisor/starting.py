@@ -41,7 +41,9 @@ def main(
     *,
     in_namespaces: bool,
 ) -> None:
-    """in_namespaces: whether this process was born in its own."""
+    """Reads the order, builds the isolation and serves runs until the job ends. in_namespaces:
+    whether this process was born in its own.
+    """
     order = _first_line(connection)
     directory: str = order["directory"]
     config: dict[str, Any] = order["config"]

@@ -61,7 +61,9 @@ class Boxes:
         os.makedirs(self._directory, 0o700, exist_ok=True)
 
     def path(self, name: str) -> str:
-        """name: of a box, with or without `@` and its id, as in all that follows."""
+        """Returns the directory of a box. name: of a box, with or without `@` and its id, as in
+        all that follows.
+        """
         name = name.partition("@")[0]
         if not name or "/" in name or name.startswith("."):
             raise BoxError("never", f"`{name}` is no name of a sandbox")

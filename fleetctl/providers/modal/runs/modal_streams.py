@@ -113,7 +113,9 @@ async def start_guest(
     *,
     live_s: float,
 ) -> modal.container_process.ContainerProcess[str]:
-    """live_s: after which Modal ends it. Raises what the SDK raises."""
+    """Starts the guest in the sandbox. live_s: after which Modal ends it. Raises what the SDK
+    raises.
+    """
     from modal import stream_type
 
     return await sandbox.exec.aio(
@@ -129,7 +131,9 @@ async def open_stream(
     posix: bool,
     live_s: float,
 ) -> ModalStream:
-    """argv: of `attach_command`; live_s: after which Modal ends it. Raises what the SDK raises."""
+    """Opens a stream to the guest, with the order of a run that has not begun. argv: of
+    `attach_command`; live_s: after which Modal ends it. Raises what the SDK raises.
+    """
     from modal import stream_type
 
     order = work.order if work is not None else None

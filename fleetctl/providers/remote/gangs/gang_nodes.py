@@ -184,8 +184,8 @@ def node_order(
     procs: int,
     token: str,
 ) -> dict[str, object]:
-    """order: of the run. procs: processes of a launcher on each node; token: lets the nodes of a
-    Ray cluster join.
+    """Returns the order of one node of the run. order: of the run. procs: processes of a
+    launcher on each node; token: lets the nodes of a Ray cluster join.
     """
     head, port = meeting.head, meeting.port
     met = build_node_variables(rank, gang.addresses, port, procs, meeting.interface)

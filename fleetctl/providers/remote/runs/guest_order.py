@@ -229,8 +229,8 @@ def wanted_checkpoint(request: RunRequest) -> WantedCheckpoint | None:
 
 
 def refuse_what_is_missing(asked: WantedCheckpoint, names: Collection[str]) -> None:
-    """names: of what is in the directory. Whether a checkpoint is complete is seen when it is begun
-    from. Raises Refused.
+    """Refuses a step that the directory of checkpoints does not have. names: of what is in the
+    directory. Whether a checkpoint is complete is seen when it is begun from. Raises Refused.
     """
     steps = {
         int(digits)

@@ -109,7 +109,9 @@ def exec_command(
     *,
     work: str,
 ) -> list[str]:
-    """work: the directory that tasks begin in."""
+    """Returns the command that runs `argv` beside a task, with its variables. work: the
+    directory that tasks begin in.
+    """
     secrets = " ".join(place.secrets)
     return ["sh", "-c", _SCRIPT, "fleetctl", place.run, place.directory, work, secrets, *argv]
 

@@ -56,7 +56,7 @@ class PendingCreates:
         return self._making.get(run)
 
     def begin(self, run: str, work: Coroutine[None, None, str]) -> PendingCreate:
-        """work: returns the sandbox's handle."""
+        """Starts the creation of a run's sandbox. work: returns the sandbox's handle."""
         making = self._making[run] = PendingCreate(run, asyncio.ensure_future(work), time.time())
         making.task.add_done_callback(lambda done: self._drop_create(making, done))
         return making

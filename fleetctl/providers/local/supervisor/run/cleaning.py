@@ -124,7 +124,9 @@ class Janitor:
         return pid in self._sent
 
     def ended(self, pid: int, status: int) -> None:
-        """status: the wait status of a child; 0 where the directory may serve again."""
+        """Notes that a cleaner has ended. status: the wait status of a child; 0 where the
+        directory may serve again.
+        """
         work = self._sent.pop(pid, "")
         if work and status == 0:
             self._spare.append(work)

@@ -68,7 +68,9 @@ class SupervisedRun(RunReports):
         self.memory_used = 0  # when it was ended for it
 
     def keep_services(self, runs: int, log_bytes_max: int) -> None:
-        """runs: the open directory of journals and logs."""
+        """Opens the records of the run's services. runs: the open directory of journals and
+        logs.
+        """
         names = [it["name"] for it in self.order.get("services") or ()]
         if names:
             self.services = ServiceRecords(
