@@ -1,8 +1,8 @@
 """Settles the end of an attempt for its unit: finished, given up, or due again.
 
-Called by history.py as runs end and by history.py as their rows are read back, so that a restart is
-no second code path. Changes the history that it is given; retry.py decides when a unit may run
-again, and when never.
+Called by history.py as runs end and as their rows are read back, so that a restart is no second
+code path. Changes the history that it is given; retry_limits.py decides when a unit may run again,
+and when never.
 """
 
 from __future__ import annotations

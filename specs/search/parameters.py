@@ -1,6 +1,6 @@
 """Finds the faults of a sweep's `parameters` block, which has W&B's form; each with its path.
 
-Called by specs/kinds/sweep.py when a manifest is checked. Standard library only.
+Called by specs/search/config.py when a manifest is checked. Standard library only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """`fleetctl query`: SQL over past and present work, which reads only the views, within bounds;
 cost, top and report share its options and hints.
-
-Reads only the views, within bounds.
 """
 
 from __future__ import annotations

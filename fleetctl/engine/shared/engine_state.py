@@ -54,8 +54,8 @@ class EngineState:
         self.providers = dict(providers)
         # By decide/work_loader.py, decide/intents.py, tick.py and sleeping.py.
         self.tracks = Tracks()
-        # Rows that were written since their tracks were read. By tick.py and kinds/gitops; taken in
-        # by decide/work_loader.py.
+        # Rows that were written since their tracks were read. By tick.py and kinds/source_pass.py;
+        # taken in by decide/work_loader.py.
         self.changed_rows: dict[str, Resource] = {}
         # Run name -> uid: live runs, and the last of open sandboxes. By decide/work_loader.py,
         # decide/intents.py and observe/records.py.
@@ -65,7 +65,7 @@ class EngineState:
         self.queue = DueQueue()  # filled by every part
         self.inbox = Inbox(gather_s=settings.news_wait_s)  # by every part; emptied by tick.py
         self.events: list[EventRow] = []  # added by `say`; written and emptied by tick.py
-        # Sandboxes without a record yet, whose adoption is under way. By daemon/adoption.
+        # Sandboxes without a record yet, whose adoption is under way. By daemon/adopt.py.
         self.adopting: set[str] = set()
         # Uids of deleted objects that are no longer awaited. By daemon/verbs.py.
         self.abandoned: set[str] = set()
