@@ -61,8 +61,8 @@ class Plugin(NamedTuple):
 
 class CachedEntry(NamedTuple):
     """An entry of a cache. sort: a RetentionSort in controllers/kinds/retention_decision.py. key:
-    for `let_go`; of a work directory the uid of its object. used_s: since the epoch. held: why it may
-    not go, or empty.
+    for `let_go`; of a work directory the uid of its object. used_s: since the epoch. held: why it
+    may not go, or empty.
     """
 
     sort: str
