@@ -29,7 +29,7 @@ import grimp
 ROOT = Path(__file__).resolve().parents[1]
 COSTS = ROOT / "tests/costs.json"  # as `python -m tests.costs --write` leaves it
 BUDGET_S = 30.0  # of CPU
-# Of that for files which nothing leads to: a look at the whole where little or nothing changed.
+# Share of the budget for files which nothing leads to: a look at the whole where little changed.
 FAR_BUDGET_S = 6.0
 UNKNOWN_S, UNKNOWN_FAR_S = 1.0, 10.0  # CPU of a file without a record, and of one of another ring
 NEAR = ("tests/unit/", "tests/properties/")

@@ -219,7 +219,7 @@ async def _answer_missing(request: Request, error: Exception) -> Response:
     message = f"there is no `{request.method} {request.url.path[:200]}`"
     hint = "/api/v1/openapi.json lists what there is"
     document = {"ok": False, "code": 4, "errors": [message], "hint": hint}
-    # Of 405, `Allow` names the methods that there are.
+    # `Allow` of a 405 names the methods that the path has.
     return JSONResponse(document, status, headers=getattr(error, "headers", None))
 
 

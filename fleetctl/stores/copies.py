@@ -331,7 +331,7 @@ class RemoteDirectory:
         self._must_be(whole, file)
 
     def fetch(self, name: str, to: Path) -> None:
-        """Copies a file of the directory to `to`. Raises NotFound where there is no such file."""
+        """Downloads a file of the directory to the path `to`. Raises NotFound without it."""
         with self._translated("read"):
             self._fs.invalidate_cache()
             self._fs.get_file(f"{self._path}/{name}", str(to))

@@ -54,7 +54,7 @@ def _live(number: int) -> tuple[int, list[str]]:
     return LIVES, [f"seed {it.seed}: {text}" for it in outcomes for text in it.broken]
 
 
-# Of a piece. The first two hundred manifests of a process cost ten times the others, for imports.
+# Trials of one piece. The first manifests of a process cost ten times the others, for imports.
 KILLS, MANIFESTS, CUTS, ATTACKS, LIVES = 20, 2_000, 150, 25, 50
 
 PARTS = {

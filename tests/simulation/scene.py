@@ -43,7 +43,7 @@ class Scene:
     payers: dict[str, Known] = field(default_factory=dict)  # by uid; also of what is gone
     # Runs that W&B has handed out, with their parameters.
     handed: Callable[[], dict[str, dict[str, object]]] = dict
-    # Of these two snapshots, as a dozen checks ask for them after each commit.
+    # Two snapshots and the runs that differ: a dozen checks read them after each commit.
     _changed: tuple[Snapshot, Snapshot, list[Run]] = (EMPTY, EMPTY, [])
 
     def work_of(self, run: Run) -> Work | None:

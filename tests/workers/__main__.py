@@ -41,7 +41,7 @@ RESTARTS_A_WORKER = 4
 FEW_WORKERS = 4
 # Hypothesis looks for constants of a program at one draw in twenty, so among these surely.
 DRAWS = 200
-# What files of a run may take at most; a machine needs twice that.
+# Most bytes of memory for the files of a run; a machine needs twice that.
 MEMORY_MAX_BYTES = 6 * 1024**3
 
 

@@ -1,9 +1,9 @@
 """The agent: serves one controller over its standard input and output, on a machine or a login.
 
 Requests and replies are frames: a line of JSON, whose `size` is the number of bytes that follow it.
-What may take long runs in a forked process, whose output comes as frames of its request's number
-and whose exit code ends it. The agent leaves with its line; runs belong to supervisors that it
-forked.
+A slow request runs in a forked process: its output comes as frames with the number of the request,
+and its exit code ends them. The agent exits when its line is closed; runs belong to supervisors
+that it forked.
 """
 
 from __future__ import annotations
