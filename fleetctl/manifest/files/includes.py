@@ -480,7 +480,10 @@ def _list_task_files(
     if not fence.is_inside(path):
         raise FilesError(OUTSIDE_IT)
     if fence.is_of_kernel(path):
-        raise FilesError("it holds what is no file of a task")
+        raise FilesError(
+            "it holds what is no file of a task",
+            "name the directory of the files, such as `texts/*`",
+        )
 
     own = os.path.join(document.dir, os.path.basename(document.path))
     try:
