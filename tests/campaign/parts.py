@@ -57,7 +57,7 @@ def _live(number: int) -> tuple[int, list[str]]:
 
 
 # Trials of one piece. The first manifests of a process cost ten times the others, for imports.
-KILLS, MANIFESTS, CUTS, ATTACKS, LIVES = 20, 2_000, 150, 25, 50
+KILLS, MANIFESTS, CUTS, ATTACKS, LIVES = 20, 6_000, 150, 25, 50
 
 PARTS = {
     it.name: it
