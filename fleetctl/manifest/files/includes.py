@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.files import fence
-from fleetctl.manifest.files.documents import Document, is_address, read_documents
+from fleetctl.manifest.files.documents import Document, is_address, read_document
 from fleetctl.manifest.files.parameter_rows import RowError, read_rows
 from fleetctl.manifest.files.requirements import (
     RequirementsError,
@@ -354,14 +354,12 @@ def _include_search(
     except ValidationError as error:
         included.findings.extend(list_findings(error, SearchFile, named, here))
         return
-    (found,) = read_documents([_absolute_path(path, document.dir)])
-    included.read.append(_absolute_path(path, document.dir))
+    whole = _absolute_path(path, document.dir)
+    found = read_document(whole)
+    included.read.append(whole)
     if found.refused:
         at = (*here, "file")
-        problem, whole = (
-            f" is {value_text(path)}; {found.refused}",
-            _absolute_path(path, document.dir),
-        )
+        problem = f" is {value_text(path)}; {found.refused}"
         included.findings.append(Finding(at, problem, _suggest_near_file(whole, path)))
         return
     path = _shown_path(path, document)
