@@ -197,7 +197,7 @@ def test_sessions_that_are_killed_fifty_times_lose_and_repeat_nothing(
 ) -> None:
     async def tale(world: SshWorld) -> None:
         count = 50
-        text = "echo begun $JOB_COMPLETION_INDEX; sleep 0.2; echo done"
+        text = "echo begun $JOB_COMPLETION_INDEX; sleep 0.$((JOB_COMPLETION_INDEX % 3)); echo done"
         killed = 0
         refs = []
         for index in range(count):

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, List, Optional, Tuple
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SIGKILL = 9
 _RLIMIT_LOCKS = 10
 _LIMIT_LINE = b"Max file locks"
@@ -110,6 +110,26 @@ def reap_children() -> Iterator[Tuple[int, int]]:
         if pid == 0:
             return
         yield pid, status
+
+
+def adopt_orphans() -> bool:
+    """Makes this process the parent of all that it begins and that lose theirs, from now on;
+    returns whether it is. Called where ctypes is loaded, since few supervisors need it.
+    """
+    ctypes = sys.modules.get("ctypes")
+    if ctypes is None or sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def has_children() -> bool:
+    """Returns whether a process of this one lives; of all its processes, where it adopts them."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return False
+    return True
 
 
 def end_with_parent(parent: int) -> None:
