@@ -19,6 +19,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SIGKILL = 9
 _RLIMIT_LOCKS = 10
 _LIMIT_LINE = b"Max file locks"
+DATA_HEADROOM_BYTES = 256 * 1024 * 1024  # what is mapped and never touched, at the least
 
 
 def send_signal(pid: int, number: int) -> bool:
@@ -39,6 +40,22 @@ def carry_mark(mark: int) -> None:
     import resource  # processes of runs alone need it
 
     resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
+
+
+def data_limit(memory: int) -> int:
+    """Returns the bytes of data that one process may map where all of its run may use `memory`
+    bytes: it fails at once, however fast it grows, and their sum is looked at now and then.
+    """
+    return memory + max(memory // 4, DATA_HEADROOM_BYTES)
+
+
+def limit_data(size: int) -> None:
+    """Limits the data of this process and of all that it begins, each by itself."""
+    import resource  # processes of runs alone need it
+
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
 
 def directory_mark() -> int:

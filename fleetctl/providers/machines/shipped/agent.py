@@ -14,6 +14,7 @@ import json
 import os
 import select
 import time
+from contextlib import suppress
 
 from fleetctl.providers.machines.shipped import allocation, environments, machine_files, warden
 from fleetctl.providers.machines.shipped.boxes import KILL, LEFT, LIVING, BoxError, Boxes
@@ -318,7 +319,10 @@ class Agent:
     # -- the environment of work -------------------------------------------------------------------
 
     def surround(self, box: Request, path: str, secrets: Dict[str, str]) -> None:
-        """Sets the variables that the runs of a box begin with."""
+        """Sets the variables that the runs of a box begin with, and their cores."""
+        if box.get("cores"):
+            with suppress(OSError):  # they were taken from this user since
+                os.sched_setaffinity(0, box["cores"])
         known = {**self._base, "HOME": os.path.join(path, "home"), "LANG": "C.UTF-8"}
         known.update(secrets)
         if box["python"]:

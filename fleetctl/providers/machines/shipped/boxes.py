@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import time
@@ -145,6 +146,7 @@ class Boxes:
                 "tags": order["tags"],
                 "cpu": order["cpu"],
                 "memory": order["memory"],
+                "cores": _choose_cores(order["cpu"], others),
                 "gpus": gpus,
                 "hides_gpus": bool(devices),
                 "python": "",
@@ -405,6 +407,18 @@ def _choose_gpus(order: Box, others: List[Box], devices: List[str]) -> List[int]
         sort = "full" if len(fitting) >= wanted else "never"
         raise BoxError(sort, f"{len(free)} of {len(fitting)} GPUs `{order['gpu']}` are free")
     return free[:wanted]
+
+
+def _choose_cores(cpu: float, others: List[Tuple[str, Box]]) -> List[int]:
+    """Returns the cores of a new box, those that others have least of; none where it asks for
+    none.
+    """
+    shares = dict.fromkeys(sorted(os.sched_getaffinity(0)), 0.0)
+    for _, it in others:
+        for core in it.get("cores", ()):
+            if core in shares:
+                shares[core] += it["cpu"] / len(it["cores"])
+    return sorted(sorted(shares, key=lambda core: shares[core])[: math.ceil(cpu)])
 
 
 def remove_tree(path: str) -> None:
