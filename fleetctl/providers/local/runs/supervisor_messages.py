@@ -22,6 +22,7 @@ from typing import Any
 from fleetctl.common.errors import Refused
 from fleetctl.common.program import tree_of
 from fleetctl.guest.ship.assemble import guest_source
+from fleetctl.guest.supervision.processes import data_limit
 from fleetctl.providers.contract.base import MountedFile, RunRequest
 from fleetctl.providers.contract.orphans import work_mark, work_of
 from fleetctl.providers.contract.terms import outputs_order
@@ -42,9 +43,6 @@ from fleetctl.specs.values.namespaces import own_name
 LOG_BYTES_MAX = 64 * 1024 * 1024
 PROCESSES_MAX = 4096  # for one run; more is taken for a fork bomb
 SANDBOX_IDLE_S = 120.0
-# Above the limit on the tree's sum, so that this one only stops what grows faster than it is looked
-# at.
-DATA_HEADROOM_BYTES = 256 * 1024 * 1024
 CPU_HEADROOM_S = 60
 
 
@@ -210,7 +208,7 @@ def _resource_limits(template: Template) -> dict[str, Any]:
         memory = template.sandbox_resources.memory or 0
     return {
         "memory": memory,
-        "data": memory + max(memory // 4, DATA_HEADROOM_BYTES) if memory else 0,
+        "data": data_limit(memory) if memory else 0,
         "file": resources.disk or 0,
         "processes": PROCESSES_MAX,
     }
