@@ -9,21 +9,31 @@ from __future__ import annotations
 import atexit
 import functools
 import http.server
+import json
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource
 from fleetctl.providers.local.local_layout import LocalLayout
+from fleetctl.stores.sqlite.store import open_store
 from tests.contracts.local_worlds import stop_supervisors
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
+from tests.machines.slurm_cluster import SlurmCluster
+from tests.machines.ssh_server import SshServer
 
 Variables = Mapping[str, str]
 
@@ -96,6 +106,65 @@ def daytona(directory: Path) -> Iterator[Place]:
         Path(volume["directory"]).mkdir()
 
 
+@contextmanager
+def ssh(directory: Path) -> Iterator[Place]:
+    """One server for all tests of a process; a machine of its own for each."""
+    server = _ssh_server()
+    root = Path(os.path.realpath(directory)) / "machine"
+    host = {**server.host, "directory": str(root), "slots": 16}
+    spec: dict[str, object] = {"hosts": [host], "config": str(server.config)}
+    with _machines(directory, "ssh", spec, root) as place:
+        yield place
+
+
+@contextmanager
+def slurm(directory: Path) -> Iterator[Place]:
+    """One cluster for all tests of a process; a shared directory of its own for each."""
+    cluster = _slurm_cluster()
+    root = Path(os.path.realpath(directory)) / "shared"
+    with _machines(directory, "slurm", {"sharedDir": str(root)}, root) as place:
+        yield replace(place, variables={**place.variables, **cluster.env})
+
+
+@contextmanager
+def _machines(directory: Path, sort: str, spec: dict[str, object], root: Path) -> Iterator[Place]:
+    home = directory / "home"
+    _declare_provider(home, sort, spec)
+
+    def read(volume: str, path: str) -> str:
+        return (root / "volumes" / volume / path).read_text(encoding="utf-8")
+
+    def count() -> int:
+        return len([it for it in (root / "boxes").glob("[!.]*") if it.is_dir()])
+
+    with _served(directory / "served") as serve:
+        yield Place(sort, {"FLEETCTL_HOME": str(home)}, read, count, serve)
+
+
+def _declare_provider(home: Path, sort: str, spec: dict[str, object]) -> None:
+    """Stores a Provider object as `fleetctl apply` does, without a controller."""
+    store = open_store(home, SystemClock())
+    with store.transaction():
+        text = json.dumps({sort: spec})
+        row = Resource(f"uid-{sort}", "Provider", sort, 1, 0, text, "{}", {}, {}, time.time())
+        store.resources.put(row, expected_version=None)
+    store.close()
+
+
+@cache
+def _ssh_server() -> SshServer:
+    server = SshServer(Path(tempfile.mkdtemp(prefix="fleetctl-ssh-")) / "server")
+    atexit.register(server.stop)
+    return server
+
+
+@cache
+def _slurm_cluster() -> SlurmCluster:
+    cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="fleetctl-slurm-")) / "cluster")
+    atexit.register(cluster.stop)
+    return cluster
+
+
 @cache
 def _emulated_daytona() -> DaytonaEmulator:
     emulator = DaytonaEmulator()
@@ -143,7 +212,17 @@ PLACES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
     "local": local,
     "modal": modal,
     "daytona": daytona,
+    "ssh": ssh,
+    "slurm": slurm,
 }
+
+MACHINES = ("ssh", "slurm")
+# As parameters of a fixture: on a machine without their programs they are left out, with a line.
+PLACE_PARAMS = [
+    pytest.param("ssh", marks=pytest.mark.needs("sshd")),
+    pytest.param("slurm", marks=pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged")),
+    *sorted(set(PLACES) - {*MACHINES}),
+]
 
 
 def make_repository(directory: Path) -> Path:

@@ -9,11 +9,13 @@ on once the package is there.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
@@ -39,14 +41,17 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
-from fleetctl.providers.contract.orphans import Orphans
-from fleetctl.providers.contract.sandbox_access import Entering, OpenSession
+from fleetctl.providers.contract.orphans import INTERPRETERS, Orphans
+from fleetctl.providers.contract.sandbox_access import EndSession, Entering, OpenSession
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.contract.volume_files import VolumeFiles
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import BUILT_IN, SORTS
 from fleetctl.stores.base import Store
 from fleetctl.wiring.plugins import import_part, plugin_of
+
+if TYPE_CHECKING:
+    from fleetctl.providers.remote.runs.run_session import Parts, SessionRuns
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -198,19 +203,25 @@ async def _check_account(home: Path, account: Account) -> list[CheckResult]:
         return [CheckResult(account.name, "package", False, text, fix)]
 
 
-def session_opener(provider: str) -> OpenSession:
-    """Returns the opener of sessions for an interpreter. Imports the provider's SDK; raises Refused
-    when it is not installed.
+def session_opener(provider: str, home: Path) -> OpenSession:
+    """Returns the opener of sessions for an interpreter. provider: a name of a built-in provider,
+    or of a Provider object below `home` whose sessions are runs. Imports the provider's SDK; raises
+    Refused when it is not installed.
     """
-    if provider not in SORTS or not plugin_of(provider).session:
-        having = (name for name in BUILT_IN if plugin_of(name).session)
-        known = ", ".join(f"`{name}`" for name in sorted(having))
+    account = declared_account(provider, home)
+    plugin = plugin_of(account.sort) if account.sort in SORTS else None
+    if plugin is not None and plugin.run_sessions:
+        from fleetctl.providers.remote.runs.run_session import open_session
+
+        return partial(open_session, account=provider, parts=_session_parts(account, home))
+    if plugin is None or account.name != account.sort or not plugin.session:
+        known = ", ".join(f"`{name}`" for name in sorted(filter(_has_sessions, BUILT_IN)))
         raise Refused(
             f"`{provider}` is not a provider that interpreters run on; there is {known}",
             hint="pass provider=... or set FLEETCTL_PROVIDER",
         )
     try:
-        return cast(OpenSession, import_part(plugin_of(provider).session))
+        return cast(OpenSession, import_part(plugin.session))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "fleetctl":
             raise
@@ -218,6 +229,52 @@ def session_opener(provider: str) -> OpenSession:
             f"provider `{provider}` needs the package `{error.name}`, which is not installed",
             hint=install_hint(provider),
         ) from error
+
+
+def session_ender(provider: str, home: Path) -> EndSession:
+    """Returns the function that ends sessions at a provider. Raises ModuleNotFoundError where its
+    SDK is not installed any more, or its Provider object is gone.
+    """
+    account = declared_account(provider, home)
+    plugin = plugin_of(account.sort) if account.sort in SORTS else None
+    if plugin is not None and plugin.run_sessions:
+        from fleetctl.providers.remote.runs.run_session import end_session
+
+        return partial(end_session, account=provider, parts=_session_parts(account, home))
+    if plugin is None or not plugin.session_end:
+        raise ModuleNotFoundError(name=provider)
+    return cast(EndSession, import_part(plugin.session_end))
+
+
+def declared_account(provider: str, home: Path) -> Account:
+    """Returns the account of a Provider object below `home`, or the built-in one of that name. The
+    sort of an unknown name is the name.
+    """
+    from fleetctl.stores.read.reader import Reader
+
+    with Reader(home) as reader:
+        for row in reader.resources("Provider", specs=True):
+            if row.name == provider:
+                return account_of(provider, json.loads(row.spec or "{}"))
+    return built_in(provider)
+
+
+def _has_sessions(sort: str) -> bool:
+    plugin = plugin_of(sort)
+    return plugin.run_sessions or bool(plugin.session)
+
+
+def _session_parts(account: Account, home: Path) -> Parts:
+    plugin = plugin_of(account.sort)
+
+    def make() -> SessionRuns:
+        backend = import_part(plugin.backend)
+        built = backend(
+            home, store_id=INTERPRETERS, notify=lambda _run: None, account=lambda: account
+        )
+        return cast("SessionRuns", built)
+
+    return make, lambda: find_entering(account, home)
 
 
 def _load_part(

@@ -9,11 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import cast
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.providers.contract.sandbox_access import EndSession
-from fleetctl.specs.builtin import SORTS
 from fleetctl.stores.interpreters import (
     LOST,
     PROGRAM_ENDED,
@@ -21,7 +18,7 @@ from fleetctl.stores.interpreters import (
     InterpreterRun,
     InterpreterRuns,
 )
-from fleetctl.wiring.plugins import import_part, plugin_of
+from fleetctl.wiring.account_registry import session_ender
 
 log = logging.getLogger("fleetctl.interpreters")
 
@@ -37,7 +34,7 @@ async def sweep_interpreters(home: Path) -> list[InterpreterRun]:
     ended = []
     for run in runs.left():
         try:
-            there = await _find_ender(run)(home, run.name, run.native)
+            there = await session_ender(run.provider, home)(home, run.name, run.native)
         except (FleetctlError, ModuleNotFoundError, OSError) as error:
             extra = {"sandbox": run.name, "provider": run.provider, "error": str(error)}
             log.warning("sandbox of a killed program not ended", extra=extra)
@@ -47,12 +44,3 @@ async def sweep_interpreters(home: Path) -> list[InterpreterRun]:
         runs.ended(run.name, LOST, PROGRAM_ENDED, None)
         ended.append(run)
     return ended
-
-
-def _find_ender(run: InterpreterRun) -> EndSession:
-    """Returns the function that ends sessions at the provider of a run. Raises ModuleNotFoundError
-    where its SDK is not installed any more.
-    """
-    if run.provider not in SORTS or not plugin_of(run.provider).session_end:
-        raise ModuleNotFoundError(name=run.provider)
-    return cast(EndSession, import_part(plugin_of(run.provider).session_end))

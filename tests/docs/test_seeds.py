@@ -17,7 +17,7 @@ import pytest
 
 from fleetctl import DaytonaInterpreter, FinalOutput
 from fleetctl.interpreter.asking import rlm
-from tests.interpreters import PLACES, Place, make_repository
+from tests.interpreters import PLACE_PARAMS, PLACES, Place, make_repository
 
 SEEDS = Path(__file__).parent / "seeds"
 SOME_REPOSITORY = "https://github.com/your-org/your-repo"
@@ -42,7 +42,7 @@ FOLDER = {"modal": "results", "daytona": "artifacts"}
 GREETS = {"modal": "sandbox", "daytona": "Daytona"}
 
 
-@pytest.fixture(params=sorted(PLACES))
+@pytest.fixture(params=PLACE_PARAMS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     with PLACES[request.param](tmp_path) as place:
         yield place

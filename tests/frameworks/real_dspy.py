@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.ship.library import read_library
-from tests.interpreters import PLACES, Place
+from tests.interpreters import PLACE_PARAMS, PLACES, Place
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BLOCK = Path(__file__).parents[1] / "docs/seeds/daytona_recursive.py"
@@ -24,7 +24,7 @@ HANG_S = 600
 PATIENCE = {"FLEETCTL_MODAL_CONNECT_S": "120", "FLEETCTL_DAYTONA_CONNECT_S": "120"}
 
 
-@pytest.fixture(params=sorted(PLACES))
+@pytest.fixture(params=PLACE_PARAMS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     with PLACES[request.param](tmp_path) as place:
         yield place

@@ -170,7 +170,9 @@ class Execution:
         for name in MEMORY_FOLDERS if setup["root"] else ():
             os.makedirs(os.path.join(setup["root"], name), exist_ok=True)
         self._namespace["REPO_PATH"] = workspace
-        self._namespace["MEMORY_ROOT"] = pathlib.Path(setup["root"] or setup["mount"])
+        self._namespace["MEMORY_ROOT"] = pathlib.Path(
+            setup["root"] or setup.get("fresh") or setup["mount"]
+        )
         checkout = Checkout(workspace)
         buffers = CountedBuffers()
         helpers = {helper.__name__: helper for helper in TEXT_HELPERS}

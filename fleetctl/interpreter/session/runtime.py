@@ -218,7 +218,7 @@ class InterpreterRuntime:
     async def _open_sandbox(self, order: SessionRequest) -> Session:
         from fleetctl.wiring import account_registry as wiring
 
-        open_session = wiring.session_opener(self._options.provider)
+        open_session = wiring.session_opener(self._options.provider, find_state_dir())
         interpreter_record.be_first()
         self._record.begin(order.name)
         try:
@@ -289,6 +289,7 @@ class InterpreterRuntime:
             "manner": options.manner.value,
             "mount": options.mount_path,
             "root": root if options.volume else "",
+            "fresh": root,
             "workspace": workspace,
             "env": dict(options.secrets),
             "idle_s": options.idle_timeout_s,

@@ -191,6 +191,7 @@ class RunRequest:
     labels: Mapping[str, str] = field(default_factory=dict)  # of its object
     # That its parameter `file` or `files` names, in that order.
     files: tuple[InputFile | MountedFile, ...] = ()
+    parent: str = ""  # of an interpreter's session: the run whose code asked for it
 
     @property
     def nodes(self) -> NodeRange:

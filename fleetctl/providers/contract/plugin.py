@@ -34,7 +34,8 @@ class Plugin(NamedTuple):
     without a controller, and for `tasks.fromFiles`. orphans: with
     (home, account), Orphans. exec: with (home, account), Entering, used by `exec`, `cp` and
     `port-forward`. check: a Check, for `doctor`.
-    session: an OpenSession, and session_end: an EndSession, for interpreters. kept: called with
+    session: an OpenSession, and session_end: an EndSession, for interpreters; or run_sessions: its
+    sessions are runs, joined through exec (remote/runs/run_session.py). kept: called with
     (home, uid, run), where a task's own files outlive it. listed_bytes: called with (home, volume),
     where it is cheap. caches: with (home), Caches on this machine.
     sdk: the package that its extra installs. A part that it lacks is empty.
@@ -49,6 +50,7 @@ class Plugin(NamedTuple):
     exec: str = ""
     session: str = ""
     session_end: str = ""
+    run_sessions: bool = False
     kept: str = ""
     listed_bytes: str = ""
     caches: str = ""

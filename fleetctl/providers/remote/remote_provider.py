@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +42,7 @@ from fleetctl.providers.sources.pinning import revision_in
 from fleetctl.specs.blocks.template import Template
 
 BEGIN_S = 120.0  # from the order to the run's first frame; the engine tries again after that
+END_LOOK_S = 0.2  # between two requests to end a sandbox at once
 REACH_S = 4.0  # for a service to answer whether it is there
 
 KEPT = ("runs", "builds")  # journals and logs, and what leads to logs of builds
@@ -135,6 +137,24 @@ class RemoteProvider(ABC):
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._creating.makings.give_up(ref.run)
         await self._stop(ref, grace_s=grace_s)
+
+    async def end_run(self, uid: str, run: str, *, within_s: float) -> bool:
+        """Ends the sandbox of a run at once, confirmed, and removes its files here. Returns whether
+        there was one. Raises Unavailable.
+        """
+        await self._creating.makings.give_up(run)
+        handle = self._runs.handle_of(uid, run) or await self._sandboxes.find(run) or ""
+        await self._runs.forget(uid, run)
+        until_s = time.monotonic() + within_s
+        while handle:
+            try:
+                await self._sandboxes.end(handle)
+                break
+            except Unavailable:
+                if time.monotonic() > until_s:
+                    raise
+                await asyncio.sleep(END_LOOK_S)
+        return bool(handle)
 
     async def ensure_function(self, asset: FunctionAsset) -> ServerAddress | None:
         name = asset.order.name

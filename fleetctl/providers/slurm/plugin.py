@@ -9,5 +9,6 @@ PLUGIN = Plugin(
     volume_files="fleetctl.providers.slurm.slurm_access:SlurmFiles",
     orphans="fleetctl.providers.slurm.slurm_access:SlurmOrphans",
     exec="fleetctl.providers.slurm.slurm_access:SlurmEntering",
+    run_sessions=True,
     check="fleetctl.providers.slurm.slurm_login:check_slurm",
 )

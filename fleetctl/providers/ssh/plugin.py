@@ -9,5 +9,6 @@ PLUGIN = Plugin(
     volume_files="fleetctl.providers.ssh.ssh_access:SshFiles",
     orphans="fleetctl.providers.ssh.ssh_access:SshOrphans",
     exec="fleetctl.providers.ssh.ssh_access:SshEntering",
+    run_sessions=True,
     check="fleetctl.providers.ssh.ssh_hosts:check_ssh",
 )

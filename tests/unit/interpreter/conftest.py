@@ -13,14 +13,17 @@ import pytest
 from fleetctl import DaytonaInterpreter, Interpreter
 from fleetctl.interpreter.interpreter import BaseInterpreter
 from fleetctl.stores import interpreters
-from tests.interpreters import PLACES, Place
+from tests.interpreters import PLACE_PARAMS, PLACES, Place
 
 Make = Callable[..., Any]
 HERE = Path(__file__).parent
-# A program does the same everywhere: all is asked of `local` and of one cloud. Of the other cloud,
-# those that show the seam of its sessions.
+# A program does the same everywhere: all is asked of `local` and of one cloud. Of the other
+# providers, those that show the seam of their sessions; of a real Slurm, which takes seconds for
+# each, none but those of SEAM.
 ON_ALL = ("test_golden.py", "test_lifecycle.py")
-ON_TWO = pytest.mark.only_all(reason="interpreters on the other cloud", of=("modal",))
+ON_TWO = pytest.mark.only_all(reason="interpreters on the other providers", of=("modal", "ssh"))
+SEAM = "test_run_sessions.py"
+OF_SLURM = pytest.mark.only_all(reason="a real Slurm of three nodes", of=("slurm",))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -28,6 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == HERE and item.path.name not in ON_ALL:
             item.add_marker(ON_TWO)
+        if item.path.parent == HERE and item.path.name != SEAM:
+            item.add_marker(OF_SLURM)
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def _records(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         os.close(handle)
 
 
-@pytest.fixture(params=sorted(PLACES))
+@pytest.fixture(params=PLACE_PARAMS)
 def place(
     request: pytest.FixtureRequest,
     tmp_path: Path,

@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl import DaytonaInterpreter
 from fleetctl.common.errors import Refused, UsageError
-from tests.interpreters import Place, make_repository
+from tests.interpreters import MACHINES, Place, make_repository
 from tests.unit.interpreter.conftest import Make
 
 
@@ -195,11 +195,13 @@ def test_the_memory_folder_is_the_volume(make: Make, place: Place) -> None:
 
 
 def test_without_a_volume_the_memory_folder_goes_with_the_sandbox(
-    daytona: DaytonaInterpreter,
+    daytona: DaytonaInterpreter, place: Place
 ) -> None:
     said = daytona.execute("print(save_to_volume('a', 'b'))")
     assert said == "[no volume mounted at /home/daytona/memory]\n"
-    write = "import os\nos.makedirs('/home/daytona/memory/artifacts', exist_ok=True)\n"
-    daytona.execute(write + "open('/home/daytona/memory/artifacts/x', 'w').write('1')")
+    # On machines, sessions side by side have one file system: it has no path of its own there.
+    memory = "MEMORY_ROOT" if place.name in MACHINES else '"/home/daytona/memory"'
+    write = f"import os\nos.makedirs(f'{{{memory}}}/artifacts', exist_ok=True)\n"
+    daytona.execute(write + f"open(f'{{{memory}}}/artifacts/x', 'w').write('1')")
     daytona.shutdown()
-    assert daytona.execute("import os; print(os.listdir('/home/daytona/memory'))") == "[]\n"
+    assert daytona.execute(f"import os; print(os.listdir({memory}))") == "[]\n"

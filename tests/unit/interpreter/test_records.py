@@ -84,12 +84,12 @@ def test_a_sandbox_below_another_is_on_record_with_its_parent_depth_and_use(
     known: list[tuple[str, str]] = []
     opener = account_registry.session_opener
 
-    def watched(provider: str) -> Any:
+    def watched(provider: str, home: Path) -> Any:
         async def open_session(where: Path, request: SessionRequest) -> Session:
             known.append(
                 (request.parent, {row["run"]: row["state"] for row in rows()}[request.name])
             )
-            return await opener(provider)(where, request)
+            return await opener(provider, home)(where, request)
 
         return open_session
 
@@ -240,7 +240,7 @@ def test_a_sandbox_that_cannot_be_removed_keeps_no_other(
             raise PermissionError("a directory of somebody else")
         return True
 
-    monkeypatch.setattr(interpreters, "_find_ender", lambda _: end)
+    monkeypatch.setattr(interpreters, "session_ender", lambda *_: end)
     monkeypatch.setattr("fleetctl.stores.interpreters.is_held", lambda _: False)
     assert [run.name for run in asyncio.run(interpreters.sweep_interpreters(tmp_path))] == ["b"]
     assert [run.name for run in runs.left()] == ["a"]
@@ -253,7 +253,7 @@ def test_a_sandbox_that_may_have_been_made_stays_on_record(
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     errors = [Unavailable("no answer"), Refused("no such image", hint="name another")]
 
-    def failing(_: str) -> Any:
+    def failing(*_: object) -> Any:
         async def open_session(*_: object) -> Session:
             raise errors.pop(0)
 

@@ -392,6 +392,12 @@ class RemoteRuns:
         async for data, at, eof in reader.tail(offset, ended, follow=follow):
             yield LogChunk(data, at, eof=eof)
 
+    async def forget(self, uid: str, run: str) -> None:
+        """Stops following a run, and removes its journal and log here."""
+        await self._forget(run)
+        for path in self.journals.directory(uid).glob(f"{run}.*"):
+            path.unlink(missing_ok=True)
+
     async def forget_all_of(self, uid: str) -> None:
         """Stops following the runs of a resource: their files are about to go."""
         for run in [run for run, owner in self._uids.items() if owner == uid]:

@@ -20,6 +20,7 @@ _FLEET = "fleet"
 _RUN = "run"
 _WORK = "work"
 _MADE_AT = "made-at"
+_PARENT = "parent"
 
 
 def sandbox_name(run: str) -> str:
@@ -50,6 +51,8 @@ def sandbox_tags(
     """Returns the tags of a create request: the sandbox's owner and purpose."""
     kind, name, namespace = split_key(request.resource)
     elsewhere = {"namespace": namespace} if namespace != DEFAULT_NAMESPACE else {}
+    if request.parent:
+        elsewhere[_PARENT] = _fit_text(request.parent, TAG_CHARS_MAX)
     return {
         **fleet_tag(store_id),
         _RUN: run_tag(request.run),
@@ -174,4 +177,5 @@ def of_tags(
         created_at_s=made_at_s(tags),
         uid=tags.get("uid", ""),
         work=work_of(tags),
+        parent=tags.get(_PARENT, ""),
     )
