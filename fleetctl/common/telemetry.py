@@ -246,7 +246,7 @@ class ExportThread:
         connect: Callable[[], Sender],
         *,
         delay_s: float,
-        waiting_max: int = WAITING_MAX,
+        waiting_max: int,
         sent: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         self._what, self._connect, self._sent = what, connect, sent
@@ -354,6 +354,7 @@ class SpanExport:
             "spans",
             lambda: _SpanSender(environ, instance),
             delay_s=delay_s,
+            waiting_max=WAITING_MAX,
             sent=self._note_sent,
         )
         self._spool = SpanSpool(spool) if spool is not None and self.exports else None
@@ -422,7 +423,9 @@ class SpanSpool:
         self._path = path
         self._lock = threading.Lock()
         self._broken = False
-        self.left = _read_spool(path)
+        self.left, whole = _read_spool(path)
+        if not whole:
+            self._append("\n", "a")  # the next line must not go on in one that a kill cut
 
     @property
     def is_large(self) -> bool:
@@ -454,13 +457,15 @@ class SpanSpool:
             self._broken = True
 
 
-def _read_spool(path: Path) -> dict[str, SpanRecord]:
-    """Reads the spans that are not done; a line that a kill cut is left out."""
+def _read_spool(path: Path) -> tuple[dict[str, SpanRecord], bool]:
+    """Returns the spans that are not done, and whether the last line is whole; a line that a kill
+    cut is left out.
+    """
     found: dict[str, SpanRecord] = {}
     try:
         text = path.read_text("utf-8", errors="replace")
     except OSError:
-        return found
+        return found, True
     for line in text.splitlines():
         try:
             row = json.loads(line)
@@ -473,7 +478,8 @@ def _read_spool(path: Path) -> dict[str, SpanRecord]:
             continue
     if not found:
         path.unlink(missing_ok=True)
-    return found
+        return found, True
+    return found, text.endswith("\n")
 
 
 # -- the SDK ---------------------------------------------------------------------------------------

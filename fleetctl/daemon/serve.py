@@ -36,6 +36,7 @@ from fleetctl.common.state_paths import (
 from fleetctl.common.telemetry import (
     CLOSE_S,
     SERVICE,
+    WAITING_MAX,
     AttributeValue,
     ExportThread,
     SpanExport,
@@ -446,7 +447,10 @@ class OtlpLogHandler(logging.Handler):
         self._count = 0
         delay_s = read_number(environ.get("OTEL_BLRP_SCHEDULE_DELAY", ""), 1000.0) / 1000
         self._thread = ExportThread(
-            "log records", lambda: _LogSender(environ, instance), delay_s=delay_s
+            "log records",
+            lambda: _LogSender(environ, instance),
+            delay_s=delay_s,
+            waiting_max=WAITING_MAX,
         )
 
     def emit(self, record: logging.LogRecord) -> None:
