@@ -37,6 +37,7 @@ from fleetctl.daemon.verbs import RequestVerbs
 from fleetctl.engine.capacity.price_book import PriceBook
 from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import SecretValues
+from fleetctl.engine.kinds.traces import RunTraces
 from fleetctl.engine.shared.boundary import run_reported
 from fleetctl.engine.shared.engine_state import EngineState
 from fleetctl.manifest import ManifestErrors
@@ -53,7 +54,7 @@ REQUEST_WAIT_S = 30.0
 class ControllerApi:
     """The handler of requests. shutdown: called once when a client asks the controller to end.
     forecaster: None = no costs are reported. adopter: None = no sandbox can be adopted. retention:
-    None = `gc` removes nothing.
+    None = `gc` removes nothing. traces: None = no request is traced.
     """
 
     def __init__(
@@ -66,12 +67,13 @@ class ControllerApi:
         forecaster: Forecaster | None = None,
         adopter: OrphanAdopter | None = None,
         retention: Retention | None = None,
+        traces: RunTraces | None = None,
     ) -> None:
         self._state = state
         self._shutdown = shutdown
         self._retention = retention
         receiver, verbs = (
-            ManifestReceiver(state, market, secrets, forecaster),
+            ManifestReceiver(state, market, secrets, forecaster, traces=traces),
             RequestVerbs(state, adopter),
         )
         self.last_request_at_s = state.clock.now_s()

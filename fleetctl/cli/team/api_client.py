@@ -75,6 +75,8 @@ class ApiClient:
         found = {"Accept": JSON, VERSION_HEADER: version.VERSION}
         if agent := find_agent(os.environ):
             found[AGENT_HEADER] = agent
+        if caller := os.environ.get("TRACEPARENT"):
+            found["traceparent"] = caller
         if self._token:
             found["Authorization"] = f"Bearer {self._token}"
         return found
