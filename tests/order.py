@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent
 # Paths in this directory, longest first, by what they took on two cores; a guess is good enough.
 LONGEST = (
     "api/test_page.py",
+    "api/test_page_plots.py",
     "unit/interpreter",
     "servers/test_examples_on_clouds.py",
     "contracts/test_provider_modal.py",

@@ -39,7 +39,8 @@ KIND/NAME ... [--kind best|parallel|importance|front|rungs|all] [--metric NAME]
 Draw a sweep: the best score so far, parallel coordinates, parameter importance,
 the front of several metrics, what `early_terminate` looked at and whom it stopped;
 or what the tasks of any object report(), over its steps or the time since its
-first attempt began. A restarted task is one curve. Several objects are drawn in one.
+first attempt began. A restarted task is one curve, with marks. Several objects are
+drawn in one. In a .html, drag along axes of a sweep to choose trials.
 In a pipe, without colour and with LANG=C the drawing is plain ASCII.
 
 examples:
