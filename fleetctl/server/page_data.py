@@ -35,6 +35,7 @@ from fleetctl.views.plotting.gather import (
     CurveOffer,
     draw_curves,
     gather_charts,
+    gather_system,
     list_curves,
 )
 from fleetctl.views.plotting.writers.svg import STYLE, chart_file
@@ -119,7 +120,10 @@ async def list_plots(call: ApiCall) -> Mapping[str, object]:
     def read(reading: StoreReading) -> Mapping[str, object]:
         seen = find_working(call, reading)
         charts = gather_charts([seen], ChartRequest(rows_max=REPORTS_MAX), reading)
-        return {"items": [_draw_chart(chart) for chart in charts]}
+        return {
+            "items": [_draw_chart(chart) for chart in charts],
+            "system": [_draw_chart(chart) for chart in gather_system([seen], reading)],
+        }
 
     return await call.parts.readers.read(read)
 
@@ -156,6 +160,9 @@ async def compare_plots(call: ApiCall) -> Mapping[str, object]:
         charts = draw_curves(list(views.values()), asked, reading)
         return {
             "items": [_draw_chart(chart) for chart in charts],
+            "system": [
+                _draw_chart(chart) for chart in gather_system(list(views.values()), reading)
+            ],
             "curves": [_offer_document(it) for it in offers],
             "metrics": names,
         }

@@ -38,8 +38,8 @@ export function plotDrawer(body, signal) {
   let binding = new AbortController();
   signal.addEventListener("abort", () => binding.abort());
 
-  return (items) => {
-    const now = JSON.stringify(items);
+  return ({ items, system }) => {
+    const now = JSON.stringify([items, system]);
     if (now === shown || body.querySelector(".dragging")) {
       return;
     }
@@ -49,10 +49,11 @@ export function plotDrawer(body, signal) {
     binding = new AbortController();
     shown = now;
     const figures = items.map(figureOf);
+    const machines = system.map(figureOf);
     const trials = trialTable(figures);
     const message = trials && make("output", { id: "told", "aria-live": "polite" }, HOW);
-    const charts = make("div", { class: "charts" }, message, figures, trials);
-    replace(body, items.length ? charts : notice("No task reported a metric yet."));
+    const charts = make("div", { class: "charts" }, message, figures, trials, machines);
+    replace(body, items.length || system.length ? charts : notice("No task reported a metric yet."));
     bindCharts(charts, { signal: binding.signal });
     body.querySelectorAll("details").forEach((one, at) => {
       one.open = open[at] ?? Boolean(location.hash);
@@ -99,7 +100,7 @@ function trialTable(figures) {
 export async function showPlots({ body, path, namespace: within, signal, object }) {
   const drawn = make("div", {});
   const draw = plotDrawer(drawn, signal);
-  const refresh = async () => draw((await get(`${path}/plots`, { namespace: within }, signal)).items);
+  const refresh = async () => draw(await get(`${path}/plots`, { namespace: within }, signal));
   const link = make("a", { href: compareAddress([entryOf(object)]) }, "Compare with others");
   replace(body, make("p", {}, link), drawn);
   await refresh();
@@ -161,7 +162,7 @@ export async function showCompare({ main, signal, query }) {
       curvesShown = now;
       showChoices(found);
     }
-    draw(found.items);
+    draw(found);
   }
 
   function showChoices({ curves, metrics }) {

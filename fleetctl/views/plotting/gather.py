@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from fleetctl.common.errors import NotFound
@@ -25,7 +25,9 @@ from fleetctl.views.plotting.charts import (
 )
 from fleetctl.views.plotting.curves import (
     STEP,
+    TIME,
     EarlyStop,
+    Report,
     Rung,
     TaskCurve,
     metric_chart,
@@ -44,6 +46,14 @@ TASKS_MAX = 64
 ROWS_MAX = 1_000_000  # reports in memory at once, some 100 MB
 TITLE_CHARS = 18  # of a curve, as a legend has room for
 SEPARATORS = "-_./"
+SYSTEM = "system"
+SAMPLED_MAX = 8  # units whose machines are drawn
+SYSTEM_CHARTS = {
+    "gpu.percent": "GPU use in percent",
+    "gpu.memory_mib": "GPU memory in MiB",
+    "cpu.percent": "CPU use in percent of a core",
+    "memory_mib": "memory in MiB",
+}
 
 
 class ChartRequest(NamedTuple):
@@ -109,6 +119,9 @@ def gather_charts(
     reading: StoreReading,
 ) -> list[Chart]:
     """Returns an object's charts, or the curves of several objects in one plot."""
+    if SYSTEM in asked.kinds:
+        why = "no machine is sampled yet; runs that work for more than 15 s are"
+        return gather_system(views, reading) or [EmptyChart("machines", why)]
     alone = len(views) == 1 and not asked.metrics and asked.indexes is None and asked.over == STEP
     if alone and views[0].kind.searches:
         return _of_search(views[0], asked.kinds, reading)
@@ -140,6 +153,61 @@ def _of_search(
                 for it, study in pairs
             ]
     return charts
+
+
+def gather_system(views: Sequence[View], reading: StoreReading) -> list[Chart]:
+    """Returns charts of what runs use of their machines, over time: a line for each unit, or for
+    each of its GPUs. Empty where nothing is sampled.
+    """
+    several = len(views) > 1
+    sampled = [
+        PickedAttempt(
+            one,
+            escape_line(seen.key) if several else "",
+            _format_name(seen, one.run.index, one.run.params),
+        )
+        for seen in views
+        for index in _pick_sampled(seen, reading)
+        for one in of_one_content(reading.attempts(seen, index=index))
+    ]
+    titles, _ = name_curves(sampled)
+    found: dict[str, dict[str, TaskCurve]] = {title: {} for title in SYSTEM_CHARTS.values()}
+    begun_at_s: dict[str, float] = {}
+    for one, owner, unit in sampled:
+        title = titles[owner, unit]
+        since_s = begun_at_s.setdefault(title, one.run.started_at_s or one.run.created_at_s)
+        for name, reports in _read_samples(one, reading).items():
+            measure, device = _split_sample(name)
+            chart = found.get(SYSTEM_CHARTS.get(measure, ""))
+            if chart is not None:
+                line = f"{title} GPU {device}" if device else title
+                chart.setdefault(line, TaskCurve(TIME, since_s)).add(reports)
+    return [metric_chart(name, curves, "", over=TIME) for name, curves in found.items() if curves]
+
+
+def _pick_sampled(seen: View, reading: StoreReading) -> list[int]:
+    """Returns the units whose samples are drawn: those that run, else the first that have any."""
+    live = sorted({run.index for run in reading.live_attempts(seen)})
+    if live:
+        return live[:SAMPLED_MAX]
+    tasks = islice(reading.tasks(seen), TASKS_MAX)
+    sampled = (one.run.index for one in tasks if next(reading.samples(one.run.name), None))
+    return list(islice(sampled, SAMPLED_MAX))
+
+
+def _read_samples(one: Task, reading: StoreReading) -> dict[str, list[Report]]:
+    found: dict[str, list[Report]] = {}
+    for row in reading.samples(one.run.name):
+        found.setdefault(escape_line(row.name), []).append((row.step, row.value, row.at_s))
+    return found
+
+
+def _split_sample(name: str) -> tuple[str, str]:
+    """Returns (`gpu.percent`, the device's index) of `system/gpu.3.percent`; others without one."""
+    parts = name.removeprefix("system/").split(".")
+    if parts[0] == "gpu" and len(parts) == 3:
+        return f"gpu.{parts[2]}", parts[1]
+    return ".".join(parts), ""
 
 
 def build_studies(seen: View, reading: StoreReading) -> list[Study]:
