@@ -121,13 +121,19 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One `report(step=, **metrics)` value. seq is its position in the run's journal, from 0."""
+    """One `report(step=, **metrics)` value. seq is its position in the run's journal, from 0; below
+    0 for a sample of the machine, which no program reported and no decision goes by.
+    """
 
     seq: int
     step: int
     name: str
     value: float
     at_s: float
+
+    @property
+    def sampled(self) -> bool:
+        return self.seq < 0
 
 
 @dataclass(frozen=True, slots=True)

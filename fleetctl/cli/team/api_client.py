@@ -268,6 +268,7 @@ _SHAPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Iterator[Any]], Any]
     "run": (_row_builder(RunRow), _take_first),
     "owner_of": (str, _take_first),
     "metrics": (_row_builder(MetricRow), iter),
+    "samples": (_row_builder(MetricRow), iter),
     "checkpoints": (_row_builder(CheckpointRow), iter),
     "resumed_steps": (int, set),
     "metric_ends": (_row_builder(MetricEnd), list),

@@ -150,7 +150,7 @@ class Records:
     def _last_step(self, run: Run) -> int | None:
         """Returns the greatest step that it reported, with what this tick has yet to write."""
         stored = self._state.store.runs.last_step(run.name)
-        steps = [it.step for it in self._metrics.get(run.name, ())]
+        steps = [it.step for it in self._metrics.get(run.name, ()) if not it.sampled]
         return max(steps if stored is None else [*steps, stored], default=None)
 
     def record_enter(self, work: ResourceWork, run: Run) -> None:
@@ -179,12 +179,13 @@ class Records:
     ) -> bool:
         """Records new metrics of a live run. Returns True when its kind may decide by them."""
         self._metrics.setdefault(run.name, []).extend(fresh)
-        work.track.latest.setdefault(run.name, {}).update(last_values(fresh))
         self._changed.setdefault(run.name, run)
+        reported = [it for it in fresh if not it.sampled]
+        work.track.latest.setdefault(run.name, {}).update(last_values(reported))
         curves = work.history.curves
-        if curves is None or is_superseded(work.controller, run):
+        if curves is None or not reported or is_superseded(work.controller, run):
             return False  # a report under an older spec does not apply to this one
-        return curves.take(run.index, run.name, fresh)
+        return curves.take(run.index, run.name, reported)
 
     def record_remarks(
         self,

@@ -264,6 +264,9 @@ class Attempt:
         wait_s = self._reports.ends_in_s(lambda: self._tree.living()) if may_hang else None
         if wait_s is not None:
             self._loop.after("stall", wait_s, lambda: self.end("Stalled", self.order["grace_s"]))
+        due = self._leader is not None and self._reports.load_due
+        if due and self._reports.note_load(self._tree.living()):
+            self._box.visitors.tell()
         most = self.order["memory"]
         used = self._tree.memory_bytes() if most and self._leader is not None else 0
         if most and used > most:
