@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 
 from fleetctl.apply.consent import NeedsConsent
@@ -49,11 +49,13 @@ log = logging.getLogger("fleetctl.api")
 REQUEST_BYTES_MAX = 256 * 1024 * 1024
 REQUEST_WAIT_S = 30.0
 
+RequestHandler = Callable[[Request], Awaitable[Reply]]
+
 
 class ControllerApi:
     """The handler of requests. shutdown: called once when a client asks the controller to end.
     forecaster: None = no costs are reported. adopter: None = no sandbox can be adopted. retention:
-    None = `gc` removes nothing.
+    None = `gc` removes nothing. replaced: handlers of verbs, instead of those of the store.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ControllerApi:
         forecaster: Forecaster | None = None,
         adopter: OrphanAdopter | None = None,
         retention: Retention | None = None,
+        replaced: Mapping[str, RequestHandler] | None = None,
     ) -> None:
         self._state = state
         self._shutdown = shutdown
@@ -75,7 +78,7 @@ class ControllerApi:
             RequestVerbs(state, adopter),
         )
         self.last_request_at_s = state.clock.now_s()
-        self._verbs: dict[str, Callable[[Request], Awaitable[Reply]]] = {
+        self._verbs: dict[str, RequestHandler] = {
             "ping": self._ping,
             "apply": receiver.apply,
             "delete": verbs.delete,
@@ -89,6 +92,7 @@ class ControllerApi:
             "adopt": verbs.adopt,
             "gc": self._gc,
             "shutdown": self._end,
+            **(replaced or {}),
         }
 
     async def serve(self, listener: socket.socket) -> asyncio.Server:
