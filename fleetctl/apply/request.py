@@ -327,7 +327,9 @@ def actor_in(request: Request) -> RequestActor | None:
 
 def author_in(request: Request) -> str:
     """Returns the name that a request's changes are signed with; empty where the user of the state
-    directory typed it."""
+    directory typed it. `author`: the operator knows it already."""
+    if known := _read_text(request, "author"):
+        return known
     actor = actor_in(request)
     given = _read_text(request, "agent")
     agent = parse_agent(given) if given else ""

@@ -110,7 +110,7 @@ class ManifestReceiver:
 
     async def apply(self, request: Request) -> Reply:
         trace = self._begin_trace(request)
-        manifests = await self._read_manifests(request)
+        manifests = await self.read_manifests(request)
         wanted = [name for it in manifests for name in _list_variables(it.spec)]
         wanted += self._unknown_variables(manifests)
         if wanted and "env" not in request and not request.get("dryRun"):
@@ -138,12 +138,12 @@ class ManifestReceiver:
         if request.get("tellWork"):
             reply["works"] = works_of(changes)
         if request.get("dryRun"):
-            reply |= self._list_losses(changes)
+            reply |= self._list_losses(request, changes)
         if forecasts:
             reply["planned"] = {key: found.planned for key, found in forecasts.items()}
         return reply
 
-    async def _read_manifests(self, request: Request) -> list[Manifest]:
+    async def read_manifests(self, request: Request) -> list[Manifest]:
         """Returns the manifests of a request, with the fields that users set by hand. Raises
         ManifestErrors with all that is wrong with them, and Refused for objects beyond the caller's
         reach.
@@ -225,6 +225,7 @@ class ManifestReceiver:
             "ok": True,
             "results": outcomes_of(changes),
             "warnings": warnings_of(changes),
+            **(self._list_losses(request, changes) if request.get("dryRun") else {}),
         }
 
     async def _prepare_options(
@@ -348,10 +349,10 @@ class ManifestReceiver:
                 nudge_starts(state, reason)
         return changes
 
-    def _list_losses(self, changes: Sequence[Change]) -> Reply:
+    def _list_losses(self, request: Request, changes: Sequence[Change]) -> Reply:
         """Returns the losses that the apply itself would ask about first."""
         try:
-            consent.check_consent(changes, (), self._state.clock.now_s())
+            consent.check_consent(changes, approved_in(request), self._state.clock.now_s())
         except consent.NeedsConsent as error:
             return {"losses": list(error.losses), "hint": error.hint}
         return {}

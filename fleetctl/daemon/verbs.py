@@ -56,16 +56,14 @@ class RequestVerbs:
             rows = [commit.find_object(store, *wanted) for wanted in keys]
             if not request.get("override"):
                 refuse_kept(rows)
-        waiting = {wanted: self._list_waiting(wanted, keys) for wanted in keys}
+        waiting = {wanted: self.describe_waiting(wanted, keys) for wanted in keys}
         orphans = request.get("cascade") == "orphan"
         now_s = self._state.clock.now_s()
         uids = commit.delete_objects(store, keys, now_s, orphans=orphans)
         for wanted, uid in zip(keys, uids, strict=True):
             self._state.poke(uid)
-            message = _describe_waiting(waiting[wanted])
-            results.append(
-                {"key": object_key(*wanted), "outcome": "deleted", "message": message, "uid": uid}
-            )
+            key, message = object_key(*wanted), waiting[wanted]
+            results.append({"key": key, "outcome": "deleted", "message": message, "uid": uid})
         return {"ok": True, "results": [*results, *refused]}
 
     def _allowed(self, keys: Sequence[Key], *, override: bool) -> tuple[list[Key], list[Reply]]:
@@ -89,6 +87,10 @@ class RequestVerbs:
             else:
                 found.append(wanted)
         return found, refused
+
+    def describe_waiting(self, wanted: Key, leaving: Sequence[Key]) -> str:
+        """Returns a sentence on the objects that wait for this one and stay; empty for none."""
+        return _describe_waiting(self._list_waiting(wanted, leaving))
 
     def _list_waiting(self, wanted: Key, leaving: Sequence[Key]) -> list[str]:
         """Returns keys of the objects that wait for this one and stay."""
