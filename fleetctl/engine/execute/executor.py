@@ -374,7 +374,8 @@ class PlanExecutor:
                 **stage_variables(work, state.store.runs, run.index),
             },
             checkpoint=controller.checkpoint(work.history, run.index),
-            progress=controller.progress,
+            progress=controller.progress(run.index),
+            groups=controller.groups(run.index),
             labels=work.resource.labels,
             files=files,
         )
