@@ -183,6 +183,28 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A group of a run, as its other groups see it. index: of its unit, which stays while the run
+    exists; port: that its nodes listen on, None where they name none; gpu: of each node, `A100:2`,
+    or empty.
+    """
+
+    name: str
+    index: int
+    nodes: int
+    port: int | None
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroups:
+    """The groups of a run, for an attempt of the group `own`."""
+
+    own: str
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointOrder:
     """The checkpoint settings of an attempt.
 

@@ -212,6 +212,13 @@ def stage_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
     yield escape_line(seen.text("stage"))
 
 
+def groups_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
+    groups = seen.status.get("groups")
+    for group in map(as_mapping, groups if isinstance(groups, list) else ()):
+        nodes = count_noun(int(str(group.get("nodes"))), "node")
+        yield escape_line(f"{group.get('name')}: {nodes}, {group.get('state')}")
+
+
 def nodes_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
     if nodes := seen.status.get("nodes"):
         yield nodes_line(nodes)

@@ -414,7 +414,8 @@ class PlanExecutor:
                 **self._parts.list_variables(work, run),
             },
             checkpoint=controller.checkpoint(work.history, run.index),
-            progress=controller.progress,
+            progress=controller.progress(run.index),
+            groups=controller.groups(run.index),
             labels=work.resource.labels,
             files=files,
         )
