@@ -122,8 +122,8 @@ def test_spans_wait_in_a_file_until_a_collector_has_them(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     first = make_export(spool)
     first.add([make_span(1)])
-    first.hold(make_span(2, confirms="r2"))  # its transaction is committed
-    first.hold(make_span(3, confirms="r3"))  # a kill comes before the commit
+    first.hold([make_span(2, confirms="r2")])  # its transaction is committed
+    first.hold([make_span(3, confirms="r3")])  # a kill comes before the commit
     first.close(30)
     assert stat.S_IMODE(spool.stat().st_mode) == 0o600
     with spool.open("a") as file:
@@ -135,7 +135,7 @@ def test_spans_wait_in_a_file_until_a_collector_has_them(
         second.recover(lambda span: span.confirms == "r2")
         collector.until(lambda: len(collector.spans) == 2)
         second.add([make_span(1)])  # it was sent, and is not sent again
-        second.hold(make_span(4))
+        second.hold([make_span(4)])
         second.release(committed=False)
         second.close(30)
         assert sorted(it.name for it in collector.spans) == ["s1", "s2"]
