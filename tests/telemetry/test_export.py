@@ -24,6 +24,7 @@ from fleetctl.common.telemetry import (
     read_settings,
 )
 from fleetctl.daemon.serve import OtlpLogHandler
+from fleetctl.tracking.annotations import TRACES, find_trace, note_trace
 from tests.telemetry.collector import collecting
 
 CONTEXT = TraceContext(derive_trace_id("a"), derive_span_id("b"))
@@ -71,6 +72,22 @@ def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
 def test_no_text_breaks_the_reader(text: str) -> None:
     found = parse_traceparent(text)
     assert found is None or parse_traceparent(found.header) == found
+
+
+@pytest.mark.parametrize("text", ["", "x", "{}", "[1]", "[[1]]", '[["a", "b"]]', "null", "7"])
+def test_a_note_of_somebody_else_is_no_trace_and_is_replaced(text: str) -> None:
+    notes = {TRACES: text}
+    assert find_trace(notes, 5.0) is None
+    assert find_trace(note_trace(notes, CONTEXT.header, 2.0), 5.0) == (2.0, CONTEXT.header)
+
+
+def test_a_run_belongs_to_the_last_trace_before_it() -> None:
+    notes: dict[str, str] = {}
+    for at_s in range(1, 12):
+        notes = note_trace(notes, f"trace {at_s}", float(at_s))
+    assert find_trace(notes, 9.5) == (9.0, "trace 9")
+    assert find_trace(notes, 100.0) == (11.0, "trace 11")
+    assert find_trace(notes, 0.0) == (4.0, "trace 4")  # the oldest that is still known
 
 
 def test_samplers_decide_as_the_standard_has_them() -> None:
