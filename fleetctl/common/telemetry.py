@@ -14,6 +14,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -212,8 +213,8 @@ class SpanSink(Protocol):
         """Takes spans whose reason is stored."""
         ...
 
-    def hold(self, span: SpanRecord) -> None:
-        """Takes a span of a transaction that is under way."""
+    def hold(self, spans: Sequence[SpanRecord]) -> None:
+        """Takes spans of a transaction that is under way."""
         ...
 
     def release(self, *, committed: bool) -> None:
@@ -252,6 +253,7 @@ class ExportThread:
         self._what, self._connect, self._sent = what, connect, sent
         self._delay_s, self._waiting_max = delay_s, waiting_max
         self._waiting: OrderedDict[str, Any] = OrderedDict()
+        self._taken: OrderedDict[str, None] = OrderedDict()  # ids that are not sent again
         self._woken = threading.Condition()
         self._closing = False
         self._sender: Sender | None = None
@@ -262,7 +264,10 @@ class ExportThread:
         """Takes items; returns the ids of those that had to go for them."""
         gone = []
         with self._woken:
-            self._waiting.update(items)
+            for key, item in items.items():
+                # One that is being sent stays the same, so that it is not sent once more.
+                if key not in self._taken:
+                    self._waiting.setdefault(key, item)
             while len(self._waiting) > self._waiting_max:
                 gone.append(self._waiting.popitem(last=False)[0])
             self.dropped += len(gone)
@@ -274,6 +279,11 @@ class ExportThread:
             if len(self._waiting) >= BATCH_MAX:
                 self._woken.notify()
         return gone
+
+    def has_taken(self, key: str) -> bool:
+        """Returns whether the collector has the item."""
+        with self._woken:
+            return key in self._taken
 
     def list_waiting(self) -> list[Any]:
         with self._woken:
@@ -322,9 +332,11 @@ class ExportThread:
         if not taken:
             return False
         with self._woken:
-            for key, item in batch.items():
-                if self._waiting.get(key) is item:
-                    del self._waiting[key]
+            for key in batch:
+                self._waiting.pop(key, None)  # it may have been dropped meanwhile
+                self._taken[key] = None
+            while len(self._taken) > SENT_KEPT_MAX:
+                self._taken.popitem(last=False)
         if self._sent is not None:
             self._sent(list(batch))
         return True
@@ -359,18 +371,16 @@ class SpanExport:
         )
         self._spool = SpanSpool(spool) if spool is not None and self.exports else None
         self._held: list[SpanRecord] = []
-        self._sent: OrderedDict[str, None] = OrderedDict()
 
     def add(self, spans: Sequence[SpanRecord]) -> None:
-        fresh = {it.span_id: it for it in spans if it.span_id not in self._sent}
+        fresh = self._list_fresh(spans)
         self._write(list(fresh.values()), ())
         self._queue(fresh)
 
-    def hold(self, span: SpanRecord) -> None:
-        if span.span_id in self._sent:
-            return
-        self._held.append(span)
-        self._write([span], ())
+    def hold(self, spans: Sequence[SpanRecord]) -> None:
+        fresh = list(self._list_fresh(spans).values())
+        self._held += fresh
+        self._write(fresh, ())
 
     def release(self, *, committed: bool) -> None:
         if not self._held:
@@ -392,6 +402,9 @@ class SpanExport:
     def close(self, within_s: float) -> None:
         self._thread.close(within_s)
 
+    def _list_fresh(self, spans: Sequence[SpanRecord]) -> dict[str, SpanRecord]:
+        return {it.span_id: it for it in spans if not self._thread.has_taken(it.span_id)}
+
     def _queue(self, spans: Mapping[str, SpanRecord]) -> None:
         before = self._thread.dropped
         if gone := self._thread.add(spans):
@@ -401,10 +414,6 @@ class SpanExport:
 
     def _note_sent(self, ids: Sequence[str]) -> None:
         """Called by the thread."""
-        for key in ids:
-            self._sent[key] = None
-        while len(self._sent) > SENT_KEPT_MAX:
-            self._sent.popitem(last=False)
         self._write((), ids)
         if self._spool is not None and self._spool.is_large:
             self._spool.rewrite(lambda: [*self._held, *self._thread.list_waiting()])
@@ -423,9 +432,10 @@ class SpanSpool:
         self._path = path
         self._lock = threading.Lock()
         self._broken = False
+        self._file: int | None = None  # open for appending
         self.left, whole = _read_spool(path)
         if not whole:
-            self._append("\n", "a")  # the next line must not go on in one that a kill cut
+            self._append("\n")  # the next line must not go on in one that a kill cut
 
     @property
     def is_large(self) -> bool:
@@ -439,18 +449,22 @@ class SpanSpool:
         if done:
             lines.append(json.dumps({"done": list(done)}, separators=(",", ":")))
         with self._lock:
-            self._append("".join(f"{it}\n" for it in lines), "a")
+            self._append("".join(f"{it}\n" for it in lines))
 
     def rewrite(self, list_spans: Callable[[], Sequence[SpanRecord]]) -> None:
         """Replaces the file by one of the spans that still wait."""
         with self._lock:
             lines = [json.dumps(asdict(it), separators=(",", ":")) for it in list_spans()]
-            self._append("".join(f"{it}\n" for it in lines), "w")
+            with suppress(OSError):  # of a disk in trouble; the lines are added all the same
+                os.truncate(self._path, 0)
+            self._append("".join(f"{it}\n" for it in lines))
 
-    def _append(self, text: str, mode: str) -> None:
+    def _append(self, text: str) -> None:
         try:
-            with open(self._path, mode, encoding="utf-8", opener=open_private) as file:
-                file.write(text)
+            if self._file is None:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+                self._file = open_private(str(self._path), flags)
+            os.write(self._file, text.encode())
         except OSError as error:  # such as a full disk; the spans are sent all the same
             if not self._broken:
                 log.warning("spans wait in memory alone", extra={"error": str(error.strerror)})

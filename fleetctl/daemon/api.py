@@ -78,7 +78,7 @@ class ControllerApi:
         self._retention = retention
         receiver, verbs = (
             ManifestReceiver(state, market, secrets, forecaster, traces=traces),
-            RequestVerbs(state, adopter),
+            RequestVerbs(state, adopter, traces=traces),
         )
         self.last_request_at_s = state.clock.now_s()
         self._verbs: dict[str, RequestHandler] = {

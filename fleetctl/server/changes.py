@@ -282,6 +282,8 @@ async def _send_message(call: ApiCall, message: Mapping[str, object]) -> dict[st
         "namespace": call.caller.namespace,
     }
     ours = not call.caller.token  # the machine's own user may do all that the verbs may
+    caller = call.request.headers.get("traceparent", "")
+    message = {**message, "traceparent": caller}  # not the one of the server's own environment
     whole = {**message, "agent": call.caller.agent, **({} if ours else {"actor": actor})}
     send = request_or_start
     if serves_cluster(call.parts.home):

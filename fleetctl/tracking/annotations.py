@@ -216,18 +216,24 @@ def note_trace(
     now_s: float,
 ) -> dict[str, str]:
     """Returns the annotations with one more trace: runs that begin from now on belong to it."""
-    known = json.loads(annotations.get(TRACES) or "[]")
-    kept = [*known, [now_s, traceparent]][-TRACES_KEPT_MAX:]
+    kept = [*_read_traces(annotations), (now_s, traceparent)][-TRACES_KEPT_MAX:]
     return {**annotations, TRACES: json.dumps(kept, separators=(",", ":"))}
 
 
 def find_trace(annotations: Mapping[str, str], began_at_s: float) -> tuple[float, str] | None:
     """Returns since when the object belongs to the trace of a run that began then, and its
     traceparent; None for an object that no traced apply changed."""
+    known = _read_traces(annotations)
+    fitting = [it for it in known if it[0] <= began_at_s] or known[:1]
+    return fitting[-1] if fitting else None
+
+
+def _read_traces(annotations: Mapping[str, str]) -> list[tuple[float, str]]:
+    """Reads the note; a foreign text is ignored."""
     text = annotations.get(TRACES)
     if not text:
-        return None
-    known = json.loads(text)
-    fitting = [it for it in known if it[0] <= began_at_s] or known[:1]
-    since_s, traceparent = fitting[-1]
-    return float(since_s), str(traceparent)
+        return []
+    try:
+        return [(float(since_s), str(traceparent)) for since_s, traceparent in json.loads(text)]
+    except (TypeError, ValueError):
+        return []

@@ -24,6 +24,7 @@ from fleetctl.common.telemetry import (
     read_settings,
 )
 from fleetctl.daemon.serve import OtlpLogHandler
+from fleetctl.tracking.annotations import TRACES, find_trace, note_trace
 from tests.telemetry.collector import collecting
 
 CONTEXT = TraceContext(derive_trace_id("a"), derive_span_id("b"))
@@ -71,6 +72,22 @@ def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
 def test_no_text_breaks_the_reader(text: str) -> None:
     found = parse_traceparent(text)
     assert found is None or parse_traceparent(found.header) == found
+
+
+@pytest.mark.parametrize("text", ["", "x", "{}", "[1]", "[[1]]", '[["a", "b"]]', "null", "7"])
+def test_a_note_of_somebody_else_is_no_trace_and_is_replaced(text: str) -> None:
+    notes = {TRACES: text}
+    assert find_trace(notes, 5.0) is None
+    assert find_trace(note_trace(notes, CONTEXT.header, 2.0), 5.0) == (2.0, CONTEXT.header)
+
+
+def test_a_run_belongs_to_the_last_trace_before_it() -> None:
+    notes: dict[str, str] = {}
+    for at_s in range(1, 12):
+        notes = note_trace(notes, f"trace {at_s}", float(at_s))
+    assert find_trace(notes, 9.5) == (9.0, "trace 9")
+    assert find_trace(notes, 100.0) == (11.0, "trace 11")
+    assert find_trace(notes, 0.0) == (4.0, "trace 4")  # the oldest that is still known
 
 
 def test_samplers_decide_as_the_standard_has_them() -> None:
@@ -122,8 +139,8 @@ def test_spans_wait_in_a_file_until_a_collector_has_them(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     first = make_export(spool)
     first.add([make_span(1)])
-    first.hold(make_span(2, confirms="r2"))  # its transaction is committed
-    first.hold(make_span(3, confirms="r3"))  # a kill comes before the commit
+    first.hold([make_span(2, confirms="r2")])  # its transaction is committed
+    first.hold([make_span(3, confirms="r3")])  # a kill comes before the commit
     first.close(30)
     assert stat.S_IMODE(spool.stat().st_mode) == 0o600
     with spool.open("a") as file:
@@ -135,7 +152,7 @@ def test_spans_wait_in_a_file_until_a_collector_has_them(
         second.recover(lambda span: span.confirms == "r2")
         collector.until(lambda: len(collector.spans) == 2)
         second.add([make_span(1)])  # it was sent, and is not sent again
-        second.hold(make_span(4))
+        second.hold([make_span(4)])
         second.release(committed=False)
         second.close(30)
         assert sorted(it.name for it in collector.spans) == ["s1", "s2"]

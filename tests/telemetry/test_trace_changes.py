@@ -84,6 +84,24 @@ def test_a_change_goes_on_in_a_trace_of_its_own_and_runs_keep_theirs(
     assert told == [TRACE, OTHER_TRACE]
 
 
+def test_a_retry_begins_a_trace_and_ends_the_object_once_more(
+    tmp_path: Path, fleet: Fleet, collector: Collector
+) -> None:
+    program = 'import os\nif os.environ["FLEETCTL_ATTEMPT"] == "1":\n    raise SystemExit(3)'
+    spec = {"tasks": {"items": [{"number": 1}]}, "template": {"python": program}}
+    spec |= {"backoffLimitPerIndex": 0}
+    job = {"kind": "BatchJob", "metadata": {"name": "traced"}, "spec": spec}
+    fleet.call("apply", "-f", write(tmp_path, job), "--wait", TRACEPARENT=CALLER)
+    fleet.run("retry", "job/traced", "--failed", TRACEPARENT=OTHER)
+    fleet.run("wait", "job/traced", "--for", "succeeded")
+    collector.until(lambda: len(collector.named("BatchJob")) == 2)
+    phases = {it.trace: it.attributes["fleetctl.phase"] for it in collector.named("BatchJob")}
+    assert phases == {TRACE: "Failed", OTHER_TRACE: "Succeeded"}
+    (retry,) = collector.named("fleetctl retry")
+    assert retry.parent == OTHER.split("-")[2]
+    check_whole(collector, CALLER.split("-")[2])
+
+
 def test_deleted_work_ends_its_spans(
     tmp_path: Path, gate: Path, fleet: Fleet, collector: Collector
 ) -> None:

@@ -198,8 +198,7 @@ class RunTraces(EnginePart):
         span = self._make_attempt(work.resource, run, parent.context, since_s, result)
         if before is not None:
             span = replace(span, link_id=before[1])
-        for it in (span, *_list_phases(span, run)):
-            self._sink.hold(it)
+        self._sink.hold([span, *_list_phases(span, run)])
 
     def _make_attempt(
         self,
@@ -267,7 +266,7 @@ class RunTraces(EnginePart):
             problem=reason if status.get("phase") == "Failed" else "",
             confirms=resource.uid,
         )
-        self._sink.hold(span)
+        self._sink.hold([span])
 
     # -- ids ---------------------------------------------------------------------------------------
 
