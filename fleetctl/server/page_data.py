@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +20,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from fleetctl.server.reads import find_working
+from fleetctl.server.response_types import (
+    ChartItem,
+    ChartList,
+    CostReply,
+    NamespaceItem,
+    NamespaceList,
+    TaskStates,
+)
 from fleetctl.server.route_table import ApiCall
 from fleetctl.views.plotting.charts import Chart, EmptyChart
 from fleetctl.views.plotting.gather import ChartRequest, gather_charts
@@ -57,13 +64,13 @@ TYPES = {
 VIEWS = ("/", "/objects", "/objects/{rest:path}", "/events", "/plan")
 
 
-async def list_namespaces(call: ApiCall) -> Mapping[str, object]:
+async def list_namespaces(call: ApiCall) -> NamespaceList:
     """Lists the namespaces that the caller may see, with the number of objects of each kind."""
     within = call.caller.namespaces("")
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> NamespaceList:
         found = reading.namespaces()
-        items = [
+        items: list[NamespaceItem] = [
             {"name": name, "objects": counts}
             for name, counts in sorted(found.items())
             if not within or name in within
@@ -73,10 +80,10 @@ async def list_namespaces(call: ApiCall) -> Mapping[str, object]:
     return await call.parts.readers.read(read)
 
 
-async def list_states(call: ApiCall) -> Mapping[str, object]:
+async def list_states(call: ApiCall) -> TaskStates:
     """Shows the state of each task as one letter, by index; `indexes` where these have gaps."""
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> TaskStates:
         seen = find_working(call, reading)
         letters = []
         indexes = []
@@ -90,10 +97,10 @@ async def list_states(call: ApiCall) -> Mapping[str, object]:
     return await call.parts.readers.read(read)
 
 
-async def list_plots(call: ApiCall) -> Mapping[str, object]:
+async def list_plots(call: ApiCall) -> ChartList:
     """Draws what `fleetctl plot` draws of an object, each chart as an SVG of its own."""
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> ChartList:
         seen = find_working(call, reading)
         charts = gather_charts([seen], ChartRequest((), (), None, "step"), reading)
         return {"items": [_draw_chart(chart) for chart in charts]}
@@ -101,20 +108,20 @@ async def list_plots(call: ApiCall) -> Mapping[str, object]:
     return await call.parts.readers.read(read)
 
 
-def _draw_chart(chart: Chart) -> Mapping[str, object]:
+def _draw_chart(chart: Chart) -> ChartItem:
     if isinstance(chart, EmptyChart):
         return {"title": chart.title, "note": chart.why, "svg": ""}
     return {"title": chart.title, "note": chart.note, "svg": chart_file(chart)}
 
 
-async def show_cost(call: ApiCall) -> Mapping[str, object]:
+async def show_cost(call: ApiCall) -> CostReply:
     """Shows what was spent since the day began (UTC), and what live work costs an hour, in USD."""
     within = call.caller.namespaces(call.text("namespace"))
     namespace = within[0] if within else None
     return await asyncio.to_thread(_query_cost, call, namespace)
 
 
-def _query_cost(call: ApiCall, namespace: str | None) -> Mapping[str, object]:
+def _query_cost(call: ApiCall, namespace: str | None) -> CostReply:
     now_s = time.time()
     with open_asking(call.parts.home) as asking:
         groups = query_spent(asking, "kind", since_s=now_s - now_s % DAY_S, namespace=namespace)
@@ -123,7 +130,7 @@ def _query_cost(call: ApiCall, namespace: str | None) -> Mapping[str, object]:
         "today": sum(it.usd or 0.0 for it in groups),
         "perHour": live.usd_per_h,
         "unpriced": live.unpriced,
-        "kinds": {it.key: it.usd for it in groups},
+        "kinds": {str(it.key): it.usd for it in groups},
     }
 
 
