@@ -35,6 +35,7 @@ PACKAGES = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "squeue": "slurm-client",
+    "systemd-analyze": "systemd",
     "sshd": "openssh-server",
     "zsh": "zsh",
 }

@@ -46,6 +46,7 @@ from fleetctl.server.change_feed import ChangeFeed, ReaderPool
 from fleetctl.server.changes import refusal_response
 from fleetctl.server.exec_socket import serve_exec
 from fleetctl.server.guard import UPLOAD_SORT, RequestGuard
+from fleetctl.server.response_types import Changed, ObjectList
 from fleetctl.server.route_table import (
     ApiCall,
     ApiRoute,
@@ -288,14 +289,14 @@ RETRY = {
 }
 
 
-async def list_or_watch(call: ApiCall) -> Response | Mapping[str, object]:
+async def list_or_watch(call: ApiCall) -> Response | ObjectList:
     """Lists the objects of a kind, or sends their changes."""
     if call.flag("watch"):
         return streams.watch_objects(call, call.kind)
     return await reads.list_objects(call)
 
 
-async def list_or_watch_all(call: ApiCall) -> Response | Mapping[str, object]:
+async def list_or_watch_all(call: ApiCall) -> Response | ObjectList:
     """Lists the objects of all kinds, or sends their changes."""
     if call.flag("watch"):
         return streams.watch_objects(call, None)
@@ -314,7 +315,13 @@ def _verb_route(
     fields = [name for name in body if name not in ("keys", "namespace")]
     handler = changes.make_verb(sends or verb, fields, fixed)
     return ApiRoute(
-        "POST", verb, handler, summary, EDITOR, body=_body_schema(body, "keys", *required)
+        "POST",
+        verb,
+        handler,
+        summary,
+        EDITOR,
+        body=_body_schema(body, "keys", *required),
+        reply=Changed,
     )
 
 
@@ -459,7 +466,7 @@ ROUTES = (
     ),
     ApiRoute(
         "POST", "apply", changes.apply_manifests, "Makes the world look like these manifests.",
-        EDITOR, body=_body_schema(APPLY),
+        EDITOR, body=_body_schema(APPLY), reply=Changed,
     ),
     _verb_route("suspend", "Stops work, and starts none until resumed.", OBJECTS, fixed=EACH),
     _verb_route("resume", "Lets suspended work go on.", OBJECTS, fixed=EACH),
@@ -480,6 +487,7 @@ ROUTES = (
         body=_body_schema(
             {"from": STRING, "kind": STRING, "name": STRING, "namespace": STRING}, "from", "kind"
         ),
+        reply=Changed,
     ),
     ApiRoute(
         "POST", "query", reads.run_query,
@@ -501,6 +509,7 @@ ROUTES = (
              "yes": BOOLEAN, "override": BOOLEAN},
             "key", "parallelism",
         ),
+        reply=Changed,
     ),
     ApiRoute(
         "POST", "set", changes.set_fields, "Changes fields of a stored object.", EDITOR,
@@ -511,6 +520,7 @@ ROUTES = (
              "rollout": STRING, "yes": BOOLEAN, "override": BOOLEAN},
             "key",
         ),
+        reply=Changed,
     ),
     ApiRoute(
         "POST", "uploads/missing", file_streams.list_lacking,
@@ -535,6 +545,7 @@ ROUTES = (
         "Makes the Sources of a repository read it now, for a push at GitHub or GitLab. The sender"
         " has the secret of `--webhook-secret`, and no token.", None,
         body=_body_schema({"ref": STRING, "repository": ANY_OBJECT, "project": ANY_OBJECT}),
+        reply=Changed,
     ),
     ApiRoute(
         "GET", "/healthz", system.show_health, "200 while the server answers.", None,

@@ -36,6 +36,7 @@ from fleetctl.providers.paths import serves_cluster
 from fleetctl.providers.sources.upload_store import UploadStore
 from fleetctl.server.callers import ADMIN, EDITOR, Caller, HttpError
 from fleetctl.server.guard import error_document
+from fleetctl.server.response_types import Planned
 from fleetctl.server.route_table import ApiCall
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import split_key
@@ -105,7 +106,7 @@ async def apply_manifests(call: ApiCall) -> Response:
     return await _build_response(call, "apply", reply, namespace, record=not message.get("dryRun"))
 
 
-async def plan_manifests(call: ApiCall) -> Response | Mapping[str, object]:
+async def plan_manifests(call: ApiCall) -> Planned:
     """Shows what an apply would do, where and at what cost; changes nothing."""
     body = await read_body(call)
     namespace = read_namespace(call, body)

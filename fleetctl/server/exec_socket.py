@@ -29,6 +29,7 @@ from fleetctl.controllers.model import LIVE_STATES
 from fleetctl.providers.contract.sandbox_access import ENDED_HINT, Entering, ExecStreams, ExecTarget
 from fleetctl.server.callers import EDITOR, Caller, HttpError
 from fleetctl.server.guard import error_document
+from fleetctl.server.response_types import ExecAbilities
 from fleetctl.server.route_table import ApiCall, ServerParts
 from fleetctl.views.exec_targets import account_named, make_exec_target
 from fleetctl.views.store_reading import StoreReading
@@ -68,7 +69,7 @@ OPEN = dict[object, str]()  # commands that run now, with their users
 THREADS = ThreadPoolExecutor(EXECS_MAX, "exec")  # they wait as long as their commands run
 
 
-async def show_channel(call: ApiCall) -> Mapping[str, object]:
+async def show_channel(call: ApiCall) -> ExecAbilities:
     """Shows what commands beside a run can have, and with `port` a link to one of its ports that
     needs no command."""
     found = await enter_run(call.request, call.caller, call.parts)

@@ -33,6 +33,7 @@ from fleetctl.providers.sources.upload_store import (
 from fleetctl.server.callers import EDITOR, VIEWER
 from fleetctl.server.changes import read_body
 from fleetctl.server.guard import UPLOAD_SORT as UPLOAD_SORT
+from fleetctl.server.response_types import Done, LackingContents, MadeTree, TakenContents
 from fleetctl.server.route_table import ApiCall
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import KINDS
@@ -150,7 +151,7 @@ async def _send_file(call: ApiCall, files: VolumeFiles, volume: str, path: str) 
     return StreamingResponse(pieces(), media_type=BYTES)
 
 
-async def write_volume(call: ApiCall) -> Mapping[str, object]:
+async def write_volume(call: ApiCall) -> Done:
     """Writes files that were sent into a volume, or removes one."""
     files, volume = await _open_volume(call, EDITOR)
     body = await read_body(call)
@@ -177,7 +178,7 @@ def store_of(call: ApiCall) -> UploadStore:
     return UploadStore(call.parts.home, call.caller.namespace)
 
 
-async def list_lacking(call: ApiCall) -> Mapping[str, object]:
+async def list_lacking(call: ApiCall) -> LackingContents:
     """Returns which contents are not here."""
     contents = (await read_body(call)).get("contents")
     if not isinstance(contents, dict) or len(contents) > UPLOADED_FILES_MAX:
@@ -188,7 +189,7 @@ async def list_lacking(call: ApiCall) -> Mapping[str, object]:
     return {"ok": True, "code": 0, "missing": found}
 
 
-async def take_contents(call: ApiCall) -> Mapping[str, object]:
+async def take_contents(call: ApiCall) -> TakenContents:
     """Stores pieces of contents: each a line `DIGEST SIZE OFFSET LENGTH`, then its bytes."""
     data = await call.request.body()
     store = store_of(call)
@@ -218,7 +219,7 @@ def _split_pieces(data: bytes) -> Iterator[tuple[str, int, int, bytes]]:
         yield words[0], size, offset, data[end + 1 : at]
 
 
-async def make_tree(call: ApiCall) -> Mapping[str, object]:
+async def make_tree(call: ApiCall) -> MadeTree:
     """Makes a directory of contents, and writes it into the audit."""
     tree = _tree_in(await read_body(call))
     digest = await asyncio.to_thread(store_of(call).make_tree, tree)

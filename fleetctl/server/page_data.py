@@ -13,7 +13,6 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +23,16 @@ from starlette.routing import BaseRoute, Route
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.server.callers import VIEWER
 from fleetctl.server.reads import find_working
+from fleetctl.server.response_types import (
+    ChartItem,
+    ComparedCharts,
+    CostReply,
+    CurveItem,
+    NamespaceItem,
+    NamespaceList,
+    ObjectCharts,
+    TaskStates,
+)
 from fleetctl.server.route_table import ApiCall
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.views.kinds import kind_of, target_of
@@ -81,13 +90,13 @@ VIEWS = ("/", "/objects", "/objects/{rest:path}", "/compare", "/events", "/plan"
 CHART_FILES = (STYLE, STYLE.with_name("chart.js"))  # the same as in a file of `plot -o html`
 
 
-async def list_namespaces(call: ApiCall) -> Mapping[str, object]:
+async def list_namespaces(call: ApiCall) -> NamespaceList:
     """Lists the namespaces that the caller may see, with the number of objects of each kind."""
     within = call.caller.namespaces("")
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> NamespaceList:
         found = reading.namespaces()
-        items = [
+        items: list[NamespaceItem] = [
             {"name": name, "objects": counts}
             for name, counts in sorted(found.items())
             if not within or name in within
@@ -97,10 +106,10 @@ async def list_namespaces(call: ApiCall) -> Mapping[str, object]:
     return await call.parts.readers.read(read)
 
 
-async def list_states(call: ApiCall) -> Mapping[str, object]:
+async def list_states(call: ApiCall) -> TaskStates:
     """Shows the state of each task as one letter, by index; `indexes` where these have gaps."""
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> TaskStates:
         seen = find_working(call, reading)
         letters = []
         indexes = []
@@ -114,10 +123,10 @@ async def list_states(call: ApiCall) -> Mapping[str, object]:
     return await call.parts.readers.read(read)
 
 
-async def list_plots(call: ApiCall) -> Mapping[str, object]:
+async def list_plots(call: ApiCall) -> ObjectCharts:
     """Draws what `fleetctl plot` draws of an object, each chart as an SVG of its own."""
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> ObjectCharts:
         seen = find_working(call, reading)
         charts = gather_charts([seen], ChartRequest(rows_max=REPORTS_MAX), reading)
         return {
@@ -128,7 +137,7 @@ async def list_plots(call: ApiCall) -> Mapping[str, object]:
     return await call.parts.readers.read(read)
 
 
-async def compare_plots(call: ApiCall) -> Mapping[str, object]:
+async def compare_plots(call: ApiCall) -> ComparedCharts:
     """Draws the metrics of several objects in one chart a metric, as `fleetctl plot A B` does."""
     entries = [it for it in call.text("runs").split(",") if it]
     metrics = tuple(dict.fromkeys(filter(None, call.request.query_params.getlist("metric"))))
@@ -141,7 +150,7 @@ async def compare_plots(call: ApiCall) -> Mapping[str, object]:
     if over not in (STEP, TIME) or len(metrics) > METRICS_MAX:
         raise UsageError(f"`x` must be {STEP} or {TIME}, and `metric` at most {METRICS_MAX} names")
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> ComparedCharts:
         views: dict[str, View] = {}
         picks: dict[str, set[int]] = {}
         for text in entries:
@@ -170,7 +179,7 @@ async def compare_plots(call: ApiCall) -> Mapping[str, object]:
     return await call.parts.readers.read(read)
 
 
-def _offer_document(offer: CurveOffer) -> Mapping[str, object]:
+def _offer_document(offer: CurveOffer) -> CurveItem:
     row = offer.seen.resource
     return {
         "kind": row.kind,
@@ -208,20 +217,20 @@ def _find_run(call: ApiCall, text: str, reading: StoreReading) -> tuple[View, ra
     return seen, range(begin, min(int(last or first), begin + TASKS_MAX) + 1)
 
 
-def _draw_chart(chart: Chart) -> Mapping[str, object]:
+def _draw_chart(chart: Chart) -> ChartItem:
     if isinstance(chart, EmptyChart):
         return {"title": chart.title, "note": chart.why, "svg": ""}
     return {"title": chart.title, "note": chart.note, "svg": chart_file(chart)}
 
 
-async def show_cost(call: ApiCall) -> Mapping[str, object]:
+async def show_cost(call: ApiCall) -> CostReply:
     """Shows what was spent since the day began (UTC), and what live work costs an hour, in USD."""
     within = call.caller.namespaces(call.text("namespace"))
     namespace = within[0] if within else None
     return await asyncio.to_thread(_query_cost, call, namespace)
 
 
-def _query_cost(call: ApiCall, namespace: str | None) -> Mapping[str, object]:
+def _query_cost(call: ApiCall, namespace: str | None) -> CostReply:
     now_s = time.time()
     with open_asking(call.parts.home) as asking:
         groups = query_spent(asking, "kind", since_s=now_s - now_s % DAY_S, namespace=namespace)
@@ -230,7 +239,7 @@ def _query_cost(call: ApiCall, namespace: str | None) -> Mapping[str, object]:
         "today": sum(it.usd or 0.0 for it in groups),
         "perHour": live.usd_per_h,
         "unpriced": live.unpriced,
-        "kinds": {it.key: it.usd for it in groups},
+        "kinds": {str(it.key): it.usd for it in groups},
     }
 
 

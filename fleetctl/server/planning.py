@@ -27,6 +27,7 @@ from fleetctl.stores.read.read_only import open_readonly
 
 if TYPE_CHECKING:
     from fleetctl.server.callers import Caller
+    from fleetctl.server.response_types import Planned
 
 
 def plan_in_process(
@@ -39,7 +40,7 @@ def plan_in_process(
     diff: bool = False,
     strict: bool = False,
     report: bool = False,
-) -> Mapping[str, object]:
+) -> Planned:
     """Returns {ok, code, plan, warnings, findings}. Raises ManifestErrors, and Refused for
     objects that are not the caller's to change. by_limits: past runs are no part of the estimate,
     so that its high end is a bound. diff: with the lines of `fleetctl diff`. strict: refuses
@@ -56,15 +57,18 @@ def plan_in_process(
         found = plan_locally(home, stored, texts, order)
         refuse_changes_beyond(actor, found.changes)
     code = exit_code_of(found.problems)
-    return {
+    reply: Planned = {
         "ok": code == 0,
         "code": code,
         "plan": render_plan(found.report),
         "warnings": list(dict.fromkeys([*found.report.warnings, *doubts])),
         "findings": [asdict(it) for it in found.problems],
-        **({"report": dump_report(found.report)} if report else {}),
-        **({"diff": [line for it in found.changes for line in format_diff(it)]} if diff else {}),
     }
+    if report:
+        reply["report"] = dump_report(found.report)
+    if diff:
+        reply["diff"] = [line for it in found.changes for line in format_diff(it)]
+    return reply
 
 
 def _refuse_reach(

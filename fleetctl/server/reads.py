@@ -13,10 +13,10 @@ import asyncio
 import base64
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from tempfile import SpooledTemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -24,6 +24,17 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.server.callers import CLUSTER_WIDE, VIEWER, Caller
 from fleetctl.server.changes import read_body
+from fleetctl.server.response_types import (
+    EventList,
+    KindItem,
+    KindList,
+    ListedObject,
+    ListHead,
+    ObjectList,
+    ObjectReply,
+    ResultList,
+    TaskList,
+)
 from fleetctl.server.route_table import PAGE_DEFAULT, PAGE_MAX, ApiCall
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 from fleetctl.stores.access import EVERYWHERE
@@ -36,7 +47,7 @@ from fleetctl.views.objects import View, build_document, explain_status, suggest
 from fleetctl.views.run_files import log_exists, past_s, read_bytes, read_times
 from fleetctl.views.selectors import parse_selector
 from fleetctl.views.spending import open_asking
-from fleetctl.views.store_reading import StoreReading, must_find
+from fleetctl.views.store_reading import EventView, StoreReading, must_find
 from fleetctl.views.tasks import Task, with_queued
 
 EVENTS_MAX = 1000
@@ -49,14 +60,16 @@ PIECE_BYTES = 256 * 1024
 LOG_BYTES_MAX = 4 * 1024 * 1024
 REVISION = "data_version"
 
+HEAD: ListHead = {"apiVersion": API_VERSION, "kind": "List"}
+
 Row = Any
 Arguments = Mapping[str, Any]
 
 
-async def list_kinds(call: ApiCall) -> Mapping[str, object]:
+async def list_kinds(call: ApiCall) -> KindList:
     """Lists the kinds with the columns of their tables."""
     del call
-    items = [
+    items: list[KindItem] = [
         {
             "kind": it.name,
             "plural": it.plural,
@@ -72,29 +85,29 @@ async def list_kinds(call: ApiCall) -> Mapping[str, object]:
     return {"apiVersion": API_VERSION, "kind": "KindList", "items": items}
 
 
-async def list_all(call: ApiCall) -> Mapping[str, object]:
+async def list_all(call: ApiCall) -> ObjectList:
     """Lists objects of all kinds."""
     return await _list_objects(call, None)
 
 
-async def list_objects(call: ApiCall) -> Mapping[str, object]:
+async def list_objects(call: ApiCall) -> ObjectList:
     """Lists the objects of a kind."""
     return await _list_objects(call, call.kind)
 
 
-async def _list_objects(call: ApiCall, kind: Kind | None) -> Mapping[str, object]:
+async def _list_objects(call: ApiCall, kind: Kind | None) -> ObjectList:
     cursor = call.parts.feed.cursor  # before the read: a change in between is reported twice
     wanted = parse_query(call, kind)
     parts = ("metadata", "spec", "status") if wanted.specs else ("metadata", "status")
     now_s = SystemClock().now_s()
     columns = choose_columns(kind, wide=call.flag("wide"))
 
-    def read(reading: StoreReading) -> tuple[list[dict[str, object]], dict[str, int], object]:
+    def read(reading: StoreReading) -> tuple[list[ListedObject], dict[str, int], object]:
         found = reading.page(wanted)
         last = found[-1][1:] if len(found) == wanted.limit else None
-        items = []
+        items: list[ListedObject] = []
         for seen, *_ in found:
-            item = build_document(seen, now_s, parts=parts)
+            item = cast("ListedObject", build_document(seen, now_s, parts=parts))
             item["cells"] = [column.cell(seen, now_s) for column in columns]
             item["why"] = explain_status(seen)
             items.append(item)
@@ -154,13 +167,14 @@ def parse_filter(text: str) -> tuple[str, tuple[LabelCondition, ...]]:
     return "", tuple(LabelCondition(*term) for term in terms)
 
 
-async def get_object(call: ApiCall) -> Mapping[str, object]:
+async def get_object(call: ApiCall) -> ObjectReply:
     """Shows an object in full."""
 
-    def read(reading: StoreReading) -> dict[str, object]:
+    def read(reading: StoreReading) -> ObjectReply:
         seen = find_object(call, reading)
-        shown = build_document(seen, SystemClock().now_s())
-        return {**shown, "why": explain_status(seen), "fix": suggest_fix(seen)}
+        shown = cast("ObjectReply", build_document(seen, SystemClock().now_s()))
+        shown["why"], shown["fix"] = explain_status(seen), suggest_fix(seen)
+        return shown
 
     return await call.parts.readers.read(read)
 
@@ -184,7 +198,7 @@ def find_working(call: ApiCall, reading: StoreReading) -> View:
     return seen
 
 
-async def list_tasks(call: ApiCall) -> Mapping[str, object]:
+async def list_tasks(call: ApiCall) -> TaskList:
     """Lists the tasks of an object, or all attempts of one task."""
     limit = max(1, call.number("limit", PAGE_DEFAULT, most=PAGE_MAX))
     begin = call.number("continue", 0, most=10**9)
@@ -192,12 +206,13 @@ async def list_tasks(call: ApiCall) -> Mapping[str, object]:
     index = call.text("index")
     now_s = SystemClock().now_s()
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> TaskList:
         seen = find_working(call, reading)
         if index:
             one = call.number("index", 0, most=10**9)
             attempts = reading.attempts(seen, index=one)
-            return _build_page([task_document(it, seen, now_s) for it in attempts], "")
+            tasks_of_one = [task_document(it, seen, now_s) for it in attempts]
+            return {**HEAD, "metadata": {"continue": ""}, "items": tasks_of_one}
 
         tasks = _read_tasks(reading, seen, begin, queued=call.flag("queued"))
         if phases:
@@ -205,7 +220,8 @@ async def list_tasks(call: ApiCall) -> Mapping[str, object]:
         page = list(islice(tasks, limit + 1))
         more = str(page[limit].run.index) if len(page) > limit else ""
         items = [task_document(it, seen, now_s) for it in page[:limit]]
-        return _build_page(items, more, counts=_task_counts(seen))
+        counts = _task_counts(seen)
+        return {**HEAD, "metadata": {"continue": more, "counts": counts}, "items": items}
 
     return await call.parts.readers.read(read)
 
@@ -231,55 +247,48 @@ def _task_counts(seen: View) -> dict[str, int]:
     return {name: value for name, value in found.items() if isinstance(value, int)}
 
 
-async def list_results(call: ApiCall) -> Mapping[str, object]:
+async def list_results(call: ApiCall) -> ResultList:
     """Lists the results of an object's tasks."""
     limit = max(1, call.number("limit", PAGE_DEFAULT, most=PAGE_MAX))
     begin = call.number("continue", 0, most=10**9)
     phases = set(filter(None, call.text("phase").split(",")))
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> ResultList:
         seen = find_working(call, reading)
-        rows: Iterator[dict[str, Any]] = result_rows(seen, reading, begin=begin)
+        rows = result_rows(seen, reading, begin=begin)
         page = list(islice((it for it in rows if not phases or it["state"] in phases), limit + 1))
         more = str(page[limit]["index"]) if len(page) > limit else ""
-        return _build_page(page[:limit], more)
+        return {**HEAD, "metadata": {"continue": more}, "items": page[:limit]}
 
     return await call.parts.readers.read(read)
 
 
-async def list_events(call: ApiCall) -> Mapping[str, object]:
+async def list_events(call: ApiCall) -> EventList:
     """Lists the events of an object, the oldest first."""
     limit = max(1, call.number("limit", EVENTS_MAX, most=EVENTS_MAX))
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
-        found = reading.events(find_object(call, reading))
-        return _build_page([event_document(it) for it in found[-limit:]], "")
+    def read(reading: StoreReading) -> EventList:
+        return _list_events(reading.events(find_object(call, reading)), limit)
 
     return await call.parts.readers.read(read)
 
 
-async def list_all_events(call: ApiCall) -> Mapping[str, object]:
+async def list_all_events(call: ApiCall) -> EventList:
     """Lists the events of a namespace, the oldest first."""
     limit = max(1, call.number("limit", EVENTS_MAX, most=EVENTS_MAX))
     within = call.caller.namespaces(call.text("namespace"))
 
-    def read(reading: StoreReading) -> Mapping[str, object]:
+    def read(reading: StoreReading) -> EventList:
         found = reading.events(namespace=within[0] if within else None)
-        return _build_page([event_document(it) for it in found[-limit:]], "")
+        return _list_events(found, limit)
 
     return await call.parts.readers.read(read)
 
 
-def _build_page(
-    items: list[Any],
-    more: str,
-    *,
-    counts: Mapping[str, int] | None = None,
-) -> dict[str, object]:
-    metadata: dict[str, object] = {"continue": more}
-    if counts is not None:
-        metadata["counts"] = counts
-    return {"apiVersion": API_VERSION, "kind": "List", "metadata": metadata, "items": items}
+def _list_events(found: Sequence[EventView], limit: int) -> EventList:
+    """Returns a list of the newest events."""
+    items = [event_document(it) for it in found[-limit:]]
+    return {**HEAD, "metadata": {"continue": ""}, "items": items}
 
 
 def _encode_cursor(last: object) -> str:

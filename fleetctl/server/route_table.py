@@ -16,6 +16,7 @@ from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.finding import Severity
 from fleetctl.common.version import VERSION
 from fleetctl.server.callers import VIEWER, Caller
+from fleetctl.server.response_types import build_schema, find_reply_type
 from fleetctl.specs.kinds.registry import KINDS, Kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
@@ -71,8 +72,8 @@ class ApiRoute(NamedTuple):
     parameters: tuple[QueryParameter, ...] = ()
     body: Json | None = None
     body_sort: str = JSON_SORT
-    answer: str = ""  # describes it
-    sort: str = "application/json"
+    sort: str = JSON_SORT
+    reply: object = None  # the type of a reply that the handler returns as a finished response
 
     @property
     def whole_path(self) -> str:
@@ -177,7 +178,7 @@ def _describe_operation(route: ApiRoute) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": [*_path_parameters(route), *_query_parameters(route)],
         "responses": {
-            "200": {"description": "Done.", "content": {route.sort: {}}},
+            "200": {"description": "Done.", "content": _describe_content(route)},
             **{
                 code: {"description": words, "content": {"application/json": _ERROR_BODY}}
                 for code, words in _ERRORS.items()
@@ -195,6 +196,20 @@ def _describe_operation(route: ApiRoute) -> dict[str, Any]:
             "content": {route.body_sort: {"schema": route.body}},
         }
     return made
+
+
+def _describe_content(route: ApiRoute) -> dict[str, Any]:
+    """Returns the forms of a good answer by their media type."""
+    if route.sort == JSON_SORT:
+        form = route.reply or find_reply_type(route.handler)
+        assert form is not None, f"{route.path}: its reply has no type"
+        schema = build_schema(form)
+    else:
+        schema = {"type": "string"} if route.sort.startswith("text/") else {}
+    found: dict[str, Any] = {route.sort: {"schema": schema} if schema else {}}
+    if any(it.name in ("watch", "follow") for it in route.parameters):
+        found["text/event-stream"] = {"schema": {"type": "string"}}
+    return found
 
 
 _ERROR_BODY = {"schema": {"$ref": "#/components/schemas/Error"}}

@@ -14,10 +14,11 @@ from fleetctl.common.text import format_timestamp
 from fleetctl.common.version import VERSION
 from fleetctl.server.api_metrics import CONTENT_TYPE
 from fleetctl.server.callers import ADMIN, VIEWER
+from fleetctl.server.response_types import AuditItem, AuditList, CallerReply
 from fleetctl.server.route_table import ApiCall
 from fleetctl.server.streams import STREAMS
 from fleetctl.specs.kinds.registry import API_VERSION
-from fleetctl.stores.access import EVERYWHERE
+from fleetctl.stores.access import EVERYWHERE, AuditRow
 
 AUDIT_MAX = 1000
 
@@ -42,7 +43,7 @@ async def show_metrics(call: ApiCall) -> Response:
     return Response(text, media_type=CONTENT_TYPE)
 
 
-async def show_caller(call: ApiCall) -> Mapping[str, object]:
+async def show_caller(call: ApiCall) -> CallerReply:
     caller = call.caller
     return {
         "user": caller.user,
@@ -54,7 +55,7 @@ async def show_caller(call: ApiCall) -> Mapping[str, object]:
     }
 
 
-async def list_audit(call: ApiCall) -> Mapping[str, object]:
+async def list_audit(call: ApiCall) -> AuditList:
     within = call.caller.namespaces(call.text("namespace"))
     call.caller.require(ADMIN, within[0] if within else EVERYWHERE)
     limit = max(1, call.number("limit", 100, most=AUDIT_MAX))
@@ -69,8 +70,23 @@ async def list_audit(call: ApiCall) -> Mapping[str, object]:
         namespace=within[0] if within else "",
         limit=limit,
     )
-    items = [{**row._asdict(), "at": format_timestamp(row.at_s)} for row in rows]
+    items = [_describe_act(row) for row in rows]
     return {"apiVersion": API_VERSION, "kind": "List", "items": items}
+
+
+def _describe_act(row: AuditRow) -> AuditItem:
+    return {
+        "seq": row.seq,
+        "at_s": row.at_s,
+        "user": row.user,
+        "token": row.token,
+        "address": row.address,
+        "action": row.action,
+        "object": row.object,
+        "namespace": row.namespace,
+        "code": row.code,
+        "at": format_timestamp(row.at_s),
+    }
 
 
 async def show_openapi(call: ApiCall) -> Mapping[str, object]:

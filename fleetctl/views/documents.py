@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
+from typing import NotRequired, TypedDict
 
 from fleetctl.common.text import format_timestamp
 from fleetctl.controllers.history.scores import ParetoFront, sign_value
@@ -16,14 +17,96 @@ from fleetctl.views.store_reading import EventView, StoreReading
 from fleetctl.views.tasks import CACHED, Task, task_usd, wandb_run
 
 
+class TaskCost(TypedDict):
+    actual: float | None  # USD
+
+
+class TaskStatus(TypedDict):
+    """The status of a task or an attempt."""
+
+    phase: str
+    reason: str
+    message: str
+    hint: str
+    attempts: int
+    exitCode: int | None
+    provider: str
+    sandbox: str | None
+    whyThere: str
+    machine: NotRequired[str]
+    wanted: NotRequired[bool]
+    outdated: NotRequired[bool]
+    durationSeconds: NotRequired[float]
+    startTime: NotRequired[str]
+    completionTime: NotRequired[str]
+    wandb: NotRequired[Mapping[str, object] | str]
+    cost: NotRequired[TaskCost]
+
+
+class TaskMetadata(TypedDict):
+    name: str
+    owner: str
+    index: int
+    attempt: int
+    creationTimestamp: NotRequired[str]
+
+
+class TaskSpec(TypedDict):
+    params: Mapping[str, object]
+
+
+class TaskDocument(TypedDict):
+    """A task, or an attempt, as an object of its own."""
+
+    apiVersion: str
+    kind: str
+    metadata: TaskMetadata
+    spec: TaskSpec
+    status: TaskStatus
+
+
+class EventDocument(TypedDict):
+    """An event. object: the key of its object, uid: that object's."""
+
+    type: str
+    reason: str
+    object: str
+    uid: str
+    message: str
+    hint: str
+    count: int
+    lastTimestamp: str
+    deletedAt: str | None
+
+
+class MetricValue(TypedDict):
+    name: str
+    value: float | None
+
+
+class ResultDocument(TypedDict):
+    """The result of a task. metric: of a sweep with one, metrics: with several."""
+
+    index: int
+    params: Mapping[str, object]
+    state: str
+    attempts: int
+    content: str | None
+    outdated: bool
+    result: object
+    wandb: NotRequired[Mapping[str, object] | str]
+    metric: NotRequired[MetricValue | None]
+    metrics: NotRequired[Mapping[str, float | None]]
+
+
 def task_document(
     one: Task,
     seen: View,
     now_s: float,
-) -> Mapping[str, object]:
+) -> TaskDocument:
     """Returns a task, or an attempt, as an object of its own."""
     run = one.run
-    status: dict[str, object] = {
+    status: TaskStatus = {
         "phase": one.state, "reason": one.reason, "message": run.message, "hint": run.hint,
         "attempts": one.attempts,
         "exitCode": run.exit_code, "provider": run.provider, "sandbox": run.sandbox,
@@ -38,29 +121,28 @@ def task_document(
     if one.run.started_at_s is not None:
         spent_s = now_s - one.run.started_at_s if one.duration_s is None else one.duration_s
         status["durationSeconds"] = round(max(0.0, spent_s), 3)
-    for key, at_s in (("startTime", run.started_at_s), ("completionTime", run.ended_at_s)):
-        if at_s is not None:
-            status[key] = format_timestamp(at_s)
+        status["startTime"] = format_timestamp(one.run.started_at_s)
+    if run.ended_at_s is not None:
+        status["completionTime"] = format_timestamp(run.ended_at_s)
     if place := wandb_run(one, seen):
         status["wandb"] = place
     spent = task_usd(one, now_s) if one.begun else None
     status["cost"] = {"actual": None if spent is None else round(spent, 6)}
+    metadata: TaskMetadata = {
+        "name": run.name, "owner": seen.key, "index": run.index, "attempt": run.attempt,
+    }  # fmt: skip
+    if one.begun:
+        metadata["creationTimestamp"] = format_timestamp(run.created_at_s)
     return {
         "apiVersion": API_VERSION,
         "kind": "Task",
-        "metadata": {
-            "name": run.name,
-            "owner": seen.key,
-            "index": run.index,
-            "attempt": run.attempt,
-            **({"creationTimestamp": format_timestamp(run.created_at_s)} if one.begun else {}),
-        },
+        "metadata": metadata,
         "spec": {"params": parse_document(run.params)},
         "status": status,
     }
 
 
-def event_document(event: EventView) -> dict[str, object]:
+def event_document(event: EventView) -> EventDocument:
     row = event.line
     gone_at_s = event.gone_at_s
     return {
@@ -81,7 +163,7 @@ def result_rows(
     reading: StoreReading,
     *,
     begin: int = 0,
-) -> Iterator[dict[str, object]]:
+) -> Iterator[ResultDocument]:
     """Yields rows of tasks that the newest spec has, from an index on; those of a larger, older one
     are left out."""
     names = metric_names(seen)
@@ -167,7 +249,7 @@ def _read_score(result: object, name: str) -> float | None:
     return None
 
 
-def _build_row(one: Task) -> dict[str, object]:
+def _build_row(one: Task) -> ResultDocument:
     return {
         "index": one.run.index,
         "params": parse_document(one.run.params),

@@ -132,7 +132,7 @@ def run(args: Namespace, screen: Screen) -> int:
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} has no results")
         wanted_states = ENDED_BADLY if args.failed else args.state
-        rows = _select_in_state(result_rows(seen, reading), wanted_states)
+        rows = _select_in_state(map(dict, result_rows(seen, reading)), wanted_states)
         rows = _choose_rows(rows, seen, args)
         if args.to is not None:
             written, copied = write_files(rows, args.to, seen, reading)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Mapping
 
 from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output, one_of, parse_moment
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
@@ -98,7 +99,7 @@ def run(args: Namespace, screen: Screen) -> int:
     written = OutputRows(
         table=lambda: (HEADER, (_build_cells(event, now_s) for event in found)),
         documents=lambda: map(event_document, found),
-        plain=lambda: (CSV, ([event_document(event)[key] for key in CSV] for event in found)),
+        plain=lambda: (CSV, (_list_cells(event) for event in found)),
     )
     if not write_rows(written, args.output, screen):
         screen.talk("no events")
@@ -170,3 +171,9 @@ def _build_cells(event: EventView, now_s: float) -> list[str]:
         escape_line(event.key),
         escape_line(format_hinted(row.message, row.hint)) + times,
     ]
+
+
+def _list_cells(event: EventView) -> list[object]:
+    """Returns the cells of an event in a table for programs."""
+    row: Mapping[str, object] = event_document(event)
+    return [row[key] for key in CSV]

@@ -1,0 +1,308 @@
+"""The forms of the API's replies, and their JSON Schemas for the OpenAPI document.
+
+A handler returns one of these types, or a route names it where the handler returns a response that
+is built already; the type checker holds the code to it, and `build_schema` writes the document from
+the same type. A client has to accept fields that a later version adds.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import (
+    Any,
+    Literal,
+    NotRequired,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from starlette.responses import Response
+
+from fleetctl.views.documents import EventDocument, ResultDocument, TaskDocument
+
+Schema = dict[str, Any]
+
+_PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+
+class Done(TypedDict):
+    """A reply of a change. code: the exit code of the same verb, 0 here."""
+
+    ok: Literal[True]
+    code: int
+
+
+class ChangedObject(TypedDict):
+    """An object of a change, and what became of it."""
+
+    key: str
+    outcome: NotRequired[str]
+    message: NotRequired[str]
+    hint: NotRequired[str]
+    uid: NotRequired[str]
+    units: NotRequired[object]
+    live: NotRequired[object]
+    unit: NotRequired[str]
+    sourceMoved: NotRequired[str]
+    request: NotRequired[str]
+
+
+class Changed(Done):
+    """A reply of `apply` and of the verbs."""
+
+    results: Sequence[ChangedObject]
+    warnings: NotRequired[Sequence[str]]
+    planned: NotRequired[Mapping[str, object]]
+    works: NotRequired[Mapping[str, object]]
+    losses: NotRequired[Sequence[str]]
+    hint: NotRequired[str]
+
+
+class Planned(TypedDict):
+    """A reply of `plan`. ok: an apply would not be refused."""
+
+    ok: bool
+    code: int
+    plan: Mapping[str, object]
+    warnings: Sequence[str]
+    findings: Sequence[Mapping[str, object]]
+    report: NotRequired[Mapping[str, object]]
+    diff: NotRequired[Sequence[str]]
+
+
+class CallerReply(TypedDict):
+    user: str
+    role: str
+    namespace: str
+    token: str
+    version: str
+    apiVersion: str
+
+
+class KindItem(TypedDict):
+    kind: str
+    plural: str
+    short: Sequence[str]
+    namespaced: bool
+    runs: bool
+    unit: str
+    summary: str
+    columns: Sequence[str]
+
+
+class ListHead(TypedDict):
+    apiVersion: str
+    kind: str
+
+
+class KindList(ListHead):
+    items: Sequence[KindItem]
+
+
+class ObjectMetadata(TypedDict):
+    name: str
+    namespace: NotRequired[str]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    uid: str
+    generation: int
+    version: int
+    creationTimestamp: str
+    deletionTimestamp: NotRequired[str]
+
+
+class ObjectReply(TypedDict):
+    """An object in full. why: it does not move; fix: a command that would help."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMetadata
+    spec: Mapping[str, object]
+    status: Mapping[str, object]
+    why: str
+    fix: str
+
+
+class ListedObject(TypedDict):
+    """An object of a list. cells: of its row in the table of its kind."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMetadata
+    spec: NotRequired[Mapping[str, object]]
+    status: Mapping[str, object]
+    cells: Sequence[str]
+    why: str
+
+
+# `continue` is no name of Python.
+ObjectListMetadata = TypedDict(
+    "ObjectListMetadata",
+    {
+        "continue": str,
+        "revision": object,
+        "counts": Mapping[str, int],
+        "total": int,
+        "columns": Sequence[str],
+    },
+)
+PageMetadata = TypedDict(
+    "PageMetadata", {"continue": str, "counts": NotRequired[Mapping[str, int]]}
+)
+
+
+class ObjectList(ListHead):
+    metadata: ObjectListMetadata
+    items: Sequence[ListedObject]
+
+
+class TaskList(ListHead):
+    metadata: PageMetadata
+    items: Sequence[TaskDocument]
+
+
+class ResultList(ListHead):
+    metadata: PageMetadata
+    items: Sequence[ResultDocument]
+
+
+class EventList(ListHead):
+    metadata: PageMetadata
+    items: Sequence[EventDocument]
+
+
+class AuditItem(TypedDict):
+    seq: int
+    at_s: float
+    user: str
+    token: str
+    address: str
+    action: str
+    object: str
+    namespace: str
+    code: int
+    at: str
+
+
+class AuditList(ListHead):
+    items: Sequence[AuditItem]
+
+
+class NamespaceItem(TypedDict):
+    name: str
+    objects: Mapping[str, int]
+
+
+class NamespaceList(TypedDict):
+    items: Sequence[NamespaceItem]
+
+
+class TaskStates(TypedDict):
+    letters: str
+    indexes: Sequence[int] | None
+
+
+class ChartItem(TypedDict):
+    title: str
+    note: str
+    svg: str
+
+
+class ObjectCharts(TypedDict):
+    """The charts of objects: of their metrics, and of what they use of their machines."""
+
+    items: Sequence[ChartItem]
+    system: Sequence[ChartItem]
+
+
+class CurveItem(TypedDict):
+    """A curve that may be chosen. index: of its task."""
+
+    kind: str
+    name: str
+    namespace: str
+    index: int
+    unit: str
+    picked: bool
+
+
+class ComparedCharts(ObjectCharts):
+    curves: Sequence[CurveItem]
+    metrics: Sequence[str]
+
+
+class CostReply(TypedDict):
+    today: float
+    perHour: float
+    unpriced: int
+    kinds: Mapping[str, float | None]
+
+
+class ExecAbilities(Done):
+    terminal: bool
+    binary: bool
+    link: str
+
+
+class LackingContents(Done):
+    missing: Mapping[str, int]
+
+
+class TakenContents(Done):
+    have: Mapping[str, int]
+
+
+class MadeTree(Done):
+    tree: str
+
+
+def find_reply_type(handler: Callable[..., Any]) -> object:
+    """Returns the type that a handler returns beside a response that is built already; None where
+    it returns such a response alone."""
+    found = get_type_hints(handler).get("return")
+    parts = [it for it in _split_union(found) if it is not Response]
+    return parts[0] if len(parts) == 1 else None
+
+
+def build_schema(form: object) -> Schema:
+    """Returns the JSON Schema of a type."""
+    if is_typeddict(form):
+        return _build_object_schema(form)
+    parts = _split_union(form)
+    if len(parts) > 1:
+        return {"anyOf": [build_schema(it) for it in parts]}
+    origin, inner = get_origin(form), get_args(form)
+    if origin is NotRequired:
+        return build_schema(inner[0])
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin is not None and issubclass(origin, Mapping):
+        values = build_schema(inner[1])
+        return {"type": "object", **({"additionalProperties": values} if values else {})}
+    if origin is not None and issubclass(origin, Sequence):
+        return {"type": "array", "items": build_schema(inner[0])}
+    if form in (object, Any):
+        return {}
+    assert isinstance(form, type), form
+    return {"type": _PLAIN[form]}
+
+
+def _build_object_schema(form: Any) -> Schema:
+    hints = get_type_hints(form, include_extras=True)
+    required = [name for name, it in hints.items() if get_origin(it) is not NotRequired]
+    return {
+        "type": "object",
+        "properties": {name: build_schema(it) for name, it in hints.items()},
+        "required": required,
+    }
+
+
+def _split_union(form: object) -> tuple[object, ...]:
+    if get_origin(form) in (Union, types.UnionType):
+        return get_args(form)
+    return (form,)
