@@ -43,7 +43,7 @@ WATCHED_S = 20.0
 def serving(at: Home) -> Iterator[tuple[str, int]]:
     """The address and the process of a server of this home."""
     words = [str(BIN), "serve", "--listen", "127.0.0.1:0"]
-    server = subprocess.Popen(words, env=at.env, stdout=subprocess.PIPE)
+    server = subprocess.Popen(words, env=at.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert server.stdout is not None
     try:
         yield server.stdout.readline().decode().strip(), server.pid
@@ -97,7 +97,7 @@ def open_pages() -> list[Figure]:
 def watch_pages() -> list[Figure]:
     """200 open pages, each with its stream of changes, and 50 followers of a log."""
     with home() as at:
-        talks = "import time\nfor n in range(600): print(n, flush=True); time.sleep(1)"
+        talks = "import time; [(print(n, flush=True), time.sleep(1)) for n in range(600)]"
         at.run("apply", "-f", at.write("talks.yaml", job("talks", 1, work=talks)))
         with serving(at) as (url, pid):
             paths = ["/api/v1/objects?watch=1"] * PAGES

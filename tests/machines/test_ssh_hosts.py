@@ -404,7 +404,7 @@ def test_a_machine_is_sampled_for_its_run(tmp_path: Path) -> None:
         async def sampled() -> bool:
             [seen] = await world.provider.observe([ref])
             assert isinstance(seen, Alive)
-            found.update({it.name: it.value for it in seen.metrics if it.sampled})
+            found.update({it.name: it.value for it in seen.samples})
             return len(found) == 4
 
         await eventually(sampled, "GPU, CPU and memory are sampled")

@@ -190,6 +190,7 @@ def observe_alive(
         started_at_s=seen.started_at_s,
         journal_offset=seen.offset,
         metrics=seen.metrics,
+        samples=seen.samples,
         remarks=seen.remarks,
         checkpoints=seen.checkpoints,
         note=seen.note,
@@ -241,6 +242,7 @@ def _observe_ended(
         exit_code=ending.exit_code,
         journal_offset=seen.offset,
         metrics=seen.metrics,
+        samples=seen.samples,
         remarks=seen.remarks,
         checkpoints=seen.checkpoints,
         result=seen.result,
@@ -284,6 +286,7 @@ def read_piece(path: Path, offset: int) -> RunJournal | None:
         return replace(
             end,
             metrics=seen.metrics,
+            samples=seen.samples,
             remarks=seen.remarks,
             nodes=seen.nodes,
             checkpoints=seen.checkpoints,
