@@ -131,10 +131,6 @@ class Metric:
     value: float
     at_s: float
 
-    @property
-    def sampled(self) -> bool:
-        return self.seq < 0
-
 
 @dataclass(frozen=True, slots=True)
 class WandbTrial:
@@ -304,6 +300,7 @@ class Alive:
     started_at_s: float | None
     journal_offset: int
     metrics: tuple[Metric, ...] = ()
+    samples: tuple[Metric, ...] = ()  # of its machine
     note: str = ""  # how it runs, for users, such as `namespaces+landlock`
     # why its end is not yet known, though its work has finished; or empty
     held: HintedText = NO_TEXT
@@ -331,6 +328,7 @@ class Ended:
     exit_code: int | None
     journal_offset: int
     metrics: tuple[Metric, ...] = ()
+    samples: tuple[Metric, ...] = ()  # of its machine
     result: str | None = None  # canonical JSON object, within the size cap
     sandbox_open: bool = False
     note: str = ""

@@ -20,6 +20,7 @@ from tests.api.served import ServedFleet
 
 MARKUP = "<img src=x onerror=document.title='run'>"
 LOCAL = {"ordered": [{"provider": "local"}]}
+TABS_MAX = 60
 RATES = {"sft-with-a-long-name-slow": 0.02, "sft-with-a-long-name-fast": 0.05}
 
 pytestmark = pytest.mark.needs("chromium")
@@ -195,6 +196,55 @@ def expect_brushing(page: Page) -> None:
     expect(told).to_contain_text("2 of 12 trials")
     page.locator("figure", has=page.locator(".row")).press("ArrowDown")
     expect(page.locator(".row.chosen:not(.out)")).to_have_count(1)
+
+
+def tab_to(page: Page, wanted: Locator) -> None:
+    """Presses Tab until the focus is there."""
+    wanted.wait_for()
+    for _ in range(TABS_MAX):
+        if wanted.evaluate("node => node === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not lead to {wanted}")
+
+
+def test_all_of_a_plot_is_reached_by_the_keyboard_alone(page: Page) -> None:
+    page.goto("/objects/sweeps/default/study/plots")
+    drawing = page.locator("figure", has=page.locator(".row"))
+    tab_to(page, drawing)
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#told")).to_contain_text("trial ")
+    page.keyboard.press("Escape")
+    tab_to(page, page.locator(".ranges summary"))
+    page.keyboard.press("Enter")
+    tab_to(page, page.get_by_role("slider", name="lr from"))
+    page.keyboard.press("End")
+    expect(page.locator(".ranges output")).to_contain_text("4 of 12 trials: lr 0.1 to 0.1")
+    page.reload()
+    tab_to(page, page.get_by_role("button", name="Clear ranges"))
+    page.keyboard.press("Enter")
+    expect(page.locator("path.row:not(.out)")).to_have_count(12)
+
+    page.goto(f"/compare?runs={runs_of()}&metric=loss")
+    expect(page.locator(".plot .line[d]")).to_have_count(8)
+    slow = next(iter(RATES))
+    box = page.get_by_role("checkbox", name=f"draw trainingrun/{slow} warm")
+    tab_to(page, box)
+    page.keyboard.press("Space")
+    expect(page.locator(".plot .line[d]")).to_have_count(6)
+    expect(box).to_be_focused()
+    expect(box).not_to_be_checked()
+
+
+def test_a_comparison_is_of_namespaces_that_its_caller_may_see(studied: ServedFleet) -> None:
+    token = studied.token("bo", "viewer", "-n", "elsewhere")
+    slow = next(iter(RATES))
+    with studied.client(token) as client:
+        for entry in (f"trainingrun/{slow}@default", f"{slow}@default"):
+            answer = client.get("/api/v1/plots", params={"runs": entry})
+            assert answer.status_code == 403 and "svg" not in answer.text
+        answer = client.get("/api/v1/plots", params={"runs": f"trainingrun/{slow}"})
+        assert answer.status_code == 404
 
 
 def test_ranges_of_axes_choose_trials_on_the_page(page: Page) -> None:

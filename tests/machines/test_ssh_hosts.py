@@ -410,6 +410,30 @@ def test_each_task_sees_its_own_gpus_alone(tmp_path: Path, server: SshServer) ->
     play(tmp_path, server, tale)
 
 
+def test_a_machine_is_sampled_for_its_run(tmp_path: Path) -> None:
+    """By the guest, over the line that carries the run's metrics."""
+    text = "while :; do :; done"
+    query = "#!/bin/sh\ncase $1 in -L) echo 'GPU 0: NVIDIA A100 (UUID: x)';; "
+    query += "*) echo '0, 93, 40960, 81920';; esac\n"
+    found: dict[str, float] = {}
+
+    async def tale(world: SshWorld) -> None:
+        ref = await world.start(script(text, resources={"gpu": "A100:1"}))
+
+        async def sampled() -> bool:
+            [seen] = await world.provider.observe([ref])
+            assert isinstance(seen, Alive)
+            found.update({it.name: it.value for it in seen.samples})
+            return len(found) == 4
+
+        await eventually(sampled, "GPU, CPU and memory are sampled")
+
+    with SshServer(tmp_path / "server", programs={"nvidia-smi": query}) as server:
+        play(tmp_path, server, tale)
+    assert found["system/gpu.0.percent"] == 93.0 and found["system/gpu.0.memory_mib"] == 40960.0
+    assert found["system/cpu.percent"] > 0 and found["system/memory_mib"] > 0
+
+
 # Beside a task
 
 

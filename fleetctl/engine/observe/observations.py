@@ -117,6 +117,7 @@ class Observations:
         measured = False
         if seen.metrics:
             measured = self._records.measured(work, run, seen.metrics)
+        self._records.sampled(run, seen.samples)
         self._records.record_remarks(work, run, seen.remarks)
         self._records.saved(work, run, seen.checkpoints)
         return measured

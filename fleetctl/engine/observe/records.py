@@ -38,6 +38,7 @@ class Records:
         self._parts = parts
         self._changed: dict[str, Run] = {}
         self._metrics: dict[str, list[Metric]] = {}
+        self._samples: dict[str, list[Metric]] = {}
         self._saved: dict[str, list[SavedCheckpoint]] = {}
         self._results: dict[str, str | None] = {}
         self._remembered: list[CachedSuccess] = []
@@ -51,7 +52,7 @@ class Records:
             fresh = runs.advance(
                 run,
                 result=self._results.get(run.name),
-                metrics=self._metrics.get(run.name, ()),
+                metrics=[*self._metrics.get(run.name, ()), *self._samples.get(run.name, ())],
                 saved=self._saved.get(run.name, ()),
             )
             assert fresh, f"run {run.name} was not live in the store"
@@ -65,6 +66,7 @@ class Records:
     def forget(self) -> None:
         self._changed.clear()
         self._metrics.clear()
+        self._samples.clear()
         self._saved.clear()
         self._results.clear()
         self._remembered.clear()
@@ -150,7 +152,7 @@ class Records:
     def _last_step(self, run: Run) -> int | None:
         """Returns the greatest step that it reported, with what this tick has yet to write."""
         stored = self._state.store.runs.last_step(run.name)
-        steps = [it.step for it in self._metrics.get(run.name, ()) if not it.sampled]
+        steps = [it.step for it in self._metrics.get(run.name, ())]
         return max(steps if stored is None else [*steps, stored], default=None)
 
     def record_enter(self, work: ResourceWork, run: Run) -> None:
@@ -179,13 +181,18 @@ class Records:
     ) -> bool:
         """Records new metrics of a live run. Returns True when its kind may decide by them."""
         self._metrics.setdefault(run.name, []).extend(fresh)
+        work.track.latest.setdefault(run.name, {}).update(last_values(fresh))
         self._changed.setdefault(run.name, run)
-        reported = [it for it in fresh if not it.sampled]
-        work.track.latest.setdefault(run.name, {}).update(last_values(reported))
         curves = work.history.curves
-        if curves is None or not reported or is_superseded(work.controller, run):
+        if curves is None or is_superseded(work.controller, run):
             return False  # a report under an older spec does not apply to this one
-        return curves.take(run.index, run.name, reported)
+        return curves.take(run.index, run.name, fresh)
+
+    def sampled(self, run: Run, samples: Sequence[Metric]) -> None:
+        """Records samples of a run's machine, by which nothing is decided."""
+        if samples:
+            self._samples.setdefault(run.name, []).extend(samples)
+            self._changed.setdefault(run.name, run)
 
     def record_remarks(
         self,

@@ -191,6 +191,7 @@ def observe_alive(
         started_at_s=seen.started_at_s,
         journal_offset=seen.offset,
         metrics=seen.metrics,
+        samples=seen.samples,
         remarks=seen.remarks,
         checkpoints=seen.checkpoints,
         note=seen.note,
@@ -243,6 +244,7 @@ def _observe_ended(
         exit_code=ending.exit_code,
         journal_offset=seen.offset,
         metrics=seen.metrics,
+        samples=seen.samples,
         remarks=seen.remarks,
         checkpoints=seen.checkpoints,
         result=seen.result,
@@ -286,6 +288,7 @@ def read_piece(path: Path, offset: int) -> RunJournal | None:
         return replace(
             end,
             metrics=seen.metrics,
+            samples=seen.samples,
             remarks=seen.remarks,
             nodes=seen.nodes,
             checkpoints=seen.checkpoints,

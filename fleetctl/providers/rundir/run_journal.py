@@ -65,6 +65,7 @@ class RunJournal:
     usage: GpuUsage | None = None  # of its GPUs, the newest sample
     stragglers: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = ()
+    samples: tuple[Metric, ...] = ()  # of its machine
     remarks: tuple[str, ...] = ()
     checkpoints: CheckpointReport = NO_CHECKPOINTS
     result: str | None = None
@@ -94,6 +95,7 @@ class _JournalState:
     nodes: tuple[Node, ...] = ()
     services: dict[str, str] = field(default_factory=dict)
     metrics: list[Metric] = field(default_factory=list)
+    samples: list[Metric] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     saved: list[SavedCheckpoint] = field(default_factory=list)
     resumed: int | None = None
@@ -133,6 +135,7 @@ def parse_journal(data: bytes, offset: int = 0) -> RunJournal:
         usage=read.usage,
         stragglers=tuple(read.stragglers),
         metrics=tuple(read.metrics),
+        samples=tuple(read.samples),
         remarks=tuple(read.remarks),
         checkpoints=_build_checkpoints(read),
         result=read.result,
@@ -219,9 +222,9 @@ def _apply_event(read: _JournalState, event: Mapping[str, Any]) -> bool:
                 read.stragglers.append(str(event["message"]))
             case "usage":
                 read.usage = _parse_usage(event)
-                read.metrics += _gpu_samples(event)
+                read.samples += _gpu_samples(event)
             case "load":
-                read.metrics += _load_samples(event)
+                read.samples += _load_samples(event)
             case "started":
                 at_s = float(event["at"])
                 supervisor = str(event.get("keeper", ""))

@@ -79,8 +79,9 @@ def metric_chart(
     note: str,
     *,
     over: str = STEP,
+    from_zero: bool = False,
 ) -> Chart:
-    """Returns a line for each task, by its name."""
+    """Returns a line for each task, by its name. from_zero: the vertical axis begins at 0."""
     drawn = {name: curve for name, curve in curves.items() if curve.points}
     broken = sum(curve.not_numbers for curve in curves.values())
     first = min((it.first_odd for it in curves.values() if it.first_odd is not None), default=0)
@@ -106,6 +107,8 @@ def metric_chart(
     hidden = len(drawn) - len(shown)
     more = f"the first {LINES_MAX} of {len(drawn)}; `--index` picks others" if hidden else ""
     y = widen_scale(of_numbers(metric, values, log=looks_skewed(values)))
+    if from_zero:
+        y = of_numbers(metric, [0.0, y.high], log=False)
     x = of_numbers("step" if over == STEP else "seconds", places, log=False)
     x = x._replace(whole=over == STEP)
     if x.low == x.high:

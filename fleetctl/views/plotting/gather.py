@@ -182,7 +182,17 @@ def gather_system(views: Sequence[View], reading: StoreReading) -> list[Chart]:
             if chart is not None:
                 line = f"{title} GPU {device}" if device else title
                 chart.setdefault(line, TaskCurve(TIME, since_s)).add(reports)
-    return [metric_chart(name, curves, "", over=TIME) for name, curves in found.items() if curves]
+    return [
+        metric_chart(
+            name,
+            curves,
+            "",
+            over=TIME,
+            from_zero=True,
+        )
+        for name, curves in found.items()
+        if curves
+    ]
 
 
 def _pick_sampled(seen: View, reading: StoreReading) -> list[int]:

@@ -115,16 +115,17 @@ def test_samples_are_numbered_apart_from_what_the_program_reports(
     world.journal.note("load", {"cpu": 187.5, "memory_mib": 300.0})
     world.journal.metric(4, {"system/cpu.percent": 1.0}, 0.0)
     read = parse_journal((world.runs / "run.jsonl").read_bytes())
-    assert [(it.name, it.seq) for it in read.metrics if not it.sampled] == [
+    assert [(it.name, it.seq) for it in read.metrics] == [
         ("loss", 0), ("system/cpu.percent", 1),
     ]  # fmt: skip
-    sampled = [it for it in read.metrics if it.sampled]
+    sampled = read.samples
+    assert all(it.seq < 0 for it in sampled)
     assert [(it.name, it.value) for it in sampled] == [
         ("system/gpu.0.percent", 90.0), ("system/gpu.0.memory_mib", 40000.0),
         ("system/cpu.percent", 187.5), ("system/memory_mib", 300.0),
     ]  # fmt: skip
     assert sorted(it.seq for it in sampled) == [it.seq for it in sampled]
-    assert len({it.seq for it in read.metrics}) == 6 and read.garbage_lines == 0
+    assert len({it.seq for it in sampled}) == 4 and read.garbage_lines == 0
 
 
 def test_a_long_run_is_sampled_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,12 +167,12 @@ def test_the_load_of_a_run_is_that_of_its_processes(tmp_path: Path) -> None:
         spent_s = read_cpu_s(pid)
         now_s = 130.0
         changed = load.take([pid], journal)
-    values = [it.value for it in parse_journal((tmp_path / "run.jsonl").read_bytes()).metrics]
+    values = [it.value for it in parse_journal((tmp_path / "run.jsonl").read_bytes()).samples]
     assert 0.5 / 15 * 99 <= values[0] <= spent_s / 15 * 101
     assert values[1] >= 50 and len(values) == (4 if changed else 2)
     now_s = 200.0
     assert load.take([], journal)  # they have ended: nothing is used, and never less
-    assert parse_journal((tmp_path / "run.jsonl").read_bytes()).metrics[-2].value == 0.0
+    assert parse_journal((tmp_path / "run.jsonl").read_bytes()).samples[-2].value == 0.0
 
 
 def read_cpu_s(pid: int) -> float:
