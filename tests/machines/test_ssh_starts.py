@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.guest.remote.place import EMPTY
+from fleetctl.providers.machines.shipped.boxes import Boxes
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.ssh_worlds import SshWorld
 from tests.living import alive
@@ -87,6 +88,15 @@ def test_what_a_task_leaves_behind_ends_with_its_sandbox(tmp_path: Path, server:
         assert sum((it / "state" / EMPTY).exists() for it in ended) == len(ended) - 1 == 1
 
     play(tmp_path, server, tale)
+
+
+def test_the_end_of_a_box_that_is_gone_leaves_the_gate_of_its_namesake_open(tmp_path: Path) -> None:
+    boxes = Boxes(str(tmp_path))
+    size = {"slots": 1, "cpu": 1, "memory": 1, "gpus": 0}
+    order = {"tags": {}, "cpu": 0, "memory": 0, "gpus": 0, "gpu": "", "links": [], "size": size}
+    boxes.make("box", order, [])
+    assert boxes.end("box@00000000")
+    assert boxes.enter_gate("box", alone=True, waits=False) >= 0
 
 
 def test_a_slot_is_free_once_its_task_has_ended_whether_or_not_anybody_reads(

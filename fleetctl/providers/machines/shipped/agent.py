@@ -32,8 +32,6 @@ SILENT_S = 3600.0  # that a line may be silent: a controller reports its presenc
 DESCRIPTORS_MAX = 4096
 GONE, CLOSED, FAILED = 97, 98, 99  # exit codes of a forked request
 _SSH = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND")
-
-
 EOF = b'{"e":"eof"}\n'  # ends the frames of a run; see fleetctl/guest/remote/stream.py
 
 

@@ -230,13 +230,20 @@ class Boxes:
         another reader of a journal may be at its last lines.
         """
         gate = self.enter_gate(name, alone=True, waits=waits)
-        box = self.read(name)
-        if gate == BUSY:
-            return False
-        if box is None or gate < 0:
-            return True
-        if not self.kill(name):
-            return False
+        if gate < 0:
+            return gate != BUSY
+        try:
+            box = self.read(name)
+            if box is None:
+                return True  # another box has its name by now
+            if not self.kill(name):
+                return False
+            self._move_away(name, box)
+        finally:
+            os.close(gate)
+        return True
+
+    def _move_away(self, name: str, box: Box) -> None:
         handle = self.lock()
         try:
             self.remove_links(name, box)
@@ -246,8 +253,6 @@ class Boxes:
             remove_tree(os.path.join(away, "state", "files"))
         finally:
             os.close(handle)
-            os.close(gate)
-        return True
 
     def put_away(self, name: str) -> str:
         """Returns where an ended box is until it is swept. name: with its id, which the boxes of

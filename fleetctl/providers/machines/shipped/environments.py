@@ -49,11 +49,12 @@ def import_ahead() -> None:
     os.close(read)
     os.kill(pid, 9)
     os.waitpid(pid, 0)
-    for name in names.decode().split():
+    # By ctypes a supervisor adopts the orphans of its runs.
+    for name in ("ctypes", *names.decode().split()):
         try:
             __import__(name)
         except ImportError:
-            continue  # such as `typing.io`, which is no module of its own
+            continue  # not all have ctypes, and `typing.io` is no module of its own
 
 
 def _start_interpreter() -> List[str]:
