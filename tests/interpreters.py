@@ -217,12 +217,16 @@ PLACES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
 }
 
 MACHINES = ("ssh", "slurm")
+# In one worker: their volumes are at paths of the one machine that all tests have.
+_TOGETHER = pytest.mark.xdist_group("machines")
 # As parameters of a fixture: on a machine without their programs they are left out, with a line.
-PLACE_PARAMS = [
-    pytest.param("ssh", marks=pytest.mark.needs("sshd")),
-    pytest.param("slurm", marks=pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged")),
-    *sorted(set(PLACES) - {*MACHINES}),
+MACHINE_PARAMS = [
+    pytest.param("ssh", marks=[pytest.mark.needs("sshd"), _TOGETHER]),
+    pytest.param(
+        "slurm", marks=[pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged"), _TOGETHER]
+    ),
 ]
+PLACE_PARAMS = [*MACHINE_PARAMS, *sorted(set(PLACES) - {*MACHINES})]
 
 
 def make_repository(directory: Path) -> Path:
