@@ -153,14 +153,18 @@ def _declare_provider(home: Path, sort: str, spec: dict[str, object]) -> None:
 
 @cache
 def _ssh_server() -> SshServer:
-    server = SshServer(Path(tempfile.mkdtemp(prefix="fleetctl-ssh-")) / "server")
+    directory = Path(tempfile.mkdtemp(prefix="fleetctl-sshd-"))
+    server = SshServer(directory / "server")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # after the next
     atexit.register(server.stop)
     return server
 
 
 @cache
 def _slurm_cluster() -> SlurmCluster:
-    cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="fleetctl-slurm-")) / "cluster")
+    directory = Path(tempfile.mkdtemp(prefix="fleetctl-slurm-"))
+    cluster = SlurmCluster(directory / "cluster")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # after the next
     atexit.register(cluster.stop)
     return cluster
 
