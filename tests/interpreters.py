@@ -153,14 +153,18 @@ def _declare_provider(home: Path, sort: str, spec: dict[str, object]) -> None:
 
 @cache
 def _ssh_server() -> SshServer:
-    server = SshServer(Path(tempfile.mkdtemp(prefix="fleetctl-ssh-")) / "server")
+    directory = Path(tempfile.mkdtemp(prefix="fleetctl-sshd-"))
+    server = SshServer(directory / "server")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # after the next
     atexit.register(server.stop)
     return server
 
 
 @cache
 def _slurm_cluster() -> SlurmCluster:
-    cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="fleetctl-slurm-")) / "cluster")
+    directory = Path(tempfile.mkdtemp(prefix="fleetctl-slurm-"))
+    cluster = SlurmCluster(directory / "cluster")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # after the next
     atexit.register(cluster.stop)
     return cluster
 
@@ -217,12 +221,16 @@ PLACES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
 }
 
 MACHINES = ("ssh", "slurm")
+# In one worker: their volumes are at paths of the one machine that all tests have.
+_TOGETHER = pytest.mark.xdist_group("machines")
 # As parameters of a fixture: on a machine without their programs they are left out, with a line.
-PLACE_PARAMS = [
-    pytest.param("ssh", marks=pytest.mark.needs("sshd")),
-    pytest.param("slurm", marks=pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged")),
-    *sorted(set(PLACES) - {*MACHINES}),
+MACHINE_PARAMS = [
+    pytest.param("ssh", marks=[pytest.mark.needs("sshd"), _TOGETHER]),
+    pytest.param(
+        "slurm", marks=[pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged"), _TOGETHER]
+    ),
 ]
+PLACE_PARAMS = [*MACHINE_PARAMS, *sorted(set(PLACES) - {*MACHINES})]
 
 
 def make_repository(directory: Path) -> Path:

@@ -17,7 +17,7 @@ import pytest
 
 from fleetctl import DaytonaInterpreter, FinalOutput
 from fleetctl.interpreter.asking import rlm
-from tests.interpreters import PLACE_PARAMS, PLACES, Place, make_repository
+from tests.interpreters import MACHINE_PARAMS, PLACE_PARAMS, PLACES, Place, make_repository
 
 SEEDS = Path(__file__).parent / "seeds"
 SOME_REPOSITORY = "https://github.com/your-org/your-repo"
@@ -77,6 +77,17 @@ def test_a_seed_program_prints_its_golden_lines_where_it_came_from(
     block: str, place: Place, tmp_path: Path
 ) -> None:
     assert_golden(place.name, block, place, tmp_path)
+
+
+@pytest.mark.only_all(reason="a real Slurm of three nodes", of=("slurm",))
+@pytest.mark.only_all(reason="further programs of the seeds on machines", of={*GOLDEN} - {"volume"})
+@pytest.mark.parametrize("place", MACHINE_PARAMS, indirect=True)
+@pytest.mark.parametrize("manner", ["modal", "daytona"])
+@pytest.mark.parametrize("block", sorted(GOLDEN))
+def test_a_seed_program_prints_its_golden_lines_on_machines(
+    manner: str, block: str, place: Place, tmp_path: Path
+) -> None:
+    assert_golden(manner, block, place, tmp_path)
 
 
 def assert_golden(manner: str, block: str, place: Place, tmp_path: Path) -> None:

@@ -23,10 +23,11 @@ class MachineLife(Life):
     def __init__(self, root: Path, random: Random) -> None:
         super().__init__(root, random)
         self.machine = root / "machine"
+        self.variables: dict[str, str] = {}  # further ones of its commands and controllers
 
     @property
     def env(self) -> dict[str, str]:
-        return {**super().env, "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**super().env, "PYTHONDONTWRITEBYTECODE": "1", **self.variables}
 
     @abstractmethod
     def declaration(self) -> dict[str, object]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.emulators.modal.running import ModalEmulator
+from tests.machines.gathering import Gathering
 from tests.machines.machine_lives import MachineLife, SlurmLife, SshLife
 from tests.machines.slurm_cluster import SlurmCluster
 from tests.machines.ssh_server import SshServer
@@ -83,6 +86,47 @@ def test_work_that_finds_no_room_here_spills_over_to_slurm(cluster: SlurmLife) -
     finally:
         assert cluster.end() == []
     assert cluster.leftovers() == []
+
+
+@SLURM_THERE
+@SLURM_LONG
+def test_tasks_go_on_to_slurm_and_to_modal_as_each_is_full_and_each_begins_once(
+    tmp_path: Path, cluster: SlurmLife
+) -> None:
+    """Each task is held until all have begun: then every place is as full as it may be."""
+    limits = {"local": {"maxConcurrent": 1}, "own": {"maxConcurrent": 2}}
+    spec = {
+        "parallelism": 5,
+        "tasks": {"items": [{"number": number} for number in range(5)]},
+        "placement": {
+            "ordered": [{"provider": it} for it in ("local", "own", "modal")],
+            "spillOver": {"afterSeconds": 1},
+        },
+        "template": {},
+    }
+    with ModalEmulator() as modal, Gathering(5) as gathering:
+        cluster.variables = modal.env
+        spec["template"] = {"python": gathering.task()}
+        job = {"kind": "BatchJob", "metadata": {"name": "spread"}, "spec": spec}
+        try:
+            apply(cluster, *(_limit(cluster, name, limits[name]) for name in limits), job)
+            rows = json.loads(cluster.command("results", "job/spread", "-o", "json").stdout)
+            assert sorted(row["result"]["number"] for row in rows) == [0, 1, 2, 3, 4]
+            tasks = json.loads(
+                cluster.command("get", "attempts", "job/spread", "-o", "json").stdout
+            )
+            places = Counter(it["status"]["provider"] for it in tasks["items"])
+            assert places == {"local": 1, "own": 2, "modal": 2}
+            assert sorted(gathering.begun) == ["0", "1", "2", "3", "4"]
+        finally:
+            assert cluster.end() == []
+        assert cluster.leftovers() == []
+        assert modal.live() == []
+
+
+def _limit(life: MachineLife, name: str, limits: dict[str, object]) -> dict[str, object]:
+    spec = {**(life.declaration() if name == "own" else {}), "limits": limits}
+    return {"kind": "Provider", "metadata": {"name": name}, "spec": spec}
 
 
 @pytest.mark.needs("sshd")

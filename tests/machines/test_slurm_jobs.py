@@ -18,9 +18,10 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.sandbox_access import ExecStreams, ExecTarget
+from fleetctl.providers.slurm import slurm_login
 from fleetctl.providers.slurm.slurm_access import SlurmEntering
 from fleetctl.providers.slurm.slurm_creator import batch_options
-from fleetctl.providers.slurm.slurm_login import check_slurm
+from fleetctl.providers.slurm.slurm_login import SlurmLogin, check_slurm
 from fleetctl.providers.slurm.slurm_provider import SlurmProvider
 from fleetctl.specs.blocks.machines import SlurmSettings
 from fleetctl.specs.values.hints import HintedText
@@ -28,6 +29,7 @@ from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.slurm_worlds import SlurmWorld
 from tests.machines.memory_suite import end_for_memory
 from tests.machines.slurm_cluster import SlurmCluster
+from tests.machines.small_disk import fill_disk, mount_small_disk
 from tests.machines.ssh_server import SshServer
 
 # Its nodes take tens of seconds from state to state, and a busy machine tells them down.
@@ -457,3 +459,64 @@ def test_a_shared_directory_that_shows_files_late_loses_and_repeats_nothing(
         settings = {"login": login.host, "config": str(login.config)}
         play(tmp_path, cluster, tale, **settings)
     assert {it.name[0] for it in (tmp_path / "seen").iterdir()} == {"0", "1"}  # on both sides
+
+
+def test_a_login_that_is_closed_opens_its_line_no_more(
+    tmp_path: Path, cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at the queue that is due goes on when its caller has gone."""
+    monkeypatch.setattr(slurm_login, "LOOK_S", 10.0)
+
+    async def tale(world: SlurmWorld) -> None:
+        login = SlurmLogin(tmp_path, lambda: Account("slurm", "slurm", settings=world.settings))
+        await login.queue.jobs()
+        caller = asyncio.ensure_future(login.queue.jobs())
+        await asyncio.sleep(0)
+        look = login.queue._looking
+        assert look is not None and not look.done()
+        caller.cancel()
+        await login.close()
+        await asyncio.wait({look})
+        assert login.line.facts == {}
+
+    play(tmp_path, cluster, tale)
+
+
+def test_a_full_shared_directory_is_named_and_costs_no_run_and_no_result(
+    tmp_path: Path, cluster: SlurmCluster
+) -> None:
+    go, over = tmp_path / "go", tmp_path / "over"
+    text = f"""
+import os, time
+print("begun", flush=True)
+while not os.path.exists({str(go)!r}):
+    time.sleep(0.05)
+open({str(over)!r}, "w").close()
+SUBMIT(x="y" * 200_000)
+"""
+
+    async def tale(world: SlurmWorld) -> None:
+        ref = await world.start(python(text), run="early")
+        await world.log_holds(ref, b"begun")
+        fill_disk(world.root / "filler")
+        late = world.order(script("echo late"), run="late")
+        with pytest.raises(Unavailable) as caught:
+            await world.provider.start(late)
+        assert f"the disk that holds `{world.root}` is full" in str(caught.value)
+
+        go.touch()
+
+        async def is_over() -> bool:
+            return over.exists()
+
+        await eventually(is_over, "the work came to its end")
+        assert isinstance(await world.see(ref), Alive)  # its result has no room yet
+        (world.root / "filler").unlink()
+        seen = await world.ended(ref)
+        assert seen.ok, seen
+        assert seen.result == f'{{"x":"{"y" * 200_000}"}}'
+        assert await world.log(ref) == b"begun\n"
+        assert (await world.ended(await world.begin(late))).ok
+
+    with mount_small_disk(tmp_path / "shared"):
+        play(tmp_path, cluster, tale)

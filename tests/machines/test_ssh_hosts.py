@@ -28,8 +28,8 @@ from fleetctl.providers.ssh.ssh_access import SshEntering, SshFiles, SshOrphans
 from fleetctl.providers.ssh.ssh_hosts import check_ssh
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.ssh_worlds import SshWorld
+from tests.machines.small_disk import fill_disk, mount_small_disk
 from tests.machines.ssh_server import SshServer
-from tests.needs import EVERYTHING, RIGHTS, VARIABLE
 
 pytestmark = pytest.mark.needs("sshd")
 SMI = "#!/bin/sh\necho 'GPU 0: NVIDIA A100 (UUID: x)'\necho 'GPU 1: NVIDIA A100 (UUID: y)'\n"
@@ -554,22 +554,8 @@ def test_a_host_whose_clock_is_off_by_an_hour_loses_and_repeats_nothing(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """The directory of the host as a disk of its own, with some room beyond what logs leave."""
-    place = tmp_path / "machine"
-    place.mkdir()
-    options = f"size=40m,mode=700,uid={os.geteuid()}"
-    mount = [*RIGHTS, "mount", "-t", "tmpfs", "-o", options, "none", str(place)]
-    mounted = subprocess.run(mount, capture_output=True, text=True)
-    if mounted.returncode:
-        message = f"it needs the right to mount a disk: {mounted.stderr}"
-        (pytest.fail if os.environ.get(VARIABLE) == EVERYTHING else pytest.skip)(message)
-    yield place
-    subprocess.run([*RIGHTS, "umount", "--lazy", str(place)], check=True)
-
-
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space left"):
-        while True:
-            filler.write(bytes(4096))
+    with mount_small_disk(tmp_path / "machine") as place:
+        yield place
 
 
 def test_a_full_disk_of_a_host_is_named_and_costs_no_run_and_no_result(
@@ -588,7 +574,7 @@ SUBMIT(x="y" * 200_000)
     async def tale(world: SshWorld) -> None:
         ref = await world.start(python(text), run="early")
         await world.log_holds(ref, b"begun")
-        fill(small_disk / "filler")
+        fill_disk(small_disk / "filler")
         late = world.order(script("echo late"), run="late")
         with pytest.raises(Unavailable) as caught:
             await world.provider.start(late)

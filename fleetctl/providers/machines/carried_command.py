@@ -55,6 +55,7 @@ async def carry_command(argv: Sequence[str], streams: ExecStreams) -> tuple[int,
         code = await process.wait()
         await asyncio.wait(showing, timeout=DRAIN_S)
     finally:
+        feeding.cancel()  # a second cancellation of this command may come while it waits below
         await _kill_process(process)
         await cancel_tasks([feeding, *showing])
     return code, said.decode("utf-8", "replace")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.providers.contract.account import Account, AccountNow, CheckResult
 from fleetctl.providers.machines.agent_bundle import BOOT, build_bundle
 from fleetctl.providers.machines.agent_link import (
@@ -219,6 +220,8 @@ class SlurmLogin:
             ) from error
 
     async def close(self) -> None:
+        if "queue" in self.__dict__:
+            await self.queue.close()  # a look that is due would open the line again
         if "line" in self.__dict__:
             await self.line.close()
 
@@ -280,6 +283,9 @@ class SlurmQueue:
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._look())
         return await asyncio.shield(self._looking)
+
+    async def close(self) -> None:
+        await cancel_tasks([it for it in (self._looking, self._cancelling) if it is not None])
 
     async def _look(self) -> dict[str, QueuedJob]:
         wait_s = self._looked_at_s + LOOK_S - time.monotonic()

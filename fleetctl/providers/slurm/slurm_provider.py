@@ -24,6 +24,7 @@ from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.machines import machine_volumes
 from fleetctl.providers.machines.agent_link import AgentLine
 from fleetctl.providers.machines.machine_provider import MachineProvider
+from fleetctl.providers.remote.gangs.gang_nodes import NodeWork
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
     NODES_MAX,
     first_of,
@@ -138,6 +139,12 @@ class SlurmProvider(MachineProvider):
         interface = self._login.settings.interface or ""
         fields = {"mounts": mounts, "python": python, "interface": interface}
         await line.call("change", {"box": box, "fields": fields})
+
+    async def _work(self, request: RunRequest, handle: str) -> NodeWork:
+        work = await super()._work(request, handle)
+        # The job's program has made all paths of volumes, for as long as it runs.
+        volumes = [{**it, "links": []} for it in work.order["volumes"]]
+        return NodeWork(work.place, {**work.order, "volumes": volumes})
 
     async def _stop(self, ref: RunRef, *, grace_s: float) -> None:
         if self._account().settings:

@@ -18,11 +18,9 @@ from tests.interpreters import PLACE_PARAMS, PLACES, Place
 Make = Callable[..., Any]
 HERE = Path(__file__).parent
 # A program does the same everywhere: all is asked of `local` and of one cloud. Of the other
-# providers, those that show the seam of their sessions; of a real Slurm, which takes seconds for
-# each, none but those of SEAM.
-ON_ALL = ("test_golden.py", "test_lifecycle.py")
+# providers, those that show the seam of their sessions; a real Slurm takes seconds for each.
+ON_ALL = ("test_golden.py", "test_lifecycle.py", "test_run_sessions.py")
 ON_TWO = pytest.mark.only_all(reason="interpreters on the other providers", of=("modal", "ssh"))
-SEAM = "test_run_sessions.py"
 OF_SLURM = pytest.mark.only_all(reason="a real Slurm of three nodes", of=("slurm",))
 
 
@@ -31,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == HERE and item.path.name not in ON_ALL:
             item.add_marker(ON_TWO)
-        if item.path.parent == HERE and item.path.name != SEAM:
+        if item.path.parent == HERE:
             item.add_marker(OF_SLURM)
 
 

@@ -24,7 +24,7 @@ from fleetctl.guest.ship.assemble import driver_source
 from fleetctl.providers.contract.sandbox_access import Session, SessionRequest
 from fleetctl.wiring.account_registry import session_opener
 from fleetctl.wiring.interpreters import sweep_interpreters
-from tests.interpreters import MACHINES, Place
+from tests.interpreters import MACHINE_PARAMS, Place
 from tests.unit.interpreter.conftest import Make
 
 DEADLINE_S = 240.0
@@ -38,7 +38,7 @@ with Interpreter(provider=sys.argv[1]) as interpreter:
     print(interpreter.execute("print(1)"), end="", flush=True)
     time.sleep(3600)
 """
-pytestmark = pytest.mark.parametrize("place", MACHINES, indirect=True)
+pytestmark = pytest.mark.parametrize("place", MACHINE_PARAMS, indirect=True)
 
 
 def await_that(holds: Callable[[], bool], what: str) -> None:
