@@ -95,12 +95,13 @@ def _list_holders(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
     """Yields the parts that have an image and a source."""
     yield "spec", spec
     template = spec.get("template")
-    stages = spec.get("stages")
     if isinstance(template, Mapping):
         yield "spec.template", template
-    for at, stage in enumerate(stages if isinstance(stages, list) else ()):
-        if isinstance(stage, Mapping):
-            yield f"spec.stages[{at}]", stage
+    for key in ("stages", "groups"):
+        parts = spec.get(key)
+        for at, part in enumerate(parts if isinstance(parts, list) else ()):
+            if isinstance(part, Mapping):
+                yield f"spec.{key}[{at}]", part
 
 
 def _names_a_file(entry: str) -> bool:

@@ -137,11 +137,12 @@ def _rules_for(spec: type[Spec], levels: tuple[RuleLevel, ...]) -> Sequence[Rule
 
 
 def _list_blocks(spec: Spec) -> list[BaseModel]:
-    """Returns the spec, with its template and its stages, as far as they were read."""
+    """Returns the spec, with its template, its stages and groups, as far as they were read."""
     blocks = [spec, getattr(spec, "template", None)]
-    stages = getattr(spec, "stages", ())
-    if type(stages) is tuple:
-        blocks += stages
+    for name in ("stages", "groups"):
+        parts = getattr(spec, name, ())
+        if type(parts) is tuple:
+            blocks += parts
     return [it for it in blocks if _is_read(it)]
 
 

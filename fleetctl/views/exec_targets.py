@@ -63,7 +63,7 @@ def template_of(seen: View, run: RunRow) -> Mapping[str, object]:
     """Returns the template of the task, with its stage's own fields replaced."""
     spec = seen.spec()
     template = as_mapping(spec.get("template"))
-    stages = spec.get("stages")
+    stages = spec.get("groups") or spec.get("stages")
     name = parse_document(run.params).get("stage")
     for stage in map(as_mapping, stages if isinstance(stages, list) else ()):
         if stage.get("name") == name and seen.kind.named:

@@ -381,7 +381,7 @@ def _rows_by_index(indexes: str) -> Callable[[int], int | None]:
 def service_names(seen: View) -> list[str]:
     """Returns names in their order; of a training, those of its stages too."""
     spec = seen.spec()
-    stages = spec.get("stages")
+    stages = spec.get("groups") or spec.get("stages")
     parts = [spec.get("template"), *(stages if isinstance(stages, list) else ())]
     return list(dict.fromkeys(name for part in parts for name in _list_named(as_mapping(part))))
 

@@ -118,7 +118,7 @@ class TrainingRunSpec(WorkSpec):
             (bool(self.stages), "`stages`", "write a TrainingRun for each, joined by `dependsOn`"),
             (self.nodes != ONE, "`nodes`", "give each group its own `nodes`"),
             (
-                self.parallelism is not None and self.parallelism < len(self.groups),
+                0 < (self.parallelism or 0) < len(self.groups),
                 f"`parallelism: {self.parallelism}`",
                 "leave it out: all groups begin together",
             ),
@@ -131,8 +131,8 @@ class TrainingRunSpec(WorkSpec):
         placements = (self.placement_of(at) for at in range(self.count()))
         places = {it.provider for placement in placements for it in placement.candidates}
         if len(places) > 1:
-            named = " and ".join(f"`{it}`" for it in sorted(places))
-            raise ValueError(f"`groups` reach each other on one provider, and {named} are named")
+            choice = " or ".join(f"`{it}`" for it in sorted(places))
+            raise ValueError(f"`groups` reach each other on one provider alone: name {choice}")
         for name in self.primary:
             if name not in names:
                 known = ", ".join(f"`{it}`" for it in names)

@@ -51,6 +51,7 @@ RUN_BY_A_TEST = {
     "folder.yaml",  # test_folder.py
     "outputs.yaml",  # the screen of docs/how-to/bring-results-back.md
     "function.yaml",
+    "groups.yaml",
     "placement.yaml",
     "rl-batched.yaml",
     "endpoint.yaml",
@@ -217,6 +218,13 @@ def test_tasks_ask_the_service_beside_them(fleet: Fleet) -> None:
     )
     said = fleet.shell("fleetctl logs job/words --service other")
     assert (said.code, "its services are `reverser`" in said.talk) == (4, True)
+
+
+def test_a_trainer_asks_the_servers_of_its_run(fleet: Fleet) -> None:
+    fleet.apply("groups.yaml")
+    first = json.loads(fleet.ok("results", "tr/rl", "-o", "jsonl").splitlines()[0])
+    assert first["result"] == {"servers": ["server 0", "server 1", "server 2"]}
+    assert "rollout: 3 nodes, Stopped" in fleet.ok("describe", "tr/rl")
 
 
 def test_the_three_batches_give_their_golden_values(fleet: Fleet) -> None:

@@ -303,7 +303,7 @@ def _list_needs(seen: View) -> Iterator[str]:
     if not seen.kind.runs:
         yield str(spec.get("provider") or DEFAULT_PROVIDER)
         return
-    stages = [as_mapping(it) for it in _as_list(spec.get("stages"))]
+    stages = [as_mapping(it) for it in _as_list(spec.get("groups") or spec.get("stages"))]
     places = [as_mapping(it["placement"]) for it in stages if it.get("placement")]
     if len(places) < len(stages) or not stages:
         places.append(as_mapping(spec.get("placement")))

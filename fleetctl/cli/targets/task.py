@@ -128,9 +128,11 @@ def require_node(
     node: int,
 ) -> None:
     """Raises NotFound where the object has no such node: by its present nodes, or, before they are
-    made, by its spec; of stages that differ, by the one with the most.
+    made, by its spec; of stages or groups that differ, by the
+    one with the most.
     """
-    nodes = seen.status.get("nodes")
+    # The status has the nodes of one attempt, and each group has its own.
+    nodes = None if seen.spec().get("groups") else seen.status.get("nodes")
     count = len(nodes) if isinstance(nodes, list) else _nodes_max(seen)
     if node >= count:
         raise NotFound(
@@ -142,7 +144,7 @@ def require_node(
 def _nodes_max(seen: View) -> int:
     """Returns the largest number of nodes in the object's spec, at least 1."""
     spec = seen.spec()
-    stages = spec.get("stages")
+    stages = spec.get("groups") or spec.get("stages")
     parts = [spec, *(as_mapping(it) for it in (stages if isinstance(stages, list) else ()))]
     asked = [as_mapping(it.get("nodes")).get("max", it.get("nodes")) for it in parts]
     return max([1, *(it for it in asked if isinstance(it, int))])

@@ -176,12 +176,11 @@ def _list_paths(spec: Mapping[str, Any], origin: str) -> Iterator[NamedPath]:
 
 
 def _list_holders(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    stages = spec.get("stages")
     parts = [("spec", spec), ("spec.template", spec.get("template"))]
-    parts += [
-        (f"spec.stages[{at}]", it)
-        for at, it in enumerate(stages if isinstance(stages, list) else ())
-    ]
+    for key in ("stages", "groups"):
+        named = spec.get(key)
+        named = named if isinstance(named, list) else []
+        parts += [(f"spec.{key}[{at}]", it) for at, it in enumerate(named)]
     yield from ((where, it) for where, it in parts if isinstance(it, dict))
 
 

@@ -75,14 +75,14 @@ def _check_resume_args(spec: TrainingRunSpec) -> Iterator[Finding]:
     """
     silent = [spec.template_of(index).command is None for index in range(spec.count())]
     if spec.checkpoint is not None and spec.checkpoint.resume_args and all(silent):
-        yield Finding(_ARGUMENTS, f"{_ADDED}, and no stage has one", _IN_A_SCRIPT)
-    for index, stage in enumerate(spec.stages):
-        path = ("spec", "stages", index, "resumeArgs")
+        yield Finding(_ARGUMENTS, f"{_ADDED}, and no {spec.noun} has one", _IN_A_SCRIPT)
+    for index, stage in enumerate(spec.named_parts):
+        path = ("spec", f"{spec.noun}s", index, "resumeArgs")
         if stage.resume_args and spec.checkpoint is None:
             message = " goes with a `checkpoint`, and the run has none"
             yield Finding(path, message, "give one: `checkpoint: {path: /ckpt/run}`")
         elif stage.resume_args and silent[index]:
-            yield Finding(path, f"{_ADDED}, and stage `{stage.name}` has none", _IN_A_SCRIPT)
+            yield Finding(path, f"{_ADDED}, and {spec.noun} `{stage.name}` has none", _IN_A_SCRIPT)
 
 
 def _check_mirror(spec: TrainingRunSpec) -> Iterator[Finding]:

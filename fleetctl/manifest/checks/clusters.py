@@ -73,7 +73,7 @@ def _when_blocks(spec: Spec) -> Iterator[tuple[Path, WhenSpec]]:
     if isinstance(spec, WorkSpec):
         yield ("spec", "placement", "spillOver"), spec.placement.spill_over
     if isinstance(spec, TrainingRunSpec):
-        for number, stage in enumerate(spec.stages):
+        for number, stage in enumerate(spec.named_parts):
             if stage.placement is not None:
-                at = ("spec", "stages", number, "placement", "spillOver")
+                at = ("spec", f"{spec.noun}s", number, "placement", "spillOver")
                 yield at, stage.placement.spill_over

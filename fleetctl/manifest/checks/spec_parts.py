@@ -26,14 +26,14 @@ def template_of(spec: Spec) -> Template | None:
 
 
 def values_of(spec: Spec, name: str) -> Iterator[tuple[Path, Any]]:
-    """A field of the template, and of each stage that has its own."""
+    """A field of the template, and of each stage or group that has its own."""
     template = template_of(spec)
     if template is not None and getattr(template, name):
         yield (*TEMPLATE, name), getattr(template, name)
     if isinstance(spec, TrainingRunSpec):
-        for number, stage in enumerate(spec.stages):
-            if getattr(stage, name):
-                yield ("spec", "stages", number, name), getattr(stage, name)
+        for number, part in enumerate(spec.named_parts):
+            if getattr(part, name):
+                yield ("spec", f"{spec.noun}s", number, name), getattr(part, name)
 
 
 def list_services(spec: Spec) -> Iterator[tuple[Path, ServiceSpec]]:

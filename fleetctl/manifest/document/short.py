@@ -271,10 +271,11 @@ def _list_levels(spec: dict[str, Any], at: Path) -> Iterator[tuple[dict[str, Any
     yield spec, at
     if isinstance(spec.get("template"), dict):
         yield spec["template"], (*at, "template")
-    stages = spec.get("stages")
-    for number, stage in enumerate(stages if isinstance(stages, list) else ()):
-        if isinstance(stage, dict):
-            yield stage, (*at, "stages", number)
+    for key in ("stages", "groups"):
+        parts = spec.get(key)
+        for number, part in enumerate(parts if isinstance(parts, list) else ()):
+            if isinstance(part, dict):
+                yield part, (*at, key, number)
 
 
 def _expand_texts(

@@ -187,9 +187,10 @@ def _include_requirements(
     """
     within: Path = ("spec", "template") if "template" in spec else ("spec",)
     _include_image(spec.get("template", spec), within, document, included)
-    stages = spec.get("stages")
-    for number, stage in enumerate(stages if isinstance(stages, list) else ()):
-        _include_image(stage, ("spec", "stages", number), document, included)
+    for key in ("stages", "groups"):
+        parts = spec.get(key)
+        for number, part in enumerate(parts if isinstance(parts, list) else ()):
+            _include_image(part, ("spec", key, number), document, included)
 
 
 def _include_image(
@@ -228,7 +229,7 @@ def _include_image(
             )
             entries += _without_options(found, image)
     own = image.get("requirements")
-    if included.origin and isinstance(own, str) and own and "stages" not in within:
+    if included.origin and isinstance(own, str) and own and len(within) <= 2:
         del image["requirements"]
         here = (*within, "image", "requirements")
         if not is_inside(own):

@@ -19,7 +19,7 @@ from fleetctl.manifest.problems import value_text
 Origin = tuple[ManifestOrigin, Path]
 
 # Lists whose entries a patch changes one by one, and the field that identifies an entry.
-MERGE_KEYS = {"env": "name", "services": "name", "stages": "name", "volumes": "name"}
+MERGE_KEYS = dict.fromkeys(("env", "groups", "services", "stages", "volumes"), "name")
 HINTS_MAX, NEAR_MAX = 20, 1_000  # per patch, and names that are compared
 DIRECTIVE = "$patch"
 DELETE = "delete"

@@ -264,9 +264,10 @@ def replace_local(
     asks = isinstance(template, Mapping) and template.get("prompt") is not None
     if spec.get("placement") is not None or not asks:  # a prompt has a provider of its own
         made["placement"] = _replace_in_placement(spec.get("placement") or {}, means)
-    stages = spec.get("stages")
-    if isinstance(stages, list):
-        made["stages"] = [_replace_in_stage(it, means) for it in stages]
+    for key in ("stages", "groups"):
+        parts = spec.get(key)
+        if isinstance(parts, list):
+            made[key] = [_replace_in_stage(it, means) for it in parts]
     return made
 
 

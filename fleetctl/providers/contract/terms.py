@@ -120,7 +120,7 @@ class Contract:
         return f"leave `{self.joins_field(template)}` out, or place it elsewhere"
 
 
-GROUPS_HINT = "place the whole run on `local`, or write a TrainingRun for each group"
+GROUPS_HINT = "place the whole run on `local` or Kubernetes, or write a TrainingRun for each group"
 BRING_HINT = (
     "keep them on a volume, with their paths in a file of `fromFile`, or place it elsewhere"
 )

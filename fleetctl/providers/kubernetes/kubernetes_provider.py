@@ -77,6 +77,7 @@ CONTRACT = Contract(
     guards_secrets=True,
     keeps_index_login=True,
     nodes_max=gang_manifests.NODES_MAX,
+    groups=True,
     ray=True,
     inputs_bytes_max=INPUTS_BYTES_MAX,
 )
@@ -235,6 +236,7 @@ class KubernetesProvider(RemoteProvider):
                 left_s, leave_s=leave_s, grace_s=template.termination_grace_period_seconds
             ),
         )
+        request = await self._sandboxes.acquaint(request)
         if parse_handle(request.handle).nodes == 1:
             await self._hand_in(request, place)
             return

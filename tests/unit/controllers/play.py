@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from fleetctl.controllers.history.history import History, ReplayedRun, replay_runs
-from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.controllers.kinds.registry import choose_controller
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.kind_controller import KindController, is_outdated, is_superseded
 from fleetctl.controllers.planning.plan import (
@@ -74,7 +74,9 @@ class Play:
     def replayed(self) -> tuple[KindController, History]:
         spec = KINDS[self.kind].spec.model_validate(self.spec)
         allocated = {run.params_hash: run.index for run, _ in self._stored()}
-        controller = CONTROLLERS[self.kind](spec, allocated, self.pins)
+        make = choose_controller(self.kind, spec)
+        assert make is not None
+        controller = make(spec, allocated, self.pins)
         if controller.keeps_indexes:
             for run, _ in self._stored():
                 controller.recall(run)

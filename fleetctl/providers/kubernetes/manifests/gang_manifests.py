@@ -8,12 +8,17 @@ others, also where no controller is there to see it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
 
+from fleetctl.controllers.model import GroupMember
 from fleetctl.kubernetes.connection import Object
-from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME, MANAGED
+from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.kubernetes.manifests.labels import JOB_INDEX, JOB_NAME, MANAGED
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.nodes import nodes_of, ray_of
 from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.values.namespaces import split_key
 
 NODES_MAX = 256  # for one attempt: each is followed over a websocket of its own
 PORT = 29500  # of node 0 for its peers, as torchrun has it; each pod has a network of its own
@@ -58,8 +63,65 @@ def host_name(
     return f"{job}-{node}.{job}.{namespace}.svc"
 
 
-def build_service(job: Object) -> Object:
-    """Goes with its Job."""
+def build_services(job: Object, request: RunRequest) -> list[Object]:
+    """Returns the Services of a run's Job: one that names its pods, where there are several, and of
+    a group one for all its nodes and one for each, whose names the next attempt's Job gets again.
+    """
+    name = job["metadata"]["name"]
+    nodes = gang_size(request.template)
+    made = [build_service(job)] if nodes > 1 else []
+    groups = request.groups
+    if groups is None:
+        return made
+    own = next(it for it in groups.members if it.name == groups.own)
+    made.append(build_service(job, group_service(request, own)))
+    for rank in range(nodes):
+        one = build_service(job, group_service(request, own, rank))
+        one["spec"]["selector"] = {JOB_NAME: name, **({JOB_INDEX: str(rank)} if nodes > 1 else {})}
+        made.append(one)
+    return made
+
+
+def group_service(
+    request: RunRequest,
+    group: GroupMember,
+    rank: int | None = None,
+) -> str:
+    """Returns the name of the Service of a group, or of one of its nodes: a DNS label that is the
+    same for each attempt, and differs for another object of the name.
+    """
+    which = blake2b(f"{request.owner}/{request.uid}/{group.index}".encode(), digest_size=4)
+    _, name, _ = split_key(request.resource)
+    words = f"g-{name[:20]}-{group.name[:20]}".rstrip("-")
+    return f"{words}-{which.hexdigest()}" + ("" if rank is None else f"-{rank}")
+
+
+def build_groups(request: RunRequest, namespace: str) -> list[dict[str, Any]]:
+    """Returns the groups of a run, its own first, as guest/nodes/gang.py reads them; `hosts` of its
+    own are not known before its pods run.
+    """
+    if request.groups is None:
+        return []
+    made: list[dict[str, Any]] = []
+    for group in request.groups.members:
+        port = "" if group.port is None else f":{group.port}"
+        names = [group_service(request, group, rank) for rank in range(group.nodes)]
+        made.append(
+            {
+                "name": group.name,
+                "addresses": [f"{name}.{namespace}.svc{port}" for name in names],
+                "hosts": [""] * group.nodes,
+                "ports": [] if group.port is None else [group.port] * group.nodes,
+            }
+        )
+    own = request.groups.own
+    return sorted(made, key=lambda it: it["name"] != own)
+
+
+def build_service(job: Object, called: str = "") -> Object:
+    """Returns the Service that gives all pods of the Job names; it goes with the Job. called: its
+    name, that of the Job by default.
+    """
     metadata = job["metadata"]
     name = metadata["name"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": metadata["uid"]}
@@ -67,7 +129,7 @@ def build_service(job: Object) -> Object:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": name,
+            "name": called or name,
             "labels": {**MANAGED, **(metadata.get("labels") or {})},
             "ownerReferences": [owner],
         },

@@ -11,11 +11,13 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from functools import cached_property
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.guest.nodes.gang import node_name, strip_node
+from fleetctl.guest.nodes.gang import build_group_variables, node_name, strip_node
 from fleetctl.kubernetes.connection import Object
+from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.kubernetes.manifests import gang_manifests
 from fleetctl.providers.kubernetes.manifests.jobs import GRACE_SLACK_S, RAY_MARK
 from fleetctl.providers.kubernetes.manifests.labels import tags_of
@@ -85,6 +87,18 @@ class GangSandboxes(JobSandboxes):
         job = parse_handle(handle).job
         namespace = (await self.cluster_of(handle)).link.namespace
         return Meeting(gang_manifests.host_name(job, namespace, 0), gang_manifests.PORT)
+
+    async def acquaint(self, request: RunRequest) -> RunRequest:
+        """Returns the request with the addresses of all groups of its run, for node 0; the others
+        have their own rank and host, see gang_nodes.py.
+        """
+        if request.groups is None:
+            return request
+        cluster = await self.cluster_of(request.handle)
+        groups = gang_manifests.build_groups(request, cluster.link.namespace)
+        groups[0]["hosts"][0] = _node_address(cluster, parse_handle(request.handle).job, 0)
+        told = build_group_variables(groups[0], 0, groups)
+        return replace(request, variables={**request.variables, **told})
 
     # -- the Sandboxes protocol --------------------------------------------------------------------
 

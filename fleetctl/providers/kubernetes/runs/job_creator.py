@@ -158,8 +158,8 @@ class JobCreator:
             job = await self._post_job(cluster, request, body)
             cluster.note_job(job)
         with _perhaps_made():
-            if pod_statuses.nodes_of(job) > 1:
-                await put_service(link, job, deadline_s=self._settings.call_s)
+            for service in gang_manifests.build_services(job, request):
+                await put_service(link, job, service, deadline_s=self._settings.call_s)
             pods = await self._running(
                 WaitingJob(
                     cluster,

@@ -140,19 +140,20 @@ class GangGathering:
 async def put_service(
     link: ClusterLink,
     job: Object,
+    service: Object,
     *,
     deadline_s: float,
 ) -> None:
-    """The Service that gives its pods names, once; it goes with the Job. Raises Unavailable while
-    one of an earlier Job of the same name is there, which goes with that.
+    """Creates a Service of the Job, once; it goes with the Job. Raises Unavailable while one of an
+    earlier Job of the same name is there, which goes with that.
     """
-    name = pod_statuses.name_of(job)
-    what = f"the service of job `{name}` cannot be made"
+    name = pod_statuses.name_of(service)
+    what = f"the service `{name}` of job `{pod_statuses.name_of(job)}` cannot be made"
     try:
         async with cluster_call(what, deadline_s=deadline_s):
-            await link.create("services", gang_manifests.build_service(job))
+            await link.create("services", service)
     except ApiError as error:
-        if is_conflict(error) and await _is_its_own(link, job, what, deadline_s):
+        if is_conflict(error) and await _is_its_own(link, job, name, what, deadline_s):
             return
         why = "an earlier one is still there" if is_conflict(error) else str(error)
         raise Unavailable(f"{what}: {why}", retry_after_s=1.0) from error
@@ -161,12 +162,14 @@ async def put_service(
 async def _is_its_own(
     link: ClusterLink,
     job: Object,
+    name: str,
     what: str,
     deadline_s: float,
 ) -> bool:
+    """Returns whether the Service of this name was made for this Job."""
     try:
         async with cluster_call(what, deadline_s=deadline_s):
-            found = await link.get("services", pod_statuses.name_of(job))
+            found = await link.get("services", name)
     except ApiError as error:
         if is_not_found(error):
             return False

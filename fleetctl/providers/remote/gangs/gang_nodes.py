@@ -194,6 +194,8 @@ def node_order(
         PET_MASTER_ADDR=head,
         JAX_COORDINATOR_ADDRESS=f"[{head}]:{port}" if ":" in head else f"{head}:{port}",
     )
+    if "FLEETCTL_GROUP" in order["env"]:
+        met.update(FLEETCTL_GROUP_RANK=str(rank), FLEETCTL_GROUP_HOST=gang.addresses[rank])
     made = {**order, "env": {**order["env"], **met}, "reusable": False}
     if order["ray"]:
         ray = {"rank": rank, "addresses": gang.addresses, "token": token}

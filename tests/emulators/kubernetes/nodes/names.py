@@ -1,7 +1,8 @@
 """The cluster's DNS, as far as pods find each other by it: names of pods that a Service without an
-address gives, in place of a server as the /etc/hosts of each pod that has such a name.
+address gives, and of such a Service itself, in place of a server as the /etc/hosts of each pod.
 
-Unlike a real one it answers no query, knows no names of Services themselves, and caches nothing.
+Unlike a real one it answers no query, knows no names of Services with an address, and caches
+nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +28,10 @@ class Names:
 
     def files(self, pod: Object) -> dict[str, Path]:
         """What the containers of a pod get for it, by path."""
-        if not pod["spec"].get("subdomain"):
-            return {}
         return {"/etc/hosts": self._written(pod["metadata"]["namespace"])}
 
     def _on_event(self, event: Event) -> None:
-        named = event.key == PODS and event.entry.object["spec"].get("subdomain")
-        if named or event.key == SERVICES:
+        if event.key in (PODS, SERVICES):
             self._written(event.entry.place[0])
 
     def _written(self, namespace: str) -> Path:
@@ -50,12 +48,17 @@ class Names:
             for it in self._store.shelf(SERVICES).ordered()
             if it.place[0] == namespace and it.object["spec"].get("clusterIP") == "None"
         }
-        found = []
+        found: list[str] = []
+        if not services:
+            return found  # of many namespaces, and not a look at each of their pods
         for entry in self._store.shelf(PODS).ordered():
             pod = entry.object
-            service = services.get(pod["spec"].get("subdomain", ""))
-            if entry.place[0] == namespace and service and _answers(service, pod):
-                name = f"{pod['spec'].get('hostname')}.{pod['spec']['subdomain']}"
+            if entry.place[0] != namespace:
+                continue
+            given = [name for name, it in services.items() if _answers(it, pod)]
+            if (subdomain := pod["spec"].get("subdomain", "")) in given:
+                given.append(f"{pod['spec'].get('hostname')}.{subdomain}")
+            for name in given:
                 names = (name, f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.{DOMAIN}")
                 found.append(f"{self._address(pod['metadata']['uid'])} {' '.join(names)}\n")
         return found
